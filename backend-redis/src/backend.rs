@@ -1,0 +1,193 @@
+//! Locks in one Redis server.
+
+use crate::{
+    errors::Place,
+    fitness,
+    options::{Checked, RedisOptions},
+    store::Store,
+    wait::ASK_AGAIN,
+};
+use redis::Client;
+use std::{fmt, sync::Arc, time::Duration};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, LossCause, Name, Release, Renewal,
+    StoreError, Wakeup, async_trait,
+};
+
+/// How many leases one request renews.
+const RENEW_BATCH: usize = 250;
+/// Locks in one Redis or Valkey server.
+///
+/// The lock of a name is the key *prefix + name*: a string that holds the claim, with the lease as its time to live.
+/// A second key beside it remembers the last token and who had it. Acquiring, releasing and renewing are one script call
+/// each. Waiters share one connection on which the server tells them of releases, and ask again now and then in any
+/// case.
+///
+/// How safe the locks are depends on the server: one that restarts without its data, or a replica that takes over before
+/// it had the last writes, forgets who holds what. `docs/redis.md` says what to set, and fencing tokens protect what
+/// matters in any case.
+///
+/// Cloning is cheap, and clones share the connections.
+///
+/// # Examples
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// use tenure_core::Locks;
+/// use tenure_redis::{RedisBackend, RedisOptions};
+///
+/// let options = RedisOptions::from_url("redis://127.0.0.1/")?;
+/// let locks = Locks::new(RedisBackend::connect(options).await?);
+/// let guard = locks.lock("report").acquire().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisBackend(Arc<Inner>);
+
+struct Inner {
+    /// In words, as a URL without secrets.
+    address: Arc<str>,
+    store: Store,
+}
+
+impl RedisBackend {
+    /// Connects to the server that the options name, and checks that it can keep locks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no lock is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] before the server is asked; [`Error::Unavailable`] when it cannot be reached, does not
+    /// answer in time, or is a read-only replica; [`Error::Store`] when it refuses the password, has no such database,
+    /// or forbids this user what locks need.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn connect(options: RedisOptions) -> Result<Self, Error> {
+        let checked = options.check()?;
+        Self::with(options.client()?, checked).await
+    }
+
+    /// Connects with a client of the `redis` crate, which says where the server is and who asks. The options say the
+    /// rest; what they say of the address is not used.
+    ///
+    /// The connections are tenure's own. Set `nodelay` in the client's TCP settings: without it a request may wait for
+    /// the acknowledgement of the one before.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Panics
+    ///
+    /// As for [`connect`](Self::connect).
+    pub async fn from_client(client: Client, options: RedisOptions) -> Result<Self, Error> {
+        Self::with(client, options.check()?).await
+    }
+
+    async fn with(client: Client, options: Checked) -> Result<Self, Error> {
+        let store = Store::new(client, options);
+        let address: Arc<str> = address(&store.server.dial().place).into();
+        let fit = fitness::check(&store.server, &store.scripts, &store.options.prefix).await;
+        fit.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
+        Ok(Self(Arc::new(Inner { address, store })))
+    }
+
+    fn inner(&self) -> &Store {
+        &self.0.store
+    }
+}
+
+/// A server in words, as a URL without secrets.
+fn address(place: &Place) -> String {
+    let Place { address, database, tls } = place;
+    match (address.starts_with('/'), database) {
+        (true, 0) => format!("redis+unix:{address}"),
+        (true, number) => format!("redis+unix:{address} (database {number})"),
+        (false, number) => format!("{}://{address}/{number}", if *tls { "rediss" } else { "redis" }),
+    }
+}
+
+#[async_trait]
+impl Backend for RedisBackend {
+    fn store(&self) -> &str {
+        &self.0.address
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let fair = self.inner().options.fair;
+        Capabilities {
+            wakeup: if fair { Wakeup::Queue } else { Wakeup::Push },
+            ask_again: ASK_AGAIN.1,
+            fair,
+            listing: true,
+            renew_batch: RENEW_BATCH,
+            ..Capabilities::POLLED
+        }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        Ok(self.inner().ask(claim, None).await?.attempt)
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        if self.inner().options.fair {
+            self.inner().wait_in_turn(claim).await
+        } else {
+            self.inner().wait(claim).await
+        }
+    }
+
+    async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
+        self.inner().wait_for_release(claim, at_most).await;
+        Ok(())
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        match self.inner().release(&grant.name, grant.claim).await? {
+            Some(released) => Ok(released),
+            // That it is gone is certain, also when the store does not answer a second time.
+            None => Ok(Release::NotHeld(self.inner().why(grant).await.unwrap_or(LossCause::Expired))),
+        }
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.inner().retire(&claim.name, claim.id).await.map(drop)
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        self.inner().renew(grants).await
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.inner().look(std::slice::from_ref(name)).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        self.inner().list(prefix).await
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.inner().force(name).await
+    }
+
+    async fn close(&self) {
+        self.inner().disconnect();
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend").field("store", &self.0.address).finish_non_exhaustive()
+    }
+}

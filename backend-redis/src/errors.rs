@@ -1,0 +1,227 @@
+//! What Redis's errors mean for locks, and what to do about them.
+
+use redis::{ErrorKind, RedisError};
+use std::{error::Error as _, io, sync::Arc};
+use tenure_core::StoreError;
+
+/// Why a request has no answer, or none that helps.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: StoreError,
+    /// Whether the request may have been carried out all the same, or still may be.
+    pub(crate) in_doubt: bool,
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct Fault {
+    what: String,
+    #[source]
+    source: RedisError,
+}
+
+/// What the server said, or what became of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// No answer in time.
+    Silent,
+    /// The connection could not be had, or broke.
+    Cut,
+    /// The server hung up.
+    HungUp,
+    /// The server does not know the script.
+    NoScript,
+    /// A replica, which takes no writes.
+    ReadOnly,
+    /// It is starting, or has lost its master, or runs somebody's long script.
+    NotReady,
+    /// User or password.
+    Refused,
+    /// No user or password was given.
+    Anonymous,
+    /// Access rights.
+    Forbidden,
+    /// The database number.
+    NoDatabase,
+    /// A key that holds something else.
+    WrongType,
+    /// It is full.
+    OutOfMemory,
+    /// It cannot save.
+    CannotSave,
+    /// It is a node of a Cluster.
+    Cluster,
+    /// TLS, or none, where the server speaks the other.
+    Garbled,
+    /// Anything else.
+    Other,
+}
+
+impl Trouble {
+    pub(crate) fn of(error: &RedisError) -> Self {
+        if error.is_timeout() {
+            return Self::Silent;
+        }
+        match error.kind() {
+            ErrorKind::AuthenticationFailed => Self::Refused,
+            ErrorKind::Parse => Self::Garbled,
+            ErrorKind::Io => match io_error(error).map(io::Error::kind) {
+                Some(io::ErrorKind::InvalidData) => Self::Garbled,
+                Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => Self::HungUp,
+                _ => Self::Cut,
+            },
+            _ => Self::said(error),
+        }
+    }
+
+    /// From the first word of the server's reply; within scripts, older servers put `ERR` and the place before it.
+    fn said(error: &RedisError) -> Self {
+        let detail = error.detail().unwrap_or_default();
+        let code = match error.code().unwrap_or("ERR") {
+            "ERR" => detail.rsplit_once(": -").map_or("ERR", |(_, said)| said),
+            code => code,
+        };
+        match code.split(' ').next().unwrap_or_default() {
+            "NOSCRIPT" => Self::NoScript,
+            "READONLY" => Self::ReadOnly,
+            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" | "UNBLOCKED" => Self::NotReady,
+            "WRONGPASS" => Self::Refused,
+            "NOAUTH" => Self::Anonymous,
+            "NOPERM" => Self::Forbidden,
+            "WRONGTYPE" => Self::WrongType,
+            "OOM" => Self::OutOfMemory,
+            "MISCONF" => Self::CannotSave,
+            "MOVED" | "ASK" | "CROSSSLOT" => Self::Cluster,
+            _ if detail.contains("WRONGTYPE ") => Self::WrongType,
+            _ if error.to_string().contains("refused to switch database") => match detail {
+                loading if loading.contains("loading") => Self::NotReady,
+                _ => Self::NoDatabase,
+            },
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether the connection is to be replaced before the next request. A replica may have been a master when the
+    /// connection was made; a timeout leaves a reply behind that nobody waits for, and perhaps a dead line.
+    pub(crate) fn spoils_connection(self) -> bool {
+        matches!(
+            self,
+            Self::Silent | Self::Cut | Self::HungUp | Self::ReadOnly | Self::NotReady | Self::Garbled
+        )
+    }
+
+    /// Whether the connection is no more.
+    pub(crate) fn is_broken(self) -> bool {
+        matches!(self, Self::Cut | Self::HungUp)
+    }
+
+    /// Whether a request that ended so may have been carried out, or may still be.
+    pub(crate) fn leaves_doubt(self) -> bool {
+        self.is_broken() || matches!(self, Self::Silent | Self::Garbled)
+    }
+
+    /// Whether asking again may help.
+    fn may_pass(self) -> bool {
+        matches!(
+            self,
+            Self::Silent
+                | Self::Cut
+                | Self::HungUp
+                | Self::NoScript
+                | Self::ReadOnly
+                | Self::NotReady
+                | Self::Garbled
+        )
+    }
+}
+
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    let source = error.source()?;
+    match source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
+        Some(shared) => shared.downcast_ref(),
+        None => source.downcast_ref(),
+    }
+}
+
+/// A server as errors name it.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The address, without user and password.
+    pub(crate) address: Arc<str>,
+    pub(crate) database: i64,
+    pub(crate) tls: bool,
+}
+
+impl Place {
+    /// What a failed request means.
+    pub(crate) fn explain(&self, source: RedisError) -> StoreError {
+        let trouble = Trouble::of(&source);
+        let what = self.what(trouble, &source);
+        let fault = Fault { what, source };
+        if trouble.may_pass() { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+    }
+
+    /// The same, for a request about one key.
+    pub(crate) fn explain_for(&self, key: &str, source: RedisError) -> StoreError {
+        match Trouble::of(&source) {
+            Trouble::WrongType => {
+                let what = format!(
+                    "the key {key:?} holds something that is no lock, so another program uses it; choose another \
+                     prefix, or move that key"
+                );
+                StoreError::failed(Fault { what, source })
+            }
+            _ => self.explain(source),
+        }
+    }
+
+    fn what(&self, trouble: Trouble, source: &RedisError) -> String {
+        let Self { address, database, .. } = self;
+        match trouble {
+            Trouble::Silent if self.tls => {
+                format!(
+                    "{address} did not answer in time; if it does not speak TLS, write redis: in place of rediss:"
+                )
+            }
+            Trouble::Silent => format!("{address} did not answer in time"),
+            Trouble::HungUp => {
+                format!(
+                    "{address} closed the connection; perhaps it wants TLS (rediss:), or has as many clients as it allows"
+                )
+            }
+            Trouble::Garbled if self.tls => {
+                format!(
+                    "no TLS with {address}: {source}; check its certificate, or write redis: if it speaks none"
+                )
+            }
+            Trouble::Garbled => {
+                format!("{address} does not speak Redis's protocol here; if it wants TLS, write rediss:")
+            }
+            Trouble::NoScript => format!("{address} forgot a script while it was being used"),
+            Trouble::ReadOnly => format!(
+                "{address} is a read-only replica; name the master, or redis+sentinel: if Sentinel watches over them"
+            ),
+            Trouble::NotReady => format!("{address} is not ready: {source}"),
+            Trouble::Refused => format!("{address} refused the user or the password; check them"),
+            Trouble::Anonymous => format!("{address} wants a password; write redis://USER:PASSWORD@HOST"),
+            Trouble::Forbidden => format!(
+                "{address} forbids this user what locks need ({source}); allow it keys and channels that begin with \
+                 the prefix, and the commands that docs/redis.md lists"
+            ),
+            Trouble::NoDatabase => format!("{address} has no database {database}"),
+            Trouble::WrongType => format!("{address}: a key holds something that is no lock ({source})"),
+            Trouble::OutOfMemory => format!("{address} has no memory left; raise its maxmemory"),
+            Trouble::CannotSave => {
+                format!("{address} cannot save to its disk, and takes no writes until it can")
+            }
+            Trouble::Cluster => format!("{address} is a node of a Redis Cluster; write redis+cluster:"),
+            Trouble::Cut | Trouble::Other => format!("{address}: {source}"),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Whether a server is one that can keep locks.
+
+use crate::{
+    errors::Failure,
+    script::Scripts,
+    server::{Answer, Server},
+};
+use redis::Value;
+use tenure_core::StoreError;
+
+/// The oldest version that replicates what scripts did, and not the scripts, so that they may look at the clock.
+const OLDEST: u32 = 5;
+
+/// Asks the server what it is, and whether this user may do what locks need.
+pub(crate) async fn check(server: &Server, scripts: &Scripts, prefix: &str) -> Result<(), StoreError> {
+    match server.ask(&redis::cmd("INFO")).await {
+        Ok(Answer { value: Value::BulkString(text), .. }) => {
+            look_at(&server.dial().place.address, &String::from_utf8_lossy(&text))?;
+        }
+        Err(Failure { error, .. }) if error.is_unavailable() => return Err(error),
+        // Some users may not ask that.
+        _ => {}
+    }
+    // A look at a key that is nobody's lock needs the same rights as a lock, but for writing.
+    let key = format!("{prefix}\u{1f}");
+    let mut call = scripts.look.call(2, 2 * key.len());
+    call.arg(&key).arg(&key);
+    Ok(server.run(&scripts.look, &call, &key).await.map(drop)?)
+}
+
+fn look_at(address: &str, info: &str) -> Result<(), StoreError> {
+    let value = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    if value("role") == Some("slave") {
+        let what = format!(
+            "{address} is a read-only replica; name the master, or redis+sentinel: if Sentinel watches over them"
+        );
+        return Err(StoreError::unavailable(what));
+    }
+    if value("cluster_enabled") == Some("1") {
+        return Err(StoreError::failed(format!(
+            "{address} is a node of a Redis Cluster; write redis+cluster:"
+        )));
+    }
+    let version = value("redis_version").unwrap_or_default();
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    if major.is_some_and(|major| major < OLDEST) {
+        let what = format!("{address} is Redis {version}; locks need {OLDEST}.0 or later");
+        return Err(StoreError::failed(what));
+    }
+    if let Some(policy) = value("maxmemory_policy").filter(|policy| *policy != "noeviction") {
+        tracing::warn!(
+            server = address,
+            policy,
+            "this server evicts locks when its memory is full; set maxmemory-policy noeviction"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(info: &str) -> Option<String> {
+        look_at("host:6379", info).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn servers_that_cannot_keep_locks_are_refused() {
+        assert_eq!(refusal("redis_version:7.0.15\r\nrole:master\r\ncluster_enabled:0\r\n"), None);
+        assert_eq!(refusal(""), None);
+        assert!(refusal("role:slave\r\n").unwrap().contains("read-only replica"));
+        assert!(refusal("cluster_enabled:1\r\n").unwrap().contains("redis+cluster:"));
+        assert!(refusal("redis_version:3.2.1\r\n").unwrap().contains("5.0 or later"));
+    }
+}

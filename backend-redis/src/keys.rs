@@ -1,0 +1,160 @@
+//! Where a name lives in Redis: its keys, and why they share a slot.
+
+use std::fmt::Write;
+use tenure_core::{ClaimId, Name};
+
+/// Separates what is only tenure's from the lock's key. No name and no prefix holds a control character, so no key of
+/// tenure's own is ever the lock of another name.
+const OWN: char = '\u{1f}';
+
+/// The lock's key: the prefix and the name, exactly, so that other clients can meet there.
+pub(crate) fn lock(prefix: &str, name: &Name) -> String {
+    [prefix, name].concat()
+}
+
+/// The name whose lock this key is, unless it is one of tenure's own keys or no name at all.
+pub(crate) fn name_of(prefix: &str, key: &str) -> Option<Name> {
+    key.strip_prefix(prefix).and_then(|name| Name::new(name).ok())
+}
+
+/// The key of what tenure remembers about a lock: its last token, and who had it.
+pub(crate) fn record(lock: &str) -> String {
+    sibling(lock, "r")
+}
+
+/// The key of the queue of a lock: its waiters in order.
+pub(crate) fn queue(lock: &str) -> String {
+    sibling(lock, "q")
+}
+
+/// The key of what is known of the waiters in the queue.
+pub(crate) fn waiters(lock: &str) -> String {
+    sibling(lock, "w")
+}
+
+/// The channel on which one client is told that its turn has come.
+pub(crate) fn inbox(prefix: &str, client: ClaimId) -> String {
+    format!("{prefix}{OWN}{client}")
+}
+
+/// A key of tenure's own, in the Cluster slot of `lock`.
+///
+/// Redis [hashes](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags) what stands
+/// between the first `{` and the next `}`, or the whole key when there is nothing between them. So a key with a tag
+/// keeps it when something is put behind it, and a key without braces is made the tag of its sibling. A key with
+/// braces but no tag can be neither: there a number is sought that leads to the same slot.
+fn sibling(lock: &str, kind: &str) -> String {
+    if !lock.contains(['{', '}']) {
+        return format!("{lock}{OWN}{{{lock}}}{kind}");
+    }
+    let plain = format!("{lock}{OWN}{kind}");
+    if tag(lock).is_some() {
+        return plain;
+    }
+    let slot = slot(lock.as_bytes());
+    let begun = crc16(0, plain.as_bytes());
+    let mut digits = String::new();
+    for number in 0_u32.. {
+        digits.clear();
+        let _ = write!(digits, "{number}");
+        if crc16(begun, digits.as_bytes()) % SLOTS == slot {
+            break;
+        }
+    }
+    plain + &digits
+}
+
+/// What decides the slot of a key in place of the whole of it.
+fn tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    let (tag, _) = rest.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+const SLOTS: u16 = 16_384;
+
+/// The slot of bytes that hold no tag.
+fn slot(bytes: &[u8]) -> u16 {
+    crc16(0, bytes) % SLOTS
+}
+
+/// CRC-16/XMODEM, as Redis Cluster uses it, continued from `crc`.
+fn crc16(crc: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(crc, |crc, byte| (crc << 8) ^ CRCS[usize::from((crc >> 8) ^ u16::from(*byte))])
+}
+
+/// The checksum of each single byte.
+const CRCS: [u16; 256] = {
+    let mut crcs = [0; 256];
+    let mut byte = 0_u16;
+    while byte < 256 {
+        let mut crc = byte << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        crcs[byte as usize] = crc;
+        byte += 1;
+    }
+    crcs
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The slot of a key, by the letter of the specification.
+    fn slot_of(key: &str) -> u16 {
+        let bytes = key.as_bytes();
+        let open = bytes.iter().position(|byte| *byte == b'{');
+        let tag = open.and_then(|open| {
+            let close = bytes[open..].iter().position(|byte| *byte == b'}')? + open;
+            (close > open + 1).then(|| &bytes[open + 1..close])
+        });
+        slot(tag.unwrap_or(bytes))
+    }
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(0, b"123456789"), 0x31c3);
+        assert_eq!(slot_of("foo"), 12_182);
+        assert_eq!(slot_of("{foo}bar"), slot_of("foo"));
+        assert_ne!(slot_of("foo{}bar"), slot_of("foo"));
+        assert_eq!(slot_of("foo{{bar}}zap"), slot_of("{bar"));
+    }
+
+    #[test]
+    fn keys_are_readable() {
+        let name = Name::new("orders/42").unwrap();
+        assert_eq!(lock("tenure:", &name), "tenure:orders/42");
+        assert_eq!(record("tenure:orders/42"), "tenure:orders/42\u{1f}{tenure:orders/42}r");
+        assert_eq!(record("tenure:{a}b"), "tenure:{a}b\u{1f}r");
+        assert_eq!(name_of("tenure:", "tenure:a").as_deref(), Some("a"));
+        assert_eq!(name_of("tenure:", &record("tenure:a")), None);
+        assert_eq!(name_of("tenure:", "tenure:"), None);
+        assert_eq!(name_of("tenure:", "other:a"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn siblings_share_the_slot_and_are_nobodys_lock(
+            prefix in "[a{}:]{0,3}",
+            name in "[ab{}é]{1,8}",
+            kind in "[a-z]",
+        ) {
+            let lock = lock(&prefix, &Name::new(name).unwrap());
+            let sibling = sibling(&lock, &kind);
+            prop_assert_eq!(slot_of(&sibling), slot_of(&lock), "{}", sibling);
+            prop_assert!(sibling.starts_with(&lock));
+            prop_assert_eq!(name_of(&prefix, &sibling), None);
+        }
+
+        #[test]
+        fn different_locks_have_different_siblings(one in "[ab{}]{1,6}", other in "[ab{}]{1,6}") {
+            prop_assume!(one != other);
+            prop_assert_ne!(record(&one), record(&other));
+        }
+    }
+}

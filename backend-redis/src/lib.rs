@@ -1,0 +1,32 @@
+//! Locks of tenure in Redis and Valkey.
+//!
+//! | you look for | it is in |
+//! |---|---|
+//! | locks in one Redis server | [`RedisBackend`] |
+//! | which server, and how patient to be | [`RedisOptions`] |
+//!
+//! A lock is a plain key: the prefix and the name, with the claim as its value and the lease as its time to live, as the
+//! [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) describes it. So every
+//! client that follows that pattern excludes tenure on the same key, and is excluded by it. Every request is one Lua
+//! script, which Redis runs as a whole.
+
+mod address;
+mod backend;
+mod dial;
+mod doubts;
+mod errors;
+mod fitness;
+mod keys;
+mod list;
+mod options;
+mod record;
+mod replies;
+mod script;
+mod server;
+mod store;
+mod subscriptions;
+mod turns;
+mod wait;
+
+pub use backend::RedisBackend;
+pub use options::RedisOptions;

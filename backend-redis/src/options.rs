@@ -1,0 +1,270 @@
+//! Where the locks live, and how patient to be.
+
+use crate::{address::Address, dial::Dial};
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, io::tcp::TcpSettings};
+use std::{fmt, time::Duration};
+use tenure_core::{Error, Name};
+
+/// The prefix of all keys unless another is given.
+const DEFAULT_PREFIX: &str = "tenure:";
+
+/// Which server, and how it is used. Checked by [`RedisBackend::connect`](crate::RedisBackend::connect), before the
+/// server is asked.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure_redis::RedisOptions;
+///
+/// let options = RedisOptions::from_url("redis://app:secret@cache/1")?
+///     .prefix("billing:")
+///     .response_timeout(Duration::from_millis(500));
+/// # Ok::<(), tenure_core::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "options do nothing until they are used to connect"]
+pub struct RedisOptions {
+    address: Option<Address>,
+    user: Option<String>,
+    password: Option<String>,
+    database: u32,
+    tls_roots: Option<Vec<u8>>,
+    prefix: String,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    remember: Duration,
+    fair: bool,
+}
+
+/// What a backend needs of its options, each within its range.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    pub(crate) prefix: String,
+    pub(crate) remember: Duration,
+    pub(crate) fair: bool,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+}
+
+impl RedisOptions {
+    /// The server that `url` names, with every option at its default.
+    ///
+    /// | form | the server |
+    /// |---|---|
+    /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | over TCP, port 6379 unless said |
+    /// | `rediss://…` | the same over TLS |
+    /// | `redis+unix:PATH` | over a Unix socket |
+    ///
+    /// `%XX` is decoded in the user, the password and the path. Parameters (`?…`) are not read here: they are the
+    /// facade's, and each has a method of this type.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`], which never repeats the password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        crate::address::parse(url)
+    }
+
+    /// The server at this address, with every option at its default.
+    pub(crate) fn at(address: Address) -> Self {
+        Self { address: Some(address), ..Self::default() }
+    }
+
+    /// The user and the password, as Redis's access control lists know them. Servers with a password alone have the
+    /// user `default`.
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        (self.user, self.password) = (Some(user.into()), Some(password.into()));
+        self
+    }
+
+    /// The password of a server that has no users.
+    pub(crate) fn password(mut self, password: String) -> Self {
+        self.password = Some(password);
+        self
+    }
+
+    /// The number of the database, 0 unless said. Locks of different databases never meet.
+    pub fn database(mut self, number: u32) -> Self {
+        self.database = number;
+        self
+    }
+
+    /// The certificates, in PEM format, that the server's certificate must lead to; those of the system unless said.
+    pub fn tls_roots(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls_roots = Some(pem.into());
+        self
+    }
+
+    /// What the keys begin with, `tenure:` unless said: up to 200 bytes without control characters.
+    ///
+    /// A lock's key is the prefix and the name, exactly; with `prefix("")` it is the name alone. Names of different
+    /// prefixes never meet, unless one prefix begins with the other.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How long an attempt to connect may take: 1 ms to 10 minutes, 2 s unless said.
+    pub fn connect_timeout(mut self, longest: Duration) -> Self {
+        self.connect_timeout = longest;
+        self
+    }
+
+    /// How long the server may take to answer a request, before it counts as unavailable and the connection is
+    /// replaced: 1 ms to 10 minutes, 2 s unless said.
+    pub fn response_timeout(mut self, longest: Duration) -> Self {
+        self.response_timeout = longest;
+        self
+    }
+
+    /// For how long the last token of a name is remembered after its last use: 1 minute to 365 days, 1 day unless said.
+    ///
+    /// A forgotten name begins again from the server's clock, so its tokens rise all the same, unless that clock was set
+    /// back by more than this. What it costs is some 250 bytes for every name used within that time.
+    pub fn remember(mut self, time: Duration) -> Self {
+        self.remember = time;
+        self
+    }
+
+    /// Whether waiters of all clients are served in the order in which they came: `false` unless said.
+    ///
+    /// The server keeps a queue then, and whoever releases the lock makes the next in it the holder in the same step.
+    /// All clients of a name must agree: one without this neither stands in the queue nor respects it, though no two
+    /// ever hold the lock together.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<Checked, Error> {
+        let seconds = Duration::from_secs;
+        let patience = Duration::from_millis(1)..=seconds(600);
+        Ok(Checked {
+            prefix: check_prefix(&self.prefix)?,
+            fair: self.fair,
+            remember: check("remember", self.remember, seconds(60)..=seconds(365 * 86_400))?,
+            connect_timeout: check("connect_timeout", self.connect_timeout, patience.clone())?,
+            response_timeout: check("response_timeout", self.response_timeout, patience)?,
+        })
+    }
+
+    /// A client of the `redis` crate for the address.
+    pub(crate) fn client(&self) -> Result<redis::Client, Error> {
+        let Some(address) = &self.address else {
+            return Err(Error::invalid_option("url", "nothing", "the address of a server: redis://HOST"));
+        };
+        let mut login = RedisConnectionInfo::default()
+            .set_db(i64::from(self.database))
+            .set_lib_name("tenure", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            login = login.set_password(password);
+        }
+        let refused =
+            |error: redis::RedisError| Error::invalid_option("url", "this address", error.to_string());
+        let info = address.connect_to().into_connection_info().map_err(refused)?;
+        let info: ConnectionInfo =
+            info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        address.client(info, self.tls_roots.as_deref()).map_err(|error| {
+            Error::invalid_option("tls_roots", "this file", format!("certificates in PEM format ({error})"))
+        })
+    }
+}
+
+impl Checked {
+    pub(crate) fn dial(&self, client: redis::Client) -> Dial {
+        Dial::new(client, self.connect_timeout, self.response_timeout)
+    }
+}
+
+impl Default for RedisOptions {
+    /// Without an address, for [`RedisBackend::from_client`](crate::RedisBackend::from_client).
+    fn default() -> Self {
+        Self {
+            address: None,
+            user: None,
+            password: None,
+            database: 0,
+            tls_roots: None,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            connect_timeout: Duration::from_secs(2),
+            response_timeout: Duration::from_secs(2),
+            remember: Duration::from_hours(24),
+            fair: false,
+        }
+    }
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("address", &self.address)
+            .field("user", &self.user)
+            .field("database", &self.database)
+            .field("prefix", &self.prefix)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("remember", &self.remember)
+            .field("fair", &self.fair)
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_prefix(prefix: &str) -> Result<String, Error> {
+    if prefix.len() <= Name::MAX_BYTES && !prefix.chars().any(char::is_control) {
+        return Ok(prefix.to_owned());
+    }
+    let given = format!("{:?}", prefix.chars().take(40).collect::<String>());
+    Err(Error::invalid_option("prefix", given, "at most 200 bytes of UTF-8 without control characters"))
+}
+
+fn check(
+    option: &'static str,
+    given: Duration,
+    range: std::ops::RangeInclusive<Duration>,
+) -> Result<Duration, Error> {
+    if range.contains(&given) {
+        return Ok(given);
+    }
+    let allowed = format!("{:?} to {:?}", range.start(), range.end());
+    Err(Error::invalid_option(option, format!("{given:?}"), allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(options: &RedisOptions, option: &str) {
+        let error = options.check().unwrap_err();
+        assert!(
+            matches!(&error, Error::InvalidOption { option: named, .. } if *named == option),
+            "{error} does not name {option}"
+        );
+    }
+
+    #[test]
+    fn each_option_has_its_range() {
+        let some = RedisOptions::default;
+        assert!(some().prefix("").check().is_ok());
+        refused(&some().prefix("a\nb"), "prefix");
+        refused(&some().prefix("x".repeat(201)), "prefix");
+        refused(&some().connect_timeout(Duration::ZERO), "connect_timeout");
+        refused(&some().response_timeout(Duration::MAX), "response_timeout");
+        refused(&some().remember(Duration::from_secs(59)), "remember");
+        assert!(some().client().is_err());
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let options = RedisOptions::from_url("redis://app:zq7k2@host/3").unwrap();
+        assert!(format!("{options:?}").contains("app"));
+        assert!(!format!("{options:?}").contains("zq7k2"));
+        assert_eq!(
+            options.client().unwrap().get_connection_info().redis_settings().password(),
+            Some("zq7k2")
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! What the scripts answer, in types.
+
+use crate::record::Seen;
+use redis::Value;
+use std::time::Duration;
+use tenure_core::{Holder, LossCause, Name, Renewal, StoreError, Token};
+
+/// The answer to an attempt.
+pub(crate) enum Attempt {
+    Granted(Token),
+    /// Another holds the lock, for so long yet, and the server's clock shows this, where it tells.
+    Busy {
+        expires_in: Option<Duration>,
+        at: Option<Duration>,
+    },
+}
+
+pub(crate) fn attempt(value: &Value) -> Result<Attempt, StoreError> {
+    match value {
+        Value::Int(left) => Ok(Attempt::Busy { expires_in: millis(*left), at: None }),
+        Value::Array(values) => match &values[..] {
+            [Value::Int(left), seconds, micros] => {
+                Ok(Attempt::Busy { expires_in: millis(*left), at: Some(clock(seconds, micros)?) })
+            }
+            _ => Err(unexpected(value)),
+        },
+        Value::Nil => Err(StoreError::failed("the claim was withdrawn while its request was on its way")),
+        value => {
+            let number = text(value).and_then(|digits| digits.parse().ok());
+            number.and_then(Token::new).map(Attempt::Granted).ok_or_else(|| unexpected(value))
+        }
+    }
+}
+
+/// How many clients were told of a release; `None` when there was nothing to release.
+pub(crate) fn told(value: &Value) -> Result<Option<u64>, StoreError> {
+    match value {
+        Value::Int(-1) => Ok(None),
+        Value::Int(told) => Ok(u64::try_from(*told).ok()),
+        value => Err(unexpected(value)),
+    }
+}
+
+/// Why a claim does not hold a lock.
+pub(crate) fn cause(value: &Value) -> Result<LossCause, StoreError> {
+    match text(value) {
+        Some("expired") => Ok(LossCause::Expired),
+        Some("taken") => Ok(LossCause::TakenOver),
+        Some("forced") => Ok(LossCause::Forced),
+        Some("forgotten") => Ok(LossCause::Forgotten),
+        _ => Err(unexpected(value)),
+    }
+}
+
+pub(crate) fn renewals(value: &Value) -> Result<Vec<Renewal>, StoreError> {
+    let answer = |value: &Value| match value {
+        Value::Int(1) => Ok(Renewal::Renewed),
+        value => cause(value).map(Renewal::Lost),
+    };
+    match value {
+        Value::Array(answers) => answers.iter().map(answer).collect(),
+        value => Err(unexpected(value)),
+    }
+}
+
+/// Who holds these names. Those that nobody holds are left out.
+pub(crate) fn holders(value: &Value, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
+    let Value::Array(values) = value else { return Err(unexpected(value)) };
+    let [seconds, micros, locks @ ..] = &values[..] else { return Err(unexpected(value)) };
+    let now = clock(seconds, micros)?;
+    let seen = |(name, lock): (&Name, &[Value])| {
+        let [held, Value::Int(left), record] = lock else { return None };
+        let (held, record) = (lossy(held)?, lossy(record));
+        Some(Seen { now, value: &held, left: *left, record: record.as_deref() }.holder(name.clone()))
+    };
+    Ok(names.iter().zip(locks.chunks(3)).filter_map(seen).collect())
+}
+
+/// A page of keys, and where the next one begins; 0 after the last.
+pub(crate) fn page(value: &Value) -> Result<(u64, Vec<String>), StoreError> {
+    let Value::Array(parts) = value else { return Err(unexpected(value)) };
+    let [cursor, Value::Array(keys)] = &parts[..] else { return Err(unexpected(value)) };
+    let next = number(cursor).ok_or_else(|| unexpected(value))?;
+    Ok((next, keys.iter().filter_map(text).map(str::to_owned).collect()))
+}
+
+/// What is left of a lease; `None` where it has no end.
+fn millis(left: i64) -> Option<Duration> {
+    u64::try_from(left).ok().map(Duration::from_millis)
+}
+
+/// The server's clock.
+fn clock(seconds: &Value, micros: &Value) -> Result<Duration, StoreError> {
+    let read = |value| number(value).ok_or_else(|| unexpected(value));
+    Ok(Duration::from_secs(read(seconds)?) + Duration::from_micros(read(micros)?))
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Another program may have written anything.
+fn lossy(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    text(value)?.parse().ok()
+}
+
+fn unexpected(value: &Value) -> StoreError {
+    let shown: String = format!("{value:?}").chars().take(80).collect();
+    StoreError::failed(format!("the server answered what no script of tenure answers: {shown}"))
+}

@@ -1,0 +1,188 @@
+//! One server as a client sees it: a connection for commands, replaced whenever it is spoilt.
+
+use crate::{
+    dial::Dial,
+    errors::{Failure, Trouble},
+    script::Script,
+};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_core::{Moment, StoreError};
+
+/// How long after a failed attempt to connect the next one begins: a server that comes back is not met by a storm.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// A server, with one connection that all requests share.
+///
+/// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
+/// has become a replica. Here each of these ends the connection, and the next request makes another. One attempt to
+/// connect serves all who wait for it, and goes on when they give up.
+pub(crate) struct Server {
+    dial: Dial,
+    line: Mutex<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    /// Which connection this is, so that a late failure of an old one does not end a new one.
+    number: u64,
+    state: State,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    None,
+    /// None, because the last attempt failed at this moment.
+    Failed(Moment),
+    Connecting(Shared<BoxFuture<'static, Result<MultiplexedConnection, RedisError>>>),
+    Connected(MultiplexedConnection),
+}
+
+/// The answer to a request.
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// The instant before the request was sent.
+    pub(crate) sent: Moment,
+    /// Whether the request had been sent before on a connection that turned out to be broken. That one may have been
+    /// carried out too, or still may be.
+    pub(crate) resent: bool,
+}
+
+impl Server {
+    pub(crate) fn new(dial: Dial) -> Self {
+        Self { dial, line: Mutex::default() }
+    }
+
+    pub(crate) fn dial(&self) -> &Dial {
+        &self.dial
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, its number, and whether it was there already.
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64, bool), RedisError> {
+        let (number, connecting) = {
+            let mut line = self.line();
+            let connecting = match &line.state {
+                State::Connected(connection) => return Ok((connection.clone(), line.number, true)),
+                State::Connecting(connecting) => connecting.clone(),
+                State::None => self.connect(Duration::ZERO),
+                State::Failed(when) => self.connect(BREATH.saturating_sub(Moment::now().since(*when))),
+            };
+            if !matches!(line.state, State::Connecting(_)) {
+                line.number += 1;
+                line.state = State::Connecting(connecting.clone());
+            }
+            (line.number, connecting)
+        };
+        let outcome = connecting.await;
+        let mut line = self.line();
+        if line.number == number && matches!(line.state, State::Connecting(_)) {
+            line.state = match &outcome {
+                Ok(connection) => State::Connected(connection.clone()),
+                Err(_) => State::Failed(Moment::now()),
+            };
+        }
+        outcome.map(|connection| (connection, number, false))
+    }
+
+    /// An attempt in a task of its own, so that a short wait cannot keep a slow connection from ever being made.
+    fn connect(
+        &self,
+        pause: Duration,
+    ) -> Shared<BoxFuture<'static, Result<MultiplexedConnection, RedisError>>> {
+        let dial = self.dial.clone();
+        let attempt = tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            dial.commands().await
+        });
+        let ended = |_| Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
+        attempt.map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
+    }
+
+    fn spoilt(&self, number: u64) {
+        let mut line = self.line();
+        if line.number == number && matches!(line.state, State::Connected(_)) {
+            line.state = State::None;
+        }
+    }
+
+    /// Lets go of the connection. The next request makes another.
+    pub(crate) fn disconnect(&self) {
+        self.line().state = State::None;
+    }
+
+    /// Sends a command, and waits for its answer as long as the timeouts allow.
+    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Answer, Failure> {
+        self.send(command)
+            .await
+            .map_err(|refusal| refusal.explained(|source| self.dial.place.explain(source)))
+    }
+
+    /// Calls a script, and has it loaded first when the server does not know it. `about` is the key that errors name.
+    ///
+    /// The call is sent again when a connection from before turns out to be broken, as it is after the server was
+    /// restarted. So it must be one that may be carried out twice.
+    pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
+        let mut outcome = self.send(call).await;
+        if let Err(Refusal { error, .. }) = &outcome
+            && Trouble::of(error) == Trouble::NoScript
+        {
+            // Nothing was carried out.
+            outcome = match self.send(&script.load()).await {
+                Ok(_) => self.send(call).await,
+                Err(Refusal { error, .. }) => Err(Refusal { error, in_doubt: false }),
+            };
+        }
+        outcome.map_err(|refusal| refusal.explained(|source| self.dial.place.explain_for(about, source)))
+    }
+
+    async fn send(&self, command: &Cmd) -> Result<Answer, Refusal> {
+        match self.send_once(command).await {
+            Err((Refusal { error, .. }, true)) if Trouble::of(&error).is_broken() => {
+                match self.send_once(command).await {
+                    Ok(answer) => Ok(Answer { resent: true, ..answer }),
+                    Err((refusal, _)) => Err(Refusal { in_doubt: true, ..refusal }),
+                }
+            }
+            outcome => outcome.map_err(|(refusal, _)| refusal),
+        }
+    }
+
+    /// Sends a command once. An error comes with whether the connection was one from before.
+    async fn send_once(&self, command: &Cmd) -> Result<Answer, (Refusal, bool)> {
+        let (mut connection, number, from_before) =
+            self.connection().await.map_err(|error| (Refusal { error, in_doubt: false }, false))?;
+        let sent = Moment::now();
+        let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        answer.map(|value| Answer { value, sent, resent: false }).map_err(|error| {
+            let trouble = Trouble::of(&error);
+            if trouble.spoils_connection() {
+                self.spoilt(number);
+            }
+            (Refusal { error, in_doubt: trouble.leaves_doubt() }, from_before)
+        })
+    }
+}
+
+/// A request without an answer, or with one that helps nobody.
+struct Refusal {
+    error: RedisError,
+    in_doubt: bool,
+}
+
+impl Refusal {
+    fn explained(self, explain: impl FnOnce(RedisError) -> StoreError) -> Failure {
+        Failure { error: explain(self.error), in_doubt: self.in_doubt }
+    }
+}

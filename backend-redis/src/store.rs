@@ -1,0 +1,235 @@
+//! What is asked of one server, one script call each.
+
+use crate::{
+    doubts::{Doubts, LONGEST},
+    errors::Failure,
+    keys,
+    options::Checked,
+    record::Told,
+    replies,
+    script::{Script, Scripts},
+    server::{Answer, Server},
+    subscriptions::{Listening, Subscriptions},
+    turns::Turns,
+};
+use redis::{Cmd, RedisWrite};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use tenure_core::{Attempt, Claim, ClaimId, Grant, LossCause, Moment, Name, Release, Renewal, StoreError};
+
+/// One server, and this client's part in it.
+pub(crate) struct Store {
+    pub(crate) options: Checked,
+    pub(crate) server: Server,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) scripts: Scripts,
+    pub(crate) turns: Turns,
+    doubts: Doubts,
+    /// This client, for those who hand locks over to it.
+    client: ClaimId,
+    inbox: Mutex<Option<Listening>>,
+}
+
+/// The answer to an attempt, and when it was given.
+pub(crate) struct Asked {
+    pub(crate) attempt: Attempt,
+    /// The instant before the request was sent.
+    pub(crate) sent: Moment,
+    /// The server's clock, where it was told.
+    pub(crate) at: Option<Duration>,
+}
+
+impl Store {
+    pub(crate) fn new(client: redis::Client, options: Checked) -> Self {
+        let (dial, turns) = (options.dial(client), Turns::default());
+        Self {
+            subscriptions: Subscriptions::new(dial.clone(), turns.clone()),
+            server: Server::new(dial),
+            scripts: Scripts::new(options.fair),
+            turns,
+            doubts: Doubts::default(),
+            client: ClaimId::new(),
+            inbox: Mutex::default(),
+            options,
+        }
+    }
+
+    pub(crate) fn lock_key(&self, name: &Name) -> String {
+        keys::lock(&self.options.prefix, name)
+    }
+
+    /// The channel on which this client is told that its turn has come.
+    pub(crate) fn inbox(&self) -> Listening {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let listen = || self.subscriptions.listen(&keys::inbox(&self.options.prefix, self.client));
+        inbox.get_or_insert_with(listen).clone()
+    }
+
+    /// The same, if the server has confirmed it.
+    pub(crate) fn confirmed_inbox(&self) -> Option<Listening> {
+        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.clone().filter(Listening::is_confirmed)
+    }
+
+    pub(crate) fn disconnect(&self) {
+        drop(self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.subscriptions.disconnect();
+        self.server.disconnect();
+    }
+
+    /// Begins a call with every key of a name that the script may need, and tells the lock's.
+    fn call(&self, script: &Script, name: &Name) -> (Cmd, String) {
+        let lock = self.lock_key(name);
+        let (record, size) = (keys::record(&lock), lock.len());
+        if self.options.fair {
+            let mut call = script.call(4, size * 8);
+            call.arg(&lock).arg(record).arg(keys::queue(&lock)).arg(keys::waiters(&lock));
+            return (call, lock);
+        }
+        let mut call = script.call(2, size * 4);
+        call.arg(&lock).arg(record);
+        (call, lock)
+    }
+
+    async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
+        self.server.run(script, call, about).await
+    }
+
+    /// How long the record of a grant is remembered, in seconds: longer than the grant stands.
+    fn remember(&self, lease: Duration) -> u64 {
+        self.options.remember.max(lease * 2).as_secs()
+    }
+
+    /// One attempt. With `inbox`, a claim that is not granted is queued where there is a queue.
+    pub(crate) async fn ask(&self, claim: &Claim, inbox: Option<&Listening>) -> Result<Asked, StoreError> {
+        let script = &self.scripts.acquire;
+        let (mut call, lock) = self.call(script, &claim.name);
+        arg_claim(&mut call, claim.id).arg(millis(claim.lease)).write_arg_fmt(Told(&claim.holder));
+        call.arg(self.remember(claim.lease));
+        if let Some(inbox) = inbox {
+            call.arg(inbox.channel());
+        }
+        let asking = self.doubts.asking(claim.id);
+        let Answer { value, sent, resent } = match self.run(script, &call, &lock).await {
+            Ok(answer) => answer,
+            Err(Failure { error, in_doubt }) => {
+                if !in_doubt {
+                    asking.settle();
+                }
+                return Err(error);
+            }
+        };
+        if !resent {
+            asking.settle();
+        }
+        let (attempt, at) = match replies::attempt(&value)? {
+            replies::Attempt::Granted(token) => (Attempt::Granted(Grant::leased(claim, token, sent)), None),
+            replies::Attempt::Busy { expires_in, at } => (Attempt::Busy { expires_in }, at),
+        };
+        Ok(Asked { attempt, sent, at })
+    }
+
+    /// Ends the hold of a claim that was granted. `None` when it has none.
+    pub(crate) async fn release(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
+        if self.doubts.contains(claim) {
+            return self.retire(name, claim).await;
+        }
+        let script = &self.scripts.release;
+        let (mut call, lock) = if self.options.fair {
+            self.call(script, name)
+        } else {
+            let lock = self.lock_key(name);
+            let mut call = script.call(1, lock.len());
+            call.arg(&lock);
+            (call, lock)
+        };
+        arg_claim(&mut call, claim);
+        if self.options.fair {
+            call.arg(self.remember(Duration::ZERO));
+        }
+        self.end(script, &call, &lock).await
+    }
+
+    /// Ends whatever a claim has: its hold, its place in a queue, and, if one of its requests may still be on its way,
+    /// that too. `None` when it did not hold the lock.
+    pub(crate) async fn retire(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
+        let (script, in_doubt) = (&self.scripts.retire, self.doubts.contains(claim));
+        let (mut call, lock) = self.call(script, name);
+        arg_claim(&mut call, claim).arg(self.remember(LONGEST));
+        if in_doubt {
+            call.arg(LONGEST.as_secs());
+        }
+        let outcome = self.end(script, &call, &lock).await?;
+        if in_doubt {
+            self.doubts.remove(claim);
+        }
+        Ok(outcome)
+    }
+
+    async fn end(&self, script: &Script, call: &Cmd, lock: &str) -> Result<Option<Release>, StoreError> {
+        // This client itself may be told, if it waited a moment ago.
+        let own = u64::from(self.subscriptions.is_counted(lock));
+        let Answer { value, resent, .. } = self.run(script, call, lock).await?;
+        match replies::told(&value)? {
+            Some(told) => Ok(Some(Release::Released { awaited: told > own })),
+            // The first request may have released it. Whoever asks once more knows how to read the answer.
+            None if resent => Err(StoreError::unavailable("the connection broke while a lock was released")),
+            None => Ok(None),
+        }
+    }
+
+    /// Why a grant is gone.
+    pub(crate) async fn why(&self, grant: &Grant) -> Result<LossCause, StoreError> {
+        let script = &self.scripts.why;
+        let (mut call, lock) = self.call(script, &grant.name);
+        arg_claim(&mut call, grant.claim).arg(grant.token.get());
+        replies::cause(&self.run(script, &call, &lock).await?.value)
+    }
+
+    pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let script = &self.scripts.renew;
+        let mut call = script.call(grants.len() * 2, grants.len() * 256);
+        let mut about = String::new();
+        for grant in grants {
+            about = self.lock_key(&grant.name);
+            call.arg(&about).arg(keys::record(&about));
+        }
+        call.arg(self.options.remember.as_secs());
+        for grant in grants {
+            arg_claim(&mut call, grant.claim).arg(grant.token.get()).arg(millis(grant.lease));
+        }
+        replies::renewals(&self.run(script, &call, &about).await?.value)
+    }
+
+    /// Ends any hold of a name.
+    pub(crate) async fn force(&self, name: &Name) -> Result<Vec<tenure_core::Holder>, StoreError> {
+        let script = &self.scripts.force;
+        let (mut call, lock) = self.call(script, name);
+        call.arg(self.options.remember.as_secs());
+        replies::holders(&self.run(script, &call, &lock).await?.value, std::slice::from_ref(name))
+    }
+
+    /// Who holds these names. Those that nobody holds are left out.
+    pub(crate) async fn look(&self, names: &[Name]) -> Result<Vec<tenure_core::Holder>, StoreError> {
+        let script = &self.scripts.look;
+        let mut call = script.call(names.len() * 2, names.len() * 128);
+        let mut about = String::new();
+        for name in names {
+            about = self.lock_key(name);
+            call.arg(&about).arg(keys::record(&about));
+        }
+        replies::holders(&self.run(script, &call, &about).await?.value, names)
+    }
+}
+
+/// Adds the claim as the store keeps it, without the detour of a `String`.
+fn arg_claim(call: &mut Cmd, claim: ClaimId) -> &mut Cmd {
+    call.arg(&*claim.as_uuid().hyphenated().encode_lower(&mut [0; 36]))
+}
+
+/// A lease as Redis counts it: whole milliseconds, and never longer than what was asked for.
+fn millis(lease: Duration) -> u64 {
+    u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
+}

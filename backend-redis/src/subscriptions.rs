@@ -1,0 +1,297 @@
+//! One connection on which all of a client's waiters are told of releases.
+
+use crate::{dial::Dial, turns::Turns};
+use futures_util::StreamExt;
+use redis::{
+    RedisError, Value,
+    aio::{PubSub, PubSubSink, PubSubStream},
+};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, futures::Notified},
+    task::AbortHandle,
+    time::Instant,
+};
+
+/// How often a silent connection is tried, so that a dead line is noticed.
+const TRY_EVERY: Duration = Duration::from_secs(5);
+/// The pauses between attempts to connect grow from the first to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// The channels that somebody in this client listens to, on one connection for all.
+///
+/// A message is a hint and nothing more: it may be lost, and whoever waits asks again in any case. So a connection
+/// that breaks is made anew and everybody is woken once, since a message may have been missed. A channel is left when
+/// nobody listens to it any more.
+pub(crate) struct Subscriptions(Arc<Hub>);
+
+struct Hub {
+    dial: Dial,
+    /// Takes the messages that say something, each for one claim. The others are hints for whoever listens there.
+    turns: Turns,
+    topics: Mutex<Topics>,
+    /// There are changes.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Topics {
+    by_channel: HashMap<Arc<str>, Topic>,
+    /// Channels that were joined or left since the task last looked.
+    changes: Vec<Arc<str>>,
+    /// Channels that the server may count this client among the subscribers of.
+    subscribed: HashSet<Arc<str>>,
+    task: Option<AbortHandle>,
+}
+
+#[derive(Default)]
+struct Topic {
+    listeners: usize,
+    /// Whether the server has confirmed the subscription.
+    live: bool,
+    bell: Arc<Notify>,
+}
+
+impl Subscriptions {
+    pub(crate) fn new(dial: Dial, turns: Turns) -> Self {
+        Self(Arc::new(Hub { dial, turns, topics: Mutex::default(), changed: Notify::new() }))
+    }
+
+    /// Begins to listen to a channel.
+    pub(crate) fn listen(&self, channel: &str) -> Listening {
+        let mut topics = self.0.topics();
+        let known = topics.by_channel.get_key_value(channel).map(|(channel, _)| Arc::clone(channel));
+        let channel = known.unwrap_or_else(|| {
+            let channel = Arc::<str>::from(channel);
+            topics.by_channel.insert(Arc::clone(&channel), Topic::default());
+            topics.changes.push(Arc::clone(&channel));
+            self.0.changed.notify_one();
+            channel
+        });
+        let topic = topics.by_channel.entry(Arc::clone(&channel)).or_default();
+        topic.listeners += 1;
+        let bell = Arc::clone(&topic.bell);
+        // The runtime of an earlier task may be gone.
+        if topics.task.as_ref().is_none_or(AbortHandle::is_finished) {
+            topics.task = Some(tokio::spawn(Arc::clone(&self.0).run()).abort_handle());
+        }
+        Listening(Arc::new(Listener { hub: Arc::clone(&self.0), channel, bell }))
+    }
+
+    /// Whether the server may count this client among those who listen to a channel.
+    pub(crate) fn is_counted(&self, channel: &str) -> bool {
+        self.0.topics().subscribed.contains(channel)
+    }
+
+    /// Lets go of the connection. The next listener makes another.
+    pub(crate) fn disconnect(&self) {
+        if let Some(task) = self.0.topics().task.take() {
+            task.abort();
+        }
+        self.0.interrupted();
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
+}
+
+/// Somebody who listens to a channel, as long as it or a clone of it is kept.
+#[derive(Clone)]
+pub(crate) struct Listening(Arc<Listener>);
+
+struct Listener {
+    hub: Arc<Hub>,
+    channel: Arc<str>,
+    bell: Arc<Notify>,
+}
+
+impl Listening {
+    pub(crate) fn channel(&self) -> &str {
+        &self.0.channel
+    }
+
+    /// Whether the server has confirmed the subscription, as far as is known.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.0.hub.topics().by_channel.get(&self.0.channel).is_some_and(|topic| topic.live)
+    }
+
+    /// Waits until the server has confirmed the subscription.
+    pub(crate) async fn confirmed(&self) {
+        loop {
+            let rung = self.next();
+            tokio::pin!(rung);
+            rung.as_mut().enable();
+            if self.is_confirmed() {
+                return;
+            }
+            rung.await;
+        }
+    }
+
+    /// The next hint, or anything else that is reason to ask again. Counts from when it is first polled or enabled.
+    pub(crate) fn next(&self) -> Notified<'_> {
+        self.0.bell.notified()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut topics = self.hub.topics();
+        let Some(topic) = topics.by_channel.get_mut(&self.channel) else { return };
+        topic.listeners -= 1;
+        if topic.listeners == 0 {
+            topics.by_channel.remove(&self.channel);
+            topics.changes.push(Arc::clone(&self.channel));
+            self.hub.changed.notify_one();
+        }
+    }
+}
+
+impl Hub {
+    fn topics(&self) -> MutexGuard<'_, Topics> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn run(self: Arc<Self>) {
+        let mut pause = PAUSES.0;
+        loop {
+            while self.topics().by_channel.is_empty() {
+                self.changed.notified().await;
+            }
+            let began = Instant::now();
+            let ended = match self.dial.subscriptions().await {
+                Ok(connection) => self.serve(connection).await,
+                Err(error) => Err(error),
+            };
+            self.interrupted();
+            let Err(error) = ended else { continue };
+            let error = self.dial.place.explain(error);
+            tracing::warn!(server = %self.dial.place.address, %error, "waiters are not told of releases, and only ask again and again");
+            pause = if began.elapsed() > PAUSES.1 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Serves the listeners until there are none, or until the connection breaks.
+    async fn serve(&self, connection: PubSub) -> Result<(), RedisError> {
+        let (sink, messages) = connection.split();
+        tokio::select! {
+            ended = self.follow(sink) => ended,
+            error = self.pass_on(messages) => Err(error),
+        }
+    }
+
+    async fn pass_on(&self, mut messages: PubSubStream) -> RedisError {
+        while let Some(message) = messages.next().await {
+            let said = message.get_payload_bytes();
+            if !said.is_empty() {
+                self.turns.pass_on(said);
+            } else if let Some(topic) = self.topics().by_channel.get(message.get_channel_name()) {
+                topic.bell.notify_waiters();
+            }
+        }
+        std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
+    }
+
+    /// Keeps the subscriptions as the listeners want them.
+    async fn follow(&self, mut sink: PubSubSink) -> Result<(), RedisError> {
+        self.all_changed();
+        loop {
+            let Ok(Change { join, leave }) = tokio::time::timeout(TRY_EVERY, self.change()).await else {
+                if self.topics().by_channel.is_empty() {
+                    return Ok(());
+                }
+                self.dial.answered(sink.ping::<Value>()).await?;
+                continue;
+            };
+            if !leave.is_empty() {
+                self.dial.answered(sink.unsubscribe(names(&leave))).await?;
+                let mut topics = self.topics();
+                for channel in &leave {
+                    topics.subscribed.remove(channel);
+                }
+            }
+            if !join.is_empty() {
+                self.topics().subscribed.extend(join.iter().cloned());
+                self.dial.answered(sink.subscribe(names(&join))).await?;
+                self.confirm(&join);
+            }
+        }
+    }
+
+    /// Waits until the subscriptions are not what the listeners want, and tells what to do about it.
+    async fn change(&self) -> Change {
+        loop {
+            let change = self.topics().change();
+            if !change.join.is_empty() || !change.leave.is_empty() {
+                return change;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// The server has confirmed these, so from now on no message of theirs is missed.
+    fn confirm(&self, channels: &[Arc<str>]) {
+        let mut topics = self.topics();
+        for channel in channels {
+            if let Some(topic) = topics.by_channel.get_mut(channel) {
+                topic.confirm();
+            }
+        }
+    }
+
+    fn all_changed(&self) {
+        let mut topics = self.topics();
+        let Topics { by_channel, changes, .. } = &mut *topics;
+        changes.clear();
+        changes.extend(by_channel.keys().cloned());
+    }
+
+    fn interrupted(&self) {
+        let mut topics = self.topics();
+        topics.subscribed.clear();
+        for topic in topics.by_channel.values_mut() {
+            topic.live = false;
+        }
+    }
+}
+
+impl Topics {
+    /// What is to be done about the changes. A channel that was left and joined again in between is still subscribed.
+    fn change(&mut self) -> Change {
+        let (mut join, mut leave) = (HashSet::new(), HashSet::new());
+        for channel in std::mem::take(&mut self.changes) {
+            match (self.by_channel.get_mut(&channel), self.subscribed.contains(&channel)) {
+                (Some(topic), true) => topic.confirm(),
+                (Some(_), false) => drop(join.insert(channel)),
+                (None, true) => drop(leave.insert(channel)),
+                (None, false) => {}
+            }
+        }
+        Change { join: join.into_iter().collect(), leave: leave.into_iter().collect() }
+    }
+}
+
+impl Topic {
+    fn confirm(&mut self) {
+        self.live = true;
+        self.bell.notify_waiters();
+    }
+}
+
+/// Channels to join and to leave.
+struct Change {
+    join: Vec<Arc<str>>,
+    leave: Vec<Arc<str>>,
+}
+
+fn names(channels: &[Arc<str>]) -> Vec<&str> {
+    channels.iter().map(|channel| &**channel).collect()
+}

@@ -1,0 +1,117 @@
+//! Waiters of this client that stand in a queue, and what they are told there.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_core::{ClaimId, Token};
+use tokio::sync::mpsc;
+
+/// How long a lock stands that was handed over, until its new holder has renewed it for the first time: how long a dead
+/// waiter can keep the others waiting.
+pub(crate) const STANDS: Duration = Duration::from_millis(900);
+/// How long a waiter that was not heard of counts as alive. It shows up every [`SHOW_UP`].
+pub(crate) const LIVES: Duration = Duration::from_millis(2500);
+/// How often a waiter shows up.
+pub(crate) const SHOW_UP: Duration = Duration::from_secs(1);
+
+/// What a waiter in a queue is told.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// It holds the lock, with this token, since this moment of the server's clock.
+    Turn { token: Token, at: Duration },
+    /// The lock may be free again after this time, and then it is its turn.
+    Look { after: Duration },
+}
+
+/// The claims of this client that stand in queues.
+#[derive(Clone, Default)]
+pub(crate) struct Turns(Arc<Mutex<HashMap<ClaimId, mpsc::UnboundedSender<Note>>>>);
+
+impl Turns {
+    fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, mpsc::UnboundedSender<Note>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens to what `claim` is told, as long as the return value is kept.
+    pub(crate) fn wait(&self, claim: ClaimId) -> Waiting {
+        let (sender, notes) = mpsc::unbounded_channel();
+        self.claims().insert(claim, sender);
+        Waiting { turns: self.clone(), claim, notes }
+    }
+
+    /// Passes on what was said on this client's channel. What is for nobody is left to its withdrawal.
+    pub(crate) fn pass_on(&self, said: &[u8]) {
+        let Some((claim, note)) = std::str::from_utf8(said).ok().and_then(read) else { return };
+        if let Some(sender) = self.claims().get(&claim) {
+            let _ = sender.send(note);
+        }
+    }
+}
+
+/// One claim that stands in a queue.
+pub(crate) struct Waiting {
+    turns: Turns,
+    claim: ClaimId,
+    notes: mpsc::UnboundedReceiver<Note>,
+}
+
+impl Waiting {
+    /// The next that it is told.
+    pub(crate) async fn note(&mut self) -> Note {
+        match self.notes.recv().await {
+            Some(note) => note,
+            // Another wait for the same claim has taken the place of this one.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.notes.close();
+        let mut claims = self.turns.claims();
+        if claims.get(&self.claim).is_some_and(mpsc::UnboundedSender::is_closed) {
+            claims.remove(&self.claim);
+        }
+    }
+}
+
+/// `turn CLAIM TOKEN MICROS` or `look CLAIM MILLIS`.
+fn read(said: &str) -> Option<(ClaimId, Note)> {
+    let mut words = said.split(' ');
+    let (word, claim) = (words.next()?, words.next()?.parse().ok()?);
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let note = match word {
+        "turn" => Note::Turn { token: Token::new(number()?)?, at: Duration::from_micros(number()?) },
+        "look" => Note::Look { after: Duration::from_millis(number()?) },
+        _ => return None,
+    };
+    Some((claim, note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_is_told_what_is_for_it() {
+        let (turns, one, other) = (Turns::default(), ClaimId::new(), ClaimId::new());
+        let (mut first, mut second) = (turns.wait(one), turns.wait(other));
+        turns.pass_on(format!("turn {other} 17 1700000000000001").as_bytes());
+        turns.pass_on(format!("look {one} 900").as_bytes());
+        for nonsense in ["", "turn", "turn me 1 2", "turn x 1"] {
+            turns.pass_on(nonsense.as_bytes());
+        }
+        turns.pass_on(&[0xff]);
+        let at = Duration::from_micros(1_700_000_000_000_001);
+        assert_eq!(second.note().await, Note::Turn { token: Token::new(17).unwrap(), at });
+        assert_eq!(first.note().await, Note::Look { after: Duration::from_millis(900) });
+        let again = turns.wait(one);
+        drop(first);
+        assert_eq!(turns.claims().len(), 2, "the later wait is kept");
+        drop((again, second));
+        assert_eq!(turns.claims().len(), 0);
+    }
+}

@@ -1,0 +1,233 @@
+//! What a person may get wrong.
+
+use crate::{claim, grant, server::Server, until};
+use std::{
+    error::Error as _,
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+use tenure_core::{Backend, Error, Locks};
+use tenure_redis::{RedisBackend, RedisOptions};
+
+const LEASE: Duration = Duration::from_secs(20);
+
+/// The whole of what a person is told.
+fn said(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text += ": ";
+        text += &next.to_string();
+        cause = next.source();
+    }
+    text
+}
+
+/// Connects in vain, and soon.
+async fn refusal(url: &str) -> (Error, String) {
+    refusal_with(RedisOptions::from_url(url).unwrap()).await
+}
+
+async fn refusal_with(options: RedisOptions) -> (Error, String) {
+    let begin = Instant::now();
+    let options = options.connect_timeout(Duration::from_secs(1)).response_timeout(Duration::from_secs(1));
+    let error = RedisBackend::connect(options).await.expect_err("a refusal");
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    let text = said(&error);
+    assert!(!format!("{text} {error:?}").contains("zq7k2"), "{text}");
+    (error, text)
+}
+
+#[tokio::test]
+async fn wrong_password() {
+    let server = Server::with(&["--requirepass", "right"]);
+    for url in [
+        format!("redis://:zq7k2@127.0.0.1:{}", server.port),
+        format!("redis://who:zq7k2@127.0.0.1:{}", server.port),
+    ] {
+        let (error, text) = refusal(&url).await;
+        assert!(matches!(error, Error::Store { .. }), "{text}");
+        assert!(text.contains("refused the user or the password"), "{text}");
+    }
+    let (error, text) = refusal(&server.tcp_url()).await;
+    assert!(matches!(error, Error::Store { .. }) && text.contains("wants a password"), "{text}");
+    let backend = RedisBackend::connect(
+        RedisOptions::from_url(&format!("redis://:right@127.0.0.1:{}/2", server.port)).unwrap(),
+    );
+    let backend = backend.await.unwrap();
+    grant(&backend, &claim("a", LEASE)).await;
+    assert_eq!(backend.store(), format!("redis://127.0.0.1:{}/2", server.port));
+    assert!(!format!("{backend:?}").contains("right"));
+}
+
+#[tokio::test]
+async fn a_user_with_rights_to_the_prefix_alone() {
+    let server = Server::start();
+    // What docs/redis.md says.
+    let page = include_str!("../../../docs/redis.md");
+    let rules = page.split("```").find_map(|block| block.trim().strip_prefix("ACL SETUSER")).expect("rules");
+    let rules = rules.replace("SECRET", "zq7k2");
+    let rules: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(rules.split_whitespace()).collect();
+    server.tell::<()>(&rules);
+    let options = || RedisOptions::from_url(&server.tcp_url()).unwrap().credentials("app", "zq7k2");
+    let client = async |fair| Locks::new(RedisBackend::connect(options().fair(fair)).await.unwrap());
+    for fair in [false, true] {
+        let (one, other) = (client(fair).await, client(fair).await);
+        let guard = one.lock("a{b}c}").lease(Duration::from_millis(900)).acquire().await.unwrap();
+        let waiter = tokio::spawn({
+            let lock = other.lock("a{b}c}");
+            async move { lock.acquire().await }
+        });
+        let told = if fair { "tenure:\u{1f}*" } else { "tenure:a{b}c}" };
+        until("it listens", || !server.tell::<Vec<String>>(&["PUBSUB", "CHANNELS", told]).is_empty()).await;
+        // Long enough for a renewal.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(one.list("").await.unwrap().len(), 1);
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let guard = waiter.await.unwrap().unwrap();
+        assert!(released.elapsed() < Duration::from_millis(500), "it was told");
+        assert_eq!(one.force_release("a{b}c}").await.unwrap().len(), 1);
+        drop(guard);
+        other.close().await;
+    }
+    let one = client(false).await;
+    let (error, text) = refusal_with(options().prefix("other:")).await;
+    assert!(matches!(error, Error::Store { .. }) && text.contains("forbids this user"), "{text}");
+    // Without the right to the channels, a release is a release all the same.
+    server.tell::<()>(&["ACL", "SETUSER", "app", "resetchannels"]);
+    one.lock("a").acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn wrong_database() {
+    let server = Server::start();
+    let (error, text) = refusal(&format!("{}/99", server.tcp_url())).await;
+    assert!(matches!(error, Error::Store { .. }) && text.contains("has no database 99"), "{text}");
+}
+
+#[tokio::test]
+async fn unreachable() {
+    let (error, text) = refusal("redis://127.0.0.1:1").await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("127.0.0.1:1"), "{text}");
+    let (error, text) = refusal("redis+unix:/nowhere/redis.sock").await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("/nowhere/redis.sock"), "{text}");
+    let (error, text) = refusal("redis://no-such-host.invalid").await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("no-such-host.invalid"), "{text}");
+    // A host that accepts and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (error, text) = refusal(&format!("redis://127.0.0.1:{}", silent.local_addr().unwrap().port())).await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("did not answer in time"), "{text}");
+}
+
+#[tokio::test]
+async fn wrong_type_at_the_key() {
+    let server = Server::start();
+    let locks = server.locks().await;
+    server.tell::<()>(&["LPUSH", "tenure:a", "x"]);
+    let error = locks.lock("a").try_acquire().await.unwrap_err();
+    let text = said(&error);
+    assert!(
+        matches!(error, Error::Store { .. }) && text.contains("\"tenure:a\" holds something that is no lock"),
+        "{text}"
+    );
+    let error = locks.lock("a").wait(Duration::from_secs(10)).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Store { .. }), "{error}");
+    assert!(matches!(locks.force_release("a").await.unwrap_err(), Error::Store { .. }));
+    assert_eq!(locks.holders("a").await.unwrap(), []);
+    assert_eq!(server.tell::<u64>(&["LLEN", "tenure:a"]), 1);
+}
+
+#[tokio::test]
+async fn a_read_only_replica() {
+    let (master, replica) = (Server::start(), Server::start());
+    replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &master.port.to_string()]);
+    let (error, text) = refusal(&replica.tcp_url()).await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("read-only replica"), "{text}");
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster() {
+    let server = Server::with(&["--cluster-enabled", "yes"]);
+    let (error, text) = refusal(&server.tcp_url()).await;
+    assert!(matches!(error, Error::Store { .. }) && text.contains("redis+cluster:"), "{text}");
+}
+
+#[tokio::test]
+async fn a_full_server() {
+    let server = Server::start();
+    let locks = server.locks().await;
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    server.tell::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = locks.lock("a").try_acquire().await.unwrap_err();
+    let text = said(&error);
+    assert!(matches!(error, Error::Store { .. }) && text.contains("no memory left"), "{text}");
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
+}
+
+#[tokio::test]
+async fn from_a_client() {
+    let server = Server::start();
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}/1", server.port)).unwrap();
+    let backend = RedisBackend::from_client(client, RedisOptions::default().prefix("app:")).await.unwrap();
+    grant(&backend, &claim("a", LEASE)).await;
+    let mut connection = server.connection();
+    redis::cmd("SELECT").arg(1).exec(&mut connection).unwrap();
+    assert!(redis::cmd("EXISTS").arg("app:a").query::<bool>(&mut connection).unwrap());
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use super::*;
+    use std::process::Command;
+
+    /// A certificate for this machine, signed by itself.
+    fn certificate(directory: &std::path::Path) -> Vec<u8> {
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
+            .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
+            .current_dir(directory)
+            .output()
+            .expect("openssl");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        std::fs::read(directory.join("cert.pem")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn over_tls_and_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let roots = certificate(directory.path());
+        let path = |file: &str| directory.path().join(file).display().to_string();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = Server::with(&[
+            "--tls-port",
+            &port.to_string(),
+            "--tls-cert-file",
+            &path("cert.pem"),
+            "--tls-key-file",
+            &path("key.pem"),
+            "--tls-auth-clients",
+            "no",
+        ]);
+        let at = |url: String| RedisOptions::from_url(&url).unwrap();
+        let options = at(format!("rediss://localhost:{port}")).tls_roots(roots);
+        let backend = RedisBackend::connect(options.clone()).await.unwrap();
+        grant(&backend, &claim("a", LEASE)).await;
+        assert_eq!(backend.store(), format!("rediss://localhost:{port}/0"));
+        // Subscriptions too.
+        let (one, other) = (Locks::new(backend), Locks::new(RedisBackend::connect(options).await.unwrap()));
+        let guard = one.lock("b").acquire().await.unwrap();
+        let waiter = tokio::spawn(async move { other.lock("b").acquire().await });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        guard.release().await.unwrap();
+        drop(waiter.await.unwrap().unwrap());
+
+        let (error, text) = refusal_with(at(format!("rediss://localhost:{port}"))).await;
+        assert!(text.contains("check its certificate"), "{error:?} {text}");
+        let (error, text) = refusal_with(at(format!("rediss://127.0.0.1:{}", server.port))).await;
+        assert!(text.contains("write redis:"), "{error:?} {text}");
+        let (error, text) = refusal_with(at(format!("redis://localhost:{port}"))).await;
+        assert!(text.contains("rediss:"), "{error:?} {text}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Another program's client on the same keys: redis-py's `Lock`.
+
+use crate::server::Server;
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::OnceLock,
+    time::Duration,
+};
+use tenure_core::Locks;
+use tenure_redis::RedisBackend;
+
+const LEASE: Duration = Duration::from_secs(20);
+
+/// The version that is installed for the tests.
+const REDIS_PY: &str = "redis==7.1.0";
+
+/// A Python with redis-py: the one that `TENURE_TEST_PYTHON` names, or one in a virtual environment of the tests' own.
+fn python() -> Result<PathBuf, String> {
+    static PYTHON: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let install = || match std::env::var_os("TENURE_TEST_PYTHON") {
+        Some(named) => Ok(named.into()),
+        None => install(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("redis-py")),
+    };
+    PYTHON.get_or_init(install).clone()
+}
+
+fn install(directory: &Path) -> Result<PathBuf, String> {
+    let python = directory.join("bin/python");
+    let run = |program: &Path, arguments: &[&str]| {
+        let ended = Command::new(program).args(arguments).stdout(Stdio::null()).output();
+        let ended = ended.map_err(|error| format!("{}: {error}", program.display()))?;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        if ended.status.success() { Ok(()) } else { Err(said) }
+    };
+    if run(&python, &["-c", "import redis"]).is_err() {
+        run(Path::new("python3"), &["-m", "venv", &directory.display().to_string()])?;
+        run(&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", REDIS_PY])?;
+    }
+    Ok(python)
+}
+
+/// A program that uses redis-py.
+struct Peer {
+    process: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// `None`, with the reason on standard error, where redis-py cannot be had.
+    fn start(server: &Server) -> Option<Self> {
+        let python = match python() {
+            Ok(python) => python,
+            Err(error) if std::env::var("TENURE_TEST_REQUIRE").as_deref() == Ok("1") => panic!("{error}"),
+            Err(error) => {
+                eprintln!("not tested, because redis-py cannot be had here: {error}");
+                return None;
+            }
+        };
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis/peer.py");
+        let mut process = Command::new(python)
+            .arg(script)
+            .arg(server.socket())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python");
+        let commands = process.stdin.take().expect("a pipe");
+        let answers = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut peer = Self { process, commands, answers };
+        assert!(peer.answer().starts_with("ready"));
+        Some(peer)
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("an answer");
+        line.trim_end().to_owned()
+    }
+
+    fn tell(&mut self, command: &str) -> String {
+        writeln!(self.commands, "{command}").expect("it listens");
+        self.answer()
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn redis_py_excludes_and_is_excluded() {
+    let server = Server::start();
+    let Some(mut peer) = Peer::start(&server) else { return };
+    // The other side's key is the name alone, or begins with what its programmers chose.
+    for (prefix, name, key) in
+        [("tenure:", "a", "tenure:a"), ("", "a", "a"), ("app:locks:", "a", "app:locks:a")]
+    {
+        for fair in [false, true] {
+            let options = server.options().prefix(prefix).fair(fair);
+            let locks = Locks::new(RedisBackend::connect(options).await.unwrap());
+            let guard = locks.lock(name).acquire().await.unwrap();
+            assert_eq!(peer.tell(&format!("acquire {key} 10")), "False");
+            assert_eq!(peer.tell(&format!("release {key}")), "LockError", "it does not own it");
+            assert!(guard.is_held());
+            guard.release().await.unwrap();
+            assert_eq!(peer.tell(&format!("acquire {key} 10")), "True");
+            assert!(locks.lock(name).try_acquire().await.unwrap().is_none());
+            let [holder] = &locks.holders(name).await.unwrap()[..] else { panic!("one holder") };
+            assert!(holder.claim.is_none() && holder.left.unwrap() <= Duration::from_secs(10));
+            assert_eq!(peer.tell(&format!("owned {key}")), "True", "a failed attempt changes nothing");
+            assert_eq!(peer.tell(&format!("release {key}")), "released");
+            let next = locks.lock(name).lease(LEASE).try_acquire().await.unwrap().expect("it is free");
+            next.release().await.unwrap();
+            // Its time limit is a lease like any other.
+            assert_eq!(peer.tell(&format!("acquire {key} 0.5")), "True");
+            let next = locks.lock(name).wait(Duration::from_secs(5)).acquire().await.unwrap();
+            assert_eq!(peer.tell(&format!("release {key}")), "LockNotOwnedError");
+            assert!(next.is_held());
+            next.release().await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The store on real servers: what the conformance suite cannot see from above.
+
+mod faults;
+mod input;
+mod interop;
+mod keys;
+mod people;
+mod proxy;
+mod server;
+mod turns;
+mod waiting;
+
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Mode, Name};
+
+/// A claim of a name, for requests below `Locks`.
+pub(crate) fn claim(name: &str, lease: Duration) -> Claim {
+    Claim {
+        id: ClaimId::new(),
+        name: Name::new(name).expect("a name"),
+        mode: Mode::Exclusive,
+        lease,
+        waits: false,
+        holder: Arc::new(HolderInfo::here(None)),
+    }
+}
+
+/// The grant of a claim that is sure to be granted.
+pub(crate) async fn grant(backend: &dyn Backend, claim: &Claim) -> Grant {
+    match backend.try_acquire(claim).await.expect("an answer") {
+        Attempt::Granted(grant) => grant,
+        busy @ Attempt::Busy { .. } => panic!("{:?} is not free: {busy:?}", claim.name),
+    }
+}
+
+/// Looks again and again until something is so.
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < Duration::from_secs(15), "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,149 @@
+//! A Redis server of a test's own, from the program on this machine.
+
+use std::{
+    io::Write,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use tenure_core::{Locks, lease};
+use tenure_redis::{RedisBackend, RedisOptions};
+
+/// A server on a socket and a port of its own. It keeps nothing on disk unless told to, and is killed when dropped.
+pub(crate) struct Server {
+    directory: TempDir,
+    process: Child,
+    arguments: Vec<String>,
+    pub(crate) port: u16,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let port = free_port();
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let process = launch(&directory, port, &arguments);
+        let server = Self { directory, process, arguments, port };
+        server.until_it_answers();
+        server
+    }
+
+    /// Kills the server and starts it again, with whatever it had written to its disk.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("gone");
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        self.process = launch(&self.directory, self.port, &self.arguments);
+        self.until_it_answers();
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("redis.sock")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis+unix:{}", self.socket().display())
+    }
+
+    pub(crate) fn tcp_url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn options(&self) -> RedisOptions {
+        RedisOptions::from_url(&self.url()).expect("a good URL")
+    }
+
+    /// A new client.
+    pub(crate) async fn backend(&self) -> RedisBackend {
+        RedisBackend::connect(self.options()).await.expect("a server")
+    }
+
+    /// A new client's locks.
+    pub(crate) async fn locks(&self) -> Locks {
+        Locks::with_lease(self.backend().await, lease::DEFAULT_LEASE).expect("a lease")
+    }
+
+    /// A connection past tenure.
+    pub(crate) fn connection(&self) -> redis::Connection {
+        let client = redis::Client::open(format!("unix:{}", self.socket().display())).expect("a good URL");
+        client.get_connection().expect("a connection")
+    }
+
+    /// Tells the server something past tenure.
+    pub(crate) fn tell<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let (command, arguments) = words.split_first().expect("a command");
+        redis::cmd(command).arg(arguments).query(&mut self.connection()).expect("an answer")
+    }
+
+    /// How many commands of these kinds clients sent so far. Those within scripts count too.
+    pub(crate) fn calls(&self, commands: &[&str]) -> u64 {
+        let text: String = self.tell(&["INFO", "commandstats"]);
+        let calls = |command: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+            line.map_or(0, |rest| {
+                rest.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number")
+            })
+        };
+        commands.iter().map(|command| calls(command)).sum()
+    }
+
+    fn until_it_answers(&self) {
+        let begin = Instant::now();
+        let client = redis::Client::open(format!("unix:{}", self.socket().display())).expect("a good URL");
+        // A server that asks for a password answers too.
+        let answers = |outcome: redis::RedisResult<()>| match outcome {
+            Ok(()) => true,
+            Err(error) => error.code() == Some("NOAUTH"),
+        };
+        while !answers(client.get_connection().and_then(|mut it| redis::cmd("PING").exec(&mut it))) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "the server does not answer");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn launch(directory: &TempDir, port: u16, arguments: &[String]) -> Child {
+    let program = std::env::var("TENURE_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    let mut command = Command::new(program);
+    command
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", "redis.sock"])
+        .args(["--save", "", "--appendonly", "no", "--daemonize", "no", "--loglevel", "warning"])
+        .arg("--dir")
+        .arg(directory.path())
+        .args(arguments)
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.spawn().unwrap_or_else(|error| {
+        let _ = std::io::stderr().flush();
+        panic!(
+            "redis-server could not be started: {error}; install it, or name it in TENURE_TEST_REDIS_SERVER"
+        )
+    })
+}

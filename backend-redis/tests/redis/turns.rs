@@ -1,0 +1,337 @@
+//! Fair mode: the queue, and how a lock is handed over.
+
+use crate::{claim, grant, proxy::Proxy, server::Server, until};
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use tenure_core::{Attempt, Backend, Claim, Grant, Guard, Locks, Name, Release, Standing};
+use tenure_redis::{RedisBackend, RedisOptions};
+use tokio::task::JoinHandle;
+
+const LEASE: Duration = Duration::from_secs(20);
+const QUEUE: &str = "tenure:a\u{1f}{tenure:a}q";
+const WAITERS: &str = "tenure:a\u{1f}{tenure:a}w";
+
+async fn fair(server: &Server) -> RedisBackend {
+    RedisBackend::connect(server.options().fair(true)).await.unwrap()
+}
+
+fn waiting(server: &Server) -> u64 {
+    server.tell(&["ZCARD", QUEUE])
+}
+
+/// A client of its own that waits for the lock, once it stands in the queue.
+async fn waiter(server: &Server) -> JoinHandle<(Instant, Guard)> {
+    let (before, locks) = (waiting(server), Locks::new(fair(server).await));
+    let task = tokio::spawn(async move {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        (Instant::now(), guard)
+    });
+    until("it stands in the queue", || waiting(server) == before + 1).await;
+    task
+}
+
+/// A client that stands in the queue and then does nothing any more, though its connections are open.
+async fn frozen(server: &Server) -> (RedisBackend, Claim) {
+    let (before, backend, claim) = (waiting(server), fair(server).await, claim("a", LEASE));
+    let task = tokio::spawn({
+        let (backend, claim) = (backend.clone(), claim.clone());
+        async move { backend.acquire(&claim).await.map(drop) }
+    });
+    until("it stands in the queue", || waiting(server) == before + 1).await;
+    // Without a withdrawal, since there is nothing above the backend.
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    (backend, claim)
+}
+
+#[tokio::test]
+async fn first_come_first_served() {
+    let server = Server::start();
+    let holder = Locks::new(fair(&server).await).lock("a").acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..6 {
+        let (task, order) = (waiter(&server).await, Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let (_, guard) = task.await.unwrap();
+            order.lock().unwrap().push((number, guard.token()));
+            guard.release().await.unwrap();
+        }));
+    }
+    // Meanwhile all of them show up again.
+    tokio::time::sleep(Duration::from_millis(2700)).await;
+    let released = Instant::now();
+    holder.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let took = released.elapsed();
+    let served = order.lock().unwrap().clone();
+    assert_eq!(served.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert!(served.is_sorted_by(|(_, one), (_, next)| one < next), "{served:?}");
+    assert!(took < Duration::from_millis(700), "{took:?}");
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a", QUEUE, WAITERS]), 0);
+}
+
+#[tokio::test]
+async fn a_hand_over_costs_no_request_of_its_own() {
+    let server = Server::start();
+    let (one, other) = (fair(&server).await, Locks::new(fair(&server).await));
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let task = tokio::spawn(async move { other.lock("a").acquire().await.unwrap() });
+    until("it stands in the queue", || waiting(&server) == 1).await;
+    let before = server.calls(&["evalsha"]);
+    assert_eq!(one.release(&held).await.unwrap(), Release::Released { awaited: false });
+    let guard = task.await.unwrap();
+    let sent = server.calls(&["evalsha"]) - before;
+    assert!(sent <= 2, "the release, and perhaps one that was on its way: {sent}");
+    assert!(guard.token() > held.token);
+    assert!(guard.deadline().unwrap().left() < Duration::from_secs(1), "until it is renewed");
+    until("it is renewed", || server.tell::<i64>(&["PTTL", "tenure:a"]) > 10_000).await;
+    until("its holder knows", || guard.deadline().unwrap().left() > Duration::from_secs(10)).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_gone_delays_nobody() {
+    let server = Server::start();
+    let one = fair(&server).await;
+    let held = grant(&one, &claim("a", LEASE)).await;
+    for _ in 0..3 {
+        let (backend, _) = frozen(&server).await;
+        backend.close().await;
+    }
+    let listening = || server.tell::<Vec<String>>(&["PUBSUB", "CHANNELS", "tenure:\u{1f}*"]).len();
+    until("their connections are closed", || listening() == 0).await;
+    let task = waiter(&server).await;
+    let released = Instant::now();
+    one.release(&held).await.unwrap();
+    let (when, guard) = task.await.unwrap();
+    let waited = when.duration_since(released);
+    assert!(waited < Duration::from_millis(400), "{waited:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_frozen_delays_the_others_by_a_second_at_most() {
+    let server = Server::start();
+    let one = fair(&server).await;
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let (_open, asleep) = frozen(&server).await;
+    let task = waiter(&server).await;
+    let mut connection = server.connection();
+    let mut told = connection.as_pubsub();
+    told.psubscribe("tenure:\u{1f}*").unwrap();
+    told.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let released = Instant::now();
+    one.release(&held).await.unwrap();
+    assert_eq!(server.tell::<String>(&["GET", "tenure:a"]), asleep.id.to_string(), "it was the first");
+    let mut told = || told.get_message().unwrap().get_payload::<String>().unwrap();
+    assert!(told().starts_with(&format!("turn {} ", asleep.id)));
+    let look = told();
+    assert!(look.starts_with("look ") && look.ends_with(" 900"), "the second knows when to look: {look}");
+    let (when, guard) = task.await.unwrap();
+    let waited = when.duration_since(released);
+    assert!(waited > Duration::from_millis(800) && waited < Duration::from_millis(1100), "{waited:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_dead_leave_the_queue() {
+    let server = Server::start();
+    let one = fair(&server).await;
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        open.push(frozen(&server).await);
+    }
+    // Nobody showed up for as long as a waiter counts as alive.
+    tokio::time::sleep(Duration::from_millis(2600)).await;
+    let task = waiter(&server).await;
+    let released = Instant::now();
+    one.release(&held).await.unwrap();
+    let (when, guard) = task.await.unwrap();
+    assert!(when.duration_since(released) < Duration::from_millis(400));
+    assert_eq!(waiting(&server), 0);
+    guard.release().await.unwrap();
+    // A queue of the dead alone goes by itself.
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let (_open, _) = frozen(&server).await;
+    assert!(server.tell::<i64>(&["PTTL", QUEUE]) > 0 && server.tell::<i64>(&["PTTL", WAITERS]) > 0);
+    one.release(&held).await.unwrap();
+}
+
+/// The new holder believes in the lock no longer than the store keeps it.
+#[tokio::test]
+async fn a_holder_that_is_cut_off_after_the_hand_over_knows_in_time() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let one = fair(&server).await;
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let options = RedisOptions::from_url(&proxy.url()).unwrap().fair(true);
+    let locks = Locks::new(RedisBackend::connect(options).await.unwrap());
+    let task = tokio::spawn(async move { locks.lock("a").renew(false).acquire().await.unwrap() });
+    until("it stands in the queue", || waiting(&server) == 1).await;
+    // From now on it is told things, and tells nothing.
+    let _held_up = proxy.hold();
+    one.release(&held).await.unwrap();
+    let first = task.await.unwrap();
+    assert!(first.is_held());
+    let next = Locks::new(fair(&server).await).lock("a").acquire().await.unwrap();
+    assert!(!first.is_held(), "two hold the lock");
+    assert!(next.token() > first.token());
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_gives_up_leaves_the_queue() {
+    let server = Server::start();
+    let one = fair(&server).await;
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let locks = Locks::new(fair(&server).await);
+    let waits = locks.lock("a").wait(Duration::from_millis(300));
+    assert!(waits.acquire().await.is_err());
+    until("the queue is empty", || waiting(&server) == 0).await;
+    assert_eq!(server.tell::<u64>(&["EXISTS", WAITERS]), 0);
+    // So does a claim that was handed the lock in the same moment.
+    let (backend, given_up) = frozen(&server).await;
+    let task = waiter(&server).await;
+    one.release(&held).await.unwrap();
+    assert_eq!(server.tell::<String>(&["GET", "tenure:a"]), given_up.id.to_string());
+    let withdrawn = Instant::now();
+    backend.withdraw(&given_up).await.unwrap();
+    let (when, guard) = task.await.unwrap();
+    assert!(when.duration_since(withdrawn) < Duration::from_millis(400));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_that_comes_free_in_another_way_goes_to_the_first_in_the_queue() {
+    let server = Server::start();
+    let one = fair(&server).await;
+    grant(&one, &claim("a", LEASE)).await;
+    let task = waiter(&server).await;
+    // As a client without a queue does it, or the end of a lease.
+    server.tell::<()>(&["DEL", "tenure:a"]);
+    let attempt = one.try_acquire(&claim("a", LEASE)).await.unwrap();
+    assert!(matches!(attempt, Attempt::Busy { .. }), "{attempt:?}");
+    let (_, guard) = tokio::time::timeout(Duration::from_millis(500), task).await.unwrap().unwrap();
+    // By force.
+    let task = waiter(&server).await;
+    assert_eq!(one.force_release(&Name::new("a").unwrap()).await.unwrap().len(), 1);
+    let (_, next) = tokio::time::timeout(Duration::from_millis(500), task).await.unwrap().unwrap();
+    assert!(next.token() > guard.token());
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn clients_with_and_without_a_queue_exclude_each_other() {
+    let server = Server::start();
+    let (with, without) = (Locks::new(fair(&server).await), server.locks().await);
+    let guard = with.lock("a").acquire().await.unwrap();
+    assert!(without.lock("a").try_acquire().await.unwrap().is_none());
+    let task = tokio::spawn({
+        let lock = without.lock("a");
+        async move { lock.acquire().await.unwrap() }
+    });
+    until("it listens", || server.tell::<(String, u64)>(&["PUBSUB", "NUMSUB", "tenure:a"]).1 == 1).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let (first, released) = (guard.token(), Instant::now());
+    guard.release().await.unwrap();
+    let guard = task.await.unwrap();
+    assert!(released.elapsed() < Duration::from_millis(500));
+    assert!(guard.token() > first && with.lock("a").try_acquire().await.unwrap().is_none());
+    let task = waiter(&server).await;
+    guard.release().await.unwrap();
+    // Only with the next time that it shows up.
+    let (_, next) = tokio::time::timeout(Duration::from_secs(3), task).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_subscription_costs_no_more_than_a_moment() {
+    let server = Server::start();
+    let one = fair(&server).await;
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let task = waiter(&server).await;
+    assert_eq!(server.tell::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
+    one.release(&held).await.unwrap();
+    let (_, guard) = tokio::time::timeout(Duration::from_secs(3), task).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_late_request_of_a_withdrawn_claim_is_not_queued() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let one = fair(&server).await;
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let options = RedisOptions::from_url(&proxy.url()).unwrap().fair(true);
+    let backend = RedisBackend::connect(options.response_timeout(Duration::from_millis(300))).await.unwrap();
+    let given_up = claim("a", LEASE);
+    let task = tokio::spawn({
+        let (backend, claim) = (backend.clone(), given_up.clone());
+        async move { backend.acquire(&claim).await.map(drop) }
+    });
+    until("it stands in the queue", || waiting(&server) == 1).await;
+    let held_up = proxy.hold();
+    assert!(task.await.unwrap().unwrap_err().is_unavailable());
+    backend.withdraw(&given_up).await.unwrap();
+    assert_eq!(waiting(&server), 0);
+    let before = server.calls(&["evalsha"]);
+    held_up.let_go();
+    until("the late request comes", || server.calls(&["evalsha"]) > before).await;
+    // Should it stand in the queue after all, it is not served.
+    let task = waiter(&server).await;
+    let released = Instant::now();
+    one.release(&held).await.unwrap();
+    let (when, guard) = task.await.unwrap();
+    assert!(when.duration_since(released) < Duration::from_millis(400));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_store_hands_over_stands_for_less_than_a_second() {
+    let server = Server::start();
+    let (one, other) = (fair(&server).await, fair(&server).await);
+    for lease in [LEASE, Duration::from_millis(300)] {
+        let held = grant(&one, &claim("a", LEASE)).await;
+        let next = claim("a", lease);
+        let task = tokio::spawn({
+            let (backend, claim) = (other.clone(), next.clone());
+            async move { backend.acquire(&claim).await.unwrap() }
+        });
+        until("it stands in the queue", || waiting(&server) == 1).await;
+        one.release(&held).await.unwrap();
+        let Grant { standing, claim, .. } = task.await.unwrap();
+        let Standing::Lease { stands, .. } = standing else { panic!("a lease") };
+        assert_eq!((stands, claim), (lease.min(Duration::from_millis(900)), next.id));
+        assert!(server.tell::<i64>(&["PTTL", "tenure:a"]) <= i64::try_from(stands.as_millis()).unwrap());
+        other.withdraw(&next).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_waiting_tasks_send_a_command_a_second_at_most() {
+    let server = Server::start();
+    let (holder, locks) = (fair(&server).await, Locks::new(fair(&server).await));
+    grant(&holder, &claim("a", LEASE)).await;
+    let tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let lock = locks.lock("a");
+            tokio::spawn(async move { lock.acquire().await.map(drop) })
+        })
+        .collect();
+    until("one of them stands in the queue", || waiting(&server) == 1).await;
+    let (before, begin) = (server.calls(&["evalsha"]), Instant::now());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let (sent, passed) = (server.calls(&["evalsha"]) - before, begin.elapsed());
+    assert!(sent > 0, "a waiter shows up now and then");
+    assert!(u128::from(sent) <= passed.as_millis() / 1000 + 1, "{sent} in {passed:?}");
+    for task in tasks {
+        task.abort();
+    }
+    locks.close().await;
+}

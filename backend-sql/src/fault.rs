@@ -1,0 +1,16 @@
+//! An error in words, with the driver's own behind it.
+
+/// What happened and what to do, with the driver's error as its source.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub(crate) struct Fault {
+    what: String,
+    #[source]
+    source: sqlx::Error,
+}
+
+impl Fault {
+    pub(crate) fn new(what: String, source: sqlx::Error) -> Self {
+        Self { what, source }
+    }
+}

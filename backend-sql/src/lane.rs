@@ -1,0 +1,271 @@
+//! One connection to a database server, in a task of its own.
+
+use crate::statement::Statement;
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tenure_core::StoreError;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+/// How long a connection may take to say goodbye.
+const GOODBYE: Duration = Duration::from_millis(500);
+/// The longest pause before a statement that collided with another is sent again.
+const COLLISION_PAUSE: Duration = Duration::from_millis(5);
+
+/// A database server: how to connect, how to ask, and what its errors mean.
+pub(crate) trait Server: Send + Sync + 'static {
+    /// A connection that the driver made.
+    type Connection: sqlx::Connection + 'static;
+    /// The parameters of a statement.
+    type Arguments: Clone + Send + Sync + 'static;
+    /// What a statement gives.
+    type Answer: Send + 'static;
+
+    /// How long it may take to connect.
+    fn connect_timeout(&self) -> Duration;
+
+    /// How long a request may take, from the moment it is sent to the server.
+    fn response_timeout(&self) -> Duration;
+
+    /// Connects, and makes sure of the table. Ends within the connect timeout.
+    fn open(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
+
+    /// Carries out one statement to its end.
+    fn run(
+        &self,
+        connection: &mut Self::Connection,
+        statement: &Statement,
+        arguments: Self::Arguments,
+    ) -> impl Future<Output = Result<Self::Answer, sqlx::Error>> + Send;
+
+    /// What is to be done about an error.
+    fn verdict(&self, error: &sqlx::Error) -> Verdict;
+
+    /// An error in words.
+    fn explain(&self, error: sqlx::Error) -> StoreError;
+}
+
+/// What is to be done about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The server undid the statement because it collided with another one: ask again.
+    Collided,
+    /// The server said no, and the connection is in order.
+    Refused,
+    /// The connection is of no use any more.
+    Broken,
+}
+
+/// Whether a request may be sent a second time by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// Its answer is the same the second time.
+    Safe,
+    /// Its answer would tell of the first time. The caller decides.
+    No,
+}
+
+/// One connection to the server, opened when it is needed, in a task of its own that carries out requests one by one, in
+/// order, each to its end.
+///
+/// A request whose future is dropped before it was sent is not sent. After that it runs to its end, commits by itself, and
+/// only its answer goes nowhere: there is nothing half done that a later request could find, and whatever is sent after it
+/// runs after it, which the withdrawal of a claim rests on. A pool has neither property.
+pub(crate) struct Lane<S: Server> {
+    server: Arc<S>,
+    manner: Manner,
+    task: Mutex<Option<mpsc::UnboundedSender<Job<S>>>>,
+}
+
+/// What becomes of a request under way that nobody waits for any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// It goes on, because what follows must come after it.
+    Ordered,
+    /// Its connection is given up for a new one, because what follows cannot wait: whoever gave up did so because the
+    /// server did not answer.
+    Impatient,
+}
+
+enum Job<S: Server> {
+    /// Opens the connection, so that the first request need not wait for that.
+    Open,
+    Ask(Request<S>),
+    Close(oneshot::Sender<()>),
+}
+
+struct Request<S: Server> {
+    statement: Statement,
+    arguments: S::Arguments,
+    again: Again,
+    answer: oneshot::Sender<Result<S::Answer, StoreError>>,
+}
+
+impl<S: Server> Lane<S> {
+    pub(crate) fn new(server: &Arc<S>, manner: Manner) -> Self {
+        Self { server: Arc::clone(server), manner, task: Mutex::new(None) }
+    }
+
+    /// Carries out one statement.
+    pub(crate) async fn run(
+        &self,
+        statement: &Statement,
+        arguments: S::Arguments,
+        again: Again,
+    ) -> Result<S::Answer, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Ask(Request { statement: statement.clone(), arguments, again, answer }));
+        // One who hangs in the line before this request is cut off in time.
+        let longest = self.server.connect_timeout() + self.server.response_timeout() * 2;
+        match tokio::time::timeout(longest, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(StoreError::unavailable("the connection's task ended with its runtime")),
+            Err(_) => Err(silent(longest)),
+        }
+    }
+
+    /// Has the connection opened in the background.
+    pub(crate) fn open(&self) {
+        self.send(Job::Open);
+    }
+
+    /// Closes the connection behind what is under way; the next request opens it again.
+    pub(crate) async fn close(&self) {
+        let running = self.task().take();
+        if let Some(task) = running {
+            let (done, closed) = oneshot::channel();
+            // When either fails the task has ended, and its connection with it.
+            if task.send(Job::Close(done)).is_ok() {
+                let _ = closed.await;
+            }
+        }
+    }
+
+    fn task(&self) -> std::sync::MutexGuard<'_, Option<mpsc::UnboundedSender<Job<S>>>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To the task, which is started anew when there is none, or its runtime has ended.
+    fn send(&self, job: Job<S>) {
+        let mut task = self.task();
+        let job = match &*task {
+            Some(running) => match running.send(job) {
+                Ok(()) => return,
+                Err(mpsc::error::SendError(job)) => job,
+            },
+            None => job,
+        };
+        let (sender, jobs) = mpsc::unbounded_channel();
+        let worker = Worker { server: Arc::clone(&self.server), manner: self.manner, open: None };
+        tokio::spawn(worker.work(jobs));
+        // The task has just been given its end of the channel.
+        let _ = sender.send(job);
+        *task = Some(sender);
+    }
+}
+
+struct Worker<S: Server> {
+    server: Arc<S>,
+    manner: Manner,
+    open: Option<S::Connection>,
+}
+
+impl<S: Server> Worker<S> {
+    async fn work(mut self, mut jobs: mpsc::UnboundedReceiver<Job<S>>) {
+        let mut closed = None;
+        while let Some(job) = jobs.recv().await {
+            match job {
+                Job::Open => {
+                    if let Err(error) = self.connection().await {
+                        tracing::debug!(%error, "a connection could not be opened ahead");
+                    }
+                }
+                Job::Ask(request) => self.answer(request).await,
+                Job::Close(done) => {
+                    closed = Some(done);
+                    break;
+                }
+            }
+        }
+        if let Some(connection) = self.open.take() {
+            let goodbye = tokio::time::timeout(GOODBYE, sqlx::Connection::close(connection));
+            if let Ok(Err(error)) = goodbye.await {
+                tracing::debug!(%error, "a connection did not close well");
+            }
+        }
+        if let Some(done) = closed {
+            // Nobody may wait for it.
+            let _ = done.send(());
+        }
+    }
+
+    async fn connection(&mut self) -> Result<&mut S::Connection, StoreError> {
+        Ok(match &mut self.open {
+            Some(connection) => connection,
+            none => none.insert(self.server.open().await?),
+        })
+    }
+
+    async fn answer(&mut self, request: Request<S>) {
+        let Request { statement, arguments, again, mut answer } = request;
+        let server = Arc::clone(&self.server);
+        let (manner, longest) = (self.manner, server.response_timeout());
+        let mut give_up = None;
+        // Whoever asked may have gone while the request stood in line, or while the connection was opened.
+        while !answer.is_closed() {
+            let used = self.open.is_some();
+            let connection = match self.connection().await {
+                Ok(connection) => connection,
+                Err(error) => return reply(answer, Err(error)),
+            };
+            if answer.is_closed() {
+                return;
+            }
+            let give_up = *give_up.get_or_insert_with(|| Instant::now() + longest);
+            let outcome = tokio::select! {
+                biased;
+                outcome = server.run(connection, &statement, arguments.clone()) => outcome,
+                () = tokio::time::sleep_until(give_up) => {
+                    self.open = None;
+                    return reply(answer, Err(silent(longest)));
+                }
+                () = answer.closed(), if manner == Manner::Impatient => {
+                    self.open = None;
+                    return;
+                }
+            };
+            let error = match outcome {
+                Ok(rows) => return reply(answer, Ok(rows)),
+                Err(error) => error,
+            };
+            match server.verdict(&error) {
+                Verdict::Collided if Instant::now() < give_up => {
+                    tracing::debug!(%error, "a statement collided with another; sent again");
+                    tokio::time::sleep(COLLISION_PAUSE.mul_f64(fastrand::f64())).await;
+                }
+                Verdict::Collided | Verdict::Refused => return reply(answer, Err(server.explain(error))),
+                Verdict::Broken => {
+                    self.open = None;
+                    // The server may have ended it long ago, while it was idle.
+                    if !used || again == Again::No {
+                        return reply(answer, Err(server.explain(error)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whoever asked may have gone.
+fn reply<A>(answer: oneshot::Sender<Result<A, StoreError>>, outcome: Result<A, StoreError>) {
+    let _ = answer.send(outcome);
+}
+
+fn silent(longest: Duration) -> StoreError {
+    StoreError::unavailable(format!("no answer within {longest:?}"))
+}

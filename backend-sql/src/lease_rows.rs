@@ -1,0 +1,261 @@
+//! Lease rows on a database server: what is the same for all of them.
+
+use crate::{
+    hints::Hint,
+    rows::{HolderRow, Standing, holder, why_not},
+    sweep::{BATCH, EVERY, Sweeping},
+};
+use backon::{BackoffBuilder, ExponentialBuilder};
+use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, Grant, Holder, Moment, Name, Release, Renewal, StoreError, Token,
+    Wakeup, async_trait,
+};
+
+/// How long others have between noting the greatest token of idle rows and deleting them. A statement that read the
+/// earlier note, and would begin a row anew below it, has ended by then.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// The table on one kind of server. Each request is one statement that commits by itself.
+pub(crate) trait LeaseTable: Send + Sync + 'static {
+    /// The store in words.
+    fn store(&self) -> &str;
+
+    /// How waiters learn of a release.
+    fn wakeup(&self) -> Wakeup;
+
+    /// The longest time that a waiter lets pass without looking.
+    fn poll(&self) -> Duration;
+
+    /// The upsert: the token, or `None` when another holds the name.
+    fn ask(&self, claim: &Claim) -> impl Future<Output = Result<Option<i64>, StoreError>> + Send;
+
+    /// Looks whether another holds the name, marks it as awaited if so, and tells how much of the lease is left.
+    fn stand_by(&self, claim: &Claim) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send;
+
+    /// Hears of releases of the name from now on, where the server tells.
+    fn hint(&self, name: &Name) -> Hint;
+
+    /// Whether the name was awaited, or `None` when the claim does not hold it.
+    fn release(&self, grant: &Grant) -> impl Future<Output = Result<Option<bool>, StoreError>> + Send;
+
+    /// Clears the claim from the name's row.
+    fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The claims that were renewed.
+    fn renew(&self, grants: &[Grant]) -> impl Future<Output = Result<HashSet<String>, StoreError>> + Send;
+
+    /// What stands in the rows of these names.
+    fn look(&self, names: &[&Name]) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + Send;
+
+    /// The same, on the connection of the renewals.
+    fn look_for_renewal(
+        &self,
+        names: &[&Name],
+    ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + Send;
+
+    /// Who holds the name.
+    fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<HolderRow>, StoreError>> + Send;
+
+    /// Who holds a name that begins so.
+    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<HolderRow>, StoreError>> + Send;
+
+    /// Ends the hold, and tells whose it was.
+    fn force(&self, name: &Name) -> impl Future<Output = Result<Vec<HolderRow>, StoreError>> + Send;
+
+    /// Connects, and tells how long ago idle rows were deleted.
+    fn open(&self) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send;
+
+    /// A connection of its own to sweep with.
+    type Broom: Broom;
+
+    /// Opens it.
+    fn broom(&self) -> Self::Broom;
+
+    /// Lets go of the connections.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// What deletes idle rows.
+pub(crate) trait Broom: Send + Sync {
+    /// Whether the last sweep is long enough ago; if so, this one has begun.
+    fn begin(&self, every: Duration) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Prefix, name and token of idle rows, in order, after this one.
+    fn idle(
+        &self,
+        after: (String, String),
+    ) -> impl Future<Output = Result<Vec<(String, String, i64)>, StoreError>> + Send;
+
+    /// Notes that every new row's token must be greater.
+    fn raise_floor(&self, token: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Deletes those of the rows that are still idle, and tells how many.
+    fn delete(&self, rows: Vec<(String, String)>) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Lets go of the connection.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Locks in the rows of such a table.
+pub(crate) struct LeaseRows<T> {
+    table: Arc<T>,
+    sweeping: Sweeping,
+}
+
+impl<T: LeaseTable> LeaseRows<T> {
+    /// Connects, so that what is wrong with the table is known early.
+    pub(crate) async fn open(table: T) -> Result<Self, StoreError> {
+        let sweeping = Sweeping::new(table.open().await?);
+        Ok(Self { table: Arc::new(table), sweeping })
+    }
+
+    pub(crate) async fn sweep(&self) -> Result<u64, StoreError> {
+        sweep(&*self.table, Duration::ZERO).await
+    }
+
+    async fn ask(&self, claim: &Claim) -> Result<Option<Grant>, StoreError> {
+        let sent = Moment::now();
+        let Some(token) = self.table.ask(claim).await? else { return Ok(None) };
+        let token = Token::try_from(token).map_err(StoreError::failed)?;
+        Ok(Some(Grant::leased(claim, token, sent)))
+    }
+
+    fn sweep_if_due(&self) {
+        if self.sweeping.is_due() {
+            let table = Arc::clone(&self.table);
+            tokio::spawn(async move {
+                if let Err(error) = sweep(&*table, EVERY).await {
+                    tracing::warn!(store = table.store(), %error, "idle rows could not be deleted; tried again in an hour");
+                }
+            });
+        }
+    }
+}
+
+/// Deletes idle rows, and tells how many, unless the last sweep is less than `every` ago.
+///
+/// Before a row goes, its token is noted in the row with the empty name, above which every new row's token begins. So
+/// tokens rise even if the server's clock is set back meanwhile (clause T2).
+async fn sweep<T: LeaseTable>(table: &T, every: Duration) -> Result<u64, StoreError> {
+    let broom = table.broom();
+    let swept = sweep_with(&broom, every).await;
+    broom.close().await;
+    swept
+}
+
+async fn sweep_with(broom: &impl Broom, every: Duration) -> Result<u64, StoreError> {
+    if !broom.begin(every).await? {
+        return Ok(0);
+    }
+    let (mut after, mut deleted) = ((String::new(), String::new()), 0);
+    loop {
+        let idle = broom.idle(after).await?;
+        let Some((prefix, name, _)) = idle.last().cloned() else { return Ok(deleted) };
+        let greatest = idle.iter().map(|(.., token)| *token).max().unwrap_or(0);
+        let whole = idle.len() == usize::from(BATCH);
+        broom.raise_floor(greatest).await?;
+        tokio::time::sleep(SETTLE).await;
+        deleted += broom.delete(idle.into_iter().map(|(prefix, name, _)| (prefix, name)).collect()).await?;
+        if !whole {
+            return Ok(deleted);
+        }
+        after = (prefix, name);
+    }
+}
+
+fn tell(rows: Vec<HolderRow>) -> Result<Vec<Holder>, StoreError> {
+    rows.into_iter().map(holder).collect()
+}
+
+#[async_trait]
+impl<T: LeaseTable> Backend for LeaseRows<T> {
+    fn store(&self) -> &str {
+        self.table.store()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let (wakeup, ask_again) = (self.table.wakeup(), self.table.poll());
+        Capabilities { listing: true, wakeup, ask_again, ..Capabilities::POLLED }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        if let Some(grant) = self.ask(claim).await? {
+            return Ok(Attempt::Granted(grant));
+        }
+        let standing = self.table.look(&[&claim.name]).await?.pop();
+        Ok(Attempt::Busy { expires_in: standing.and_then(|row| row.held_by_another(claim.id)) })
+    }
+
+    /// Asks, and from then on looks, until the name is free or a hint says that it may be.
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        let longest = self.table.poll();
+        // Where hints come, asking again is but a precaution.
+        let first = match self.table.wakeup() {
+            Wakeup::Poll => Duration::from_millis(1).min(longest),
+            Wakeup::Push | Wakeup::Queue => longest,
+        };
+        // The jitter adds up to the pause itself, so half of what is meant is asked for.
+        let growing = ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2);
+        let growing = growing.with_max_delay(longest / 2).with_jitter().without_max_times();
+        let mut pauses = growing.build();
+        if let Some(grant) = self.ask(claim).await? {
+            return Ok(grant);
+        }
+        let mut hint = self.table.hint(&claim.name);
+        loop {
+            while let Some(left) = self.table.stand_by(claim).await? {
+                // What is left was cut to whole milliseconds.
+                let over = left + Duration::from_millis(1);
+                if hint.told(pauses.next().unwrap_or(longest).min(longest).min(over)).await {
+                    break;
+                }
+            }
+            if let Some(grant) = self.ask(claim).await? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        let released = self.table.release(grant).await?;
+        self.sweep_if_due();
+        match released {
+            Some(awaited) => Ok(Release::Released { awaited }),
+            None => Ok(Release::NotHeld(why_not(grant, &self.table.look(&[&grant.name]).await?))),
+        }
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let renewed = self.table.renew(grants).await?;
+        let is_renewed = |grant: &Grant| renewed.contains(&grant.claim.to_string());
+        let lost: Vec<&Name> =
+            grants.iter().filter(|grant| !is_renewed(grant)).map(|grant| &grant.name).collect();
+        let found = if lost.is_empty() { Vec::new() } else { self.table.look_for_renewal(&lost).await? };
+        let answer = |grant: &Grant| {
+            if is_renewed(grant) { Renewal::Renewed } else { Renewal::Lost(why_not(grant, &found)) }
+        };
+        Ok(grants.iter().map(answer).collect())
+    }
+
+    /// Behind the claim's own request, if that is still on its way: one connection carries both out, in order.
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.table.withdraw(claim).await
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        tell(self.table.holders(name).await?)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        tell(self.table.list(prefix).await?)
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        tell(self.table.force(name).await?)
+    }
+
+    async fn close(&self) {
+        self.table.close().await;
+    }
+}

@@ -1,0 +1,46 @@
+//! Locks of tenure in SQL databases: one row per name, taken for a lease.
+//!
+//! | you look for | it is in |
+//! |---|---|
+//! | locks in a SQLite file | `SqliteBackend`, `SqliteOptions` |
+//! | locks in PostgreSQL | `PostgresBackend`, `PostgresOptions` |
+//! | locks in MySQL or MariaDB | `MySqlBackend`, `MySqlOptions` |
+//! | the table, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
+//!
+//! Each database is a feature: `sqlite` (on by default), `postgres`, `mysql`.
+//!
+//! A row is the lease: it names the claim that holds the lock, until when by the database's own clock, and the token of
+//! the last grant, which stays when the lock is released. Every request is one statement that commits by itself, so
+//! nothing is left open when a client dies, and whatever a statement reads it has locked.
+
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod fault;
+#[cfg(feature = "_server")]
+mod hints;
+#[cfg(feature = "_server")]
+mod lane;
+#[cfg(feature = "_server")]
+mod lease_rows;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod options;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod rows;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod statement;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod sweep;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod table;
+
+#[cfg(feature = "mysql")]
+pub use mysql::{MySqlBackend, MySqlOptions, mysql_schema};
+#[cfg(feature = "postgres")]
+pub use postgres::{Durability, PostgresBackend, PostgresOptions, postgres_schema};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_schema};

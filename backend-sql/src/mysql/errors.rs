@@ -1,0 +1,140 @@
+//! What MySQL's and MariaDB's errors mean for locks, and what to do about them.
+
+use crate::{fault::Fault, lane::Verdict};
+use sqlx::mysql::MySqlDatabaseError;
+use tenure_core::StoreError;
+
+/// Where the error came from.
+pub(super) struct Place<'a> {
+    pub(super) store: &'a str,
+    pub(super) user: &'a str,
+    pub(super) table: String,
+}
+
+/// [Error numbers](https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html).
+mod number {
+    pub(super) const TOO_MANY_CONNECTIONS: [u16; 3] = [1040, 1203, 1226];
+    pub(super) const DATABASE_DENIED: u16 = 1044;
+    pub(super) const ACCESS_DENIED: u16 = 1045;
+    pub(super) const NO_SUCH_DATABASE: u16 = 1049;
+    pub(super) const DISK_FULL: [u16; 3] = [1021, 1041, 1114];
+    pub(super) const COMMAND_DENIED: [u16; 2] = [1142, 1143];
+    pub(super) const NO_SUCH_TABLE: u16 = 1146;
+    pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    pub(super) const DEADLOCK: u16 = 1213;
+    /// `read_only`, `super_read_only`, a read-only transaction.
+    pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
+    /// Interrupted, `max_statement_time`, `max_execution_time`.
+    pub(super) const INTERRUPTED: [u16; 3] = [1317, 1969, 3024];
+    /// Shutting down, killed.
+    pub(super) const ENDING: [u16; 4] = [1053, 1077, 1079, 1927];
+    /// Unknown column, missing default, no key, wrong value, no base table.
+    pub(super) const OTHER_SHAPE: [u16; 9] = [1048, 1054, 1136, 1264, 1265, 1347, 1364, 1366, 1406];
+}
+
+fn database_error(error: &sqlx::Error) -> Option<&MySqlDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
+}
+
+pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
+    database_error(error).is_some_and(|error| error.number() == number::NO_SUCH_TABLE)
+}
+
+pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
+    // Without a number it is the connection that failed.
+    let Some(number) = database_error(error).map(MySqlDatabaseError::number) else { return Verdict::Broken };
+    // A new connection looks for the table anew, and may reach another server.
+    let elsewhere = number == number::NO_SUCH_TABLE || number::READ_ONLY.contains(&number);
+    match number {
+        number::DEADLOCK | number::LOCK_WAIT_TIMEOUT => Verdict::Collided,
+        _ if elsewhere || number::ENDING.contains(&number) => Verdict::Broken,
+        _ => Verdict::Refused,
+    }
+}
+
+/// What a failed request means.
+pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
+    let Some(error) = database_error(&source) else { return without_number(place, source) };
+    let Place { user, table, .. } = place;
+    let message = error.message();
+    let (passing, what) = match error.number() {
+        number::ACCESS_DENIED => {
+            (false, format!("the server refused user {user}; check the user and the password"))
+        }
+        number::DATABASE_DENIED => (
+            false,
+            format!(
+                "user {user} may not use the database ({message}); check its name, or GRANT access to it"
+            ),
+        ),
+        number::NO_SUCH_DATABASE => (false, format!("{message}; create it, or name another")),
+        number::NO_SUCH_TABLE => (false, missing_table(table)),
+        number::DEADLOCK | number::LOCK_WAIT_TIMEOUT => {
+            (true, format!("{message}; look for a transaction left open on the table {table}"))
+        }
+        number if number::TOO_MANY_CONNECTIONS.contains(&number) => (
+            true,
+            format!(
+                "the server has no connection left ({message}); raise max_connections, or use fewer clients"
+            ),
+        ),
+        number if number::DISK_FULL.contains(&number) => {
+            (false, "the server's disk or memory is full; make room".to_owned())
+        }
+        number if number::COMMAND_DENIED.contains(&number) && message.contains("CREATE") => (
+            false,
+            format!(
+                "user {user} may not create the table {table}; create it with the DDL that `tenure schema mysql` prints, or \
+                 GRANT CREATE"
+            ),
+        ),
+        number if number::COMMAND_DENIED.contains(&number) => (
+            false,
+            format!(
+                "user {user} may not use the table {table} ({message}); GRANT SELECT, INSERT, UPDATE, DELETE on it"
+            ),
+        ),
+        number if number::READ_ONLY.contains(&number) => {
+            (true, format!("the server is read-only ({message}); connect to the primary"))
+        }
+        number if number::INTERRUPTED.contains(&number) => {
+            (true, format!("the server ended the statement ({message}); raise max_statement_time"))
+        }
+        number if number::OTHER_SHAPE.contains(&number) => (false, other_shape(table, message)),
+        number => (number::ENDING.contains(&number), format!("{message} (error {number})")),
+    };
+    let fault = Fault::new(what, source);
+    if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+}
+
+/// What to say when the table is not there.
+pub(super) fn missing_table(table: &str) -> String {
+    format!(
+        "there is no table {table}; create it with the DDL that `tenure schema mysql` prints, or let it be created"
+    )
+}
+
+fn other_shape(table: &str, message: &str) -> String {
+    format!(
+        "the table {table} has not the shape that locks need ({message}); choose another table, or move that one away"
+    )
+}
+
+fn without_number(place: &Place<'_>, source: sqlx::Error) -> StoreError {
+    match source {
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
+            let what = other_shape(&place.table, "a column has another type");
+            StoreError::failed(Fault::new(what, source))
+        }
+        sqlx::Error::Tls(_) => {
+            let what = format!("no TLS with {}; check ssl-mode and the certificates", place.store);
+            StoreError::failed(Fault::new(what, source))
+        }
+        sqlx::Error::Configuration(_) | sqlx::Error::Encode(_) => {
+            StoreError::failed(Fault::new(format!("the driver refused: {source}"), source))
+        }
+        source => {
+            StoreError::unavailable(Fault::new(format!("no connection to {}: {source}", place.store), source))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A MySQL or MariaDB server: how to connect, and how to ask.
+
+use super::{
+    errors::{self, Place},
+    options::Checked,
+    statements::Statements,
+};
+use crate::{
+    lane::{Server, Verdict},
+    statement::Statement,
+};
+use futures_util::TryStreamExt;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Either, Executor, FromRow, SqlSafeStr,
+    mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow},
+};
+use std::time::Duration;
+use tenure_core::StoreError;
+
+/// The server: how to connect to it, and what to ask of it.
+pub(super) struct MySql {
+    pub(super) options: Checked,
+    pub(super) statements: Statements,
+    /// The store in words.
+    pub(super) store: String,
+    connect: MySqlConnectOptions,
+}
+
+/// What a statement gives.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) rows: Vec<MySqlRow>,
+    /// How many rows were found by what changes rows, whether or not it left them as they were.
+    pub(super) affected: u64,
+    pub(super) last_insert_id: u64,
+}
+
+impl MySql {
+    pub(super) fn new(options: Checked, connect: MySqlConnectOptions) -> Self {
+        let (host, port) = (connect.get_host(), connect.get_port());
+        let place = match connect.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None if host.contains(':') => format!("[{host}]:{port}"),
+            None => format!("{host}:{port}"),
+        };
+        let store = format!("mysql://{place}/{}", connect.get_database().unwrap_or_default());
+        let connect = connect.disable_statement_logging();
+        Self { statements: Statements::new(&options.table), store, options, connect }
+    }
+
+    /// A row of ours, as a tuple.
+    pub(super) fn row<T: for<'r> FromRow<'r, MySqlRow>>(&self, row: &MySqlRow) -> Result<T, StoreError> {
+        T::from_row(row).map_err(|error| self.explain(error))
+    }
+
+    /// Rows of ours.
+    pub(super) fn rows<T: for<'r> FromRow<'r, MySqlRow>>(&self, done: &Done) -> Result<Vec<T>, StoreError> {
+        done.rows.iter().map(|row| self.row(row)).collect()
+    }
+
+    async fn open_once(&self) -> Result<MySqlConnection, Refusal> {
+        let mut connection = self.connect.connect().await?;
+        // A statement that nobody waits for any more is not to wait for a row either. And the upsert needs its assignments
+        // to be made one after the other, which a mode of MariaDB changes.
+        let patience = self.options.response_timeout.as_secs().max(1);
+        let settings = format!(
+            "SET SESSION innodb_lock_wait_timeout = {patience}, \
+             SESSION sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '')"
+        );
+        connection.execute(AssertSqlSafe(settings)).await?;
+        // Tells a table of another shape, and is needed soon in any case.
+        let check = || self.statements.acquire.sql().into_sql_str();
+        match connection.prepare(check()).await {
+            Err(error) if errors::is_missing_table(&error) => {
+                if !self.options.create_table {
+                    let missing = errors::missing_table(&self.options.table.to_string());
+                    return Err(Refusal::Said(StoreError::failed(missing)));
+                }
+                connection.execute(self.statements.create.sql()).await?;
+                connection.prepare(check()).await?;
+            }
+            checked => drop(checked?),
+        }
+        Ok(connection)
+    }
+
+    fn place(&self) -> Place<'_> {
+        let (store, user) = (&self.store, self.connect.get_username());
+        Place { store, user, table: self.options.table.to_string() }
+    }
+}
+
+enum Refusal {
+    MySql(sqlx::Error),
+    Said(StoreError),
+}
+
+impl From<sqlx::Error> for Refusal {
+    fn from(error: sqlx::Error) -> Self {
+        Self::MySql(error)
+    }
+}
+
+impl Server for MySql {
+    type Connection = MySqlConnection;
+    type Arguments = MySqlArguments;
+    type Answer = Done;
+
+    fn connect_timeout(&self) -> Duration {
+        self.options.connect_timeout
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.options.response_timeout
+    }
+
+    async fn open(&self) -> Result<MySqlConnection, StoreError> {
+        let longest = self.options.connect_timeout;
+        match tokio::time::timeout(longest, self.open_once()).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(Refusal::MySql(error))) => Err(self.explain(error)),
+            Ok(Err(Refusal::Said(error))) => Err(error),
+            Err(_) => {
+                Err(StoreError::unavailable(format!("no connection to {} within {longest:?}", self.store)))
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        connection: &mut MySqlConnection,
+        statement: &Statement,
+        arguments: MySqlArguments,
+    ) -> Result<Done, sqlx::Error> {
+        let mut answers = connection.fetch_many(sqlx::query_with(statement.sql(), arguments));
+        let mut done = Done::default();
+        while let Some(answer) = answers.try_next().await? {
+            match answer {
+                Either::Left(end) => {
+                    (done.affected, done.last_insert_id) = (end.rows_affected(), end.last_insert_id());
+                }
+                Either::Right(row) => done.rows.push(row),
+            }
+        }
+        Ok(done)
+    }
+
+    fn verdict(&self, error: &sqlx::Error) -> Verdict {
+        errors::verdict(error)
+    }
+
+    fn explain(&self, error: sqlx::Error) -> StoreError {
+        errors::explain(&self.place(), error)
+    }
+}
+
+/// Parameters of a statement, in order.
+macro_rules! arguments {
+    ($($value:expr),* $(,)?) => {{
+        #[allow(unused_mut, reason = "a statement may have no parameters")]
+        let mut arguments = sqlx::mysql::MySqlArguments::default();
+        $(
+            sqlx::Arguments::add(&mut arguments, $value)
+                .map_err(|error| StoreError::failed(error.to_string()))?;
+        )*
+        arguments
+    }};
+}
+pub(super) use arguments;

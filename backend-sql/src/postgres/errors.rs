@@ -1,0 +1,155 @@
+//! What PostgreSQL's errors mean for locks, and what to do about them.
+
+use crate::{fault::Fault, lane::Verdict};
+use sqlx::error::DatabaseError;
+use tenure_core::StoreError;
+
+/// Where the error came from.
+pub(super) struct Place<'a> {
+    pub(super) store: &'a str,
+    pub(super) user: &'a str,
+    pub(super) table: String,
+}
+
+/// [Error codes](https://www.postgresql.org/docs/current/errcodes-appendix.html).
+mod code {
+    pub(super) const UNIQUE_VIOLATION: &str = "23505";
+    pub(super) const READ_ONLY: &str = "25006";
+    pub(super) const NO_SUCH_STATEMENT: &str = "26000";
+    pub(super) const DUPLICATE_STATEMENT: &str = "42P05";
+    pub(super) const WRONG_PASSWORD: &str = "28P01";
+    pub(super) const NOT_AUTHORIZED: &str = "28000";
+    pub(super) const NO_SUCH_DATABASE: &str = "3D000";
+    pub(super) const NO_SUCH_SCHEMA: &str = "3F000";
+    pub(super) const SERIALIZATION_FAILURE: &str = "40001";
+    pub(super) const DEADLOCK: &str = "40P01";
+    pub(super) const NO_PERMISSION: &str = "42501";
+    pub(super) const DUPLICATE_TABLE: &str = "42P07";
+    pub(super) const NO_SUCH_TABLE: &str = "42P01";
+    /// A prepared statement's table was changed.
+    pub(super) const FEATURE_NOT_SUPPORTED: &str = "0A000";
+    pub(super) const DISK_FULL: &str = "53100";
+    pub(super) const TOO_MANY_CONNECTIONS: &str = "53300";
+    pub(super) const LOCK_TIMEOUT: &str = "55P03";
+    pub(super) const CANCELED: &str = "57014";
+    pub(super) const INTERNAL: &str = "XX000";
+    /// Undefined column, wrong type, no unique constraint, a constraint of another's making.
+    pub(super) const OTHER_SHAPE: [&str; 6] = ["42703", "42804", "42883", "42P10", "42809", "23502"];
+}
+
+fn code_of(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+/// Whether somebody else created the table at the same moment.
+pub(super) fn is_creation_race(error: &sqlx::Error) -> bool {
+    let races = [code::UNIQUE_VIOLATION, code::DUPLICATE_TABLE, code::INTERNAL];
+    code_of(error).is_some_and(|code| races.contains(&code.as_str()))
+}
+
+pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
+    let Some(code) = code_of(error) else { return Verdict::Broken };
+    match code.as_str() {
+        code::SERIALIZATION_FAILURE | code::DEADLOCK => Verdict::Collided,
+        // A new connection looks for the table anew, and may reach another server.
+        code::NO_SUCH_TABLE | code::FEATURE_NOT_SUPPORTED | code::READ_ONLY | code::NO_SUCH_STATEMENT => {
+            Verdict::Broken
+        }
+        // Connection exceptions, operator intervention, system errors.
+        code if code.starts_with("08") || code.starts_with("57P") || code.starts_with("58") => {
+            Verdict::Broken
+        }
+        _ => Verdict::Refused,
+    }
+}
+
+/// What a failed request means.
+pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
+    let Some(error) = source.as_database_error() else { return without_code(place, source) };
+    let Place { user, table, .. } = place;
+    let code = error.code().unwrap_or_default();
+    let message = error.message();
+    let (passing, what) = match code.as_ref() {
+        code::WRONG_PASSWORD => (false, format!("the server refused the password of user {user}; check it")),
+        code::NOT_AUTHORIZED => {
+            (false, format!("the server does not let user {user} in ({message}); check user, password and pg_hba.conf"))
+        }
+        code::NO_SUCH_DATABASE => (false, format!("{message}; create it, or name another")),
+        code::NO_SUCH_SCHEMA => (false, format!("there is no schema for the table {table}; create it, or name another")),
+        code::NO_SUCH_TABLE => (false, missing_table(table)),
+        code::NO_PERMISSION => (false, no_permission(place, error)),
+        code::READ_ONLY => (
+            true,
+            "the server is read-only: it is a standby, or default_transaction_read_only is on; connect to the primary"
+                .to_owned(),
+        ),
+        code::TOO_MANY_CONNECTIONS => (
+            true,
+            format!("the server has no connection left ({message}); raise max_connections, or use fewer clients or a pooler"),
+        ),
+        code::CANCELED | code::LOCK_TIMEOUT => (
+            true,
+            format!("the server ended the statement ({message}); raise statement_timeout and lock_timeout for user {user}"),
+        ),
+        code::NO_SUCH_STATEMENT | code::DUPLICATE_STATEMENT => (
+            true,
+            "a prepared statement went astray, as behind a pooler in transaction mode; say so with the option pooler"
+                .to_owned(),
+        ),
+        code::DISK_FULL => (false, "the server's disk is full; make room on it".to_owned()),
+        code if code::OTHER_SHAPE.contains(&code) => (false, other_shape(table, message)),
+        code => {
+            let classes = ["08", "40", "53", "57", "58", "0A"];
+            (classes.iter().any(|class| code.starts_with(class)), format!("{message} (SQLSTATE {code})"))
+        }
+    };
+    let fault = Fault::new(what, source);
+    if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+}
+
+/// What to say when the table is not there.
+pub(super) fn missing_table(table: &str) -> String {
+    format!(
+        "there is no table {table}; create it with the DDL that `tenure schema postgres` prints, or let it be created"
+    )
+}
+
+fn no_permission(place: &Place<'_>, error: &dyn DatabaseError) -> String {
+    let Place { user, table, .. } = place;
+    let message = error.message();
+    if message.contains("for schema") {
+        format!(
+            "user {user} may not create the table {table} ({message}); create it with the DDL that `tenure schema \
+             postgres` prints, or GRANT CREATE on its schema"
+        )
+    } else {
+        format!(
+            "user {user} may not use the table {table} ({message}); GRANT SELECT, INSERT, UPDATE, DELETE on it"
+        )
+    }
+}
+
+fn other_shape(table: &str, message: &str) -> String {
+    format!(
+        "the table {table} has not the shape that locks need ({message}); choose another table, or move that one away"
+    )
+}
+
+fn without_code(place: &Place<'_>, source: sqlx::Error) -> StoreError {
+    match source {
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
+            let what = other_shape(&place.table, "a column has another type");
+            StoreError::failed(Fault::new(what, source))
+        }
+        sqlx::Error::Tls(_) => {
+            let what = format!("no TLS with {}; check sslmode and the certificates", place.store);
+            StoreError::failed(Fault::new(what, source))
+        }
+        sqlx::Error::Configuration(_) | sqlx::Error::Encode(_) => {
+            StoreError::failed(Fault::new(format!("the driver refused: {source}"), source))
+        }
+        source => {
+            StoreError::unavailable(Fault::new(format!("no connection to {}: {source}", place.store), source))
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! One connection that hears of releases.
+
+use super::server::Postgres;
+use crate::hints::{Hint, Hints};
+use sqlx::{
+    Executor, SqlSafeStr,
+    postgres::{PgListener, PgPoolOptions},
+};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tenure_core::StoreError;
+use tokio::task::JoinHandle;
+
+/// How long it may be silent before the server is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(15);
+/// How long until it is connected again.
+const RECONNECT: Duration = Duration::from_secs(1);
+
+/// Hears of releases for all who wait in this process, over one connection, which is opened when somebody waits.
+///
+/// What it says is a hint. While it cannot connect, waiters ask again by themselves; when it has connected, they are told to.
+pub(super) struct Listener {
+    server: Arc<Postgres>,
+    hints: Arc<Hints>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Listener {
+    pub(super) fn new(server: &Arc<Postgres>) -> Self {
+        Self { server: Arc::clone(server), hints: Arc::default(), task: Mutex::new(None) }
+    }
+
+    /// Hears of what is announced with this text from now on.
+    pub(super) fn hint(&self, announced: String) -> Hint {
+        let hint = self.hints.listen(announced);
+        if !self.server.options.pooler {
+            let mut task = self.task();
+            // It ends only with its runtime.
+            if task.as_ref().is_none_or(JoinHandle::is_finished) {
+                *task = Some(tokio::spawn(listen(Arc::clone(&self.server), Arc::clone(&self.hints))));
+            }
+        }
+        hint
+    }
+
+    /// Lets go of the connection, until somebody waits again.
+    pub(super) fn close(&self) {
+        if let Some(task) = self.task().take() {
+            task.abort();
+        }
+    }
+
+    fn task(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+async fn listen(server: Arc<Postgres>, hints: Arc<Hints>) {
+    loop {
+        let error = match connect(&server).await {
+            Ok(mut listener) => {
+                // What was announced before is not heard.
+                hints.tell_all();
+                hear(&server, &mut listener, &hints).await
+            }
+            Err(error) => error,
+        };
+        tracing::debug!(store = server.store, %error, "releases are not heard of; waiters ask again by themselves");
+        tokio::time::sleep(RECONNECT).await;
+    }
+}
+
+async fn connect(server: &Postgres) -> Result<PgListener, StoreError> {
+    let longest = server.options.connect_timeout;
+    let connecting = async {
+        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(longest);
+        let pool = pool.connect_with(server.connect.clone()).await?;
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.eager_reconnect(false);
+        listener.listen(server.options.table.table.as_str()).await?;
+        Ok(listener)
+    };
+    match tokio::time::timeout(longest, connecting).await {
+        Ok(connected) => connected.map_err(|error| crate::lane::Server::explain(server, error)),
+        Err(_) => Err(StoreError::unavailable(format!("no connection within {longest:?}"))),
+    }
+}
+
+/// Passes on what is announced, until the connection is lost.
+async fn hear(server: &Postgres, listener: &mut PgListener, hints: &Hints) -> StoreError {
+    let longest = server.options.response_timeout;
+    let explain = |error| crate::lane::Server::explain(server, error);
+    loop {
+        match tokio::time::timeout(SILENCE, listener.try_recv()).await {
+            Ok(Ok(Some(announced))) => hints.tell(announced.payload()),
+            Ok(Ok(None)) => return StoreError::unavailable("the connection was lost"),
+            Ok(Err(error)) => return explain(error),
+            // Where no packet comes back, nothing says that a connection is dead.
+            Err(_) => {
+                match tokio::time::timeout(longest, listener.execute("SELECT 1".into_sql_str())).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => return explain(error),
+                    Err(_) => return StoreError::unavailable(format!("no answer within {longest:?}")),
+                }
+            }
+        }
+    }
+}

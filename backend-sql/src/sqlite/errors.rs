@@ -1,0 +1,163 @@
+//! What SQLite's errors mean for locks, and what to do about them.
+
+use crate::fault::Fault;
+use sqlx::error::DatabaseError;
+use std::{path::Path, time::Duration};
+use tenure_core::StoreError;
+
+/// Where the error came from.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) path: &'a Path,
+    pub(super) table: &'a str,
+    pub(super) busy_timeout: Duration,
+}
+
+/// [Result codes](https://www.sqlite.org/rescode.html), the primary ones.
+mod code {
+    pub(super) const ERROR: u32 = 1;
+    pub(super) const PERM: u32 = 3;
+    pub(super) const BUSY: u32 = 5;
+    pub(super) const LOCKED: u32 = 6;
+    pub(super) const NOMEM: u32 = 7;
+    pub(super) const READONLY: u32 = 8;
+    pub(super) const INTERRUPT: u32 = 9;
+    pub(super) const IOERR: u32 = 10;
+    pub(super) const CORRUPT: u32 = 11;
+    pub(super) const FULL: u32 = 13;
+    pub(super) const CANTOPEN: u32 = 14;
+    pub(super) const PROTOCOL: u32 = 15;
+    pub(super) const SCHEMA: u32 = 17;
+    pub(super) const AUTH: u32 = 23;
+    pub(super) const NOTADB: u32 = 26;
+}
+
+/// The primary result code: the lowest byte of the extended one that sqlx tells.
+fn primary(error: &dyn DatabaseError) -> Option<u32> {
+    Some(error.code()?.parse::<u32>().ok()? & 0xff)
+}
+
+/// Whether another connection was in the way, so that the same statement may succeed a moment later.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .and_then(primary)
+        .is_some_and(|primary| matches!(primary, code::BUSY | code::LOCKED | code::PROTOCOL))
+}
+
+/// What a failed request means.
+pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
+    let Some(error) = source.as_database_error() else { return without_code(place, source) };
+    let (path, table) = (place.path.display(), place.table);
+    let (passing, what) = match primary(error).unwrap_or(code::ERROR) {
+        code::BUSY | code::LOCKED | code::PROTOCOL => {
+            let waited = place.busy_timeout;
+            (
+                true,
+                format!(
+                    "other connections kept {path} locked for {waited:?}; look for a transaction left open"
+                ),
+            )
+        }
+        code::INTERRUPT | code::SCHEMA | code::NOMEM => (true, format!("{path}: {}", error.message())),
+        code::READONLY | code::PERM | code::AUTH => (
+            false,
+            format!(
+                "{path} cannot be written; this user needs write permission on the file and on its directory"
+            ),
+        ),
+        code::FULL => (false, format!("the disk of {path} is full; make room on it")),
+        code::IOERR => (false, format!("{path}: {}; check its disk", error.message())),
+        code::CANTOPEN => (false, cannot_open(place.path)),
+        code::NOTADB => {
+            (false, format!("{path} is no SQLite database; choose another path, or move that file away"))
+        }
+        code::CORRUPT => (
+            false,
+            format!(
+                "{path} is damaged; stop the programs that use it, then restore it, or delete it with its -wal and \
+                 -shm files if it holds nothing but locks"
+            ),
+        ),
+        code::ERROR if error.message().starts_with("no such table") => (false, missing_table(place)),
+        code::ERROR => (
+            false,
+            format!(
+                "the table {table} in {path} has not the shape that locks need ({}); choose another table, or move \
+                 that one away",
+                error.message()
+            ),
+        ),
+        _ => (false, format!("{path}: {}", error.message())),
+    };
+    let fault = Fault::new(what, source);
+    if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+}
+
+/// What to say when the table is not there.
+pub(super) fn missing_table(Place { path, table, .. }: Place<'_>) -> String {
+    let path = path.display();
+    format!(
+        "{path} has no table {table}; create it with the DDL that `tenure schema sqlite` prints, or let it be created"
+    )
+}
+
+/// What to say when the journal mode is another than write-ahead.
+pub(super) fn no_log(Place { path, .. }: Place<'_>, mode: &[String]) -> String {
+    let path = path.display();
+    match mode {
+        [mode] if mode == "memory" => {
+            format!("{path} is a database in memory; use a file, or the memory store, memory:")
+        }
+        _ => format!(
+            "{path} cannot have a write-ahead log (its journal mode stays {mode:?}); put it on a local disk"
+        ),
+    }
+}
+
+fn without_code(place: Place<'_>, source: sqlx::Error) -> StoreError {
+    let path = place.path.display();
+    match source {
+        // The thread of the connection is gone; the next request opens another one.
+        sqlx::Error::WorkerCrashed => {
+            StoreError::unavailable(Fault::new(format!("the connection to {path} was lost"), source))
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
+            let table = place.table;
+            StoreError::failed(Fault::new(
+                format!(
+                    "the table {table} in {path} has not the shape that locks need; choose another table"
+                ),
+                source,
+            ))
+        }
+        source => StoreError::failed(Fault::new(format!("{path}: {source}"), source)),
+    }
+}
+
+/// What to say when something other than a file stands at the path: SQLite would take a device for a database.
+pub(super) fn no_file(path: &Path) -> Option<String> {
+    let shown = path.display();
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    if kind.is_dir() {
+        Some(format!("{shown} is a directory; give the path of a file in it"))
+    } else if kind.is_file() {
+        None
+    } else {
+        Some(format!("{shown} is no regular file; choose another path"))
+    }
+}
+
+fn cannot_open(path: &Path) -> String {
+    let shown = path.display();
+    let directory = path.parent().unwrap_or(path);
+    if !directory.exists() {
+        format!("{shown} cannot be created: its directory {} does not exist; create it", directory.display())
+    } else if !directory.is_dir() {
+        format!("{shown} cannot be created: {} is no directory", directory.display())
+    } else {
+        format!(
+            "{shown} cannot be opened; this user needs read and write permission on the file and on its directory"
+        )
+    }
+}

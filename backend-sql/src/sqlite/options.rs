@@ -1,0 +1,174 @@
+//! How a SQLite file is used for locks.
+
+use crate::{
+    options::{check_prefix, check_range},
+    table::{DEFAULT_TABLE, TableName},
+};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tenure_core::Error;
+
+/// Which file, which table, and how patient to be. Checked by [`SqliteBackend::open`](super::SqliteBackend::open),
+/// before the file is touched.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure_sql::SqliteOptions;
+///
+/// let options = SqliteOptions::new("/var/lib/app/locks.db").prefix("billing").poll(Duration::from_millis(20));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until the file is opened"]
+pub struct SqliteOptions {
+    path: PathBuf,
+    table: String,
+    prefix: String,
+    poll: Duration,
+    busy_timeout: Duration,
+    create_table: bool,
+    create_directory: bool,
+}
+
+/// The same, each within its range.
+#[derive(Clone, Debug)]
+pub(super) struct Checked {
+    pub(super) path: PathBuf,
+    pub(super) table: TableName,
+    pub(super) prefix: String,
+    pub(super) poll: Duration,
+    pub(super) busy_timeout: Duration,
+    pub(super) create_table: bool,
+    pub(super) create_directory: bool,
+}
+
+impl SqliteOptions {
+    /// The file at `path`, which is created when it is absent, with every option at its default.
+    ///
+    /// A relative path is taken from the directory in which the program is when it opens the file. The file must be on
+    /// a disk of this machine: write-ahead logging needs memory that all its users share.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            table: DEFAULT_TABLE.to_owned(),
+            prefix: String::new(),
+            poll: Duration::from_millis(50),
+            busy_timeout: Duration::from_secs(5),
+            create_table: true,
+            create_directory: false,
+        }
+    }
+
+    pub(super) fn at(mut self, path: &Path) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
+    /// The table, `tenure_locks` unless said: 1 to 63 letters, digits and underscores.
+    pub fn table(mut self, table: impl Into<String>) -> Self {
+        self.table = table.into();
+        self
+    }
+
+    /// The namespace, empty unless said: up to 200 bytes without control characters. Names of different prefixes
+    /// never meet.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The longest time that a waiter lets pass without looking at the file again: 1 ms to 1 minute, 50 ms unless
+    /// said. It begins at a millisecond and grows up to this.
+    pub fn poll(mut self, longest: Duration) -> Self {
+        self.poll = longest;
+        self
+    }
+
+    /// How long a request waits while other connections write to the file, before the store counts as unavailable:
+    /// 1 ms to 10 minutes, 5 s unless said.
+    pub fn busy_timeout(mut self, longest: Duration) -> Self {
+        self.busy_timeout = longest;
+        self
+    }
+
+    /// Whether the table is created when it is missing: `true` unless said. See
+    /// [`sqlite_schema`](super::sqlite_schema) for those who create it by hand.
+    pub fn create_table(mut self, create: bool) -> Self {
+        self.create_table = create;
+        self
+    }
+
+    /// Whether missing parent directories are created: `false` unless said, because a missing directory is more often
+    /// a mistake in the path or a disk that is not mounted.
+    pub fn create_directory(mut self, create: bool) -> Self {
+        self.create_directory = create;
+        self
+    }
+
+    pub(super) fn check(self) -> Result<Checked, Error> {
+        Ok(Checked {
+            path: check_path(&self.path)?,
+            table: TableName::new(&self.table)?,
+            prefix: check_prefix(self.prefix)?,
+            poll: check_range("poll", self.poll, Duration::from_mins(1))?,
+            busy_timeout: check_range("busy_timeout", self.busy_timeout, Duration::from_mins(10))?,
+            create_table: self.create_table,
+            create_directory: self.create_directory,
+        })
+    }
+}
+
+impl Default for SqliteOptions {
+    /// Without a path, for [`SqliteBackend::from_pool`](super::SqliteBackend::from_pool).
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+/// An absolute path, so that a later change of directory does not change the file, and so that SQLite reads neither a
+/// URI nor `:memory:` into it.
+fn check_path(given: &Path) -> Result<PathBuf, Error> {
+    let shown = format!("{:?}", given.to_string_lossy());
+    let wrong = |allowed: &str| Error::invalid_option("path", &shown, allowed);
+    match given.to_str() {
+        None => Err(wrong("SQLite takes a path in UTF-8 only")),
+        Some("") => Err(wrong("the path of a file")),
+        Some(text) if text.contains('\0') => Err(wrong("the path of a file, without NUL")),
+        Some(":memory:") => {
+            Err(wrong("every connection would have a database of its own; use the memory store, memory:"))
+        }
+        Some(_) => std::path::absolute(given).map_err(|error| wrong(&error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(options: SqliteOptions, option: &str) {
+        let error = options.check().unwrap_err();
+        assert!(
+            matches!(&error, Error::InvalidOption { option: named, .. } if *named == option),
+            "{error} does not name {option}"
+        );
+    }
+
+    #[test]
+    fn each_option_has_its_range() {
+        let file = || SqliteOptions::new("locks.db");
+        assert!(file().check().unwrap().path.is_absolute());
+        refused(SqliteOptions::new(""), "path");
+        refused(SqliteOptions::new(":memory:"), "path");
+        refused(SqliteOptions::new("a\0b"), "path");
+        refused(file().table("a b"), "table");
+        refused(file().prefix("a\nb"), "prefix");
+        refused(file().prefix("x".repeat(201)), "prefix");
+        refused(file().poll(Duration::ZERO), "poll");
+        refused(file().poll(Duration::from_secs(61)), "poll");
+        refused(file().busy_timeout(Duration::ZERO), "busy_timeout");
+        refused(file().busy_timeout(Duration::MAX), "busy_timeout");
+    }
+}

@@ -1,0 +1,25 @@
+//! A statement whose text is made once.
+
+use sqlx::AssertSqlSafe;
+use std::sync::Arc;
+
+/// A statement's text, which every execution shares.
+#[derive(Clone)]
+pub(crate) struct Statement(Arc<str>);
+
+impl Statement {
+    pub(crate) fn new(text: String) -> Self {
+        Self(text.into())
+    }
+
+    /// Only the table's name is put into the text, and it was checked.
+    pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(Arc::clone(&self.0))
+    }
+
+    /// The text, for people.
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+}

@@ -1,0 +1,96 @@
+//! The name of the table, which is the only text that is ever put into a statement.
+
+use tenure_core::Error;
+
+/// The table that is used unless another is named.
+pub(crate) const DEFAULT_TABLE: &str = "tenure_locks";
+
+/// A table's name that needs no escaping anywhere: statements quote it all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableName(String);
+
+impl TableName {
+    /// The greatest length that every database takes, PostgreSQL's.
+    const MAX_BYTES: usize = 63;
+
+    pub(crate) fn new(text: &str) -> Result<Self, Error> {
+        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let begins = text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+        let reserved = text.len() >= 7 && text.as_bytes()[..7].eq_ignore_ascii_case(b"sqlite_");
+        if plain && begins && !reserved && text.len() <= Self::MAX_BYTES {
+            return Ok(Self(text.to_owned()));
+        }
+        let given = format!("{:?}", text.chars().take(40).collect::<String>());
+        let allowed =
+            "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_";
+        Err(Error::invalid_option("table", given, allowed))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A table of a server, with the schema (in MySQL's words, the database) that it is in, if that was said.
+#[cfg(feature = "_server")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TablePath {
+    schema: Option<TableName>,
+    pub(crate) table: TableName,
+}
+
+#[cfg(feature = "_server")]
+impl TablePath {
+    /// Reads `table` or `schema.table`.
+    pub(crate) fn new(text: &str) -> Result<Self, Error> {
+        let (schema, table) =
+            text.split_once('.').map_or((None, text), |(schema, table)| (Some(schema), table));
+        Ok(Self { schema: schema.map(TableName::new).transpose()?, table: TableName::new(table)? })
+    }
+
+    /// For statements, each part between two of `quote`.
+    pub(crate) fn quoted(&self, quote: char) -> String {
+        let quoted = |name: &TableName| format!("{quote}{}{quote}", name.as_str());
+        match &self.schema {
+            Some(schema) => format!("{}.{}", quoted(schema), quoted(&self.table)),
+            None => quoted(&self.table),
+        }
+    }
+}
+
+#[cfg(feature = "_server")]
+impl std::fmt::Display for TablePath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(schema) = &self.schema {
+            write!(f, "{}.", schema.as_str())?;
+        }
+        f.write_str(self.table.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names() {
+        for good in ["tenure_locks", "T", "_x1", &"x".repeat(63)] {
+            assert!(TableName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "1a", "a b", "a\"b", "a;--", "é", "a.b", "sqlite_x", "SQLite_x", &"x".repeat(64)] {
+            let error = TableName::new(bad).unwrap_err().to_string();
+            assert!(error.contains("table") && error.contains("63 letters"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "_server")]
+    #[test]
+    fn a_path_has_at_most_a_schema() {
+        assert_eq!(TablePath::new("app.locks").unwrap().quoted('"'), "\"app\".\"locks\"");
+        assert_eq!(TablePath::new("locks").unwrap().quoted('`'), "`locks`");
+        assert_eq!(TablePath::new("app.locks").unwrap().to_string(), "app.locks");
+        for bad in ["a.b.c", ".a", "a.", "a.\"b", "a .b"] {
+            assert!(TablePath::new(bad).is_err(), "{bad}");
+        }
+    }
+}

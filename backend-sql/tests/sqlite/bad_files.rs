@@ -1,0 +1,219 @@
+//! Files that cannot be used: each a clear error with the path and what to do, and no panic.
+
+use super::*;
+use tenure_core::{Error, Locks};
+
+/// What a person reads: the error and its causes.
+fn words(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+async fn refused(options: SqliteOptions, says: &[&str]) {
+    let error = SqliteBackend::open(options).await.unwrap_err();
+    assert!(matches!(error, Error::Store { .. }) && !error.is_retryable(), "{error:?}");
+    let words = words(&error);
+    for part in says {
+        assert!(words.contains(part), "{words:?} does not say {part:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_in_place_of_the_file() {
+    let file = File::new();
+    std::fs::create_dir(file.path()).unwrap();
+    refused(file.options(), &["locks.db is a directory", "give the path of a file"]).await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_device_in_place_of_the_file() {
+    refused(SqliteOptions::new("/dev/null"), &["/dev/null is no regular file", "choose another path"]).await;
+}
+
+#[tokio::test]
+async fn a_missing_directory() {
+    let file = File::new();
+    let path = file.directory.path().join("no/such/locks.db");
+    let options = SqliteOptions::new(&path);
+    refused(options.clone(), &["no/such/locks.db", "its directory", "does not exist"]).await;
+    SqliteBackend::open(options.create_directory(true)).await.unwrap();
+    assert!(path.is_file());
+}
+
+#[tokio::test]
+async fn a_file_in_place_of_the_directory() {
+    let file = File::new();
+    let plain = file.directory.path().join("plain");
+    std::fs::write(&plain, "text").unwrap();
+    let options = SqliteOptions::new(plain.join("locks.db"));
+    refused(options.clone(), &["locks.db cannot be created", "plain is no directory"]).await;
+    refused(options.create_directory(true), &["the directory", "plain cannot be created"]).await;
+}
+
+#[tokio::test]
+async fn no_database() {
+    let file = File::new();
+    std::fs::write(file.path(), "root:x:0:0:root:/root:/bin/sh\n".repeat(500)).unwrap();
+    refused(file.options(), &["locks.db is no SQLite database", "choose another path"]).await;
+    let kept = std::fs::read_to_string(file.path()).unwrap();
+    assert!(kept.starts_with("root:"), "the file was overwritten");
+}
+
+#[tokio::test]
+async fn a_damaged_file() {
+    let file = File::new();
+    let backend = file.open().await;
+    granted(&backend, &claim("a")).await;
+    backend.close().await;
+    let mut bytes = std::fs::read(file.path()).unwrap();
+    // The header stays, so that it is still a database.
+    bytes[100..].fill(0xa5);
+    std::fs::write(file.path(), bytes).unwrap();
+    refused(file.options(), &["locks.db is damaged", "-wal"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_damaged_while_it_is_open() {
+    let file = File::new();
+    let backend = file.open().await;
+    let grant = granted(&backend, &claim("a")).await;
+    backend.close().await;
+    let mut bytes = std::fs::read(file.path()).unwrap();
+    bytes[4096..].fill(0xa5);
+    std::fs::write(file.path(), bytes).unwrap();
+    for error in [
+        backend.try_acquire(&claim("a")).await.unwrap_err(),
+        backend.release(&grant).await.unwrap_err(),
+        backend.renew(std::slice::from_ref(&grant)).await.unwrap_err(),
+    ] {
+        assert!(!error.is_unavailable() && words(&error).contains("damaged"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written() {
+    let file = File::new();
+    file.open().await.close().await;
+    let connect = SqliteConnectOptions::new().filename(file.path()).read_only(true);
+    let pool = sqlx::SqlitePool::connect_with(connect).await.unwrap();
+    let backend = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap();
+    let error = Locks::new(backend).lock("a").try_acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Store { .. }), "{error:?}");
+    let words = words(&error);
+    assert!(words.contains("locks.db cannot be written") && words.contains("its directory"), "{words}");
+}
+
+#[tokio::test]
+async fn a_file_without_a_write_ahead_log() {
+    let file = File::new();
+    file.open().await.close().await;
+    let connect = SqliteConnectOptions::new().filename(file.path()).immutable(true);
+    let pool = sqlx::SqlitePool::connect_with(connect).await.unwrap();
+    let error = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap_err();
+    assert!(words(&error).contains("cannot have a write-ahead log"), "{}", words(&error));
+}
+
+/// The bound on pages stands for the disk's: SQLite answers the same.
+#[tokio::test]
+async fn a_full_disk() {
+    let file = File::new();
+    file.open().await.close().await;
+    let pages = file.number("PRAGMA page_count").await;
+    let connect =
+        SqliteConnectOptions::new().filename(file.path()).pragma("max_page_count", pages.to_string());
+    let pool = sqlx::SqlitePool::connect_with(connect).await.unwrap();
+    let locks = Locks::new(SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap());
+    let mut guards = Vec::new();
+    let error = loop {
+        let name = format!("{}{}", "x".repeat(150), guards.len());
+        match locks.lock(name).try_acquire().await {
+            Ok(guard) => guards.push(guard.unwrap()),
+            Err(error) => break error,
+        }
+        assert!(guards.len() < 1000, "the file never got full");
+    };
+    assert!(matches!(error, Error::Store { .. }), "{error:?}");
+    assert!(words(&error).contains("is full; make room"), "{}", words(&error));
+    // Nothing is lost: what was held is held, and can be renewed and released.
+    let held = file.open().await.list("").await.unwrap().len();
+    assert_eq!(held, guards.len());
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+/// The row that says yes comes before the commit: a commit that fails must not be taken for a grant.
+#[tokio::test]
+async fn a_commit_that_fails() {
+    let file = File::new();
+    let backend = file.open().await;
+    let grant = granted(&backend, &claim("held")).await;
+    file.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)").await;
+    file.execute("CREATE TABLE child (id REFERENCES parent DEFERRABLE INITIALLY DEFERRED)").await;
+    for event in [
+        "CREATE TRIGGER insert_orphan AFTER INSERT ON tenure_locks BEGIN INSERT INTO child VALUES (1); END",
+        "CREATE TRIGGER update_orphan AFTER UPDATE ON tenure_locks BEGIN INSERT INTO child VALUES (1); END",
+    ] {
+        file.execute(event).await;
+    }
+    for error in [
+        backend.try_acquire(&claim("a")).await.map(drop).unwrap_err(),
+        backend.release(&grant).await.map(drop).unwrap_err(),
+        backend.renew(std::slice::from_ref(&grant)).await.map(drop).unwrap_err(),
+    ] {
+        assert!(!error.is_unavailable() && words(&error).contains("FOREIGN KEY"), "{error:?}");
+    }
+    let names = backend.list("").await.unwrap();
+    assert_eq!(names.iter().map(|holder| &*holder.name).collect::<Vec<_>>(), ["held"]);
+}
+
+#[tokio::test]
+async fn a_missing_table_that_may_not_be_created() {
+    let file = File::new();
+    let options = file.options().create_table(false);
+    refused(options.clone(), &["locks.db has no table tenure_locks", "tenure schema sqlite"]).await;
+    let mut connection = file.raw().await;
+    let schema = tenure_sql::sqlite_schema("tenure_locks").unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(schema)).execute(&mut connection).await.unwrap();
+    granted(&SqliteBackend::open(options).await.unwrap(), &claim("a")).await;
+}
+
+#[tokio::test]
+async fn a_table_of_another_shape() {
+    for (sql, says) in [
+        ("CREATE TABLE tenure_locks (id INTEGER PRIMARY KEY, name TEXT)", "has no column named"),
+        ("CREATE VIEW tenure_locks AS SELECT 1 AS name", "view"),
+        (
+            "CREATE TABLE tenure_locks (prefix, name, token, claim, acquired_at, expires_at, awaited_until, forced, \
+             label, host, pid)",
+            "ON CONFLICT",
+        ),
+    ] {
+        let file = File::new();
+        let create = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
+        let mut connection = SqliteConnection::connect_with(&create).await.unwrap();
+        sqlx::query(sql).execute(&mut connection).await.unwrap();
+        refused(file.options(), &["the table tenure_locks in", "has not the shape", says]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_goes_away() {
+    let file = File::new();
+    let backend = file.open().await;
+    file.execute("DROP TABLE tenure_locks").await;
+    let error = backend.try_acquire(&claim("a")).await.unwrap_err();
+    assert!(!error.is_unavailable() && error.to_string().contains("has no table tenure_locks"), "{error}");
+    // The next request opens the file anew, and creates the table as the options say.
+    granted(&backend, &claim("a")).await;
+}
+
+#[tokio::test]
+async fn a_database_in_memory() {
+    let pool = sqlx::SqlitePool::connect("sqlite::memory:").await.unwrap();
+    let error = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap_err();
+    assert!(words(&error).contains("memory:"), "{}", words(&error));
+    let error = SqliteBackend::open(SqliteOptions::default()).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidOption { option: "path", .. }), "{error}");
+}

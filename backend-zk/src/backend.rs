@@ -1,0 +1,265 @@
+//! The store.
+
+use crate::{
+    errors::explain,
+    names::encode,
+    options::{Checked, ZkOptions},
+    queue::{ASK_AGAIN, Contender, Stop},
+    removal::{Removed, finish},
+    session::Live,
+};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, LossCause, Name, Release, Renewal,
+    Standing, StoreError, Term, Wakeup, async_trait,
+};
+
+/// How long a session is given to be closed.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// Locks in a `ZooKeeper` ensemble.
+///
+/// A lock is a container node; whoever wants it makes an ephemeral sequential node below, and the first of them holds
+/// it. Each waiter watches only the node before its own, so a release wakes one. The fencing token is the `czxid` of the
+/// holder's node: the number of the transaction that made it.
+///
+/// All locks of one backend live in one session, which stands as long as the servers hear of the client. When it ends,
+/// all of them are lost, and a new one is opened with the next request. A guard gives up before the servers do, at
+/// a deadline that counts from the last proof that the leader has heard of the session.
+///
+/// Needs servers of version 3.5 or later. Cloning is cheap, and clones share the session.
+///
+/// # Examples
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// use tenure_core::Locks;
+/// use tenure_zk::{ZkBackend, ZkOptions};
+///
+/// let locks = Locks::new(ZkBackend::connect(ZkOptions::new(["zk1", "zk2", "zk3"])).await?);
+/// let guard = locks.lock("report").acquire().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ZkBackend(Arc<Inner>);
+
+struct Inner {
+    store: Arc<str>,
+    options: Checked,
+    session: Mutex<Option<Arc<Live>>>,
+    /// Held while a session is being opened, so that there is one.
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl ZkBackend {
+    /// Opens a session of the ensemble.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a session that was opened ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] before anything is connected; [`Error::Unavailable`] when no server opened a session in
+    /// time; [`Error::Store`] when the chroot does not exist or the servers refuse the credentials.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn connect(options: ZkOptions) -> Result<Self, Error> {
+        let options = options.check()?;
+        let store: Arc<str> = format!("zookeeper://{}", options.ensemble).into();
+        let inner =
+            Inner { store, options, session: Mutex::default(), opening: tokio::sync::Mutex::default() };
+        let opened = inner.session().await;
+        opened.map_err(|error| Error::from_store(&inner.store, Doing::Connecting, error))?;
+        Ok(Self(Arc::new(inner)))
+    }
+}
+
+impl fmt::Debug for ZkBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkBackend").field("store", &self.0.store).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn current(&self) -> Option<Arc<Live>> {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        session.as_ref().filter(|live| !live.is_over()).cloned()
+    }
+
+    /// The session, which is opened when there is none.
+    async fn session(&self) -> Result<Arc<Live>, StoreError> {
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
+        let _one = self.opening.lock().await;
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
+        let live = Live::open(&self.options).await?;
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&live));
+        Ok(live)
+    }
+
+    fn lock_node(&self, name: &Name) -> String {
+        format!("{}/{}", self.options.prefix, encode(name, self.at_root()))
+    }
+
+    /// Whether the locks' nodes stand directly under the servers' own root.
+    fn at_root(&self) -> bool {
+        self.options.prefix.is_empty() && self.options.chroot.is_empty()
+    }
+
+    fn contender<'a>(&'a self, live: &'a Arc<Live>, claim: &'a Claim, lock: &'a str) -> Contender<'a> {
+        let Checked { prefix, response_timeout, .. } = &self.options;
+        Contender { live, claim, lock, prefix, response_timeout: *response_timeout }
+    }
+
+    /// A request for people, which may be asked again.
+    async fn in_time<T>(
+        &self,
+        request: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let patience = self.options.response_timeout;
+        let late = |_| StoreError::unavailable(format!("no answer within {patience:?}"));
+        tokio::time::timeout(patience, request).await.map_err(late)?
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(live) = self.current() {
+            live.end();
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for ZkBackend {
+    fn store(&self) -> &str {
+        &self.0.store
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            term: Term::Session,
+            wakeup: Wakeup::Queue,
+            ask_again: ASK_AGAIN,
+            fair: true,
+            listing: true,
+            ..Capabilities::POLLED
+        }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let lock = self.0.lock_node(&claim.name);
+        loop {
+            let live = self.0.session().await?;
+            match self.0.contender(&live, claim, &lock).attempt().await {
+                Ok(answer) => return Ok(answer),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::SessionOver) => {}
+            }
+        }
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        let lock = self.0.lock_node(&claim.name);
+        loop {
+            let live = self.0.session().await?;
+            match self.0.contender(&live, claim, &lock).wait().await {
+                Ok(grant) => return Ok(grant),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::SessionOver) => {}
+            }
+        }
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        let lost = || match &grant.standing {
+            Standing::Session(liveness) => liveness.loss(),
+            Standing::Lease { .. } => None,
+        };
+        if let Some(cause @ LossCause::SessionEnded) = lost() {
+            return Ok(Release::NotHeld(cause));
+        }
+        let Some(live) = self.0.current() else { return Ok(Release::NotHeld(LossCause::SessionEnded)) };
+        let lock = self.0.lock_node(&grant.name);
+        let removed = match live.remove(grant.claim) {
+            Some(removal) => finish(removal).await,
+            None => live.sweep(lock.clone(), grant.claim).await,
+        };
+        match removed {
+            Removed::Deleted => Ok(Release::Released { awaited: false }),
+            // Only somebody else can have deleted a node of a session that lives.
+            Removed::Missing => Ok(Release::NotHeld(lost().unwrap_or(LossCause::Forced))),
+            Removed::SessionOver => Ok(Release::NotHeld(LossCause::SessionEnded)),
+            Removed::Refused(error) => Err(explain(&lock, error)),
+        }
+    }
+
+    /// Never called: no grant of a session needs it.
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let answer = |grant: &Grant| match &grant.standing {
+            Standing::Session(liveness) => liveness.loss().map_or(Renewal::Renewed, Renewal::Lost),
+            Standing::Lease { .. } => Renewal::Unanswered,
+        };
+        Ok(grants.iter().map(answer).collect())
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        let lock = self.0.lock_node(&claim.name);
+        let live = self.0.session().await?;
+        let uncertain = live.state().creating.contains(&claim.id);
+        let removal = live.remove(claim.id);
+        let known = removal.is_some();
+        let mut removed = match removal {
+            Some(removal) => finish(removal).await,
+            None => Removed::Missing,
+        };
+        if uncertain || !known {
+            removed = live.sweep(lock.clone(), claim.id).await;
+        }
+        match removed {
+            Removed::Deleted | Removed::Missing | Removed::SessionOver => Ok(()),
+            Removed::Refused(error) => Err(explain(&lock, error)),
+        }
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let lock = self.0.lock_node(name);
+        let holder = async { self.0.session().await?.holder(&lock, name).await };
+        Ok(self.0.in_time(holder).await?.into_iter().collect())
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        let live = self.0.session().await?;
+        self.0.in_time(live.holders(&self.0.options.prefix, self.0.at_root(), prefix)).await
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let lock = self.0.lock_node(name);
+        let put_out = async { self.0.session().await?.put_out(&lock, name).await };
+        Ok(self.0.in_time(put_out).await?.into_iter().collect())
+    }
+
+    async fn close(&self) {
+        let session = self.0.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(live) = session else { return };
+        let mut states = live.client.state_watcher();
+        live.end();
+        drop(live);
+        // The client closes the session when its last handle goes. A server that does not answer ends it by itself.
+        let closed = async { while !states.changed().await.is_terminated() {} };
+        let _ = tokio::time::timeout(CLOSING, closed).await;
+    }
+}

@@ -1,0 +1,76 @@
+//! What the client's errors mean for locks, and what to do about them.
+
+use tenure_core::StoreError;
+use zookeeper_client::Error as Client;
+
+/// What an error says about the request that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The server refused it: nothing was changed.
+    Refused,
+    /// Nobody knows whether it was carried out; the session may still live.
+    Unknown,
+    /// The session is over, and with it everything that was held in it.
+    SessionOver,
+}
+
+pub(crate) fn verdict(error: &Client) -> Verdict {
+    match error {
+        // The unexpected: the client's own task is gone, for instance with the runtime on which it ran.
+        Client::SessionExpired | Client::ClientClosed | Client::AuthFailed | Client::UnexpectedError(_) => {
+            Verdict::SessionOver
+        }
+        Client::NoNode
+        | Client::NoAuth
+        | Client::BadVersion
+        | Client::NoChildrenForEphemerals
+        | Client::NodeExists
+        | Client::NotEmpty
+        | Client::InvalidAcl
+        | Client::BadArguments(_)
+        | Client::NotReadOnly
+        | Client::QuotaExceeded
+        | Client::MarshallingError
+        | Client::Unimplemented
+        | Client::UnexpectedErrorCode(_) => Verdict::Refused,
+        _ => Verdict::Unknown,
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct Fault {
+    what: String,
+    #[source]
+    source: Client,
+}
+
+/// What a failed request about `path` means.
+pub(crate) fn explain(path: &str, source: Client) -> StoreError {
+    let what = match &source {
+        Client::NoAuth => {
+            format!("no permission on {path}; connect as the user who made it, or change its ACL")
+        }
+        Client::NoNode => format!("{path} cannot be created because the chroot does not exist; create it"),
+        Client::NoChildrenForEphemerals => {
+            format!(
+                "{path} is another client's ephemeral node, and those have no children; delete it, or use another prefix"
+            )
+        }
+        Client::AuthFailed => "the server refused the credentials; check user and password".to_owned(),
+        Client::QuotaExceeded => format!("the quota of {path} is used up; raise it"),
+        Client::InvalidAcl => format!("the server took none of the ACL for {path}; connect with credentials"),
+        Client::NotReadOnly => "the server has lost its quorum and is read-only".to_owned(),
+        Client::NoHosts | Client::Timeout | Client::ConnectionLoss => "no server answered".to_owned(),
+        Client::SessionExpired => "the session expired".to_owned(),
+        Client::ClientClosed => "the session was closed".to_owned(),
+        _ => format!("request about {path} failed"),
+    };
+    let again = match &source {
+        Client::AuthFailed => false,
+        Client::NotReadOnly => true,
+        other => verdict(other) != Verdict::Refused,
+    };
+    let fault = Fault { what, source };
+    if again { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+}

@@ -1,0 +1,114 @@
+//! Lock names as path elements.
+
+/// The element of a path that stands for a lock's name: one element, different for every name, and the name itself
+/// where `ZooKeeper` takes it.
+///
+/// What cannot stand in an element is written as `%` and two hexadecimal digits for each of its UTF-8 bytes, and so is
+/// `%` itself. `at_root`: whether the element stands directly under the root, where `zookeeper` is reserved.
+///
+/// What `ZooKeeper` takes: [The ZooKeeper data model](https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel).
+/// It compares UTF-16 units, so characters beyond U+FFFF are refused too.
+pub(crate) fn encode(name: &str, at_root: bool) -> String {
+    let relative = matches!(name, "." | "..");
+    let reserved = at_root && name == "zookeeper";
+    let mut element = String::with_capacity(name.len());
+    for (at, c) in name.char_indices() {
+        if is_plain(c) && !(relative && c == '.') && !(reserved && at == 0) {
+            element.push(c);
+        } else {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                element.push('%');
+                element.extend([byte >> 4, byte & 15].map(|digit| char::from(HEX[usize::from(digit)])));
+            }
+        }
+    }
+    element
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+fn is_plain(c: char) -> bool {
+    !matches!(c, '%' | '/' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{d7ff}'..='\u{f8ff}' | '\u{fff0}'..)
+}
+
+/// The name that an element stands for; `None` when no name is encoded like this.
+pub(crate) fn decode(element: &str, at_root: bool) -> Option<String> {
+    let mut bytes = Vec::with_capacity(element.len());
+    let mut rest = element.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let [high, low, after @ ..] = rest else { return None };
+        rest = after;
+        let digits = [*high, *low];
+        bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+    }
+    let name = String::from_utf8(bytes).ok()?;
+    (encode(&name, at_root) == element).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ordinary_names_stand_for_themselves() {
+        for name in [
+            "orders",
+            "Orders 42",
+            "a.b",
+            "...",
+            "grüße",
+            "zookeeper",
+            "{a}b*\"'",
+            "名前",
+            "a ",
+            "-0000000001",
+        ] {
+            assert_eq!(encode(name, false), name);
+        }
+    }
+
+    #[test]
+    fn what_a_path_cannot_hold_is_written_in_bytes() {
+        for (name, element) in [
+            ("orders/42", "orders%2F42"),
+            ("%2F", "%252F"),
+            (".", "%2E"),
+            ("..", "%2E%2E"),
+            ("\u{e000}", "%EE%80%80"),
+            ("\u{ffff}", "%EF%BF%BF"),
+            ("🔒", "%F0%9F%94%92"),
+        ] {
+            assert_eq!(encode(name, false), element);
+            assert_eq!(decode(element, false).as_deref(), Some(name));
+        }
+        assert_eq!(encode("zookeeper", true), "%7Aookeeper");
+        assert_eq!(encode("zookeepers", true), "zookeepers");
+    }
+
+    #[test]
+    fn foreign_elements_stand_for_nothing() {
+        for element in ["%", "%4", "%zz", "%2f", "%41", "%FF", "%+5", "."] {
+            assert_eq!(decode(element, false), None, "{element}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_comes_back(name in "\\PC{1,40}|[./%zoke]{1,5}", at_root: bool) {
+            let element = encode(&name, at_root);
+            prop_assert!(!element.contains('/') && !matches!(&*element, "." | ".."));
+            prop_assert!(element.chars().all(is_plain_or_percent));
+            prop_assert_eq!(decode(&element, at_root), Some(name));
+        }
+    }
+
+    fn is_plain_or_percent(c: char) -> bool {
+        c == '%' || is_plain(c)
+    }
+}

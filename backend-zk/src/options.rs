@@ -1,0 +1,257 @@
+//! Which ensemble, and how it is used for locks.
+
+use std::{fmt, time::Duration};
+use tenure_core::Error;
+
+/// Which ensemble, which part of its tree, and how patient to be. Checked by
+/// [`ZkBackend::connect`](crate::ZkBackend::connect), before anything is connected.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure_zk::ZkOptions;
+///
+/// let options = ZkOptions::new(["zk1", "zk2:2182", "zk3"])
+///     .chroot("/billing")
+///     .digest("billing", "secret")
+///     .session_timeout(Duration::from_secs(20));
+/// assert!(!format!("{options:?}").contains("secret"));
+/// ```
+#[derive(Clone)]
+#[must_use = "options do nothing until the ensemble is connected"]
+pub struct ZkOptions {
+    hosts: Vec<String>,
+    chroot: String,
+    prefix: String,
+    session_timeout: Duration,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    digest: Option<(String, String)>,
+}
+
+/// The same, each within its range.
+#[derive(Clone)]
+pub(crate) struct Checked {
+    /// `host:port,host:port/chroot`, as the client takes it.
+    pub(crate) ensemble: String,
+    pub(crate) chroot: String,
+    /// `/a/b`, or empty for the root.
+    pub(crate) prefix: String,
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    /// `user:password`.
+    pub(crate) digest: Option<String>,
+}
+
+impl ZkOptions {
+    /// The ensemble with these servers, each `host`, `host:port` or `[address]:port`; the port is 2181 unless said.
+    pub fn new<Host: Into<String>>(hosts: impl IntoIterator<Item = Host>) -> Self {
+        Self {
+            hosts: hosts.into_iter().map(Into::into).collect(),
+            chroot: String::new(),
+            prefix: "/tenure".to_owned(),
+            session_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(5),
+            digest: None,
+        }
+    }
+
+    /// The node that takes the place of the root, none unless said. It must exist.
+    pub fn chroot(mut self, path: impl Into<String>) -> Self {
+        self.chroot = path.into();
+        self
+    }
+
+    /// The node under which each lock has a node of its own, `/tenure` unless said; created when it is missing. Names of
+    /// different prefixes never meet, unless one prefix is a lock's node of another.
+    pub fn prefix(mut self, path: impl Into<String>) -> Self {
+        self.prefix = path.into();
+        self
+    }
+
+    /// How long the servers keep the session, and all its locks, when they hear nothing: 500 ms to 1 hour, 30 s unless
+    /// said.
+    ///
+    /// It takes the place of a lease. The servers bring it into their own range, which is 2 to 20 of their ticks (4 s to
+    /// 40 s) unless they are configured otherwise.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long opening a session may take before the ensemble counts as unavailable: 10 ms to 10 minutes, 10 s unless
+    /// said.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long an answer may take before the ensemble counts as unavailable: 10 ms to 10 minutes, 5 s unless said.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// Says who one is, by the `digest` scheme. All nodes are then made so that only the same user can change them;
+    /// anybody can read them.
+    pub fn digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.digest = Some((user.into(), password.into()));
+        self
+    }
+
+    pub(crate) fn check(self) -> Result<Checked, Error> {
+        let chroot = check_path("chroot", &self.chroot)?;
+        Ok(Checked {
+            ensemble: format!("{}{chroot}", check_hosts(&self.hosts)?),
+            chroot,
+            prefix: check_path("prefix", &self.prefix)?,
+            session_timeout: check_range(
+                "session_timeout",
+                self.session_timeout,
+                Duration::from_millis(500),
+                Duration::from_hours(1),
+            )?,
+            connect_timeout: check_patience("connect_timeout", self.connect_timeout)?,
+            response_timeout: check_patience("response_timeout", self.response_timeout)?,
+            digest: self.digest.map(check_digest).transpose()?,
+        })
+    }
+}
+
+impl fmt::Debug for ZkOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkOptions")
+            .field("hosts", &self.hosts)
+            .field("chroot", &self.chroot)
+            .field("prefix", &self.prefix)
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("user", &self.digest.as_ref().map(|(user, _)| user))
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_hosts(hosts: &[String]) -> Result<String, Error> {
+    let wrong = |given: &str| {
+        Error::invalid_option(
+            "hosts",
+            format!("{given:?}"),
+            "one or more of host, host:port, [address]:port, with ports 1 to 65535",
+        )
+    };
+    if hosts.is_empty() {
+        return Err(wrong(""));
+    }
+    for given in hosts {
+        let (host, port) = match given.strip_prefix('[').map(|rest| rest.split_once(']')) {
+            Some(Some((address, ""))) => (address, None),
+            Some(Some((address, port))) => (address, Some(port.strip_prefix(':').unwrap_or_default())),
+            Some(None) => return Err(wrong(given)),
+            None => match given.rsplit_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (given.as_str(), None),
+            },
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
+        let port_fits = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port != 0));
+        if host.is_empty() || !host.chars().all(plain) || !port_fits {
+            return Err(wrong(given));
+        }
+    }
+    Ok(hosts.join(","))
+}
+
+/// A path without its last slash: empty for the root.
+fn check_path(option: &'static str, given: &str) -> Result<String, Error> {
+    let wrong = || {
+        let shown = format!("{:?}", given.chars().take(80).collect::<String>());
+        Error::invalid_option(
+            option,
+            shown,
+            "a path such as /app/locks: no empty, . or .. element, no character that ZooKeeper refuses",
+        )
+    };
+    let path = given.strip_suffix('/').unwrap_or(given);
+    if path.is_empty() {
+        return Ok(String::new());
+    }
+    let elements = path.strip_prefix('/').ok_or_else(wrong)?;
+    let fits = |element: &str| {
+        !element.is_empty()
+            // Everything that is encoded is refused by the server, but for the sign of encoding itself.
+            && crate::names::encode(&element.replace('%', ""), false) == element.replace('%', "")
+    };
+    let reserved = elements == "zookeeper" || elements.starts_with("zookeeper/");
+    if path.len() > 400 || reserved || !elements.split('/').all(fits) {
+        return Err(wrong());
+    }
+    Ok(path.to_owned())
+}
+
+fn check_digest((user, password): (String, String)) -> Result<String, Error> {
+    if user.is_empty() || user.contains(':') {
+        let shown = format!("{user:?}");
+        return Err(Error::invalid_option("user", shown, "one or more characters, without a colon"));
+    }
+    Ok(format!("{user}:{password}"))
+}
+
+fn check_patience(option: &'static str, given: Duration) -> Result<Duration, Error> {
+    check_range(option, given, Duration::from_millis(10), Duration::from_mins(10))
+}
+
+fn check_range(
+    option: &'static str,
+    given: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<Duration, Error> {
+    if (least..=most).contains(&given) {
+        return Ok(given);
+    }
+    Err(Error::invalid_option(option, format!("{given:?}"), format!("{least:?} to {most:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(options: ZkOptions, option: &str) {
+        let Err(error) = options.check() else { panic!("{option} was not refused") };
+        assert!(
+            matches!(&error, Error::InvalidOption { option: named, .. } if *named == option),
+            "{error} does not name {option}"
+        );
+    }
+
+    #[test]
+    fn each_option_has_its_range() {
+        let ensemble = || ZkOptions::new(["zk1", "zk2:2182", "[::1]:2181", "[::1]"]);
+        assert_eq!(ensemble().check().unwrap().ensemble, "zk1,zk2:2182,[::1]:2181,[::1]");
+        refused(ZkOptions::new([""; 0]), "hosts");
+        for host in ["", ":2181", "zk:0", "zk:65536", "zk:", "zk/a", "a,b", "user@zk", "[::1", "[::1]x"] {
+            refused(ZkOptions::new([host]), "hosts");
+        }
+        for path in ["a", "//", "/a//b", "/a/../b", "/.", "/a\0", "/zookeeper", "/zookeeper/x", "/🔒"] {
+            refused(ensemble().chroot(path), "chroot");
+            refused(ensemble().prefix(path), "prefix");
+        }
+        refused(ensemble().session_timeout(Duration::from_millis(499)), "session_timeout");
+        refused(ensemble().connect_timeout(Duration::ZERO), "connect_timeout");
+        refused(ensemble().response_timeout(Duration::MAX), "response_timeout");
+        refused(ensemble().digest("", "x"), "user");
+        refused(ensemble().digest("a:b", "x"), "user");
+    }
+
+    #[test]
+    fn the_root_is_an_empty_path() {
+        let checked = ZkOptions::new(["zk"]).chroot("/").prefix("/").check().unwrap();
+        assert_eq!((checked.ensemble.as_str(), checked.prefix.as_str()), ("zk", ""));
+        let checked = ZkOptions::new(["zk"]).chroot("/app/").prefix("/50%/x").check().unwrap();
+        assert_eq!((checked.ensemble.as_str(), checked.prefix.as_str()), ("zk/app", "/50%/x"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Until when a session surely lives on the leader.
+
+use std::time::Duration;
+use tenure_core::{Moment, Session};
+
+/// What is known of one session's life, and what follows for its grants.
+///
+/// The leader ends a session that no server has reported for its timeout. A client speaks with one server, often a
+/// follower, which tells the leader of its sessions at every half tick. So an answered request does not prove that the
+/// leader has heard of it: the follower may be cut off or die before its next report. An answered *write* proves more: it
+/// went through the leader on the connection on which the follower reports, so every report before it arrived. What
+/// the server was sent at least a quarter of the timeout earlier is in such a report, because a tick is at most half of a
+/// session's timeout unless `minSessionTimeout` is set lower.
+///
+/// Thus an answered write vouches for the latest request that was answered and had been sent a quarter of the timeout
+/// before it. The deadline of the session's grants counts from there.
+pub(crate) struct Pulse {
+    timeout: Duration,
+    /// The leader heard of the session at this moment or later.
+    known: Moment,
+    /// When requests were sent that a server has answered, as far as they may still vouch.
+    touches: Vec<Moment>,
+    belief: Session,
+}
+
+impl Pulse {
+    /// A session that was opened by a request sent at `sent`: the leader itself opens it.
+    pub(crate) fn new(timeout: Duration, sent: Moment) -> Self {
+        Self { timeout, known: sent, touches: Vec::new(), belief: Session::new(timeout, sent) }
+    }
+
+    /// A request that was sent at `sent` has been answered.
+    pub(crate) fn touched(&mut self, sent: Moment) {
+        let near = self.timeout / 12;
+        if let Some(vouched) = self.reported_before(sent) {
+            self.touches.retain(|touch| *touch >= vouched);
+        }
+        if self.touches.iter().all(|touch| sent >= *touch + near) {
+            self.touches.push(sent);
+        }
+    }
+
+    /// A write that was sent at `sent` has been answered. `held`: whether there are grants in the session.
+    pub(crate) fn written(&mut self, sent: Moment, held: bool) {
+        self.known = self.reported_before(sent).map_or(self.known, |vouched| vouched.max(self.known));
+        // Nothing was proven while the session was idle. Without grants that would be revived, it begins anew.
+        if held || self.belief.is_alive() {
+            self.belief.proven(self.known);
+        } else {
+            self.belief = Session::new(self.timeout, self.known);
+        }
+        self.touched(sent);
+    }
+
+    /// The latest touch that has surely been reported when a request is sent at `sent`.
+    fn reported_before(&self, sent: Moment) -> Option<Moment> {
+        let reported = self.timeout / 4;
+        self.touches.iter().copied().filter(|touch| *touch + reported <= sent).max()
+    }
+
+    /// What grants of this session believe in.
+    pub(crate) fn belief(&self) -> &Session {
+        &self.belief
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::{advance, sleep};
+
+    const TIMEOUT: Duration = Duration::from_secs(12);
+
+    async fn pass(seconds: u64) -> Moment {
+        advance(Duration::from_secs(seconds)).await;
+        Moment::now()
+    }
+
+    fn left(pulse: &Pulse) -> Duration {
+        pulse.belief().liveness().deadline().left()
+    }
+
+    /// What is left of a timeout that began that long ago.
+    fn of_timeout(gone: u64) -> std::ops::Range<Duration> {
+        let gone = TIMEOUT / 100 + Duration::from_millis(2) + Duration::from_secs(gone);
+        TIMEOUT.saturating_sub(gone + Duration::from_millis(20))
+            ..TIMEOUT.saturating_sub(gone) + Duration::from_millis(20)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_vouches_for_what_was_reported_before_it() {
+        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
+        pulse.written(pass(4).await, true);
+        assert!(of_timeout(4).contains(&left(&pulse)), "only the opening is known: {:?}", left(&pulse));
+        pulse.written(pass(1).await, true);
+        assert!(of_timeout(5).contains(&left(&pulse)), "the write of a second ago may be unreported");
+        pulse.written(pass(3).await, true);
+        assert!(of_timeout(3).contains(&left(&pulse)), "the write of 3 s ago is reported");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn renewals_at_a_third_keep_it_alive_for_ever() {
+        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
+        let grant = pulse.belief().liveness();
+        for _ in 0..100 {
+            pulse.written(pass(4).await, true);
+            assert!(left(&pulse) > TIMEOUT / 2, "{:?}", left(&pulse));
+        }
+        assert!(grant.loss().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_session_is_believed_again_and_a_lost_grant_is_not() {
+        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
+        let lost = pulse.belief().liveness();
+        for _ in 0..10 {
+            pulse.touched(pass(4).await);
+        }
+        assert!(!pulse.belief().is_alive());
+        pulse.written(pass(1).await, false);
+        assert!(
+            of_timeout(5).contains(&left(&pulse)),
+            "the touch of 5 s ago is reported, not that of 1 s ago"
+        );
+        assert!(lost.loss().is_some());
+        sleep(TIMEOUT).await;
+        pulse.written(Moment::now(), true);
+        assert!(!pulse.belief().is_alive(), "grants are not revived");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_freeze_nothing_is_known() {
+        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
+        pulse.written(pass(60).await, false);
+        assert!(!pulse.belief().is_alive(), "the server may be about to end it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_stays_small() {
+        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
+        for _ in 0..10_000 {
+            pulse.written(pass(0).await, true);
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert!(pulse.touches.len() <= 5, "{}", pulse.touches.len());
+        for _ in 0..100 {
+            pulse.touched(pass(4).await);
+        }
+        assert!(pulse.touches.len() <= 5, "{}", pulse.touches.len());
+    }
+}

@@ -1,0 +1,153 @@
+//! Taking nodes away, for certain.
+
+use crate::{
+    contender::claim_of,
+    errors::{Verdict, verdict},
+    session::Live,
+};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared, join},
+};
+use std::{sync::Arc, time::Duration};
+use tenure_core::ClaimId;
+use tokio::runtime::Handle;
+use zookeeper_client::Error as Client;
+
+/// How soon a request whose fate is unknown is sent again. While the client is disconnected, requests wait in it.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// A removal on its way, to be awaited with [`finish`].
+pub(crate) type Removal = Shared<BoxFuture<'static, Removed>>;
+
+/// What became of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Removed {
+    /// It stood, and was deleted.
+    Deleted,
+    /// Somebody else had deleted it.
+    Missing,
+    /// The session is over, and the node goes with it.
+    SessionOver,
+    /// The server does not let us.
+    Refused(Client),
+}
+
+/// Waits for a removal. When dropped, it goes on in the background: no lease would end what it leaves behind.
+pub(crate) async fn finish(removal: Removal) -> Removed {
+    struct Onward(Handle, Option<Removal>);
+    impl Drop for Onward {
+        fn drop(&mut self) {
+            if let Some(removal) = self.1.take() {
+                self.0.spawn(removal);
+            }
+        }
+    }
+    let mut onward = Onward(Handle::current(), Some(removal.clone()));
+    let removed = removal.await;
+    onward.1 = None;
+    removed
+}
+
+impl Live {
+    /// Removes the claim's node; `None` when none is known. The request has left when this returns.
+    pub(crate) fn remove(self: &Arc<Self>, claim: ClaimId) -> Option<Removal> {
+        let mut state = self.state();
+        let node = state.nodes.get_mut(&claim)?;
+        node.unwanted.cancel();
+        let removal = node.removal.get_or_insert_with(|| {
+            let (live, path) = (Arc::clone(self), node.path.clone());
+            let request = self.client.delete(&path, None);
+            let removing = async move {
+                let removed = live.finish_removal(&path, request).await;
+                live.state().nodes.remove(&claim);
+                removed
+            };
+            removing.boxed().shared()
+        });
+        Some(removal.clone())
+    }
+
+    /// Deletes a node of which nobody has taken note.
+    pub(crate) async fn delete(&self, path: &str) -> Removed {
+        self.finish_removal(path, self.client.delete(path, None)).await
+    }
+
+    async fn finish_removal(
+        &self,
+        path: &str,
+        request: impl Future<Output = Result<(), Client>> + Send,
+    ) -> Removed {
+        let mut answer = self.unless_over(request).await;
+        let mut asked_before = false;
+        loop {
+            match answer {
+                None => return Removed::SessionOver,
+                Some(Ok(())) => return Removed::Deleted,
+                // What looks missing may be what the first request did.
+                Some(Err(Client::NoNode)) if asked_before => return Removed::Deleted,
+                Some(Err(Client::NoNode)) => return Removed::Missing,
+                Some(Err(error)) => match verdict(&error) {
+                    Verdict::SessionOver => return Removed::SessionOver,
+                    Verdict::Refused => return Removed::Refused(error),
+                    Verdict::Unknown => asked_before = true,
+                },
+            }
+            tokio::time::sleep(AGAIN).await;
+            answer = self.unless_over(self.client.delete(path, None)).await;
+        }
+    }
+
+    /// Removes every node of the claim under `lock`, known or not: also one whose creation is still on its way in this
+    /// session, because a session's requests are carried out in their order.
+    pub(crate) fn sweep(self: &Arc<Self>, lock: String, claim: ClaimId) -> BoxFuture<'static, Removed> {
+        let live = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            let removed = live.sweep_to_the_end(&lock, claim).await;
+            live.state().creating.remove(&claim);
+            removed
+        });
+        task.map(|ended| ended.unwrap_or(Removed::SessionOver)).boxed()
+    }
+
+    async fn sweep_to_the_end(&self, lock: &str, claim: ClaimId) -> Removed {
+        let mut removed = Removed::Missing;
+        loop {
+            let error = match self.unless_over(self.list_synced(lock)).await {
+                None => return Removed::SessionOver,
+                Some(Ok(children)) => {
+                    for node in children.iter().filter(|node| claim_of(node) == Some(claim)) {
+                        match self.delete(&format!("{lock}/{node}")).await {
+                            Removed::Missing => {}
+                            Removed::Deleted => removed = Removed::Deleted,
+                            over_or_refused => return over_or_refused,
+                        }
+                    }
+                    return removed;
+                }
+                Some(Err(Client::NoNode)) => return removed,
+                Some(Err(error)) => error,
+            };
+            match verdict(&error) {
+                Verdict::SessionOver => return Removed::SessionOver,
+                Verdict::Refused => return Removed::Refused(error),
+                Verdict::Unknown => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    }
+
+    /// The children of `lock` as the leader knows them now, or later.
+    pub(crate) async fn list_synced(&self, lock: &str) -> Result<Vec<String>, Client> {
+        let (synced, listed) = join(self.client.sync(lock), self.client.list_children(lock)).await;
+        synced?;
+        listed
+    }
+
+    pub(crate) async fn unless_over<T>(&self, request: impl Future<Output = T> + Send) -> Option<T> {
+        tokio::select! {
+            biased;
+            answer = request => Some(answer),
+            () = self.over.cancelled() => None,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! One session of the ensemble: its life, and the nodes that live in it.
+
+use crate::{
+    errors::{Verdict, explain, verdict},
+    options::Checked,
+    pulse::Pulse,
+    removal::Removal,
+    watch::Guarded,
+};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::{ClaimId, Liveness, LossCause, Moment, StoreError, Token, lease};
+use tokio_util::sync::CancellationToken;
+use zookeeper_client::{Acl, Acls, AuthId, CheckWriteError, Client, Permission};
+
+/// A session, from its opening to its end. The backend opens another one then.
+///
+/// It ends when the server says so, and also when a grant in it was lost by its own deadline: the grant's node may
+/// still stand, so the session that keeps it is given up. The client closes the session with its last handle.
+pub(crate) struct Live {
+    pub(crate) client: Client,
+    pub(crate) over: CancellationToken,
+    acl: Vec<Acl>,
+    timeout: Duration,
+    state: Mutex<State>,
+    contending: AtomicUsize,
+}
+
+pub(crate) struct State {
+    pub(crate) nodes: HashMap<ClaimId, Node>,
+    /// Claims whose node was asked for, and of which nobody knows yet whether it was made.
+    pub(crate) creating: HashSet<ClaimId>,
+    /// Grants that are not watched yet.
+    pub(crate) unwatched: Vec<Guarded>,
+    pulse: Pulse,
+}
+
+/// A claim's node, known to stand unless somebody else deletes it.
+pub(crate) struct Node {
+    pub(crate) path: String,
+    pub(crate) token: Token,
+    pub(crate) held: Option<Liveness>,
+    /// Whoever asks for its removal says so here, before it goes.
+    pub(crate) unwanted: CancellationToken,
+    pub(crate) removal: Option<Removal>,
+}
+
+impl Live {
+    /// Opens a session, and sees to it that it is kept and watched.
+    pub(crate) async fn open(options: &Checked) -> Result<Arc<Self>, StoreError> {
+        let wanted = options.session_timeout;
+        // A server that hangs must be left soon enough to prove the session's life to another one.
+        let silence = (wanted / 6).clamp(Duration::from_millis(500), Duration::from_secs(5));
+        let mut connector = Client::connector()
+            .with_session_timeout(wanted)
+            .with_connection_timeout(silence)
+            .with_fail_eagerly();
+        let mut acl = Acls::anyone_all().to_vec();
+        if let Some(digest) = &options.digest {
+            connector = connector.with_auth("digest", digest.as_bytes());
+            acl = Acls::creator_all().to_vec();
+            acl.push(Acl::new(Permission::READ, AuthId::anyone()));
+        }
+        let sent = Moment::now();
+        let opening = async {
+            let client = connector.connect(&options.ensemble).await?;
+            let root = client.check_stat("/").await?;
+            Ok((client, root))
+        };
+        let answer = tokio::time::timeout(options.connect_timeout, opening).await.map_err(|_| {
+            StoreError::unavailable(format!(
+                "no server opened a session within {:?}",
+                options.connect_timeout
+            ))
+        })?;
+        let (client, root) = answer.map_err(|error| explain("the session", error))?;
+        if root.is_none() {
+            let chroot = &options.chroot;
+            return Err(StoreError::failed(format!("the chroot {chroot} does not exist; create it")));
+        }
+        let timeout = client.session_timeout();
+        tracing::debug!(session = %client.session_id(), ?timeout, "session opened");
+        let pulse = Pulse::new(timeout, sent);
+        let state = State { nodes: HashMap::new(), creating: HashSet::new(), unwatched: Vec::new(), pulse };
+        let live = Arc::new(Self {
+            client,
+            over: CancellationToken::new(),
+            acl,
+            timeout,
+            state: Mutex::new(state),
+            contending: AtomicUsize::new(0),
+        });
+        tokio::spawn(Arc::clone(&live).attend());
+        tokio::spawn(Arc::clone(&live).beat());
+        Ok(live)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// Ends the session here; the servers learn of it when the last handle of the client goes.
+    pub(crate) fn end(&self) {
+        self.state().pulse.belief().end(LossCause::SessionEnded);
+        self.over.cancel();
+    }
+
+    /// What its nodes allow to whom.
+    pub(crate) fn acls(&self) -> Acls<'_> {
+        Acls::new(&self.acl)
+    }
+
+    /// Says that a claim contends in this session, until what is returned is dropped.
+    pub(crate) fn contend(&self) -> impl Drop + Send + '_ {
+        struct Contending<'a>(&'a AtomicUsize);
+        impl Drop for Contending<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.contending.fetch_add(1, Ordering::Relaxed);
+        Contending(&self.contending)
+    }
+
+    /// A write that was sent at `sent` has been answered.
+    pub(crate) fn written(&self, sent: Moment) {
+        let mut state = self.state();
+        let held = state.nodes.values().any(|node| node.held.is_some());
+        state.pulse.written(sent, held);
+    }
+
+    /// Ends the session when the servers do.
+    async fn attend(self: Arc<Self>) {
+        let mut states = self.client.state_watcher();
+        let mut state = states.state();
+        while !state.is_terminated() {
+            tokio::select! {
+                () = self.over.cancelled() => return,
+                changed = states.changed() => state = changed,
+            }
+            tracing::debug!(session = %self.client.session_id(), %state, "session");
+        }
+        tracing::warn!(session = %self.client.session_id(), %state, "the session is over, and what was held in it is lost");
+        self.end();
+    }
+
+    /// Proves the session's life: at a third of its timeout, and sooner after a failure.
+    async fn beat(self: Arc<Self>) {
+        let period = lease::renewal_period(self.timeout);
+        let mut pause = period;
+        loop {
+            let sent = tokio::select! {
+                () = self.over.cancelled() => return,
+                () = tokio::time::sleep(pause) => Moment::now(),
+            };
+            let answered = tokio::select! {
+                () = self.over.cancelled() => return,
+                answered = self.prove(sent) => answered,
+            };
+            pause = if answered { (sent + period).left() } else { period / 8 };
+        }
+    }
+
+    /// One proof of life. While nobody holds or waits a read will do, which stays with one server; otherwise an empty
+    /// transaction, which a majority agrees on and which changes nothing.
+    async fn prove(&self, sent: Moment) -> bool {
+        let writes = {
+            let state = self.state();
+            let idle = state.nodes.is_empty() && state.creating.is_empty();
+            !idle || self.contending.load(Ordering::Relaxed) > 0
+        };
+        let answer = if writes {
+            match self.client.new_check_writer("/", None) {
+                Ok(writer) => match writer.commit().await {
+                    // Also a check that failed went through a majority.
+                    Ok(_)
+                    | Err(CheckWriteError::CheckFailed { .. } | CheckWriteError::OperationFailed { .. }) => {
+                        Ok(())
+                    }
+                    Err(CheckWriteError::RequestFailed { source }) => Err(source),
+                },
+                Err(error) => Err(error),
+            }
+        } else {
+            self.client.check_stat("/").await.map(drop)
+        };
+        match answer {
+            Ok(()) if writes => self.written(sent),
+            Ok(()) => self.state().pulse.touched(sent),
+            Err(error) => {
+                tracing::debug!(session = %self.client.session_id(), %error, "no proof of life");
+                if verdict(&error) == Verdict::SessionOver {
+                    self.end();
+                }
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl State {
+    pub(crate) fn remember(&mut self, claim: ClaimId, path: String, token: Token) {
+        let unwanted = CancellationToken::new();
+        self.nodes.insert(claim, Node { path, token, held: None, unwanted, removal: None });
+    }
+
+    /// Grants what the claim's node stands for; `None` when nothing proves that the session still lives.
+    pub(crate) fn grant(&mut self, claim: ClaimId) -> Option<(&Node, Liveness, bool)> {
+        let node = self.nodes.get_mut(&claim)?;
+        let new = node.held.is_none();
+        let belief = self.pulse.belief();
+        let liveness = node.held.get_or_insert_with(|| belief.liveness()).clone();
+        if liveness.loss().is_some() {
+            node.held.take_if(|_| new);
+            return None;
+        }
+        Some((node, liveness, new))
+    }
+}

@@ -1,0 +1,93 @@
+//! Watching the node of a grant.
+
+use crate::session::{Live, State};
+use futures_util::{FutureExt, future::BoxFuture};
+use std::{sync::Arc, time::Duration};
+use tenure_core::{ClaimId, Liveness, LossCause};
+use tokio_util::sync::CancellationToken;
+use zookeeper_client::{EventType, WatchedEvent};
+
+/// How long a grant goes unwatched. Most are over by then, and need no request for it.
+const UNWATCHED: Duration = Duration::from_millis(100);
+/// How soon a watch is set again after that failed.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// A watch that is set already, because the claim had to wait.
+pub(crate) type OwnWatch = BoxFuture<'static, WatchedEvent>;
+
+/// A grant whose node is to be watched.
+pub(crate) struct Guarded {
+    pub(crate) claim: ClaimId,
+    pub(crate) path: String,
+    pub(crate) liveness: Liveness,
+    pub(crate) unwanted: CancellationToken,
+}
+
+impl State {
+    /// Has the grant watched if it lasts. One task sees to all grants of the same moment.
+    pub(crate) fn watch_later(&mut self, live: &Arc<Live>, grant: Guarded) {
+        self.unwatched.push(grant);
+        if self.unwatched.len() > 1 {
+            return;
+        }
+        let live = Arc::clone(live);
+        tokio::spawn(async move {
+            live.unless_over(tokio::time::sleep(UNWATCHED)).await;
+            let lasting = std::mem::take(&mut live.state().unwatched);
+            for grant in lasting.into_iter().filter(|grant| !grant.unwanted.is_cancelled()) {
+                tokio::spawn(Arc::clone(&live).guard(grant, None));
+            }
+        });
+    }
+}
+
+impl Live {
+    /// Ends the grant when somebody else deletes its node, and the session when the grant has passed its deadline.
+    pub(crate) async fn guard(self: Arc<Self>, grant: Guarded, watch: Option<OwnWatch>) {
+        let Guarded { claim, path, liveness, unwanted } = grant;
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => {}
+            () = self.deleted(&path, watch) => {
+                if !unwanted.is_cancelled() {
+                    liveness.revoke(LossCause::Forced);
+                    self.state().nodes.remove(&claim);
+                }
+            }
+            _ = liveness.ended() => {
+                // Released, it may outlast its deadline: only the removal of its node is still to come.
+                if !unwanted.is_cancelled() || self.state().nodes.contains_key(&claim) {
+                    tracing::warn!(%path, "no proof of the session's life in time: the session is given up");
+                    self.end();
+                }
+            }
+        }
+    }
+
+    /// Waits until the node at `path` has gone.
+    async fn deleted(&self, path: &str, mut watch: Option<OwnWatch>) {
+        loop {
+            let event = if let Some(set) = watch.take() {
+                set.await
+            } else {
+                match self.client.check_and_watch_stat(path).await {
+                    Ok((Some(_), watcher)) => watcher.changed().await,
+                    Ok((None, _)) => return,
+                    Err(error) => {
+                        tracing::debug!(path, %error, "a grant's node could not be watched; it is tried again");
+                        tokio::time::sleep(AGAIN).await;
+                        continue;
+                    }
+                }
+            };
+            if event.event_type == EventType::NodeDeleted {
+                return;
+            }
+        }
+    }
+}
+
+/// Keeps a watch for whoever asks next.
+pub(crate) fn keep(watcher: zookeeper_client::OneshotWatcher) -> OwnWatch {
+    watcher.changed().boxed()
+}

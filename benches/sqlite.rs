@@ -1,0 +1,58 @@
+//! An uncontended acquire and release in a SQLite file, beside the two bare statements through an sqlx pool.
+//!
+//! Run it on one core, or the scheduler's choices drown the difference: `taskset -c 1 cargo bench --bench sqlite`.
+
+mod support;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use support::{Way, report};
+use tokio::runtime::Builder;
+
+const ROUNDS: u32 = 60;
+const CYCLES: u32 = 100;
+
+const TABLE: &str = "CREATE TABLE bare (name TEXT PRIMARY KEY, token INTEGER NOT NULL, claim TEXT, expires_at INTEGER NOT NULL) WITHOUT ROWID";
+const ACQUIRE: &str = "
+    INSERT INTO bare (name, token, claim, expires_at)
+    VALUES (?1, unixepoch('subsec') * 1000000, ?2, unixepoch('subsec') * 1000 + ?3)
+    ON CONFLICT (name) DO UPDATE SET token = max(token + 1, excluded.token), claim = excluded.claim, expires_at = excluded.expires_at
+    WHERE claim IS NULL OR expires_at < unixepoch('subsec') * 1000
+    RETURNING token";
+const RELEASE: &str = "UPDATE bare SET claim = NULL WHERE name = ?1 AND claim = ?2 RETURNING token";
+
+fn main() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = SqliteConnectOptions::new()
+            .filename(directory.path().join("bare.db"))
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal);
+        let pool = SqlitePoolOptions::new().max_connections(2).test_before_acquire(false);
+        let pool = pool.connect_with(options).await.expect("a pool");
+        sqlx::query(TABLE).execute(&pool).await.expect("a table");
+
+        let url = format!("sqlite:{}", directory.path().join("tenure.db").display());
+        let locks = tenure::connect(url).await.expect("a store");
+
+        let (mut bare, mut ours) = (Way::new("two bare statements"), Way::new("tenure"));
+        for _ in 0..ROUNDS {
+            bare.round(CYCLES, async || {
+                let claim = tenure::ClaimId::new().to_string();
+                let acquire = sqlx::query(ACQUIRE).bind("a").bind(&claim).bind(30_000);
+                assert_eq!(acquire.fetch_all(&pool).await.expect("an answer").len(), 1);
+                let release = sqlx::query(RELEASE).bind("a").bind(&claim);
+                assert_eq!(release.fetch_all(&pool).await.expect("an answer").len(), 1);
+            })
+            .await;
+            ours.round(CYCLES, async || {
+                let guard = locks.lock("a").acquire().await.expect("it is free");
+                guard.release().await.expect("it was held");
+            })
+            .await;
+        }
+        report("sqlite: uncontended acquire + release", &bare, &ours);
+        locks.close().await;
+    });
+}

@@ -1,0 +1,94 @@
+//! `tenure conformance`: the suite, on the very store that a person is going to use.
+
+use crate::{
+    args,
+    exit::{self, Failure},
+    store,
+};
+use indicatif::ProgressBar;
+use std::{env, process::ExitCode, sync::Arc};
+use tenure::{
+    HolderInfo,
+    backend::{self, Backend},
+};
+use tenure_conformance::{BoxError, Outcome, Subject, Subjects, async_trait};
+use tokio::runtime::Runtime;
+
+/// Tells the processes that the suite starts which store it is about.
+const URL: &str = "TENURE_CONFORMANCE_URL";
+/// Tells them in which namespace.
+const NAMESPACE: &str = "TENURE_CONFORMANCE_NAMESPACE";
+
+/// Plays a victim if this process was started for that by a run of the suite.
+pub(crate) fn main() -> Option<ExitCode> {
+    if !tenure_conformance::is_victim() {
+        return None;
+    }
+    let subjects = || async {
+        let var = |name| env::var(name).unwrap_or_default();
+        Subjects::new().with(Store { url: var(URL), namespace: var(NAMESPACE), private: None })
+    };
+    Runtime::new().ok()?.block_on(tenure_conformance::play_victim_if_asked(subjects));
+    None
+}
+
+pub(crate) async fn conformance(store: Option<String>, args: args::Conformance) -> Result<ExitCode, Failure> {
+    let url = store::url(store)?;
+    // Locks of the suite and locks in use never meet.
+    let namespace = format!("tenure-conformance/{}/", HolderInfo::here(None).pid);
+    let backend = backend::open_in(&url, &namespace).await?;
+    let private = (backend.store() == "memory").then(|| Arc::clone(&backend));
+    exit::print(&format!("{}\n\n", backend.store()))?;
+    let subject = Store { url, namespace, private };
+    let line = ProgressBar::new_spinner();
+    let mut failures = 0;
+    let report = tenure_conformance::run(Subjects::new().with(subject), &args.filter, |entry| {
+        failures += usize::from(matches!(entry.outcome, Outcome::Failed(_)));
+        line.inc(1);
+        line.set_message(format!("{} cases, {failures} failed; {entry}", line.position()));
+    });
+    let report = report.await;
+    line.finish_and_clear();
+    backend.close().await;
+    if report.entries.is_empty() {
+        return Err(Failure::Usage(format!("no case's name contains {:?}", args.filter)));
+    }
+    exit::print(&report.to_string())?;
+    Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The store that a URL names, in a namespace of this run.
+struct Store {
+    url: String,
+    namespace: String,
+    /// The one store of this process, where each connection would be a store of its own.
+    private: Option<Arc<dyn Backend>>,
+}
+
+#[async_trait]
+impl Subject for Store {
+    fn name(&self) -> &str {
+        self.url.split(':').next().unwrap_or_default()
+    }
+
+    async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
+        match &self.private {
+            Some(backend) => Ok(Arc::clone(backend)),
+            None => Ok(backend::open_in(&self.url, &self.namespace).await?),
+        }
+    }
+
+    async fn backend_in(&self, namespace: &str) -> Result<Option<Arc<dyn Backend>>, BoxError> {
+        let namespace = format!("{}{namespace}", self.namespace);
+        match &self.private {
+            Some(_) => Ok(None),
+            None => Ok(Some(backend::open_in(&self.url, &namespace).await?)),
+        }
+    }
+
+    fn environment(&self) -> Option<Vec<(String, String)>> {
+        let here = [(URL, &self.url), (NAMESPACE, &self.namespace)];
+        let here = here.map(|(name, value)| (name.to_owned(), value.clone()));
+        self.private.is_none().then(|| here.to_vec())
+    }
+}

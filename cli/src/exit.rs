@@ -1,0 +1,162 @@
+//! How `tenure` ends: its exit codes and its messages, in one place.
+
+use crate::people::who;
+use clap::error::{ContextKind, ContextValue};
+use std::{
+    error::Error as _,
+    io::{self, Write},
+    process::{ExitCode, ExitStatus},
+};
+use tenure::{Error, Holder};
+
+/// `show` and `release`: nobody holds that lock.
+pub(crate) const NOBODY: u8 = 1;
+/// Bad input, `EX_USAGE` of `sysexits.h`.
+const USAGE: u8 = 64;
+/// The store is unavailable or failed, `EX_UNAVAILABLE`.
+const UNAVAILABLE: u8 = 69;
+/// The system refused something: a process, a pipe; `EX_IOERR`.
+const SYSTEM: u8 = 74;
+/// The lock was not had in time, `EX_TEMPFAIL`: it may be next time.
+const BUSY: u8 = 75;
+/// The lock was lost while the command ran.
+const LOST: u8 = 79;
+/// The command is there but cannot be run, as at a shell.
+const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command, as at a shell.
+const NOT_FOUND: u8 = 127;
+/// Ended by a signal, as at a shell: this much plus its number.
+const SIGNALLED: i32 = 128;
+
+/// Why `tenure` ends without the command's own exit code.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What was written at the shell makes no sense.
+    Usage(String),
+    /// A lock or its store.
+    Lock(Error),
+    /// The lock was not had in time, and these have it.
+    Busy(String, Vec<Holder>),
+    /// The loss has been told already, when it happened.
+    Lost,
+    /// A signal came while nothing ran yet.
+    Signal(i32),
+    /// The system refused.
+    System(String, io::Error),
+}
+
+impl Failure {
+    pub(crate) fn system(what: impl Into<String>, error: io::Error) -> Self {
+        Self::System(what.into(), error)
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => USAGE,
+            Self::Busy(..) => BUSY,
+            Self::Lost => LOST,
+            Self::Signal(number) => signalled(*number),
+            Self::System(..) => SYSTEM,
+            Self::Lock(error) => match error {
+                Error::Timeout { .. } => BUSY,
+                Error::Lost { .. } => LOST,
+                Error::InvalidName(_) | Error::InvalidOption { .. } | Error::InvalidUrl { .. } => USAGE,
+                _ => UNAVAILABLE,
+            },
+        }
+    }
+
+    /// Says it on stderr, and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        match &self {
+            Self::Usage(text) => say(text),
+            Self::Lock(error) => explain(error),
+            Self::Busy(text, holders) => {
+                say(text);
+                for holder in holders {
+                    detail(&format!("held by {}", who(holder)));
+                }
+            }
+            Self::Lost | Self::Signal(_) => {}
+            Self::System(what, error) => {
+                say(what);
+                detail(&format!("because: {error}"));
+            }
+        }
+        ExitCode::from(self.code())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+/// Tells a person about an error and its causes, on stderr.
+pub(crate) fn explain(error: &Error) {
+    say(&error.to_string());
+    let mut last = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // Wrapped errors like to repeat what they wrap.
+        if !last.contains(&text) {
+            detail(&format!("because: {text}"));
+        }
+        (last, cause) = (text, error.source());
+    }
+}
+
+/// Tells a person something, on stderr. Nobody is left to be told when that fails.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "tenure: {text}");
+}
+
+fn detail(text: &str) {
+    let _ = writeln!(io::stderr(), "  {text}");
+}
+
+/// Prints on stdout. A reader that has gone away, as `head` does, is no failure.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::system("stdout cannot be written", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ends because of what clap found, which is also how `--help` ends.
+pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
+    if let (Some(ContextValue::String(option)), Some(cause)) =
+        (error.get(ContextKind::InvalidArg), error.source())
+    {
+        // Ours say all there is to say, and do not repeat what would upset a terminal.
+        match option.split(' ').next() {
+            Some(option) if option.starts_with("--") => say(&format!("{option}: {cause}")),
+            _ => say(&cause.to_string()),
+        }
+    } else {
+        // A help text that nobody reads to its end is no failure.
+        let _ = error.print();
+    }
+    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+/// The command could not be started.
+pub(crate) fn not_started(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+}
+
+/// The command ended: with its own code, or as a shell tells of a signal.
+pub(crate) fn ended(status: ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    ExitCode::from(code.unwrap_or_else(|| signalled(status.signal().unwrap_or_default())))
+}
+
+fn signalled(number: i32) -> u8 {
+    u8::try_from(SIGNALLED + number).unwrap_or(u8::MAX)
+}

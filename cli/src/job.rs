@@ -1,0 +1,148 @@
+//! The command's processes.
+
+use crate::{
+    exit::Failure,
+    helper::{self, Watcher},
+    terminal::Terminal,
+};
+use nix::{
+    errno::Errno,
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    process::{Child, ExitStatus},
+    time::Duration,
+};
+use tenure::Hold;
+use tokio::time::{Instant, sleep};
+
+/// A command in a process group of its own.
+pub(crate) struct Job {
+    leader: Child,
+    group: Pid,
+    terminal: Option<Terminal>,
+    /// Whether the command is to have the terminal whenever this process's group has it.
+    uses_terminal: bool,
+    _watcher: Watcher,
+}
+
+impl Job {
+    /// Starts the command, and tells it what it holds.
+    pub(crate) fn start(program: &OsStr, args: &[OsString], hold: &Hold) -> Result<Self, Failure> {
+        let failed = |error| Failure::system("the command could not be started", error);
+        let terminal = Terminal::find();
+        let mut watcher = Watcher::start().map_err(failed)?;
+        let mut command = helper::command(program, args).map_err(failed)?;
+        command.env("TENURE_NAME", hold.name().as_str()).env("TENURE_TOKEN", hold.token().to_string());
+        let mut leader = command.spawn().map_err(failed)?;
+        let group = Pid::from_raw(leader.id().cast_signed());
+        if let Err(error) = helper::ready(&leader).and_then(|()| watcher.watch_over(group)) {
+            // Unwatched it must not run.
+            let _ = leader.kill();
+            let _ = leader.wait();
+            return Err(failed(error));
+        }
+        let uses_terminal = Terminal::is_for_command();
+        let job = Self { leader, group, terminal, uses_terminal, _watcher: watcher };
+        job.resume();
+        Ok(job)
+    }
+
+    /// Sends a signal to all its processes.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // It fails when they have all ended, and that is found elsewhere.
+        let _ = killpg(self.group, signal);
+    }
+
+    /// Tells all its processes to end, also those that are stopped.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Looks what became of it: how the command ended, or `None` while it runs. Sees to it when it was stopped.
+    pub(crate) fn check(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        let status = self.leader.try_wait();
+        let status = status.map_err(|error| Failure::system("the command cannot be waited for", error))?;
+        if status.is_none()
+            && let Some(signal) = stop_of(self.group)
+        {
+            self.stopped(signal);
+        }
+        Ok(status)
+    }
+
+    /// A command that the terminal stopped gets the terminal, or takes `tenure` along. One that somebody stopped by
+    /// SIGSTOP is left alone: it keeps the lock, and `--max-hold` ends that.
+    fn stopped(&mut self, signal: Signal) {
+        let Some(terminal) = &self.terminal else { return };
+        let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        self.uses_terminal |= wants_terminal;
+        // It may have been lent for another reason between the command's asking and this.
+        if wants_terminal && (terminal.is_ours() || terminal.is_of(self.group)) {
+            self.resume();
+        } else if wants_terminal || signal == Signal::SIGTSTP {
+            terminal.take_back(self.group);
+            // Whoever continues this process's group sends it SIGCONT, and then the command resumes as well.
+            if !terminal.stop() && !wants_terminal {
+                self.resume();
+            }
+        }
+    }
+
+    /// Continues the command, with the terminal if it uses it.
+    pub(crate) fn resume(&self) {
+        self.lend_terminal();
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn lend_terminal(&self) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.uses_terminal) {
+            terminal.lend(self.group);
+        }
+    }
+
+    /// Waits until none of its processes is left, and kills them when it is too late for anything else. The command
+    /// itself has ended before.
+    pub(crate) async fn gone(&self, kill_at: Instant) {
+        const LOOK_AGAIN: Duration = Duration::from_millis(10);
+        while killpg(self.group, None) != Err(Errno::ESRCH) {
+            if Instant::now() >= kill_at {
+                self.signal(Signal::SIGKILL);
+                return;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Whatever went wrong, nothing goes on without the lock.
+        if !matches!(self.leader.try_wait(), Ok(Some(_))) {
+            self.signal(Signal::SIGKILL);
+            let _ = self.leader.wait();
+        }
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.group);
+        }
+    }
+}
+
+/// The signal that has stopped a child since this was last asked. Where the system cannot tell of stops alone, the
+/// standard library's wait would miss the end, so there a stopped command stays stopped.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+fn stop_of(child: Pid) -> Option<Signal> {
+    use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+    match waitid(Id::Pid(child), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
+        Ok(WaitStatus::Stopped(_, signal)) => Some(signal),
+        _ => None,
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+fn stop_of(_: Pid) -> Option<Signal> {
+    None
+}

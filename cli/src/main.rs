@@ -1,0 +1,62 @@
+//! `tenure`: hold a lock while a command runs, and see who holds what. See `docs/cli.md`.
+//!
+//! | you look for | it is in |
+//! |---|---|
+//! | what can be written at the shell | [`args`] |
+//! | how it ends: codes and messages | [`exit`], [`warnings`] |
+//! | which store is meant | [`store`] |
+//! | `run`: the lock around a command | [`run`], [`waiting`] |
+//! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
+//! | who holds what | [`look`], [`release`], [`people`] |
+//! | for those who run a store | [`conformance`], [`schema`] |
+
+#[cfg(not(unix))]
+compile_error!("tenure runs commands in process groups, which only Unix has");
+
+mod args;
+mod conformance;
+mod exit;
+mod helper;
+mod job;
+mod look;
+mod people;
+mod release;
+mod run;
+mod schema;
+mod signals;
+mod store;
+mod terminal;
+mod waiting;
+mod warnings;
+
+use args::{Args, Command};
+use clap::Parser;
+use exit::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(code) = helper::main().or_else(conformance::main) {
+        return code;
+    }
+    match Args::try_parse() {
+        Err(error) => exit::not_understood(&error),
+        Ok(args) => tenure(args).unwrap_or_else(Failure::report),
+    }
+}
+
+fn tenure(args: Args) -> Result<ExitCode, Failure> {
+    // One thread: the death of the thread that started a command ends that command.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::system("the runtime could not be started", error))?;
+    let Args { store, command } = args;
+    runtime.block_on(async {
+        match command {
+            Command::Run(args) => run::run(store, args).await,
+            Command::Ls(args) => look::ls(store, args).await,
+            Command::Show(args) => look::show(store, args).await,
+            Command::Release(args) => release::release(store, args).await,
+            Command::Conformance(args) => conformance::conformance(store, args).await,
+            Command::Schema(args) => schema::schema(&args),
+        }
+    })
+}

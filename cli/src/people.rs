@@ -1,0 +1,118 @@
+//! Holders, as people and programs are shown them.
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use std::time::Duration;
+use tenure::{Holder, Mode};
+
+/// Who a holder is, in a sentence: `backup.sh (4321@web1) for 3m 12s`.
+pub(crate) fn who(holder: &Holder) -> String {
+    let place = place(holder);
+    let mut text = match &holder.info.label {
+        Some(label) if place.is_empty() => plain(label),
+        Some(label) => format!("{} ({place})", plain(label)),
+        None if place.is_empty() => "somebody".to_owned(),
+        None => place,
+    };
+    if let Some(age) = holder.age {
+        text.push_str(" for ");
+        text.push_str(&span(age));
+    }
+    text
+}
+
+/// `pid@host`, as far as it is known.
+fn place(holder: &Holder) -> String {
+    let host = plain(&holder.info.host);
+    if holder.info.pid == 0 { host } else { format!("{}@{host}", holder.info.pid) }
+}
+
+/// A duration in whole seconds: `3m 12s`.
+pub(crate) fn span(duration: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
+}
+
+/// A text that does nothing to a terminal: control characters and those that turn the direction of writing are escaped.
+/// Foreign clients may have written anything.
+pub(crate) fn plain(text: &str) -> String {
+    let escape = |c: char| if harmless(c) { c.to_string() } else { c.escape_unicode().to_string() };
+    text.chars().map(escape).collect()
+}
+
+fn harmless(c: char) -> bool {
+    !(c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+}
+
+/// A table for people, with the columns NAME, LABEL, HOLDER, TOKEN, SINCE and LEFT. Empty when there is nobody.
+pub(crate) fn table(holders: &[Holder]) -> String {
+    if holders.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["NAME", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"]);
+    for holder in holders {
+        let unknown = || "-".to_owned();
+        table.add_row([
+            plain(&holder.name),
+            holder.info.label.as_deref().map_or_else(unknown, plain),
+            Some(place(holder)).filter(|place| !place.is_empty()).unwrap_or_else(unknown),
+            holder.token.map_or_else(unknown, |token| token.to_string()),
+            holder.since.map_or_else(unknown, |since| humantime::format_rfc3339_seconds(since).to_string()),
+            holder.left.map_or_else(unknown, span),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt() + "\n"
+}
+
+/// One holder in JSON. Its fields are part of the command's interface: see `docs/cli.md`.
+#[derive(Serialize)]
+struct Row<'a> {
+    name: &'a str,
+    label: Option<&'a str>,
+    host: Option<&'a str>,
+    pid: Option<u32>,
+    mode: &'static str,
+    token: Option<u64>,
+    claim: Option<String>,
+    since: Option<String>,
+    age_ms: Option<u64>,
+    left_ms: Option<u64>,
+}
+
+/// A JSON array for programs, an object a line, without control characters.
+pub(crate) fn json(holders: &[Holder]) -> String {
+    let rows: Vec<String> = holders.iter().map(json_row).collect();
+    if rows.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", rows.join(",\n")) }
+}
+
+fn json_row(holder: &Holder) -> String {
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let row = Row {
+        name: &holder.name,
+        label: holder.info.label.as_deref(),
+        host: Some(&*holder.info.host).filter(|host| !host.is_empty()),
+        pid: Some(holder.info.pid).filter(|pid| *pid != 0),
+        mode: match holder.mode {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+            Mode::Permit { .. } => "permit",
+            _ => "other",
+        },
+        token: holder.token.map(tenure::Token::get),
+        claim: holder.claim.map(|claim| claim.to_string()),
+        since: holder.since.map(|since| humantime::format_rfc3339_millis(since).to_string()),
+        age_ms: holder.age.map(millis),
+        left_ms: holder.left.map(millis),
+    };
+    let json =
+        serde_json::to_string(&row).unwrap_or_else(|error| unreachable!("strings and numbers: {error}"));
+    // serde_json escapes the old control characters, but not DEL and those beyond ASCII.
+    json.chars()
+        .map(|c| if c.is_control() { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() })
+        .collect()
+}

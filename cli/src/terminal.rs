@@ -1,0 +1,74 @@
+//! The terminal, and whose turn it is to use it.
+//!
+//! A command in a process group of its own can use the terminal only while its group is the one in the foreground. So
+//! `tenure` lends it the terminal and takes it back, as a shell does:
+//! [Implementing a Job Control Shell](https://www.gnu.org/software/libc/manual/html_node/Implementing-a-Shell.html).
+
+use nix::{
+    sys::signal::{SigSet, Signal, killpg},
+    unistd::{Pid, getpgrp, getsid, tcgetpgrp, tcsetpgrp},
+};
+use std::{
+    fs::File,
+    io::{self, IsTerminal},
+};
+
+/// The terminal of this process's session.
+pub(crate) struct Terminal {
+    tty: File,
+    ours: Pid,
+}
+
+impl Terminal {
+    /// The terminal, or `None` when this session has none.
+    ///
+    /// From then on this process may write to it and take it back also from the background.
+    pub(crate) fn find() -> Option<Self> {
+        let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        // The standard library lets children start without this.
+        SigSet::from(Signal::SIGTTOU).thread_block().ok()?;
+        Some(Self { tty, ours: getpgrp() })
+    }
+
+    /// Whether a command should have the terminal from its start: it reads from it and writes to it. In a pipeline it
+    /// may be the next program, `less` for instance, that needs the terminal; then a command gets it when it asks.
+    pub(crate) fn is_for_command() -> bool {
+        io::stdin().is_terminal() && io::stdout().is_terminal()
+    }
+
+    /// Whether this process's group is in the foreground.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.holder() == Some(self.ours)
+    }
+
+    /// Whether `group` is in the foreground.
+    pub(crate) fn is_of(&self, group: Pid) -> bool {
+        self.holder() == Some(group)
+    }
+
+    fn holder(&self) -> Option<Pid> {
+        tcgetpgrp(&self.tty).ok()
+    }
+
+    /// Puts `group` in the foreground if this process's group is there.
+    pub(crate) fn lend(&self, group: Pid) {
+        if self.is_ours() {
+            // It fails when the group has ended or the terminal was hung up, and then nobody needs it.
+            let _ = tcsetpgrp(&self.tty, group);
+        }
+    }
+
+    /// Puts this process's group in the foreground if `group` is there.
+    pub(crate) fn take_back(&self, group: Pid) {
+        if self.is_of(group) {
+            // As for `lend`.
+            let _ = tcsetpgrp(&self.tty, self.ours);
+        }
+    }
+
+    /// Stops this process's group, as Ctrl-Z would have, until somebody continues it. Does nothing and says so where
+    /// nobody would: in the group of the session's first process, which no shell with job control has started.
+    pub(crate) fn stop(&self) -> bool {
+        getsid(None) != Ok(self.ours) && killpg(self.ours, Signal::SIGSTOP).is_ok()
+    }
+}

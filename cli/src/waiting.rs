@@ -1,0 +1,61 @@
+//! What a person sees who waits: who holds the lock, and for how long.
+
+use crate::people::{span, who};
+use indicatif::ProgressBar;
+use nix::unistd::{getpgrp, tcgetpgrp};
+use std::{
+    convert::Infallible,
+    future::pending,
+    io::{self, IsTerminal},
+    time::Duration,
+};
+use tenure::{Error, Holder, Locks, Name};
+use tokio::time::{Instant, sleep};
+
+/// A wait that ends sooner needs no words.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How often the store is asked who holds the lock.
+const ASK: Duration = Duration::from_secs(1);
+/// How often the line moves.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Shows one line on stderr, until it is dropped. None when stderr is no terminal, or is somebody else's to write on.
+pub(crate) async fn show(locks: &Locks, name: &Name) -> Infallible {
+    let stderr = io::stderr();
+    if !stderr.is_terminal() || tcgetpgrp(&stderr) != Ok(getpgrp()) {
+        return pending().await;
+    }
+    sleep(PATIENCE).await;
+    let line = Line(ProgressBar::new_spinner());
+    loop {
+        let asked = Instant::now();
+        line.0.set_message(message(name, &locks.holders(name).await));
+        while asked.elapsed() < ASK {
+            line.0.tick();
+            sleep(TICK).await;
+        }
+    }
+}
+
+/// Goes when it is dropped.
+struct Line(ProgressBar);
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
+    match holders.as_deref() {
+        Ok([]) => format!("waiting for {name:?}: it is about to be free"),
+        Ok([holder]) => {
+            let lease =
+                holder.left.map_or(String::new(), |left| format!(", {} of its lease left", span(left)));
+            format!("waiting for {name:?}: held by {}{lease}", who(holder))
+        }
+        Ok(holders) => format!("waiting for {name:?}: held by {} readers", holders.len()),
+        Err(error) if error.is_retryable() => format!("waiting for {name:?}: {error}"),
+        Err(_) => format!("waiting for {name:?}"),
+    }
+}

@@ -1,0 +1,146 @@
+//! Stores that cannot be used: a clear error with the path, exit 69, and nothing lost.
+
+use crate::stage::{Done, Stage};
+use nix::unistd::geteuid;
+use sqlx::{Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
+use std::{
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+};
+
+const WRITERS: [&[&str]; 3] = [
+    &["run", "a", "--", "echo", "never"],
+    &["run", "a", "--try", "--", "echo", "never"],
+    &["release", "a", "--force"],
+];
+const READERS: [&[&str]; 2] = [&["ls"], &["show", "a"]];
+
+/// Every subcommand says so.
+#[track_caller]
+fn unusable(stage: &Stage, path: &Path, why: &str) {
+    for args in WRITERS.into_iter().chain(READERS) {
+        fails(stage, path, args, why);
+    }
+}
+
+#[track_caller]
+fn fails(stage: &Stage, path: &Path, args: &[&str], why: &str) {
+    let mut tenure = stage.tenure(args);
+    if geteuid().is_root() {
+        // Permissions mean nothing to root.
+        tenure.uid(65534).gid(65534);
+    }
+    let done = Done::of(tenure.env("TENURE_STORE", format!("sqlite:{}", path.display()))).expect(69);
+    assert_eq!(done.out, "");
+    assert!(done.err.starts_with("tenure: sqlite:"), "{}", done.err);
+    assert!(done.err.contains(path.to_str().unwrap()) && done.err.contains(why), "{}", done.err);
+}
+
+/// Somebody keeps the whole file locked: a wait goes on for as long as it may, and says why.
+#[test]
+fn a_file_that_is_locked() {
+    let stage = Stage::new();
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+    let file = SqliteConnectOptions::new().filename(stage.path("locks.db"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut other = runtime.block_on(SqliteConnection::connect_with(&file)).unwrap();
+    let mut other_says = |statement| runtime.block_on(other.execute(statement)).unwrap();
+    other_says("BEGIN IMMEDIATE");
+    let url = "sqlite:locks.db?busy_timeout=50ms&create_table=false";
+    let done =
+        stage.done(&["--store", url, "run", "a", "--wait", "500ms", "--", "echo", "had it"]).expect(69);
+    assert!(
+        done.err.contains("tenure: the store is unavailable; the lock is asked for again"),
+        "{}",
+        done.err
+    );
+    assert!(
+        done.err.contains("locks.db") && done.err.contains("kept") && done.err.contains("locked for 50ms"),
+        "{}",
+        done.err
+    );
+    stage.done(&["--store", url, "run", "a", "--try", "--", "echo", "had it"]).expect(69);
+    let waiter = stage.start(&["--store", url, "run", "a", "--", "echo", "had it"]);
+    other_says("COMMIT");
+    assert_eq!(waiter.line(), "had it");
+    waiter.end().expect(0);
+}
+
+fn open_to_all(path: &Path) {
+    fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+}
+
+#[test]
+fn a_directory() {
+    let stage = Stage::new();
+    open_to_all(stage.dir());
+    fs::create_dir(stage.path("dir")).unwrap();
+    open_to_all(&stage.path("dir"));
+    unusable(&stage, &stage.path("dir"), "is a directory");
+}
+
+#[test]
+fn a_file_of_another_kind() {
+    let stage = Stage::new();
+    open_to_all(stage.dir());
+    let file = stage.path("notes.txt");
+    let text = "Dear diary, this is no database.\n".repeat(100);
+    fs::write(&file, &text).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+    unusable(&stage, &file, "is no SQLite database");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
+fn a_damaged_file() {
+    let stage = Stage::new();
+    open_to_all(stage.dir());
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+    let file = stage.path("locks.db");
+    for leftover in ["locks.db-wal", "locks.db-shm"] {
+        let _ = fs::remove_file(stage.path(leftover));
+    }
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[100..].fill(0xff);
+    fs::write(&file, &bytes).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+    unusable(&stage, &file, "is damaged");
+}
+
+#[test]
+fn a_file_that_may_not_be_written() {
+    let stage = Stage::new();
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+    let file = stage.path("locks.db");
+    fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
+    fs::set_permissions(stage.dir(), Permissions::from_mode(0o555)).unwrap();
+    for args in WRITERS {
+        fails(&stage, &file, args, "permission");
+    }
+    fs::set_permissions(stage.dir(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_path_that_leads_nowhere() {
+    let stage = Stage::new();
+    open_to_all(stage.dir());
+    unusable(&stage, &stage.path("absent/locks.db"), "does not exist");
+    fs::write(stage.path("file"), "").unwrap();
+    unusable(&stage, &stage.path("file/locks.db"), "is no directory");
+}
+
+#[test]
+fn a_table_of_another_shape_or_none() {
+    let stage = Stage::new();
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+    let url = "sqlite:locks.db?create_table=false&table=absent";
+    let done = Done::of(stage.tenure(&["ls"]).env("TENURE_STORE", url)).expect(69);
+    assert!(
+        done.err.contains("no table absent") && done.err.contains("tenure schema sqlite"),
+        "{}",
+        done.err
+    );
+}

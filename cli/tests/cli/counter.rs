@@ -1,0 +1,26 @@
+//! The promise itself: one at a time.
+
+use crate::stage::{Running, Stage};
+use std::{fs, process::Command};
+
+/// Twenty shells, each of which runs fifty times a command that reads a number, adds one and writes it back. One after
+/// another at least so often that an update would be lost if two were ever inside.
+#[test]
+fn twenty_processes_fifty_rounds_each() {
+    let stage = Stage::new();
+    fs::write(stage.path("number"), "0\n").unwrap();
+    let add = "read n < number; echo $((n + 1)) > number";
+    let rounds = "for i in $(seq 50); do \"$TENURE\" run counter -- sh -c \"$ADD\" || exit; done";
+    let shell = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", rounds]).env("TENURE", env!("CARGO_BIN_EXE_tenure")).env("ADD", add);
+        shell.env("TENURE_STORE", "sqlite:locks.db").current_dir(stage.dir());
+        Running::start(&mut shell)
+    };
+    let shells: Vec<Running> = (0..20).map(|_| shell()).collect();
+    for shell in shells {
+        let done = shell.end().expect(0);
+        assert_eq!(done.err, "");
+    }
+    assert_eq!(fs::read_to_string(stage.path("number")).unwrap(), "1000\n");
+}

@@ -1,0 +1,96 @@
+//! Bad input is refused before anything is touched.
+
+use crate::stage::{Done, Stage};
+
+/// Refused with 64, and no store has come to be.
+#[track_caller]
+fn refused(args: &[&str]) -> String {
+    let stage = Stage::new();
+    let done = stage.done(args).expect(64);
+    assert_eq!(done.out, "");
+    assert_eq!(std::fs::read_dir(stage.dir()).unwrap().count(), 0, "something was touched");
+    done.err
+}
+
+#[test]
+fn names_durations_and_options() {
+    let long = "x".repeat(201);
+    let commands: &[&[&str]] = &[
+        &["run", "", "--", "true"],
+        &["run", &long, "--", "true"],
+        &["run", "two\nlines", "--", "true"],
+        &["show", ""],
+        &["release", "", "--force"],
+        &["run", "a", "--lease", "0s", "--", "true"],
+        &["run", "a", "--lease", "99ms", "--", "true"],
+        &["run", "a", "--lease", "366days", "--", "true"],
+        &["run", "a", "--lease", "-5s", "--", "true"],
+        &["run", "a", "--lease", "90", "--", "true"],
+        &["run", "a", "--lease", "soon", "--", "true"],
+        &["run", "a", "--wait", "99999999999999999999y", "--", "true"],
+        &["run", "a", "--max-hold", "0s", "--", "true"],
+        &["run", "a", "--kill-after", "-1s", "--", "true"],
+        &["run", "a", "--label", "two\nlines", "--", "true"],
+        &["run", "a", "--try", "--wait", "5s", "--", "true"],
+        &["run", "a", "--lease", "5s", "--lease", "5s", "--", "true"],
+        &["run", "a", "--leese", "5s", "--", "true"],
+        &["run", "a", "true"],
+        &["run", "a", "--"],
+        &["run", "a"],
+        &["release", "a"],
+        &["walk"],
+    ];
+    let said: Vec<String> =
+        commands.iter().map(|args| format!("$ tenure {args:?}\n{}", refused(args))).collect();
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn urls() {
+    let urls = [
+        "",
+        "locks.db",
+        "sqlite:",
+        "sqlite:~/locks.db",
+        "sqlite:x.db?tabel=y",
+        "sqlite:x.db?table=a%20b",
+        "sqlite:x.db?lease=0s",
+        "sqlite:x.db?poll=0s",
+        "sqlite:x.db?poll=5s&poll=5s",
+        "mysql://app:hunter2@db/app?lease=5s",
+        "redis://:hunter2@h:port/",
+        "ftp://app:hunter2@db/",
+        "app:hunter2@db",
+        "sqlite:x.db?password=hunter2",
+    ];
+    let said: Vec<String> = urls.iter().map(|url| refused(&["--store", url, "ls"])).collect();
+    let said = said.concat();
+    assert!(!said.contains("hunter2"), "{said}");
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn the_environment_is_no_excuse() {
+    let stage = Stage::new();
+    for url in ["", "mysql://:hunter2@h", "sqlite:"] {
+        let done = Done::of(stage.tenure(&["ls"]).env("TENURE_STORE", url)).expect(64);
+        assert!(!done.err.contains("hunter2"), "{}", done.err);
+    }
+}
+
+#[test]
+fn help_shows_no_secret() {
+    let stage = Stage::new();
+    for help in ["-h", "--help"] {
+        let done = Done::of(stage.tenure(&[help]).env("TENURE_STORE", "redis://:hunter2@h")).expect(0);
+        assert!(!done.out.contains("hunter2") && done.err.is_empty(), "{}", done.out);
+    }
+}
+
+#[test]
+fn help() {
+    let stage = Stage::new();
+    let said = |args: &[&str]| format!("$ tenure {}\n{}", args.join(" "), stage.done(args).expect(0).out);
+    insta::assert_snapshot!([said(&["--help"]), said(&["run", "-h"]), said(&["run", "--help"])].join("\n"));
+    assert_eq!(stage.done(&[]).expect(64).out, "");
+}

@@ -1,0 +1,91 @@
+//! `tenure ls`, `show` and `release`.
+
+use crate::stage::{Done, Running, Stage};
+use nix::sys::signal::Signal;
+use std::process::Stdio;
+
+fn hold(stage: &Stage, name: &str, label: &str) -> Running {
+    let holder = stage.start(&["run", name, "--label", label, "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    holder.line();
+    holder
+}
+
+#[test]
+fn nobody() {
+    let stage = Stage::new();
+    let done = stage.done(&["ls"]).expect(0);
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("", ""));
+    assert_eq!(stage.done(&["ls", "--json"]).expect(0).out, "[]\n");
+    assert_eq!(stage.done(&["show", "a"]).expect(1).out, "");
+    assert_eq!(stage.done(&["show", "a", "--json"]).expect(1).out, "[]\n");
+    stage.done(&["release", "a", "--force"]).expect(1);
+}
+
+#[test]
+fn a_table_for_people() {
+    let stage = Stage::new();
+    let _holders =
+        [hold(&stage, "jobs/b", "second"), hold(&stage, "jobs/a", "first"), hold(&stage, "other é", "")];
+    let table = stage.done(&["ls"]).expect(0).out;
+    let lines: Vec<&str> = table.lines().collect();
+    let columns = ["NAME", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"];
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), columns);
+    let names: Vec<&str> = lines[1..].iter().map(|line| line.split("  ").next().unwrap()).collect();
+    assert_eq!(names, ["jobs/a", "jobs/b", "other é"]);
+    let at = |line: &str, text: &str| line.find(text).map(|byte| line[..byte].chars().count());
+    for (line, label) in [(lines[1], "first"), (lines[2], "second")] {
+        assert_eq!(at(line, label), at(lines[0], "LABEL"), "aligned:\n{table}");
+        assert_eq!(line, line.trim_end());
+    }
+    assert_eq!(stage.done(&["ls", "jobs/"]).expect(0).out.lines().count(), 3);
+    assert_eq!(stage.done(&["ls", "jobs/c"]).expect(0).out, "");
+    assert_eq!(stage.done(&["show", "jobs/a"]).expect(0).out.lines().count(), 2);
+    stage.done(&["show", "jobs"]).expect(1);
+}
+
+#[test]
+fn json_for_programs() {
+    let stage = Stage::new();
+    let holder = stage.script("a --label x", "echo $TENURE_TOKEN; exec sleep 1000");
+    let token: u64 = holder.number();
+    for args in [&["ls", "--json"][..], &["show", "a", "--json"]] {
+        let out = stage.done(args).expect(0).out;
+        let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let row = &json[0];
+        assert_eq!(json.as_array().unwrap().len(), 1);
+        let mut fields: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        let all = ["age_ms", "claim", "host", "label", "left_ms", "mode", "name", "pid", "since", "token"];
+        assert_eq!(fields, all);
+        assert_eq!((&row["name"], &row["label"]), (&"a".into(), &"x".into()));
+        assert_eq!((&row["mode"], &row["token"]), (&"exclusive".into(), &token.into()));
+        assert_eq!(row["pid"], holder.pid().as_raw());
+        assert!(row["left_ms"].as_u64().unwrap() <= 30_000 && row["age_ms"].as_u64().unwrap() < 60_000);
+        assert!(row["since"].as_str().unwrap().ends_with('Z') && row["claim"].as_str().unwrap().len() == 36);
+    }
+}
+
+#[test]
+fn release_needs_force_and_says_whom_it_put_out() {
+    let stage = Stage::new();
+    let holder = hold(&stage, "a", "the holder");
+    let done = stage.done(&["release", "a"]).expect(64);
+    assert!(done.err.contains("--force"), "{}", done.err);
+    stage.done(&["show", "a"]).expect(0);
+    let done = stage.done(&["release", "a", "--force"]).expect(0);
+    let who = format!("a: taken from the holder ({}@", holder.pid());
+    assert!(done.out.starts_with(&who) && done.out.contains(", token "), "{}", done.out);
+    stage.done(&["show", "a"]).expect(1);
+    holder.signal(Signal::SIGKILL);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let stage = Stage::new();
+    let _holder = hold(&stage, "a", "x");
+    let mut tenure = stage.tenure(&["ls"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let done = Done::of(tenure.stdout(Stdio::from(writer)).stderr(Stdio::piped()));
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""));
+}

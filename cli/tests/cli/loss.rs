@@ -1,0 +1,142 @@
+//! A lock that is lost ends its command, and a `tenure run` that is killed takes its command along.
+
+use crate::stage::{Stage, status, until};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::time::{Duration, Instant};
+
+fn force(stage: &Stage) {
+    stage.done(&["release", "a", "--force"]).expect(0);
+}
+
+#[test]
+fn ends_the_command_and_tells_why() {
+    let stage = Stage::new();
+    let run = stage.script(
+        "a --lease 3s",
+        "trap 'echo told; exit 0' TERM; echo $$; while :; do sleep 1000 & wait $!; done",
+    );
+    run.group();
+    force(&stage);
+    assert_eq!(run.line(), "told");
+    let done = run.end().expect(79);
+    assert!(done.err.contains("lock \"a\"") && done.err.contains("released by force"), "{}", done.err);
+}
+
+/// Also what ignores SIGTERM, also what the command has started, also when the command itself is gone by then.
+#[test]
+fn kills_the_whole_group_after_a_while() {
+    let stage = Stage::new();
+    let commands = [
+        "trap '' TERM; sleep 1000 & echo $$; while :; do sleep 1000; done",
+        "(trap '' TERM; echo deaf; while :; do sleep 1000; done) & read x < fifo",
+    ];
+    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for command in commands {
+        let run = stage.script("a --lease 3s --kill-after 300ms", command);
+        run.line();
+        force(&stage);
+        let forced = Instant::now();
+        run.silence();
+        assert!(forced.elapsed() >= Duration::from_millis(300), "killed before its time");
+        run.end().expect(79);
+    }
+}
+
+#[test]
+fn ends_a_command_that_is_stopped() {
+    let stage = Stage::new();
+    let run = stage.holder("a --lease 3s --kill-after 10m");
+    run.group().signal(Signal::SIGSTOP);
+    force(&stage);
+    run.end().expect(79);
+}
+
+#[test]
+fn holding_for_too_long_is_a_loss() {
+    let stage = Stage::new();
+    let run = stage.holder("a --max-hold 500ms");
+    run.line();
+    let done = run.end().expect(79);
+    assert!(done.err.contains("max_hold"), "{}", done.err);
+    stage.done(&["run", "a", "--try", "--", "true"]).expect(0);
+}
+
+/// The command, its children, and the lock.
+#[test]
+fn killed_outright_it_leaves_nothing_running_and_the_lock_comes_free() {
+    let stage = Stage::new();
+    let command = "echo $TENURE_TOKEN; trap '' TERM HUP; sleep 1000 & (sleep 1000; echo never) & wait";
+    let run = stage.script("a --lease 2s", command);
+    let mine: u64 = run.number();
+    let next = stage.script("a", "echo $TENURE_TOKEN");
+    run.signal(Signal::SIGKILL);
+    let killed = Instant::now();
+    let token: u64 = next.number();
+    let took = killed.elapsed();
+    assert!(took <= Duration::from_secs(3), "lease plus 1 s, but {took:?}");
+    assert!(token > mine, "{token} after {mine}");
+    run.silence();
+    next.end().expect(0);
+}
+
+/// However soon.
+#[test]
+fn killed_at_once_it_leaves_nothing_running() {
+    let stage = Stage::new();
+    for round in 0..20 {
+        let run = stage.script(&round.to_string(), "echo ready & sleep 1000 & wait");
+        run.line();
+        run.signal(Signal::SIGKILL);
+        run.silence();
+    }
+}
+
+/// Somebody ends everything that is called `tenure`, the helper too.
+#[test]
+fn killed_along_with_its_watcher_the_command_still_ends() {
+    let stage = Stage::new();
+    let run = stage.holder("a");
+    run.line();
+    let watcher = || {
+        let tasks = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.pid())).unwrap();
+        let children = tasks.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap()));
+        children.into_iter().find(|pid| status(*pid, "Name").as_deref() == Some("tenure-watch"))
+    };
+    until("the watcher is there", || watcher().is_some());
+    kill(watcher().unwrap(), Signal::SIGKILL).unwrap();
+    run.signal(Signal::SIGKILL);
+    run.silence();
+}
+
+/// As when a machine is paused: both stand still for longer than the lease, and meanwhile another has the lock. How
+/// soon the command is told is measured five times, since this machine has other things to do as well.
+#[test]
+fn thawed_after_its_lease_it_ends_the_command_at_once() {
+    let stage = Stage::new();
+    let command =
+        "trap 'echo told; exit 0' TERM; echo $$; echo $TENURE_TOKEN; while :; do sleep 1000 & wait $!; done";
+    let frozen = [1, 2, 3, 4, 5].map(|number| {
+        let run = stage.script(&format!("{number} --lease 2s"), command);
+        let (group, token) = (run.group(), run.number::<u64>());
+        run.signal(Signal::SIGSTOP);
+        group.signal(Signal::SIGSTOP);
+        (number, run, group, token)
+    });
+    let mut delays = frozen.map(|(number, run, group, mine)| {
+        let next: u64 = stage.script(&number.to_string(), "echo $TENURE_TOKEN").number();
+        assert!(next > mine, "{next} after {mine}");
+        let thawed = Instant::now();
+        group.signal(Signal::SIGCONT);
+        run.signal(Signal::SIGCONT);
+        assert_eq!(run.line(), "told");
+        let delay = thawed.elapsed();
+        let done = run.end().expect(79);
+        assert!(done.err.contains("the lease ran out"), "{}", done.err);
+        delay
+    });
+    delays.sort_unstable();
+    assert!(delays[2] < Duration::from_millis(100), "told after {delays:?}");
+}

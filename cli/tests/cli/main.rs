@@ -1,0 +1,12 @@
+//! The `tenure` command as people meet it: real processes over real files.
+
+mod broken;
+mod counter;
+mod input;
+mod look;
+mod loss;
+mod prove;
+mod run;
+mod signals;
+mod stage;
+mod terminal;

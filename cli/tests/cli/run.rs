@@ -1,0 +1,196 @@
+//! `tenure run` when nothing goes wrong with the lock.
+
+use crate::stage::{Done, Stage, bit, mask, status, until};
+use nix::{sys::signal::Signal, unistd::getpid};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+#[test]
+fn ends_as_its_command_ends() {
+    let stage = Stage::new();
+    for code in [0, 1, 2, 42, 255] {
+        stage.done(&["run", "a", "--", "sh", "-c", &format!("exit {code}")]).expect(code);
+    }
+    stage.done(&["run", "a", "--", "sh", "-c", "kill -KILL $$"]).expect(137);
+    stage.done(&["run", "a", "--", "sh", "-c", "kill -TERM $$"]).expect(143);
+    stage.done(&["run", "a", "--", "sh", "-c", "kill -40 $$"]).expect(168);
+}
+
+#[test]
+fn a_command_that_cannot_be_run() {
+    let stage = Stage::new();
+    fs::write(stage.path("plain"), "echo hello\n").unwrap();
+    let done = stage.done(&["run", "a", "--", "no-such-command"]).expect(127);
+    assert!(done.err.starts_with("tenure: \"no-such-command\" cannot be run: "), "{}", done.err);
+    stage.done(&["run", "a", "--", "./absent"]).expect(127);
+    stage.done(&["run", "a", "--", "./plain"]).expect(126);
+    stage.done(&["run", "a", "--", "."]).expect(126);
+    fs::set_permissions(stage.path("plain"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(stage.done(&["run", "a", "--", "./plain"]).expect(0).out, "hello\n");
+    stage.done(&["run", "--try", "a", "--", "true"]).expect(0);
+}
+
+#[test]
+fn passes_stdin_stdout_stderr_and_arguments() {
+    let stage = Stage::new();
+    let mut tenure =
+        stage.tenure(&["run", "a", "--", "sh", "-c", "cat; echo \"$@\" >&2", "sh", "--try", "a b", ""]);
+    let mut child =
+        tenure.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"from stdin").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"from stdin");
+    assert_eq!(output.stderr, b"--try a b \n");
+}
+
+#[test]
+fn tells_the_command_what_it_holds() {
+    let stage = Stage::new();
+    let tell = || {
+        let done =
+            stage.done(&["run", "orders/4 2", "--", "sh", "-c", "echo \"$TENURE_NAME\"; echo $TENURE_TOKEN"]);
+        let out = done.expect(0).out;
+        let (name, token) = out.trim_end().split_once('\n').unwrap();
+        assert_eq!(name, "orders/4 2");
+        token.parse::<u64>().unwrap()
+    };
+    let tokens = [tell(), tell(), tell()];
+    assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
+}
+
+#[test]
+fn holds_while_the_command_runs_and_no_longer() {
+    let stage = Stage::new();
+    let holder =
+        stage.start(&["run", "a", "--label", "the holder", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let group = holder.group();
+    let started = Instant::now();
+    let busy = stage.done(&["run", "a", "--try", "--", "true"]).expect(75);
+    assert!(busy.err.contains("lock \"a\"") && busy.err.contains("the holder ("), "{}", busy.err);
+    assert_eq!(busy.out, "");
+    let busy = stage.done(&["run", "a", "--wait", "300ms", "--", "true"]).expect(75);
+    assert!(busy.err.contains("within 300ms") && busy.err.contains("the holder ("), "{}", busy.err);
+    assert!(started.elapsed() >= Duration::from_millis(300));
+    stage.done(&["run", "b", "--try", "--", "true"]).expect(0);
+    let waiter = stage.start(&["run", "a", "--wait", "10m", "--", "echo", "had it"]);
+    group.signal(Signal::SIGTERM);
+    assert_eq!(waiter.line(), "had it");
+    waiter.end().expect(0);
+    holder.end().expect(143);
+}
+
+#[test]
+fn the_label_is_the_commands_name_unless_another_is_given() {
+    let stage = Stage::new();
+    let label = |args: &[&str]| {
+        let ls = format!("{} ls --json", env!("CARGO_BIN_EXE_tenure"));
+        let done = stage.done(&[&["run", "a"], args, &["--", "/bin/sh", "-c", &ls]].concat()).expect(0);
+        serde_json::from_str::<serde_json::Value>(&done.out).unwrap()[0]["label"].clone()
+    };
+    assert_eq!(label(&[]), "sh");
+    assert_eq!(label(&["--label", "nightly backup"]), "nightly backup");
+}
+
+/// Signals that were blocked or ignored for `tenure` itself are not so for the command, unless whoever started `tenure`
+/// wanted it so, as `nohup` does.
+#[test]
+fn the_command_starts_with_a_group_and_signals_of_its_own() {
+    let stage = Stage::new();
+    let tell = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ps -o pgid= -p $$; echo $$";
+    let lines = |done: Done| done.expect(0).out.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let plain = lines(stage.done(&["run", "a", "--", "sh", "-c", tell]));
+    // Rust programs, this one too, ignore SIGPIPE, and let their children start without that.
+    let inherited = mask(&status(getpid(), "SigIgn").unwrap()) & !bit(Signal::SIGPIPE);
+    let ordinary = |given: &str| mask(given) & 0x7fff_ffff;
+    let inherited = inherited & 0x7fff_ffff;
+    assert_eq!((mask(&plain[1]), ordinary(&plain[3])), (0, inherited));
+    assert_eq!(plain[4], plain[5], "it leads a group");
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$0\" run a -- sh -c \"$1\"", env!("CARGO_BIN_EXE_tenure"), tell]);
+    nohup.env("TENURE_STORE", "sqlite:locks.db").current_dir(stage.dir());
+    let nohup = lines(Done::of(&mut nohup));
+    assert_eq!((mask(&nohup[1]), ordinary(&nohup[3])), (0, inherited | bit(Signal::SIGHUP)));
+}
+
+/// What the command leaves behind in the background is its own business, as at a shell.
+#[test]
+fn ends_with_its_command_not_with_the_commands_children() {
+    let stage = Stage::new();
+    let done = stage.done(&["run", "a", "--", "sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!"]).expect(0);
+    let sleeper = nix::unistd::Pid::from_raw(done.out.trim().parse().unwrap());
+    assert_eq!(status(sleeper, "Name").as_deref(), Some("sleep"));
+    stage.done(&["run", "--try", "a", "--", "true"]).expect(0);
+    nix::sys::signal::kill(sleeper, Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn without_any_setting_the_store_is_a_file_in_the_state_directory() {
+    let stage = Stage::new();
+    let run = |state: Option<&str>, args: &[&str]| {
+        let mut tenure = stage.tenure(args);
+        tenure.env_remove("TENURE_STORE");
+        if let Some(state) = state {
+            tenure.env("XDG_STATE_HOME", state);
+        }
+        Done::of(&mut tenure)
+    };
+    run(None, &["run", "a", "--", "true"]).expect(0);
+    assert!(stage.path(".local/state/tenure/locks.db").is_file());
+    let odd = stage.path("a ?#%41@é");
+    run(odd.to_str(), &["run", "a", "--", "true"]).expect(0);
+    assert!(odd.join("tenure/locks.db").is_file());
+    run(Some("relative"), &["run", "a", "--", "true"]).expect(0);
+    assert!(!stage.path("relative").exists());
+    let mut homeless = stage.tenure(&["ls"]);
+    let done = Done::of(homeless.env_remove("TENURE_STORE").env_remove("HOME")).expect(64);
+    assert!(done.err.contains("--store URL") && done.err.contains("TENURE_STORE"), "{}", done.err);
+}
+
+#[test]
+fn the_option_goes_before_the_environment() {
+    let stage = Stage::new();
+    stage.done(&["--store", "sqlite:other.db", "run", "a", "--", "true"]).expect(0);
+    stage.done(&["run", "--store", "sqlite:third.db", "a", "--", "true"]).expect(0);
+    assert!(
+        stage.path("other.db").exists()
+            && stage.path("third.db").exists()
+            && !stage.path("locks.db").exists()
+    );
+}
+
+/// A lease much shorter than the command's life is renewed.
+#[test]
+fn is_renewed_beyond_its_lease() {
+    let stage = Stage::new();
+    let holder = stage.holder("a --lease 2s");
+    let group = holder.group();
+    let busy = stage.done(&["run", "a", "--wait", "5s", "--", "true"]).expect(75);
+    assert_eq!(busy.out, "");
+    group.signal(Signal::SIGTERM);
+    holder.end().expect(143);
+}
+
+#[test]
+fn many_starts_leave_no_process_behind() {
+    let stage = Stage::new();
+    for _ in 0..10 {
+        stage.done(&["run", "a", "--", "true"]).expect(0);
+    }
+    let dir = stage.dir().to_owned();
+    // The helpers have another working directory, but the same stage in their environment.
+    let leftovers = || {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let here = |path: std::path::PathBuf| {
+            fs::read(path.join("environ")).is_ok_and(|env| {
+                env.windows(dir.as_os_str().len()).any(|part| part == dir.as_os_str().as_encoded_bytes())
+            })
+        };
+        processes.filter(|process| here(process.path())).count()
+    };
+    until("no process is left", || leftovers() == 0);
+}

@@ -1,0 +1,68 @@
+//! Signals to `tenure run`: passed on to a running command, and the end of a wait.
+
+use crate::stage::{Running, Stage, bit, mask, status, until};
+use nix::sys::signal::Signal;
+
+/// A command that prints its process number, and then each signal that it gets.
+const LISTENER: &str = "for s in TERM INT HUP QUIT USR1 USR2 WINCH CONT; do trap \"echo $s\" $s; done
+    trap '' TTIN; echo $$; while :; do sleep 1000 & wait $!; done";
+
+#[test]
+fn are_passed_on_to_the_command() {
+    let stage = Stage::new();
+    let run = stage.script("a", LISTENER);
+    let group = run.group();
+    let passed = [
+        (Signal::SIGTERM, "TERM"),
+        (Signal::SIGINT, "INT"),
+        (Signal::SIGHUP, "HUP"),
+        (Signal::SIGQUIT, "QUIT"),
+        (Signal::SIGUSR1, "USR1"),
+        (Signal::SIGUSR2, "USR2"),
+        (Signal::SIGWINCH, "WINCH"),
+        (Signal::SIGCONT, "CONT"),
+    ];
+    for (signal, name) in passed {
+        run.signal(signal);
+        assert_eq!(run.line(), name);
+    }
+    stage.done(&["run", "a", "--try", "--", "true"]).expect(75);
+    group.signal(Signal::SIGKILL);
+    run.end().expect(137);
+}
+
+#[test]
+fn a_stopped_command_keeps_its_lock_and_can_be_continued() {
+    let stage = Stage::new();
+    let run = stage.script("a --lease 2s", "echo $$; read x < fifo; exit 7");
+    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let group = run.group();
+    group.signal(Signal::SIGSTOP);
+    stage.done(&["run", "a", "--wait", "5s", "--", "true"]).expect(75);
+    run.signal(Signal::SIGCONT);
+    std::fs::write(stage.path("fifo"), "x\n").unwrap();
+    run.end().expect(7);
+}
+
+#[test]
+fn end_a_wait_and_leave_nothing_behind() {
+    let stage = Stage::new();
+    let holder = stage.holder("a");
+    let group = holder.group();
+    let ending =
+        [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+    for signal in ending {
+        let waiter = stage.start(&["run", "a", "--lease", "10m", "--", "echo", "never"]);
+        until("the waiter listens to signals", || catches(&waiter, signal));
+        waiter.signal(signal);
+        let done = waiter.end().expect(128 + signal as i32);
+        assert_eq!((done.out.as_str(), done.err.as_str()), ("", ""));
+    }
+    group.signal(Signal::SIGTERM);
+    holder.end().expect(143);
+    stage.done(&["run", "a", "--try", "--", "true"]).expect(0);
+}
+
+fn catches(process: &Running, signal: Signal) -> bool {
+    status(process.pid(), "SigCgt").is_some_and(|caught| mask(&caught) & bit(signal) != 0)
+}

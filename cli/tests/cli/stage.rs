@@ -1,0 +1,221 @@
+//! A directory with a store of its own, and `tenure` processes over it.
+
+use nix::{
+    sys::signal::{Signal, kill, killpg},
+    unistd::Pid,
+};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long anything may take that is sure to come. Only a test that fails waits so long.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+
+pub(crate) struct Stage(TempDir);
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// `tenure` with these arguments, over this stage's store.
+    pub(crate) fn tenure(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        command
+            .args(args)
+            .current_dir(self.dir())
+            .env("TENURE_STORE", "sqlite:locks.db")
+            .env("HOME", self.dir())
+            .env_remove("XDG_STATE_HOME")
+            .env("COLUMNS", "100")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn done(&self, args: &[&str]) -> Done {
+        Done::of(&mut self.tenure(args))
+    }
+
+    /// Starts a shell script under `tenure run`; `options` are words, the lock's name among them.
+    pub(crate) fn script(&self, options: &str, script: &str) -> Running {
+        let options: Vec<&str> = options.split(' ').collect();
+        self.start(&[&["run"], &options[..], &["--", "sh", "-c", script]].concat())
+    }
+
+    /// A lock's holder, whose command prints its process number.
+    pub(crate) fn holder(&self, options: &str) -> Running {
+        self.script(options, "echo $$; exec sleep 1000")
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        Running::start(&mut self.tenure(args))
+    }
+}
+
+/// How a process ended, and what it said.
+pub(crate) struct Done {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Done {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let (out, err) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+        assert!(!err.contains("panicked"), "{err}");
+        Self { code: status.code(), out, err }
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.out, self.err);
+        self
+    }
+}
+
+/// A process that runs. Killed when the test ends.
+pub(crate) struct Running {
+    child: Child,
+    out: Receiver<String>,
+    err: thread::JoinHandle<String>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, out) = channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut stderr = child.stderr.take().unwrap();
+        let err = thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).map(|_| text).unwrap_or_default()
+        });
+        Self { child, out, err }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// The next line that it prints.
+    #[track_caller]
+    pub(crate) fn line(&self) -> String {
+        self.out.recv_timeout(PATIENCE).expect("it prints a line")
+    }
+
+    /// The next line, which is a number.
+    #[track_caller]
+    pub(crate) fn number<T: std::str::FromStr>(&self) -> T {
+        let line = self.line();
+        line.parse().unwrap_or_else(|_| panic!("{line:?} is no number"))
+    }
+
+    /// Waits until nobody can print any more: the process and all that inherited its stdout have ended.
+    #[track_caller]
+    pub(crate) fn silence(&self) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.out.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => panic!("something still has its stdout"),
+            }
+        }
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Done {
+        let status = self.status();
+        let out = self.out.iter().collect::<Vec<_>>().join("\n");
+        let err = std::mem::replace(&mut self.err, thread::spawn(String::new)).join().unwrap();
+        assert!(!err.contains("panicked"), "{err}");
+        Done { code: status.code(), out, err }
+    }
+
+    #[track_caller]
+    fn status(&mut self) -> ExitStatus {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "it does not end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The group of its command, which prints its process number first.
+    #[track_caller]
+    pub(crate) fn group(&self) -> Group {
+        Group(Pid::from_raw(self.number()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its command goes with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The process group of a command.
+#[derive(Clone, Copy)]
+pub(crate) struct Group(Pid);
+
+impl Group {
+    pub(crate) fn signal(self, signal: Signal) {
+        killpg(self.0, signal).unwrap();
+    }
+}
+
+/// What the kernel says of a process, from `/proc/PID/status`.
+pub(crate) fn status(pid: Pid, field: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?.trim().to_owned())
+}
+
+/// A set of signals, as the kernel writes it.
+#[track_caller]
+pub(crate) fn mask(hexadecimal: &str) -> u64 {
+    u64::from_str_radix(hexadecimal, 16).unwrap()
+}
+
+/// A signal's place in such a set.
+pub(crate) fn bit(signal: Signal) -> u64 {
+    1 << (signal as u64 - 1)
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}

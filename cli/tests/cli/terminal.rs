@@ -1,0 +1,227 @@
+//! `tenure run` at a terminal: who has it, and what its keys do.
+
+use crate::stage::{PATIENCE, Stage, until};
+use nix::sys::signal::Signal;
+use rexpect::session::{PtySession, spawn_command};
+use std::process::{Command, Stdio};
+
+/// A command that has read a line from the terminal tells which.
+const READER: &str = "sh -c 'echo ready; while read line; do echo \"got <$line>\"; done'";
+
+/// `command` as the first process of a terminal.
+fn at_terminal(command: &mut Command) -> PtySession {
+    let stage = command.env("TERM", "xterm").stdin(Stdio::inherit());
+    let command = std::mem::replace(stage, Command::new("true"));
+    let mut terminal = spawn_command(command, Some(u64::try_from(PATIENCE.as_millis()).unwrap())).unwrap();
+    // A shell at a terminal takes no notice of SIGTERM.
+    terminal.process_mut().set_kill_timeout(Some(1));
+    terminal
+}
+
+/// A shell with job control, whose `tenure` is ours.
+struct Shell(PtySession);
+
+impl Shell {
+    fn new(stage: &Stage) -> Self {
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "--noprofile", "-i"]).current_dir(stage.dir());
+        bash.env("PS1", "PROMPT> ").env("tenure", env!("CARGO_BIN_EXE_tenure"));
+        bash.env("TENURE_STORE", "sqlite:locks.db");
+        let mut shell = Self(at_terminal(&mut bash));
+        shell.sees("PROMPT> ");
+        // What is typed is not to be taken for what is answered.
+        shell.says("stty -echo");
+        shell.sees("PROMPT> ");
+        shell
+    }
+
+    fn says(&mut self, line: &str) {
+        self.0.send_line(line).unwrap();
+    }
+
+    fn presses_control(&mut self, key: char) {
+        self.0.send_control(key).unwrap();
+    }
+
+    #[track_caller]
+    fn sees(&mut self, text: &str) {
+        if let Err(error) = self.0.exp_string(text) {
+            panic!("{text:?} does not come: {error}");
+        }
+    }
+
+    /// The shell has the terminal again, and the last command ended so.
+    #[track_caller]
+    fn sees_code(&mut self, code: i32) {
+        self.sees("PROMPT> ");
+        self.says("echo \"code <$?>\"");
+        self.sees(&format!("code <{code}>"));
+        self.sees("PROMPT> ");
+    }
+}
+
+#[test]
+fn the_command_has_it_and_the_shell_gets_it_back() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    // A plus: in the foreground.
+    shell.says("$tenure run a -- sh -c 'ps -o stat= -p $$; exit 3'");
+    shell.sees("+");
+    shell.sees_code(3);
+    shell.says(&format!("$tenure run a -- {READER}"));
+    shell.sees("ready");
+    shell.says("hello");
+    shell.sees("got <hello>");
+    shell.presses_control('d');
+    shell.sees_code(0);
+}
+
+#[test]
+fn control_c_ends_the_command() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says("$tenure run a -- sh -c 'echo ready; exec sleep 1000'");
+    shell.sees("ready");
+    shell.presses_control('c');
+    shell.sees_code(130);
+    shell.says("$tenure run a --try -- echo 'free again'");
+    shell.sees("free again");
+}
+
+#[test]
+fn control_z_stops_both_and_fg_continues_both() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says(&format!("$tenure run a --lease 10m -- {READER}"));
+    shell.sees("ready");
+    for round in ["one", "two"] {
+        shell.presses_control('z');
+        shell.sees("Stopped");
+        shell.sees("PROMPT> ");
+        shell.says("$tenure show a");
+        shell.sees("NAME");
+        shell.sees("PROMPT> ");
+        shell.says("fg");
+        shell.says(round);
+        shell.sees(&format!("got <{round}>"));
+    }
+    shell.presses_control('c');
+    shell.sees_code(130);
+}
+
+/// The lease ran out while both were stopped.
+#[test]
+fn a_job_stopped_for_too_long_is_ended_when_it_is_continued() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says(&format!("$tenure run a --lease 2s -- {READER}"));
+    shell.sees("ready");
+    shell.presses_control('z');
+    shell.sees("Stopped");
+    stage.done(&["run", "a", "--wait", "5m", "--", "true"]).expect(0);
+    shell.says("fg");
+    shell.sees("the lease ran out");
+    shell.sees_code(79);
+}
+
+#[test]
+fn a_job_in_the_background_stops_when_it_reads() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says(&format!("$tenure run a --lease 10m -- {READER} &"));
+    shell.sees("ready");
+    let stopped = || stage.done(&["run", "a", "--try", "--", "true"]).code == Some(75);
+    until("it holds the lock", stopped);
+    shell.says("while [ -z \"$(jobs -s)\" ]; do sleep 0.01; done; jobs -s");
+    shell.sees("Stopped");
+    shell.sees("PROMPT> ");
+    shell.says("fg");
+    shell.says("hello");
+    shell.sees("got <hello>");
+    shell.presses_control('d');
+    shell.sees_code(0);
+}
+
+/// In a pipeline the terminal belongs to whoever asks.
+#[test]
+fn a_pipeline_shares_it() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    let reads = "read line < /dev/tty; echo \"$line\"";
+    shell.says(&format!(
+        "$tenure run a -- sh -c '{reads}; echo end' | (echo ready > /dev/tty; sed 's/^/-> /')"
+    ));
+    shell.sees("ready");
+    shell.says("upstream");
+    shell.sees("-> upstream");
+    shell.sees("-> end");
+    shell.sees("PROMPT> ");
+    shell
+        .says(&format!("$tenure run a -- sh -c 'echo ready; sleep 1000' | (read line; echo $line; {reads})"));
+    shell.sees("ready");
+    shell.says("downstream");
+    shell.sees("downstream");
+    shell.presses_control('c');
+    shell.sees("PROMPT> ");
+    shell.says("echo \"codes <${PIPESTATUS[*]}>\"");
+    shell.sees("codes <130 0>");
+}
+
+#[test]
+fn control_z_in_a_pipeline() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says("$tenure run a --lease 10m -- sh -c 'echo \"command <$$>\"; exec sleep 1000' | cat");
+    shell.sees("command <");
+    let command = shell.0.exp_string(">").unwrap();
+    shell.presses_control('z');
+    shell.sees("Stopped");
+    shell.sees("PROMPT> ");
+    shell.says(&format!(
+        "echo \"states <$(ps -o stat= -p {command} -p $(jobs -p) | cut -c1 | tr -d '\\n')>\""
+    ));
+    shell.sees("states <TT>");
+    shell.sees("PROMPT> ");
+    shell.says("fg");
+    shell.sees("sleep 1000");
+    shell.presses_control('c');
+    shell.sees("PROMPT> ");
+    shell.says("$tenure run a --try -- echo 'free again'");
+    shell.sees("free again");
+}
+
+/// Nobody could continue it: `tenure` is the terminal's first process, as in `ssh -t host tenure run …`.
+#[test]
+fn control_z_without_a_shell_does_nothing() {
+    let stage = Stage::new();
+    let mut tenure =
+        stage.tenure(&["run", "a", "--", "sh", "-c", "echo ready; read line; echo \"got <$line>\""]);
+    let mut terminal = at_terminal(&mut tenure);
+    terminal.exp_string("ready").unwrap();
+    terminal.send_control('z').unwrap();
+    terminal.send_line("hello").unwrap();
+    terminal.exp_string("got <hello>").unwrap();
+}
+
+#[test]
+fn who_waits_sees_for_whom() {
+    let stage = Stage::new();
+    let holder =
+        stage.start(&["run", "a", "--label", "nightly backup", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let group = holder.group();
+    let mut shell = Shell::new(&stage);
+    shell.says("$tenure run a -- true");
+    shell.sees(&format!("waiting for \"a\": held by nightly backup ({}@", holder.pid()));
+    shell.sees("of its lease left");
+    // The line is kept up to date.
+    let mut age = || shell.0.exp_regex(r"for \d+s").unwrap().1;
+    let first = age();
+    while age() == first {}
+    shell.presses_control('c');
+    shell.sees_code(130);
+    shell.says("$tenure run a -- echo 'had it'");
+    shell.sees("waiting for");
+    group.signal(Signal::SIGTERM);
+    shell.sees("had it");
+    shell.sees_code(0);
+}

@@ -1,0 +1,56 @@
+//! One case of the contract.
+
+use crate::{Check, Stage};
+use std::{future::Future, pin::Pin, time::Duration};
+
+/// One case: a part of the contract, and how it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// The part of the contract: `exclusion`, `waiting`, …
+    pub group: &'static str,
+    /// What is shown: `basic_cycle`.
+    pub name: &'static str,
+    /// Whether no other case of the same store may run meanwhile, because this one disturbs the store itself.
+    pub alone: bool,
+    /// How long it may take at most.
+    pub(crate) limit: Duration,
+    pub(crate) run: for<'a> fn(&'a Stage) -> Running<'a>,
+}
+
+/// A case on its way.
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Check> + Send + 'a>>;
+
+/// How long a case may take unless it says otherwise.
+const LIMIT: Duration = Duration::from_mins(1);
+
+impl Case {
+    pub(crate) const fn new(
+        group: &'static str,
+        name: &'static str,
+        run: for<'a> fn(&'a Stage) -> Running<'a>,
+    ) -> Self {
+        Self { group, name, alone: false, limit: LIMIT, run }
+    }
+
+    /// The same case, with the store for itself: because it disturbs the store, or keeps it very busy.
+    pub(crate) const fn alone(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
+    /// The test's name: `redis::exclusion::basic_cycle`.
+    #[must_use]
+    pub fn full_name(&self, subject: &str) -> String {
+        format!("{subject}::{}::{}", self.group, self.name)
+    }
+}
+
+/// The cases of a group, each named as its function.
+macro_rules! cases {
+    ($group:literal: $($case:ident $(.$with:ident())?),+ $(,)?) => {
+        pub(crate) const CASES: &[$crate::case::Case] = &[
+            $($crate::case::Case::new($group, stringify!($case), |stage| Box::pin($case(stage)))$(.$with())?),+
+        ];
+    };
+}
+
+pub(crate) use cases;

@@ -1,0 +1,164 @@
+//! Giving up a wait: at any point, and without leaving anything behind (clause W3).
+
+use crate::{
+    Check, Client, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, ensure_err, eventually},
+};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
+use tenure_core::{Error, Guard};
+use tokio::sync::oneshot;
+
+cases!("waiting": cancel_while_waiting, cancel_at_every_await, cancel_races_grant, loser_leaves_nothing);
+
+/// How soon after a wait was given up the lock is to be had. Leases here are of 30 s, so one that leaked is in the way.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Shows that nothing is in the way of the next one.
+async fn next_gets_in(next: &Client, name: &str, after: &str) -> Check {
+    let taken = next.lock(name).wait(SOON).acquire().await;
+    let guard = taken
+        .map_err(|error| Stop::failed(format_args!("after {after} the lock was not to be had: {error}")))?;
+    Ok(guard.release().await?)
+}
+
+async fn cancel_while_waiting(stage: &Stage) -> Check {
+    let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    let lock = other.lock(&name);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    eventually!(SOON, other.probe.calls().contending(&name) == 1, "the waiter asks the store");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    waiter.abort();
+    ensure!(waiter.await.is_err_and(|end| end.is_cancelled()), "the waiter ended although the lock is held");
+    eventually!(SOON, other.names_in_use() == 0, "the queue in the process is empty");
+    ensure!(guard.is_held(), "a waiter that gave up cost the holder its lock");
+    ensure!(next.lock(&name).try_acquire().await?.is_none(), "a waiter that gave up freed the lock");
+    guard.release().await?;
+    next_gets_in(&next, &name, "a waiter gave up").await?;
+    next_gets_in(&other, &name, "its own waiter gave up").await
+}
+
+/// Polls the future so many times; gives it up when it is not done by then.
+async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut left) = (pin!(future), times);
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        left -= 1;
+        if left == 0 { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// More polls than any store's acquire takes.
+const MOST_POLLS: usize = 500;
+
+async fn cancel_at_every_await(stage: &Stage) -> Check {
+    let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
+    // A free lock.
+    for polls in 1.. {
+        ensure!(polls < MOST_POLLS, "a free lock was not had within {MOST_POLLS} polls");
+        let lock = other.lock(&name);
+        if let Some(guard) = polled(polls, lock.acquire()).await {
+            guard?.release().await?;
+            break;
+        }
+        next_gets_in(&next, &name, &format!("an acquire was dropped at poll {polls}")).await?;
+    }
+    // A lock that is held at first.
+    for polls in 1.. {
+        ensure!(polls < MOST_POLLS, "a held lock was not had within {MOST_POLLS} polls");
+        let guard = one.lock(&name).wait(SOON).acquire().await?;
+        let lock = other.lock(&name);
+        let waiter = tokio::spawn(async move { polled(polls, lock.acquire()).await });
+        let waits = || other.probe.calls().contending(&name) > 0;
+        eventually!(SOON, waits() || waiter.is_finished(), "the waiter waits or has given up");
+        guard.release().await?;
+        if let Some(guard) = waiter.await? {
+            guard?.release().await?;
+            break;
+        }
+        next_gets_in(&next, &name, &format!("a wait was dropped at poll {polls}")).await?;
+    }
+    eventually!(SOON, other.names_in_use() == 0, "the queue in the process is empty");
+    Ok(())
+}
+
+async fn cancel_races_grant(stage: &Stage) -> Check {
+    const ROUNDS: u32 = 200;
+    let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
+    let (mut had, mut given_up) = (0, 0);
+    for round in 0..ROUNDS {
+        let taken = one.lock(&name).wait(SOON).acquire().await;
+        let guard =
+            taken.map_err(|error| Stop::failed(format_args!("a grant leaked in round {round}: {error}")))?;
+        let (cancel, told) = oneshot::channel();
+        let lock = other.lock(&name);
+        let waiter = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = told => None,
+                outcome = lock.acquire() => Some(outcome),
+            }
+        });
+        while other.probe.calls().contending(&name) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let release = tokio::spawn(guard.release());
+        race(round).await;
+        // The waiter may have ended by itself.
+        let _ = cancel.send(());
+        release.await??;
+        match waiter.await? {
+            None => given_up += 1,
+            Some(outcome) => {
+                had += 1;
+                outcome?.release().await?;
+            }
+        }
+    }
+    ensure_eq!(had + given_up, ROUNDS, "rounds");
+    // What was given up is withdrawn by the end of closing, so the lock is free at once.
+    other.close().await;
+    one.close().await;
+    free_at_once(&next, &name).await
+}
+
+/// A pause that is different each round, from none to a few milliseconds.
+async fn race(round: u32) {
+    for _ in 0..round % 8 {
+        tokio::task::yield_now().await;
+    }
+    if round.is_multiple_of(3) {
+        tokio::time::sleep(Duration::from_micros(250) * (round % 16)).await;
+    }
+}
+
+async fn free_at_once(next: &Client, name: &str) -> Check {
+    let guard: Option<Guard> = next.lock(name).try_acquire().await?;
+    match guard {
+        Some(guard) => Ok(guard.release().await?),
+        None => Err(Stop::failed("everybody has left and closed, and the lock is not free")),
+    }
+}
+
+async fn loser_leaves_nothing(stage: &Stage) -> Check {
+    let ([one, tried, waited, next], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    ensure!(tried.lock(&name).try_acquire().await?.is_none(), "the lock is held");
+    let outcome = waited.lock(&name).wait(Duration::from_millis(300)).acquire().await;
+    ensure_err!(outcome, Error::Timeout { .. }, "a wait for a held lock");
+    eventually!(SOON, tried.names_in_use() + waited.names_in_use() == 0, "no queue is left in the processes");
+    tried.close().await;
+    waited.close().await;
+    guard.release().await?;
+    one.close().await;
+    free_at_once(&next, &name).await
+}

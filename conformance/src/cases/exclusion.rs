@@ -1,0 +1,220 @@
+//! Exclusion: at most one holder at a time (clauses X1 to X3).
+
+use crate::{
+    Check, Client, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, within},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::Owner;
+use tokio::task::JoinSet;
+
+cases!("exclusion":
+    basic_cycle, contended_try_is_none, independent_names, namespaces_never_meet, two_clients_exclude,
+    anonymous_tasks_exclude, different_owners_exclude, parallel_100, counter_exact, cross_process, relock_immediately,
+);
+
+/// Long enough for any number of handovers on a slow store; nothing in this group waits for it when all is well.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+async fn basic_cycle(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let guard = client.lock(&name).acquire().await?;
+    ensure!(guard.is_held() && guard.name().as_str() == name, "a fresh guard says {guard:?}");
+    guard.release().await?;
+    let guard = client.lock(&name).acquire().await?;
+    guard.release().await?;
+    match client.lock(&name).try_acquire().await? {
+        Some(guard) => Ok(guard.release().await?),
+        None => Err(Stop::failed("a try at a free lock was refused")),
+    }
+}
+
+async fn contended_try_is_none(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    for client in [&one, &other] {
+        ensure!(client.lock(&name).try_acquire().await?.is_none(), "a second grant while the first is held");
+    }
+    ensure!(guard.is_held(), "the try cost the holder its lock");
+    Ok(guard.release().await?)
+}
+
+async fn independent_names(stage: &Stage) -> Check {
+    let [one, other] = stage.clients().await?;
+    let a = one.lock(stage.name("a")).acquire().await?;
+    let b = other.lock(stage.name("b")).wait(Duration::from_secs(5)).acquire().await?;
+    let c = one.lock(stage.name("c")).wait(Duration::from_secs(5)).acquire().await?;
+    ensure!(
+        a.is_held() && b.is_held() && c.is_held(),
+        "three names, but not three holders: {a:?} {b:?} {c:?}"
+    );
+    a.release().await?;
+    ensure!(b.is_held(), "releasing one name touched another");
+    ensure!(other.lock(stage.name("c")).try_acquire().await?.is_none(), "releasing one name freed another");
+    b.release().await?;
+    Ok(c.release().await?)
+}
+
+async fn namespaces_never_meet(stage: &Stage) -> Check {
+    let name = stage.name("a");
+    let (here, there, there_too) =
+        (stage.client().await?, stage.client_in("elsewhere").await?, stage.client_in("elsewhere").await?);
+    let mine = here.lock(&name).acquire().await?;
+    let Some(theirs) = there.lock(&name).try_acquire().await? else {
+        return Err(Stop::failed("a holder in another namespace is in the way"));
+    };
+    ensure!(there_too.lock(&name).try_acquire().await?.is_none(), "one namespace, two holders");
+    theirs.release().await?;
+    ensure!(
+        here.lock(&name).try_acquire().await?.is_none(),
+        "a release in one namespace freed another's lock"
+    );
+    ensure!(mine.is_held(), "a release in one namespace cost another's holder its lock");
+    Ok(mine.release().await?)
+}
+
+async fn two_clients_exclude(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    for (holder, outsider) in [(&one, &other), (&other, &one)] {
+        let guard = holder.lock(&name).wait(PATIENCE).acquire().await?;
+        ensure!(outsider.lock(&name).try_acquire().await?.is_none(), "both clients hold the lock");
+        let waited = outsider.lock(&name).wait(Duration::from_millis(200)).acquire().await;
+        ensure!(waited.is_err(), "the other client waited a moment and got in: {waited:?}");
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn anonymous_tasks_exclude(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let guard = client.lock(&name).acquire().await?;
+    ensure!(client.lock(&name).try_acquire().await?.is_none(), "a lock without an owner was entered twice");
+    let (lock, moment) = (client.lock(&name), Duration::from_millis(200));
+    let waited = tokio::spawn(async move { lock.wait(moment).acquire().await.is_ok() }).await?;
+    ensure!(!waited, "another task entered a lock without an owner");
+    Ok(guard.release().await?)
+}
+
+async fn different_owners_exclude(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let (me, you) = (Owner::new(), Owner::new());
+    let guard = client.lock(&name).owner(&me).acquire().await?;
+    ensure!(client.lock(&name).owner(&you).try_acquire().await?.is_none(), "two owners hold one lock");
+    ensure!(client.lock(&name).try_acquire().await?.is_none(), "an owner and nobody hold one lock");
+    guard.release().await?;
+    let guard = client.lock(&name).owner(&you).acquire().await?;
+    ensure!(client.lock(&name).owner(&me).try_acquire().await?.is_none(), "the former owner may still enter");
+    Ok(guard.release().await?)
+}
+
+/// Where only one may be at a time.
+#[derive(Clone, Default)]
+struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    /// Goes in, stays until the others had a chance to run, and goes out.
+    async fn visit(&self) -> Check {
+        let before = self.0.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        let inside = self.0.load(Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        ensure_eq!((before, inside), (0, 1), "holders before this one, and with it");
+        Ok(())
+    }
+}
+
+async fn parallel_100(stage: &Stage) -> Check {
+    let (clients, name, room) = (stage.clients::<4>().await?, stage.name("a"), Room::default());
+    let mut tasks = JoinSet::new();
+    for client in clients.iter().cycle().take(100) {
+        let (lock, room) = (client.lock(&name).wait(PATIENCE), room.clone());
+        tasks.spawn(async move {
+            let guard = lock.acquire().await?;
+            room.visit().await?;
+            Check::Ok(guard.release().await?)
+        });
+    }
+    all(tasks).await
+}
+
+async fn counter_exact(stage: &Stage) -> Check {
+    const TASKS: u64 = 8;
+    const ROUNDS: u64 = 10;
+    let clients = stage.clients::<2>().await?;
+    let counters = [stage.name("a"), stage.name("b")].map(|name| (name, Arc::new(AtomicU64::new(0))));
+    let mut tasks = JoinSet::new();
+    for (client, _) in clients.iter().cycle().zip(0..TASKS) {
+        for (name, counter) in &counters {
+            tasks.spawn(count(client.clone(), name.clone(), Arc::clone(counter), ROUNDS));
+        }
+    }
+    all(tasks).await?;
+    for (name, counter) in counters {
+        ensure_eq!(counter.load(Ordering::SeqCst), TASKS * ROUNDS, "the count under {name}");
+    }
+    Ok(())
+}
+
+/// Adds one, so that two at once would lose an update: reads, lets others run, writes.
+async fn count(client: Client, name: String, counter: Arc<AtomicU64>, rounds: u64) -> Check {
+    for _ in 0..rounds {
+        let guard = client.lock(&name).wait(PATIENCE).acquire().await?;
+        let seen = counter.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        counter.store(seen + 1, Ordering::SeqCst);
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn cross_process(stage: &Stage) -> Check {
+    const ROUNDS: usize = 20;
+    stage.needs(Need::Processes)?;
+    let (name, file) = (stage.name("a"), tempfile::NamedTempFile::new()?);
+    let path = file.path().to_str().ok_or_else(|| Stop::failed("a temporary file with an odd name"))?;
+    let mut victims = [stage.victim().await?, stage.victim().await?, stage.victim().await?];
+    let [one, two, three] = &mut victims;
+    let (one, two, three) = tokio::join!(
+        one.append(&name, ROUNDS, path),
+        two.append(&name, ROUNDS, path),
+        three.append(&name, ROUNDS, path)
+    );
+    one.and(two).and(three)?;
+    let text = std::fs::read_to_string(path)?;
+    let lines: Vec<&str> = text.lines().collect();
+    ensure_eq!(lines.len(), 3 * ROUNDS * 2, "lines in the file");
+    for pair in lines.chunks(2) {
+        let begun = pair[0].strip_prefix("begin ");
+        ensure!(
+            begun.is_some() && begun == pair[1].strip_prefix("end "),
+            "two were inside at once: {pair:?}"
+        );
+    }
+    Ok(())
+}
+
+async fn relock_immediately(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let again = async {
+        for _ in 0..10 {
+            client.lock(&name).acquire().await?.release().await?;
+        }
+        Check::Ok(())
+    };
+    within(Duration::from_secs(10), "relocking ten times", again).await?
+}
+
+/// Waits for all tasks; the first failure is the outcome.
+async fn all(mut tasks: JoinSet<Check>) -> Check {
+    while let Some(outcome) = tasks.join_next().await {
+        outcome??;
+    }
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! Leases: how long a grant stands, and how it is renewed (clauses L1 to L4, L6, L7, B2).
+
+use crate::{
+    Check, Client, Fault, Method, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, ensure_err, eventually, lost_with, within},
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::time::Duration;
+use tenure_core::{
+    Error, Guard, LossCause, Moment,
+    lease::{DEFAULT_LEASE, MAX_LEASE, MIN_LEASE, drift_allowance},
+};
+
+cases!("lease":
+    expires_on_time, renewed_beyond_lease, renew_off_expires, extend_survives_original_lease,
+    extend_after_expiry_is_lost, per_lock_lease, max_hold_ends, renewal_stops_after_release,
+    deadline_counts_from_send, extend_meets_renewal, extend_given_up_is_harmless, slow_acquire_refused, bad_durations_refused,
+    many_renewals_one_batch.alone(),
+);
+
+/// What an idle store may take beyond the lease.
+const SLACK: Duration = Duration::from_secs(1);
+/// For waits that end by themselves when all is well.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Stops the case if anybody else can have the lock.
+async fn still_excludes(other: &Client, name: &str, guard: &Guard) -> Check {
+    ensure!(guard.is_held(), "{guard:?} was lost: {:?}", guard.loss());
+    ensure!(other.lock(name).try_acquire().await?.is_none(), "another had the lock within its lease");
+    Ok(())
+}
+
+async fn expires_on_time(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(700), stage.clients().await?, stage.name("a"));
+    let before = Moment::now();
+    let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
+    let granted = Moment::now();
+    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    let taken = other.lock(&name).wait(PATIENCE).acquire().await?;
+    let had = Moment::now();
+    ensure!(!guard.is_held(), "two guards believe at once");
+    ensure!(had >= deadline, "taken {:?} before the holder's deadline", deadline.since(had));
+    let soonest = lease.saturating_sub(drift_allowance(lease));
+    ensure!(had.since(before) >= soonest, "a lease of {lease:?} ran out after {:?}", had.since(before));
+    let took = had.since(granted);
+    ensure!(took < lease + SLACK, "a lease of {lease:?} ran out after {took:?}");
+    taken.release().await?;
+    ensure_eq!(lost_with(guard.release().await)?, LossCause::Expired, "the cause");
+    Ok(())
+}
+
+async fn renewed_beyond_lease(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(1500), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).acquire().await?;
+    let until = Moment::now() + lease * 4;
+    while !until.has_passed() {
+        still_excludes(&other, &name, &guard).await?;
+        tokio::time::sleep(millis(50)).await;
+    }
+    Ok(guard.release().await?)
+}
+
+async fn renew_off_expires(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(500), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
+    let cause = within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
+    ensure_eq!(cause, LossCause::Expired, "the cause");
+    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    ensure_eq!(one.probe.count(Method::Renew, &name), 0, "renewals of a lock that is not to be renewed");
+    taken.release().await?;
+    lost_with(guard.release().await).map(drop)
+}
+
+async fn extend_survives_original_lease(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(2000), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
+    tokio::time::sleep(lease / 2).await;
+    guard.extend(lease * 2).await?;
+    // Past the first lease, and past the half of the second.
+    tokio::time::sleep(lease + lease / 4).await;
+    still_excludes(&other, &name, &guard).await?;
+    // And made shorter again.
+    guard.extend(lease).await?;
+    within(lease + SLACK, "the loss after a shorter lease", guard.lost()).await?;
+    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    taken.release().await?;
+    lost_with(guard.release().await).map(drop)
+}
+
+async fn extend_after_expiry_is_lost(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(300), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
+    within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
+    ensure_eq!(lost_with(guard.extend(PATIENCE).await)?, LossCause::Expired, "the cause");
+    ensure!(!guard.is_held(), "extending revived a lost lock");
+    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    lost_with(guard.extend(PATIENCE).await)?;
+    ensure!(taken.is_held(), "extending a lost lock cost its successor the lock");
+    Ok(taken.release().await?)
+}
+
+async fn per_lock_lease(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let [one, other] = stage.clients().await?;
+    let (short, long, usual) = (stage.name("short"), stage.name("long"), stage.name("usual"));
+    let brief = one.lock(&short).lease(millis(400)).renew(false).acquire().await?;
+    let lengthy = one.lock(&long).lease(millis(20_000)).renew(false).acquire().await?;
+    let plain = one.lock(&usual).renew(false).acquire().await?;
+    let left = plain.deadline().map(Moment::left).unwrap_or_default();
+    ensure!(
+        left > DEFAULT_LEASE / 2 && left <= DEFAULT_LEASE,
+        "a lock without a choice of lease has {left:?} left"
+    );
+    let taken = other.lock(&short).wait(millis(400) + SLACK).acquire().await?;
+    still_excludes(&other, &long, &lengthy).await?;
+    still_excludes(&other, &usual, &plain).await?;
+    lost_with(brief.release().await)?;
+    taken.release().await?;
+    lengthy.release().await?;
+    Ok(plain.release().await?)
+}
+
+async fn max_hold_ends(stage: &Stage) -> Check {
+    let (lease, longest) = (millis(900), millis(1500));
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let before = Moment::now();
+    let guard = one.lock(&name).lease(lease).max_hold(longest).acquire().await?;
+    let granted = Moment::now();
+    let cause = within(longest + SLACK, "the end of max_hold", guard.lost()).await?;
+    ensure_eq!(cause, LossCause::MaxHold, "the cause");
+    let (sooner, later) = (Moment::now().since(granted), Moment::now().since(before));
+    ensure!(later >= longest && sooner < longest + SLACK, "a max_hold of {longest:?} ended after {sooner:?}");
+    ensure!(!guard.is_held(), "held for longer than max_hold");
+    let taken =
+        within(lease + SLACK, "a lock that its holder may not keep", other.lock(&name).acquire()).await??;
+    ensure!(guard.deadline().is_none(), "a deadline after the end");
+    taken.release().await?;
+    ensure_eq!(lost_with(guard.release().await)?, LossCause::MaxHold, "the cause in the error");
+    Ok(())
+}
+
+async fn renewal_stops_after_release(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, client, name) = (millis(1200), stage.client().await?, stage.name("a"));
+    let lock = client.lock(&name).lease(lease);
+    let guard = lock.acquire().await?;
+    eventually!(PATIENCE, client.probe.count(Method::Renew, &name) >= 1, "a renewal is sent");
+    guard.release().await?;
+    let dropped = lock.acquire().await?;
+    drop(dropped);
+    eventually!(
+        PATIENCE,
+        client.probe.count(Method::Release, &name) >= 2,
+        "the dropped guard's release is sent"
+    );
+    let asked = client.probe.calls().about(&name).len();
+    tokio::time::sleep(lease * 2).await;
+    let after = client.probe.calls().about(&name);
+    ensure_eq!(after.len(), asked, "requests about a released lock: {:?}", after.last());
+    Ok(())
+}
+
+async fn deadline_counts_from_send(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, slow) = (millis(3000), millis(350));
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    // A reply that is so slow was sent for at least so long ago: the deadline is to count from then.
+    let counts_from_send = |guard: &Guard, answered: Moment, what: &str| {
+        let deadline = guard.deadline().ok_or_else(|| Stop::failed("the lock was lost"))?;
+        let latest = answered + lease.saturating_sub(drift_allowance(lease));
+        let after_send = deadline + slow;
+        ensure!(
+            after_send <= latest,
+            "after a slow {what} the deadline is {:?} late",
+            after_send.since(latest)
+        );
+        Ok(())
+    };
+    for try_only in [false, true] {
+        client.probe.next(Method::Acquire, Fault::DelayReply(slow));
+        client.probe.next(Method::TryAcquire, Fault::DelayReply(slow));
+        let lock = client.lock(&name).lease(lease).renew(false);
+        let guard = if try_only { lock.try_acquire().await? } else { Some(lock.acquire().await?) };
+        let guard = guard.ok_or_else(|| Stop::failed("a free lock was not had"))?;
+        counts_from_send(&guard, Moment::now(), "grant")?;
+        client.probe.next(Method::Renew, Fault::DelayReply(slow));
+        guard.extend(lease).await?;
+        counts_from_send(&guard, Moment::now(), "extension")?;
+        guard.release().await?;
+        client.probe.heal();
+    }
+    client.probe.next(Method::Renew, Fault::DelayReply(slow));
+    let guard = client.lock(&name).lease(lease).acquire().await?;
+    let first = guard.deadline();
+    eventually!(PATIENCE, guard.deadline() != first, "a renewal is answered");
+    counts_from_send(&guard, Moment::now(), "renewal")?;
+    Ok(guard.release().await?)
+}
+
+/// A renewal for the old lease that the store carries out after the extension makes the lease shorter than the holder
+/// was told.
+async fn extend_meets_renewal(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(1800), stage.clients().await?, stage.name("a"));
+    // Once the late renewal is answered, once its answer is given up; then it is carried out all the same.
+    for late in [millis(200), millis(500)] {
+        one.probe.next(Method::Renew, Fault::Straggle(late));
+        let sent = one.probe.count(Method::Renew, &name);
+        let guard = one.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
+        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) > sent, "a renewal is on its way");
+        guard.extend(millis(20_000)).await?;
+        tokio::time::sleep(lease + millis(800)).await;
+        still_excludes(&other, &name, &guard).await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(1800), stage.clients().await?, stage.name("a"));
+    // Once while a renewal is on its way, and once while none is.
+    one.probe.next(Method::Renew, Fault::DelayReply(millis(200)));
+    one.probe.next(Method::Renew, Fault::Hang);
+    let guard = one.lock(&name).lease(lease).acquire().await?;
+    for renewals in [1, 3] {
+        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) >= renewals, "a renewal is sent");
+        let given_up = tokio::time::timeout(millis(50), guard.extend(lease * 2)).await;
+        ensure!(given_up.is_err(), "an extension that hangs ended: {given_up:?}");
+        tokio::time::sleep(lease * 2).await;
+        still_excludes(&other, &name, &guard).await?;
+        one.probe.next(Method::Renew, Fault::Hang);
+    }
+    one.probe.heal();
+    Ok(guard.release().await?)
+}
+
+async fn slow_acquire_refused(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(400), stage.clients().await?, stage.name("a"));
+    let lock = one.lock(&name).lease(lease).renew(false).wait(PATIENCE);
+    let too_slow = Fault::DelayReply(lease * 2);
+    one.probe.next(Method::Acquire, too_slow);
+    let guard = lock.acquire().await?;
+    let asked = one.probe.calls().about(&name);
+    ensure!(guard.is_held(), "a grant that had run out was handed out");
+    let asked_with = |method| {
+        let claims = asked.iter().filter(move |call| call.method == method).flat_map(|call| &call.about);
+        claims.filter_map(|(_, claim)| *claim).collect::<Vec<_>>()
+    };
+    let (acquired, withdrawn) = (asked_with(Method::Acquire), asked_with(Method::Withdraw));
+    ensure_eq!(acquired.len(), 2, "attempts: one too slow, one in time");
+    ensure_eq!(withdrawn, [acquired[0]], "what was withdrawn is the claim whose grant came too late");
+    ensure_eq!(guard.claim(), acquired[1], "the claim that is held");
+    guard.release().await?;
+    one.probe.next(Method::TryAcquire, too_slow);
+    ensure_err!(lock.try_acquire().await, Error::Unavailable { .. }, "a try whose answer came too late");
+    eventually!(PATIENCE, one.probe.count(Method::Withdraw, &name) == 2, "the late grant is withdrawn");
+    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    Ok(taken.release().await?)
+}
+
+async fn bad_durations_refused(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let lock = client.lock(&name).wait(millis(100));
+    let (least, most) = (format!("{MIN_LEASE:?}"), format!("{MAX_LEASE:?}"));
+    let too_short = millis(99);
+    for (option, given, bad) in [
+        ("lease", Duration::ZERO, lock.clone().lease(Duration::ZERO)),
+        ("lease", too_short, lock.clone().lease(too_short)),
+        ("lease", MAX_LEASE + millis(1), lock.clone().lease(MAX_LEASE + millis(1))),
+        ("lease", Duration::MAX, lock.clone().lease(Duration::MAX)),
+        ("wait", MAX_LEASE + millis(1), lock.clone().wait(MAX_LEASE + millis(1))),
+        ("wait", Duration::MAX, lock.clone().wait(Duration::MAX)),
+        ("max_hold", Duration::ZERO, lock.clone().max_hold(Duration::ZERO)),
+        ("max_hold", Duration::MAX, lock.clone().max_hold(Duration::MAX)),
+    ] {
+        for outcome in [bad.acquire().await.err(), bad.try_acquire().await.err()] {
+            names_the_range(outcome, option, given, &most)?;
+        }
+    }
+    let asked = client.probe.calls().all();
+    ensure!(asked.is_empty(), "the store was asked in spite of bad durations: {asked:?}");
+    let guard = lock.acquire().await?;
+    for given in [Duration::ZERO, too_short, Duration::MAX] {
+        names_the_range(guard.extend(given).await.err(), "lease", given, &least)?;
+    }
+    ensure!(guard.is_held(), "a refused extension cost the holder its lock");
+    ensure_eq!(client.probe.count(Method::Renew, &name), 0, "extensions sent");
+    Ok(guard.release().await?)
+}
+
+/// Stops the case unless the error names the option, the value that was given, and the range.
+fn names_the_range(outcome: Option<Error>, option: &str, given: Duration, bound: &str) -> Check {
+    let Some(error @ Error::InvalidOption { .. }) = outcome else {
+        return Err(Stop::failed(format_args!("{option} = {given:?}: {outcome:?}")));
+    };
+    let text = error.to_string();
+    for part in [option, &format!("{given:?}"), bound] {
+        ensure!(text.contains(part), "the refusal of {option} = {given:?} does not say {part:?}: {text}");
+    }
+    Ok(())
+}
+
+async fn many_renewals_one_batch(stage: &Stage) -> Check {
+    const LOCKS: usize = 1000;
+    stage.needs(Need::Lease)?;
+    let (lease, client) = (millis(9000), stage.client().await?);
+    let names: Vec<String> = (0..LOCKS).map(|number| stage.name(&number.to_string())).collect();
+    let take = |name: String| {
+        let lock = client.lock(name).lease(lease);
+        async move { lock.acquire().await }
+    };
+    let guards: Vec<Guard> = stream::iter(names).map(take).buffer_unordered(8).try_collect().await?;
+    ensure_eq!(guards.len(), LOCKS, "locks");
+    let begun = Moment::now();
+    let renewals = || {
+        let calls = client.probe.calls().all().into_iter();
+        calls.filter(|call| call.method == Method::Renew && call.sent >= begun).collect::<Vec<_>>()
+    };
+    let renewed = || renewals().iter().map(|call| call.about.len()).sum::<usize>();
+    eventually!(lease, renewed() >= LOCKS, "all are renewed");
+    let requests = renewals();
+    let (count, largest) = (requests.len(), requests.iter().map(|call| call.about.len()).max().unwrap_or(0));
+    // They were not taken at once, so they do not all fall due at once; but most do.
+    ensure!(renewed() >= count * 20, "{} renewals took {count} requests", renewed());
+    let most = stage.capabilities().renew_batch;
+    ensure!(largest <= most, "a renewal of {largest} leases, where {most} is the most");
+    tokio::time::sleep(lease / 3).await;
+    let lost: Vec<&Guard> = guards.iter().filter(|guard| !guard.is_held()).collect();
+    ensure!(lost.is_empty(), "{} of {LOCKS} were lost, for instance {:?}", lost.len(), lost.first());
+    let release = |guard: Guard| guard.release();
+    stream::iter(guards).map(release).buffer_unordered(8).try_collect::<()>().await.map_err(Stop::from)
+}

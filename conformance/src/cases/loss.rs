@@ -1,0 +1,290 @@
+//! Loss: told once, in time, with its cause, and final (clauses L5, U1, U2, F2).
+
+use crate::{
+    Check, Client, Fault, Method, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, lost_with, within},
+};
+use futures_util::FutureExt;
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Attempt, Claim, ClaimId, Grant, Guard, LossCause, Moment, Release, Renewal};
+
+cases!("loss":
+    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs, lost_when_already_lost,
+    lost_never_on_release, late_ok_never_revives, loss_names_cause, release_after_loss_is_err,
+    stale_release_harmless, stale_extend_harmless, drop_after_loss_silent,
+);
+
+/// What an idle machine may take beyond the contract's bounds.
+const SLACK: Duration = Duration::from_secs(1);
+/// For waits that end by themselves when all is well.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+async fn take(client: &Client, name: &str) -> Check<Guard> {
+    Ok(client.lock(name).wait(PATIENCE).acquire().await?)
+}
+
+/// A lock that was lost because nobody renewed it.
+async fn expired(client: &Client, name: &str) -> Check<Guard> {
+    let lease = millis(300);
+    let guard = client.lock(name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
+    within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
+    Ok(guard)
+}
+
+/// Ends the grant behind its holder's back, as no client of the contract would.
+async fn take_away(holder: &Client, name: &str, other: &Client) -> Check {
+    let grant = holder.probe.grant(name).ok_or_else(|| Stop::failed("no grant passed by"))?;
+    let answer = other.probe.backend().release(&grant).await?;
+    ensure!(matches!(answer, Release::Released { .. }), "a held grant was released with {answer:?}");
+    Ok(())
+}
+
+async fn lost_on_takeover(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(3000), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).acquire().await?;
+    take_away(&one, &name, &other).await?;
+    let successor = take(&other, &name).await?;
+    let cause = within(lease, "the news that another has the lock", guard.lost()).await?;
+    ensure_eq!(cause, LossCause::TakenOver, "the cause");
+    ensure!(!guard.is_held() && guard.deadline().is_none(), "lost, but {guard:?}");
+    ensure!(successor.is_held(), "the successor has lost it too");
+    successor.release().await?;
+    ensure_eq!(lost_with(guard.release().await)?, LossCause::TakenOver, "the cause in the error");
+    Ok(())
+}
+
+async fn lost_on_forced_release(stage: &Stage) -> Check {
+    stage.needs(Need::Listing)?;
+    let (lease, [one, other], name) = (millis(3000), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).acquire().await?;
+    other.force_release(&name).await?;
+    let cause = within(lease, "the news of the forced release", guard.lost()).await?;
+    let nobody_took_it = [LossCause::Forced, LossCause::Forgotten, LossCause::Expired];
+    ensure!(nobody_took_it.contains(&cause), "released by force, and told: {cause}");
+    ensure!(!guard.is_held(), "released by force, but {guard:?}");
+    ensure_eq!(lost_with(guard.release().await)?, cause, "the cause in the error");
+    Ok(())
+}
+
+async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(900), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).acquire().await?;
+    one.probe.freeze();
+    let frozen = Moment::now();
+    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    let cause = within(lease + SLACK, "the loss while the store hangs", guard.lost()).await?;
+    let after = Moment::now().since(frozen);
+    ensure_eq!(cause, LossCause::Expired, "the cause");
+    ensure!(deadline.has_passed(), "lost {:?} before the deadline", deadline.left());
+    ensure!(after < lease + SLACK / 2, "lost {after:?} after the store froze");
+    let successor = take(&other, &name).await?;
+    one.probe.thaw();
+    tokio::time::sleep(lease).await;
+    ensure!(!guard.is_held(), "the thaw revived a lost lock");
+    ensure!(successor.is_held(), "the thaw cost the successor its lock: {:?}", successor.loss());
+    ensure!(one.lock(&name).try_acquire().await?.is_none(), "the thaw freed the successor's lock");
+    successor.release().await?;
+    lost_with(guard.release().await).map(drop)
+}
+
+async fn lost_when_already_lost(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let guard = expired(&client, &name).await?;
+    for hold in [guard.hold(), guard.hold()] {
+        let at_once = hold.lost().now_or_never();
+        ensure_eq!(at_once, Some(LossCause::Expired), "what a lost lock tells at once");
+        ensure_eq!(hold.loss(), Some(LossCause::Expired), "what it tells without waiting");
+        ensure!(!hold.is_held() && hold.deadline().is_none(), "a lost lock says {hold:?}");
+    }
+    lost_with(guard.release().await).map(drop)
+}
+
+async fn lost_never_on_release(stage: &Stage) -> Check {
+    let (lease, client, name) = (millis(400), stage.client().await?, stage.name("a"));
+    for dropped in [false, true] {
+        let guard = client.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
+        let (hold, mut lost) = (guard.hold(), Box::pin(guard.lost()));
+        let watching = tokio::spawn(guard.lost());
+        if dropped {
+            drop(guard);
+        } else {
+            guard.release().await?;
+        }
+        ensure!(!hold.is_held() && hold.deadline().is_none(), "released, but {hold:?}");
+        tokio::time::sleep(lease * 3).await;
+        ensure!(
+            lost.as_mut().now_or_never().is_none() && !watching.is_finished(),
+            "a release was told as a loss"
+        );
+        ensure_eq!(hold.loss(), None, "the loss of a released lock");
+        watching.abort();
+    }
+    Ok(())
+}
+
+async fn late_ok_never_revives(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(900), stage.clients().await?, stage.name("a"));
+    let lock = one.lock(&name).lease(lease);
+    // An extension that the store carries out in time, but whose answer arrives after the deadline.
+    let guard = lock.clone().renew(false).acquire().await?;
+    one.probe.next(Method::Renew, Fault::DelayReply(lease + millis(200)));
+    lost_with(guard.extend(lease * 2).await)?;
+    stays_lost(&guard, lease).await?;
+    lost_with(guard.release().await)?;
+    // Renewals that are refused until just before the deadline; then the answer is a little too late.
+    let guard = lock.wait(PATIENCE).acquire().await?;
+    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    one.probe.always(Method::Renew, Fault::Refuse);
+    tokio::time::sleep(deadline.left().saturating_sub(millis(90))).await;
+    one.probe.always(Method::Renew, Fault::DelayReply(millis(120)));
+    within(SLACK, "the loss at the deadline", guard.lost()).await?;
+    stays_lost(&guard, lease).await?;
+    one.probe.heal();
+    lost_with(guard.release().await)?;
+    // What a late answer may have left in the store is cleaned up, so nobody waits for it.
+    let taken = other.lock(&name).wait(lease * 2 + SLACK).acquire().await?;
+    Ok(taken.release().await?)
+}
+
+async fn stays_lost(guard: &Guard, for_so_long: Duration) -> Check {
+    let until = Moment::now() + for_so_long;
+    while !until.has_passed() {
+        ensure!(!guard.is_held() && guard.deadline().is_none(), "a lost lock was revived: {guard:?}");
+        ensure_eq!(guard.loss(), Some(LossCause::Expired), "the cause, later");
+        tokio::time::sleep(millis(10)).await;
+    }
+    Ok(())
+}
+
+async fn loss_names_cause(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other]) = (millis(1500), stage.clients().await?);
+    let [idle, taken, hung] = [stage.name("idle"), stage.name("taken"), stage.name("hung")];
+    let ran_out = one.lock(&idle).lease(millis(300)).renew(false).acquire().await?;
+    let taken_away = one.lock(&taken).lease(lease).acquire().await?;
+    let held_too_long = one.lock(&hung).lease(lease).max_hold(millis(600)).acquire().await?;
+    take_away(&one, &taken, &other).await?;
+    let successor = take(&other, &taken).await?;
+    for (guard, cause) in [
+        (ran_out, LossCause::Expired),
+        (taken_away, LossCause::TakenOver),
+        (held_too_long, LossCause::MaxHold),
+    ] {
+        let told = within(lease + SLACK, "the loss", guard.lost()).await?;
+        ensure_eq!((told, guard.loss()), (cause, Some(cause)), "the cause that {guard:?} tells");
+        let name = guard.name().to_string();
+        let Err(error) = guard.release().await else {
+            return Err(Stop::failed(format_args!("released, although lost: {cause}")));
+        };
+        let text = error.to_string();
+        for part in [&name, &cause.to_string(), one.store()] {
+            ensure!(text.contains(part), "the error does not say {part:?}: {text}");
+        }
+    }
+    Ok(successor.release().await?)
+}
+
+async fn release_after_loss_is_err(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    // The holder knows of the loss, with and without a successor.
+    lost_with(expired(&one, &name).await?.release().await)?;
+    let guard = expired(&one, &name).await?;
+    let successor = take(&other, &name).await?;
+    lost_with(guard.release().await)?;
+    successor.release().await?;
+    // The store knows of it, and the holder does not yet.
+    let guard = take(&one, &name).await?;
+    take_away(&one, &name, &other).await?;
+    ensure!(guard.is_held(), "a holder knew what nobody told it");
+    lost_with(guard.release().await)?;
+    let guard = take(&one, &name).await?;
+    take_away(&one, &name, &other).await?;
+    let successor = take(&other, &name).await?;
+    lost_with(guard.release().await)?;
+    ensure!(one.lock(&name).try_acquire().await?.is_none(), "a stale release freed the successor's lock");
+    Ok(successor.release().await?)
+}
+
+/// Stops the case unless the successor is untouched: it believes, and the store says so too.
+async fn untouched(successor: &Guard, holder: &Client, outsider: &Client) -> Check {
+    let name = successor.name();
+    ensure!(successor.is_held(), "the successor lost its lock: {:?}", successor.loss());
+    ensure!(outsider.lock(&**name).try_acquire().await?.is_none(), "the successor's lock is free");
+    let grant = holder.probe.grant(name).ok_or_else(|| Stop::failed("no grant passed by"))?;
+    let answers = holder.probe.backend().renew(&[grant]).await?;
+    ensure_eq!(answers, [Renewal::Renewed], "the store's answer to the successor");
+    Ok(())
+}
+
+async fn stale_release_harmless(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = expired(&one, &name).await?;
+    let old = one.probe.grant(&name).ok_or_else(|| Stop::failed("no grant passed by"))?;
+    let successor = take(&other, &name).await?;
+    lost_with(guard.release().await)?;
+    untouched(&successor, &other, &one).await?;
+    // Straight to the store, which has to compare the claim.
+    let answer = one.probe.backend().release(&old).await?;
+    ensure!(matches!(answer, Release::NotHeld(_)), "a stale claim was released: {answer:?}");
+    untouched(&successor, &other, &one).await?;
+    one.probe.backend().withdraw(&claim_of(&old)).await?;
+    untouched(&successor, &other, &one).await?;
+    Ok(successor.release().await?)
+}
+
+/// The claim of this grant, as it was sent.
+fn claim_of(grant: &Grant) -> Claim {
+    let Grant { claim: id, name, mode, lease, .. } = grant.clone();
+    Claim { id, name, mode, lease, waits: true, holder: Arc::default() }
+}
+
+async fn stale_extend_harmless(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = expired(&one, &name).await?;
+    let mut old = one.probe.grant(&name).ok_or_else(|| Stop::failed("no grant passed by"))?;
+    // Nobody has taken it yet; it is over all the same, a lease after the loss at the latest: the store's lease began
+    // before the grant was answered, and that was before the loss.
+    tokio::time::sleep(old.lease + millis(2)).await;
+    let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
+    ensure!(matches!(answers[..], [Renewal::Lost(_)]), "a lease that had run out was extended: {answers:?}");
+    let successor = take(&other, &name).await?;
+    let lease = millis(20_000);
+    lost_with(guard.extend(lease).await)?;
+    old.lease = lease;
+    let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
+    ensure_eq!(answers, [Renewal::Lost(LossCause::TakenOver)], "the store's answer to a stale renewal");
+    untouched(&successor, &other, &one).await?;
+    successor.release().await?;
+    // Nor did the stale renewals leave a lease behind.
+    let probing = Claim { id: ClaimId::new(), ..claim_of(&old) };
+    let answer = other.probe.backend().try_acquire(&probing).await?;
+    ensure!(matches!(answer, Attempt::Granted(_)), "released, but {answer:?}");
+    Ok(other.probe.backend().withdraw(&probing).await?)
+}
+
+async fn drop_after_loss_silent(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, two, other, outsider], name) = (stage.clients().await?, stage.name("a"));
+    let guard = expired(&one, &name).await?;
+    let successor = take(&other, &name).await?;
+    drop(guard);
+    // By the end of closing, all that dropping the guard may have sent is done.
+    one.close().await;
+    untouched(&successor, &other, &outsider).await?;
+    successor.release().await?;
+    drop(expired(&two, &name).await?);
+    let next = take(&other, &name).await?;
+    Ok(next.release().await?)
+}

@@ -1,0 +1,163 @@
+//! What people are told, and may do: who holds what, and an end to it.
+
+use crate::{
+    Check, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, lost_with, within},
+};
+use std::time::Duration;
+use tenure_core::{Holder, Mode, Moment, Term};
+
+cases!("people": holders_tells, list_by_prefix, force_release_frees_and_notifies_holder, label_shown);
+
+const SLACK: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The one holder.
+fn only(mut holders: Vec<Holder>) -> Check<Holder> {
+    match (holders.pop(), holders.pop()) {
+        (Some(holder), None) => Ok(holder),
+        (one, other) => Err(Stop::failed(format_args!("not one holder, but {one:?} and {other:?}"))),
+    }
+}
+
+async fn holders_tells(stage: &Stage) -> Check {
+    stage.needs(Need::Listing)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let lease = Duration::from_secs(20);
+    ensure!(other.holders(&name).await?.is_empty(), "a name that nobody has used has a holder");
+    let before = Moment::now();
+    let guard = one.lock(&name).lease(lease).acquire().await?;
+    let granted = Moment::now();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let sent = Moment::now();
+    let holder = only(other.holders(&name).await?)?;
+    let answered = Moment::now();
+    ensure_eq!(holder.name, *guard.name(), "the name");
+    ensure_eq!((holder.claim, holder.token), (Some(guard.claim()), Some(guard.token())), "claim and token");
+    ensure_eq!(holder.mode, Mode::Exclusive, "the mode");
+    ensure_eq!(holder.info.pid, std::process::id(), "the process");
+    ensure!(!holder.info.host.is_empty(), "no machine is told");
+    ensure_eq!(holder.info.label, None, "a label that nobody gave");
+    ensure!(holder.since.is_some(), "not told since when");
+    // By the store's clock, which may count whole milliseconds.
+    let tick = Duration::from_millis(2);
+    let age = holder.age.ok_or_else(|| Stop::failed("the age is not told"))?;
+    let (at_least, at_most) = (sent.since(granted).saturating_sub(tick), answered.since(before) + tick);
+    ensure!(age >= at_least && age <= at_most, "held for {at_least:?} to {at_most:?}, and told {age:?}");
+    match (stage.capabilities().term, holder.left) {
+        (Term::Lease, Some(left)) => {
+            ensure!(
+                left <= lease && left + at_most + SLACK >= lease,
+                "{left:?} is left of {lease:?}, told after {at_most:?}"
+            );
+        }
+        (Term::Session, _) => {}
+        (Term::Lease, None) => return Err(Stop::failed("what is left of the lease is not told")),
+    }
+    guard.release().await?;
+    ensure!(other.holders(&name).await?.is_empty(), "a released lock has a holder");
+    if stage.needs(Need::Lease).is_ok() {
+        let lease = Duration::from_millis(300);
+        let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
+        within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
+        // The store's lease began before the grant was answered, and that was before the loss.
+        tokio::time::sleep(lease + tick).await;
+        let told = other.holders(&name).await?;
+        ensure!(told.is_empty(), "a lease that has run out has a holder: {told:?}");
+        lost_with(guard.release().await)?;
+    }
+    Ok(())
+}
+
+async fn list_by_prefix(stage: &Stage) -> Check {
+    stage.needs(Need::Listing)?;
+    let [one, other] = stage.clients().await?;
+    let lasts = ["b", "a", "a/1", "a/2", "ab", "A", "x%", "xy", "x_", "x%z", "*", "é", "["];
+    let mut guards = Vec::new();
+    for last in lasts {
+        guards.push(one.lock(stage.name(last)).acquire().await?);
+    }
+    // One that has the prefix, but does not begin with it.
+    let inside = one.lock(format!("x{}", stage.name("a"))).acquire().await?;
+    // Patterns of any store's query language are ordinary characters.
+    for prefix in ["", "a", "a/", "A", "x%", "x_", "x", "*", "é", "[", "?", "b", "b0", "B"] {
+        let mut meant: Vec<String> =
+            lasts.iter().filter(|last| last.starts_with(prefix)).map(|last| stage.name(last)).collect();
+        meant.sort();
+        let listed = other.list(stage.name(prefix)).await?;
+        let listed: Vec<String> = listed.iter().map(|holder| holder.name.to_string()).collect();
+        ensure_eq!(listed, meant, "what is held and begins with {prefix:?}, by name");
+    }
+    inside.release().await?;
+    let all = other.list("").await?;
+    for guard in &guards {
+        let told = all.iter().find(|holder| holder.name == *guard.name());
+        let told = told.ok_or_else(|| Stop::failed(format_args!("{guard:?} is not in the list of all")))?;
+        ensure_eq!(
+            (told.claim, told.token),
+            (Some(guard.claim()), Some(guard.token())),
+            "claim and token in the list"
+        );
+    }
+    let last = guards.pop().map(|guard| (guard.name().clone(), guard));
+    let Some((name, guard)) = last else { return Ok(()) };
+    guard.release().await?;
+    ensure!(other.list(&*name).await?.is_empty(), "a released lock is listed");
+    for guard in guards {
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn force_release_frees_and_notifies_holder(stage: &Stage) -> Check {
+    stage.needs(Need::Listing)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let lease = Duration::from_secs(3);
+    ensure!(other.force_release(&name).await?.is_empty(), "a free lock was released by force");
+    let guard = one.lock(&name).lease(lease).acquire().await?;
+    let waiting = other.lock(&name).wait(PATIENCE);
+    let waiter = tokio::spawn(async move { waiting.acquire().await });
+    crate::check::eventually!(
+        PATIENCE,
+        other.probe.calls().contending(&name) == 1,
+        "a waiter asks the store"
+    );
+    let put_out = only(other.force_release(&name).await?)?;
+    ensure_eq!((put_out.claim, put_out.token), (Some(guard.claim()), Some(guard.token())), "who was put out");
+    let bound = stage.capabilities().ask_again + SLACK;
+    let successor = within(bound, "the waiter's grant after a forced release", waiter).await???;
+    // A third of the lease later it is renewed, and told.
+    within(lease / 3 + SLACK, "the holder's news of the forced release", guard.lost()).await?;
+    ensure!(!guard.is_held(), "put out by force, but {guard:?}");
+    lost_with(guard.release().await)?;
+    ensure!(successor.is_held(), "the successor was put out too");
+    let present = only(one.holders(&name).await?)?;
+    ensure_eq!(present.claim, Some(successor.claim()), "who holds it now");
+    Ok(successor.release().await?)
+}
+
+async fn label_shown(stage: &Stage) -> Check {
+    stage.needs(Need::Listing)?;
+    let [one, other] = stage.clients().await?;
+    let longest = "é".repeat(100);
+    for (number, label) in
+        ["nightly backup", "it's \"quoted\", 100 % {json: 'no'} \\ 🔒", "", &longest].into_iter().enumerate()
+    {
+        let name = stage.name(&number.to_string());
+        let guard = one.lock(&name).label(label).acquire().await?;
+        let told = only(other.holders(&name).await?)?;
+        ensure_eq!(told.info.label.as_deref(), Some(label), "the label");
+        let listed = only(other.list(&name).await?)?;
+        ensure_eq!(listed.info, told.info, "what the list tells of the holder");
+        guard.release().await?;
+    }
+    // A label belongs to the grant, not to the lock's name or the client.
+    let name = stage.name("0");
+    let guard = one.lock(&name).acquire().await?;
+    ensure_eq!(only(other.holders(&name).await?)?.info.label, None, "the label of a holder without one");
+    guard.release().await?;
+    let too_long = one.lock(&name).label("x".repeat(201)).try_acquire().await;
+    ensure!(too_long.is_err(), "a label of 201 bytes was taken");
+    Ok(())
+}

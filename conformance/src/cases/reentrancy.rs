@@ -1,0 +1,191 @@
+//! Re-entrancy: explicit, by owner (clauses R1 to R4, X2).
+
+use crate::{
+    Check, Method, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, eventually, lost_with, within},
+};
+use std::time::Duration;
+use tenure_core::{Guard, Lock, LossCause, Owner};
+
+cases!("reentrancy":
+    same_owner_reenters, hold_count_balanced, released_with_last_hold_only, holds_released_in_any_order,
+    from_another_task, nested_needs_same_owner, reentry_after_loss_is_err, waiters_wait_for_last_hold,
+    owner_in_two_clients_excludes,
+);
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn entered(lock: &Lock) -> Check<Guard> {
+    lock.try_acquire().await?.ok_or_else(|| Stop::failed("an owner could not enter what it holds"))
+}
+
+async fn same_owner_reenters(stage: &Stage) -> Check {
+    let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
+    let lock = client.lock(&name).owner(&me);
+    let outer = lock.acquire().await?;
+    let asked = client.probe.calls().all().len();
+    // A store that does not answer shows it as well: there is no round trip.
+    client.probe.freeze();
+    let inner = within(PATIENCE, "entering again", lock.acquire()).await??;
+    let innermost = within(PATIENCE, "entering again with a try", entered(&lock)).await??;
+    within(PATIENCE, "leaving an inner hold", innermost.release()).await??;
+    client.probe.thaw();
+    let after = client.probe.calls().all();
+    ensure_eq!(after.len(), asked, "requests, the last of which is {:?}", after.last());
+    ensure!(outer.is_held() && inner.is_held(), "one grant, but {outer:?} and {inner:?}");
+    inner.release().await?;
+    Ok(outer.release().await?)
+}
+
+async fn hold_count_balanced(stage: &Stage) -> Check {
+    let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
+    let lock = one.lock(&name).owner(&me);
+    let mut holds = vec![lock.acquire().await?];
+    for _ in 0..20 {
+        holds.push(lock.acquire().await?);
+        holds.push(entered(&lock).await?);
+        drop(holds.pop());
+    }
+    while holds.len() > 1 {
+        holds.swap_remove(0).release().await?;
+        ensure!(holds.iter().all(|hold| hold.is_held()), "a hold ended with another");
+        ensure!(other.lock(&name).try_acquire().await?.is_none(), "free with {} holds left", holds.len());
+    }
+    ensure_eq!(one.probe.count(Method::Release, &name), 0, "releases while there are holds");
+    if let Some(last) = holds.pop() {
+        last.release().await?;
+    }
+    ensure_eq!(one.probe.count(Method::Release, &name), 1, "releases for 41 holds");
+    let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
+    Ok(guard.release().await?)
+}
+
+async fn released_with_last_hold_only(stage: &Stage) -> Check {
+    let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
+    let lock = one.lock(&name).owner(&me);
+    let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
+    outer.release().await?;
+    ensure!(inner.is_held(), "the first guard's release ended the hold of the second");
+    ensure!(other.lock(&name).try_acquire().await?.is_none(), "free although a hold is left");
+    ensure_eq!(one.probe.count(Method::Release, &name), 0, "releases sent");
+    inner.release().await?;
+    let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
+    Ok(guard.release().await?)
+}
+
+async fn holds_released_in_any_order(stage: &Stage) -> Check {
+    let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
+    let lock = one.lock(&name).owner(&me);
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let holds = [lock.acquire().await?, lock.acquire().await?, entered(&lock).await?];
+        let mut holds = holds.map(Some);
+        for (nth, index) in order.into_iter().enumerate() {
+            let free = other.lock(&name).try_acquire().await?;
+            ensure!(free.is_none(), "in the order {order:?} it was free before release {nth}");
+            // One of them by dropping it.
+            match (holds[index].take(), nth) {
+                (Some(guard), 1) => drop(guard),
+                (Some(guard), _) => guard.release().await?,
+                (None, _) => return Err(Stop::failed("an order with a repetition")),
+            }
+        }
+        let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn from_another_task(stage: &Stage) -> Check {
+    let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
+    let outer = one.lock(&name).owner(&me).acquire().await?;
+    let lock = one.lock(&name).owner(&me.clone());
+    let inner =
+        within(PATIENCE, "entering from another task", tokio::spawn(async move { lock.acquire().await }));
+    let inner = inner.await???;
+    ensure_eq!(inner.claim(), outer.claim(), "the claim of a hold");
+    // And from a thread that knows no runtime.
+    let left = tokio::task::spawn_blocking(move || drop(std::thread::spawn(move || drop(outer)).join()));
+    left.await?;
+    ensure!(inner.is_held(), "a hold ended with another");
+    ensure!(other.lock(&name).try_acquire().await?.is_none(), "free although a hold is left");
+    tokio::spawn(inner.release()).await??;
+    let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
+    Ok(guard.release().await?)
+}
+
+async fn nested_needs_same_owner(stage: &Stage) -> Check {
+    let (client, name, moment) = (stage.client().await?, stage.name("a"), Duration::from_millis(200));
+    let (me, you) = (Owner::new(), Owner::new());
+    let nobody = client.lock(&name);
+    for (outer, inner) in [
+        (nobody.clone(), nobody.clone()),
+        (nobody.clone(), nobody.clone().owner(&me)),
+        (nobody.clone().owner(&me), nobody.clone()),
+        (nobody.clone().owner(&me), nobody.clone().owner(&you)),
+    ] {
+        let guard = outer.acquire().await?;
+        ensure!(inner.try_acquire().await?.is_none(), "{inner:?} entered what {outer:?} holds");
+        let waited = inner.clone().wait(moment).acquire().await;
+        ensure!(waited.is_err(), "{inner:?} waited a moment and entered what {outer:?} holds");
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn reentry_after_loss_is_err(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
+    let lease = Duration::from_millis(300);
+    let lock = client.lock(&name).owner(&me).wait(PATIENCE).lease(lease).renew(false);
+    let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
+    within(lease + Duration::from_secs(1), "the loss of a lock without renewal", outer.lost()).await?;
+    ensure_eq!(inner.loss(), Some(LossCause::Expired), "the loss, told by another hold of the same grant");
+    lost_with(lock.acquire().await)?;
+    lost_with(lock.try_acquire().await)?;
+    lost_with(outer.release().await)?;
+    lost_with(lock.acquire().await)?;
+    drop(inner);
+    // No guard of the lost grant is left that a new one could be taken for.
+    let fresh = lock.acquire().await?;
+    ensure!(fresh.is_held(), "a fresh grant says {fresh:?}");
+    Ok(fresh.release().await?)
+}
+
+async fn waiters_wait_for_last_hold(stage: &Stage) -> Check {
+    let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
+    let lock = one.lock(&name).owner(&me);
+    let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
+    let wait = |lock: Lock| tokio::spawn(async move { lock.wait(PATIENCE).acquire().await?.release().await });
+    let (here, there) = (wait(one.lock(&name)), wait(other.lock(&name)));
+    eventually!(
+        PATIENCE,
+        other.probe.calls().contending(&name) == 1,
+        "the other client's waiter asks the store"
+    );
+    // The owner need not queue behind those who wait.
+    let innermost = within(PATIENCE, "entering past the waiters", lock.acquire()).await??;
+    for hold in [outer, innermost] {
+        hold.release().await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        ensure!(
+            !here.is_finished() && !there.is_finished(),
+            "a waiter got in before the last hold was released"
+        );
+    }
+    inner.release().await?;
+    here.await??;
+    Ok(there.await??)
+}
+
+async fn owner_in_two_clients_excludes(stage: &Stage) -> Check {
+    let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
+    let guard = one.lock(&name).owner(&me).acquire().await?;
+    let lock = other.lock(&name).owner(&me);
+    ensure!(lock.try_acquire().await?.is_none(), "an owner entered through another client");
+    let waited = lock.clone().wait(Duration::from_millis(200)).acquire().await;
+    ensure!(waited.is_err(), "an owner waited a moment and entered through another client");
+    guard.release().await?;
+    let guard = lock.wait(PATIENCE).acquire().await?;
+    Ok(guard.release().await?)
+}

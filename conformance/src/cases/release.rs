@@ -1,0 +1,215 @@
+//! Release: explicit, by dropping, by closing (clauses U1 to U4, W8).
+
+use crate::{
+    Check, Client, Fault, Method, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, ensure_err, eventually, lost_with, within},
+};
+use futures_util::FutureExt;
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Error, Locks, Moment};
+
+cases!("release":
+    drop_releases, drop_outside_runtime_is_safe, close_drains, close_twice, close_withdraws_waiters,
+    acquire_after_close_is_closed,
+    release_retry_is_released, release_retry_past_lease_is_lost,
+);
+
+const SLACK: Duration = Duration::from_secs(1);
+/// For waits that end by themselves when all is well. Leases here are of 30 s, so a lock that was not released is not
+/// had by waiting for its lease.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn drop_releases(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    let hold = guard.hold();
+    drop(guard);
+    ensure!(!hold.is_held(), "a dropped guard still believes");
+    let taken = other.lock(&name).wait(SOON).acquire().await?;
+    ensure_eq!(one.probe.count(Method::Release, &name), 1, "releases of one guard");
+    taken.release().await?;
+    // A task that is aborted drops its guard.
+    let lock = one.lock(&name).wait(SOON);
+    let holder = tokio::spawn(async move {
+        let _guard = lock.acquire().await;
+        std::future::pending::<()>().await;
+    });
+    eventually!(SOON, other.lock(&name).try_acquire().await?.is_none(), "the task holds the lock");
+    holder.abort();
+    let taken = other.lock(&name).wait(SOON).acquire().await?;
+    Ok(taken.release().await?)
+}
+
+async fn drop_outside_runtime_is_safe(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    let dropped = tokio::task::spawn_blocking(move || std::thread::spawn(move || drop(guard)).join().is_ok());
+    ensure!(dropped.await?, "dropping a guard in a thread without a runtime panicked");
+    let taken = other.lock(&name).wait(SOON).acquire().await?;
+    taken.release().await?;
+    // The runtime has gone before the guard: nothing can be sent any more, and the lease runs out by itself.
+    stage.needs(Need::Lease)?;
+    let (subject, name, lease) = (Arc::clone(stage.subject()), stage.name("b"), Duration::from_millis(500));
+    let orphan = name.clone();
+    let dropped = tokio::task::spawn_blocking(move || {
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let guard = runtime.block_on(async {
+                let locks = Locks::new(subject.backend().await.map_err(|error| Stop::failed(error))?);
+                Check::Ok(locks.lock(orphan).lease(lease).acquire().await?)
+            })?;
+            drop(runtime);
+            drop(guard);
+            Check::Ok(())
+        })
+        .join()
+    });
+    let outcome = dropped.await?.map_err(|_| Stop::failed("dropping a guard after its runtime panicked"))?;
+    outcome?;
+    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    Ok(taken.release().await?)
+}
+
+async fn close_drains(stage: &Stage) -> Check {
+    const LOCKS: usize = 20;
+    let [one, other] = stage.clients().await?;
+    let slow = Duration::from_millis(300);
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        guards.push(one.lock(stage.name(&number.to_string())).acquire().await?);
+    }
+    one.probe.always(Method::Release, Fault::DelayRequest(slow));
+    let begun = Moment::now();
+    drop(guards);
+    within(SOON, "closing with releases on their way", one.close()).await?;
+    let took = Moment::now().since(begun);
+    ensure!(took >= slow, "closed after {took:?}, before the releases were sent");
+    for number in 0..LOCKS {
+        let free = other.lock(stage.name(&number.to_string())).try_acquire().await?;
+        free.ok_or_else(|| Stop::failed("closed, but not all is released"))?.release().await?;
+    }
+    ensure_eq!(one.names_in_use(), 0, "names in use after closing");
+    Ok(())
+}
+
+async fn close_twice(stage: &Stage) -> Check {
+    let ([one, other, three], name) = (stage.clients().await?, stage.name("a"));
+    drop(one.lock(&name).acquire().await?);
+    let at_once = async { tokio::join!(one.close(), one.close()) };
+    within(SOON, "closing twice at once", at_once).await?;
+    within(SOON, "closing once more", one.close()).await?;
+    let free = other.lock(&name).try_acquire().await?;
+    free.ok_or_else(|| Stop::failed("closed, but not released"))?.release().await?;
+    ensure!(disconnected(&one), "closed, but the store's client was not told to disconnect");
+    // Others waited when the last lock was released: that keeps nothing open either.
+    let guard = other.lock(&name).acquire().await?;
+    let (lock, next) = (three.lock(&name).wait(SOON), three.clone());
+    let waiter = tokio::spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
+    eventually!(SOON, next.probe.calls().contending(&name) == 1, "a waiter asks the store");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    drop(guard);
+    within(SOON, "closing while another waits", other.close()).await?;
+    ensure!(disconnected(&other), "closed after a lock that others waited for, but not disconnected");
+    waiter.await?
+}
+
+/// Whether the client let go of its connections.
+fn disconnected(client: &Client) -> bool {
+    client.probe.calls().all().iter().any(|call| call.method == Method::Close)
+}
+
+async fn close_withdraws_waiters(stage: &Stage) -> Check {
+    let [one, other, next] = stage.clients().await?;
+    for number in 0..20 {
+        let (name, leaving) = (stage.name(&number.to_string()), stage.client().await?);
+        let guard = one.lock(&name).acquire().await?;
+        let waiters = [leaving.lock(&name), leaving.lock(&name)]
+            .map(|lock| tokio::spawn(async move { lock.acquire().await }));
+        eventually!(SOON, leaving.probe.calls().contending(&name) == 1, "a waiter asks the store");
+        within(SOON, "closing while locks are waited for", leaving.close()).await?;
+        // All is over by now: nothing of those waiters is left in the store, and it was told to disconnect.
+        ensure_eq!(leaving.probe.count(Method::Withdraw, &name), 1, "claims withdrawn by the end of closing");
+        ensure!(disconnected(&leaving), "closed while locks were waited for, but not disconnected");
+        guard.release().await?;
+        let free = next.lock(&name).try_acquire().await?;
+        free.ok_or_else(|| Stop::failed("a waiter's claim outlives closing"))?.release().await?;
+        for waiter in waiters {
+            ensure_err!(waiter.await?, Error::Closed { .. }, "a wait when these locks closed");
+        }
+    }
+    // An acquisition that nobody polls cannot notice that it is over; closing does not wait for it for ever.
+    let name = stage.name("unpolled");
+    let guard = one.lock(&name).acquire().await?;
+    let lock = other.lock(&name);
+    let mut waiting = Box::pin(lock.acquire());
+    ensure!((&mut waiting).now_or_never().is_none(), "the lock is held");
+    within(SOON, "closing beside an acquisition that nobody polls", other.close()).await?;
+    ensure_err!(waiting.await, Error::Closed { .. }, "a wait that was polled again after closing");
+    Ok(guard.release().await?)
+}
+
+async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let lease = Duration::from_millis(1500);
+    let kept = one.lock(stage.name("kept")).lease(lease).acquire().await?;
+    let held = other.lock(&name).acquire().await?;
+    let lock = one.lock(&name);
+    let waiter = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    eventually!(SOON, one.probe.calls().contending(&name) == 1, "the waiter asks the store");
+    within(SOON, "closing while a lock is held", one.close()).await?;
+    let outcome = within(SOON, "the end of a wait when these locks close", waiter).await??;
+    ensure_err!(outcome, Error::Closed { .. }, "a wait when these locks closed");
+    let asked = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
+    ensure_err!(lock.acquire().await, Error::Closed { .. }, "acquire after close");
+    ensure_err!(lock.try_acquire().await, Error::Closed { .. }, "try_acquire after close");
+    let waitless = lock.clone().wait(Duration::ZERO).acquire().await;
+    ensure_err!(waitless, Error::Closed { .. }, "acquire without waiting after close");
+    let after = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
+    ensure_eq!(after, asked, "requests for a grant");
+    // Guards that are alive stay valid, and are renewed.
+    tokio::time::sleep(lease * 2).await;
+    ensure!(kept.is_held(), "closing cost a holder its lock: {:?}", kept.loss());
+    kept.release().await?;
+    Ok(held.release().await?)
+}
+
+async fn release_retry_is_released(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    for fault in [Fault::LoseReply, Fault::Refuse] {
+        let guard = one.lock(&name).wait(SOON).acquire().await?;
+        let before = one.probe.count(Method::Release, &name);
+        one.probe.next(Method::Release, fault);
+        guard.release().await?;
+        let sent = one.probe.count(Method::Release, &name) - before;
+        ensure_eq!(sent, 2, "releases sent when the first got {fault:?}");
+        let free = other.lock(&name).try_acquire().await?;
+        free.ok_or_else(|| Stop::failed(format_args!("not released after {fault:?}")))?.release().await?;
+    }
+    Ok(())
+}
+
+async fn release_retry_past_lease_is_lost(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (Duration::from_millis(600), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
+    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    tokio::time::sleep(deadline.left().saturating_sub(Duration::from_millis(60))).await;
+    // No release reaches the store before the lease has run out, and another has the lock then.
+    one.probe.always(Method::Release, Fault::Refuse);
+    let release = tokio::spawn(guard.release());
+    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    ensure!(deadline.has_passed(), "two guards believe at once");
+    one.probe.heal();
+    let outcome = within(SOON, "the end of a release that came too late", release).await??;
+    match outcome {
+        Err(Error::Unavailable { .. }) => {}
+        other => drop(lost_with(other)?),
+    }
+    ensure!(taken.is_held(), "a late release cost the successor its lock");
+    ensure!(one.lock(&name).try_acquire().await?.is_none(), "a late release freed the successor's lock");
+    Ok(taken.release().await?)
+}

@@ -1,0 +1,149 @@
+//! Work that runs while a lock is held, and ends with it (clause L5).
+
+use crate::{
+    Check, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, ensure_err, lost_with, within},
+};
+use futures_util::{StreamExt, stream};
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::{Error, LossCause};
+
+cases!("loss":
+    run_cancels_work, run_returns_value_and_releases, run_releases_on_panic, run_stream_ends_with_lost,
+);
+
+const SLACK: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Tells when it is dropped.
+struct Alive(Arc<AtomicBool>);
+
+impl Alive {
+    fn new() -> (Self, Arc<AtomicBool>) {
+        let alive = Arc::new(AtomicBool::new(true));
+        (Self(Arc::clone(&alive)), alive)
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+async fn run_cancels_work(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    // The work ends at the holder's deadline, which is 1 % of the lease before the store lets another in.
+    let (lease, [one, other], name) = (Duration::from_secs(4), stage.clients().await?, stage.name("a"));
+    let (lock, (sign, alive)) = (one.lock(&name).lease(lease), Alive::new());
+    let running = tokio::spawn(async move {
+        let work = |hold: tenure_core::Hold| async move {
+            let _sign = (sign, hold);
+            pending::<()>().await;
+        };
+        lock.run(work).await
+    });
+    crate::check::eventually!(PATIENCE, one.probe.grant(&name).is_some(), "the work's lock is granted");
+    tokio::time::sleep(lease / 4).await;
+    ensure!(alive.load(Ordering::SeqCst), "the work ended before its lock was lost");
+    one.probe.freeze();
+    let successor = other.lock(&name).wait(PATIENCE).acquire().await?;
+    ensure!(!alive.load(Ordering::SeqCst), "another has the lock, and the work goes on");
+    let outcome = within(SLACK, "the end of the work", running).await??;
+    ensure_eq!(lost_with(outcome)?, LossCause::Expired, "the cause");
+    one.probe.thaw();
+    ensure!(successor.is_held(), "the end of the work cost the successor its lock");
+    successor.release().await?;
+    // Dropping the run drops the work, and frees the lock.
+    let (lock, (sign, alive)) = (one.lock(&name).wait(PATIENCE), Alive::new());
+    let given_up = tokio::time::timeout(
+        Duration::from_millis(300),
+        lock.run(|_| async move {
+            let _sign = sign;
+            pending::<()>().await;
+        }),
+    );
+    ensure!(given_up.await.is_err(), "work without end ended");
+    ensure!(!alive.load(Ordering::SeqCst), "the run was dropped, and the work goes on");
+    let next = other.lock(&name).wait(PATIENCE / 3).acquire().await?;
+    Ok(next.release().await?)
+}
+
+async fn run_returns_value_and_releases(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (lock, outside) = (one.lock(&name), other.lock(&name));
+    let work = |hold: tenure_core::Hold| {
+        let outside = outside.clone();
+        async move { (hold.is_held(), hold.token(), outside.try_acquire().await.map(|guard| guard.is_none())) }
+    };
+    let (held, token, excluded) = lock.run(work).await?;
+    ensure!(held && excluded?, "the lock was not held during the work");
+    let guard = outside.try_acquire().await?.ok_or_else(|| Stop::failed("not released after the work"))?;
+    ensure!(guard.token() > token, "the work's token was not its grant's");
+    let busy = lock.clone().wait(Duration::from_millis(100)).run(|_| async {}).await;
+    ensure_err!(busy, Error::Timeout { .. }, "a run while another holds the lock");
+    Ok(guard.release().await?)
+}
+
+async fn run_releases_on_panic(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let lock = one.lock(&name);
+    let panics = |_| async {
+        tokio::task::yield_now().await;
+        // A panic that prints nothing.
+        std::panic::resume_unwind(Box::new("the work's own"));
+    };
+    let outcome = tokio::spawn(async move { lock.run(panics).await }).await;
+    ensure!(outcome.is_err_and(|end| end.is_panic()), "the work's panic was swallowed");
+    let guard = other.lock(&name).wait(PATIENCE / 3).acquire().await?;
+    Ok(guard.release().await?)
+}
+
+async fn run_stream_ends_with_lost(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (Duration::from_millis(900), stage.clients().await?, stage.name("a"));
+    let lock = one.lock(&name).lease(lease);
+    // To its own end first.
+    let feed = lock.run_stream(|_| stream::iter([1, 2, 3])).await?;
+    let items: Vec<_> = within(PATIENCE, "a stream of three", feed.collect()).await?;
+    let items: Result<Vec<i32>, Error> = items.into_iter().collect();
+    ensure_eq!(items?, [1, 2, 3], "the items");
+    let guard = other.lock(&name).try_acquire().await?;
+    guard.ok_or_else(|| Stop::failed("not released at the end of the stream"))?.release().await?;
+    // Then one without end, whose lock is lost.
+    let (sign, alive) = Alive::new();
+    let endless = move |_| {
+        stream::unfold(sign, |sign| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Some(((), sign))
+        })
+    };
+    let mut feed = Box::pin(lock.run_stream(endless).await?);
+    ensure!(feed.next().await.is_some_and(|item| item.is_ok()), "the first item");
+    one.probe.freeze();
+    let last = async {
+        loop {
+            match feed.next().await {
+                Some(Ok(())) => {}
+                last => return last,
+            }
+        }
+    };
+    match within(lease + SLACK, "the end of a stream whose lock is lost", last).await? {
+        Some(Err(Error::Lost { cause, .. })) => ensure_eq!(cause, LossCause::Expired, "the cause"),
+        other => return Err(Stop::failed(format_args!("the last item is not Err(Lost) but {other:?}"))),
+    }
+    ensure!(!alive.load(Ordering::SeqCst), "the stream told of the loss, and its items go on");
+    ensure!(feed.next().await.is_none(), "an item after the last");
+    one.probe.thaw();
+    let guard = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    Ok(guard.release().await?)
+}

@@ -1,0 +1,201 @@
+//! What [`Backend`](tenure_core::Backend) asks of a store, request by request, without `Locks` above it.
+
+use crate::{
+    Check, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, within},
+};
+use std::{sync::Arc, time::Duration};
+use tenure_core::{
+    Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, LossCause, Mode, Moment, Name, Release, Renewal,
+    lease::MIN_LEASE,
+};
+
+cases!("store":
+    claim_is_idempotent, busy_tells_the_rest, renewal_answers_in_order, renewal_revives_nothing, release_says_what_it_did,
+    withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, shortest_lease_is_kept,
+);
+
+const LEASE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn claim(name: &str, lease: Duration) -> Check<Claim> {
+    let (id, holder) = (ClaimId::new(), Arc::new(HolderInfo::here(None)));
+    Ok(Claim { id, name: Name::new(name)?, mode: Mode::Exclusive, lease, waits: false, holder })
+}
+
+async fn granted(store: &dyn Backend, claim: &Claim) -> Check<Grant> {
+    match store.try_acquire(claim).await? {
+        Attempt::Granted(grant) => Ok(grant),
+        busy @ Attempt::Busy { .. } => {
+            Err(Stop::failed(format_args!("{:?} is free, but {busy:?}", claim.name)))
+        }
+    }
+}
+
+async fn refused(store: &dyn Backend, name: &str) -> Check<Option<Duration>> {
+    match store.try_acquire(&claim(name, LEASE)?).await? {
+        Attempt::Busy { expires_in } => Ok(expires_in),
+        Attempt::Granted(grant) => {
+            Err(Stop::failed(format_args!("{name:?} is held, and was granted: {grant:?}")))
+        }
+    }
+}
+
+async fn released(store: &dyn Backend, grant: &Grant) -> Check {
+    let answer = store.release(grant).await?;
+    ensure!(matches!(answer, Release::Released { .. }), "releasing what is held: {answer:?}");
+    Ok(())
+}
+
+async fn claim_is_idempotent(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let (store, claim) = (client.probe.backend(), claim(&name, LEASE)?);
+    let first = granted(&**store, &claim).await?;
+    let again = granted(&**store, &claim).await?;
+    let waited = within(PATIENCE, "acquiring what the claim holds", store.acquire(&claim)).await??;
+    for grant in [&again, &waited] {
+        ensure_eq!(grant.token, first.token, "the token of the same claim, asked again");
+        ensure_eq!((grant.claim, &grant.name), (claim.id, &claim.name), "claim and name of the grant");
+    }
+    // It was one grant, so one release ends it.
+    released(&**store, &again).await?;
+    let next = granted(&**store, &self::claim(&name, LEASE)?).await?;
+    ensure!(next.token > first.token, "token {} follows {}", next.token, first.token);
+    released(&**store, &next).await
+}
+
+async fn busy_tells_the_rest(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (store, outside) = (one.probe.backend(), other.probe.backend());
+    let grant = granted(&**store, &claim(&name, LEASE)?).await?;
+    // Nothing has to be told; what is told has to be so.
+    if let Some(left) = refused(&**outside, &name).await? {
+        ensure!(left <= LEASE && left > LEASE / 2, "{left:?} is left of {LEASE:?}, it says");
+    }
+    released(&**store, &grant).await?;
+    let next = granted(&**outside, &claim(&name, LEASE)?).await?;
+    released(&**outside, &next).await
+}
+
+async fn renewal_answers_in_order(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let client = stage.client().await?;
+    let store = &**client.probe.backend();
+    let mut grants = Vec::new();
+    for number in 0..9 {
+        grants.push(granted(store, &claim(&stage.name(&number.to_string()), LEASE)?).await?);
+    }
+    // Some were released, and one of those is held by another claim.
+    for released_one in grants.iter().step_by(3) {
+        released(store, released_one).await?;
+    }
+    let successor = granted(store, &claim(&grants[3].name, LEASE)?).await?;
+    let answers = store.renew(&grants).await?;
+    ensure_eq!(answers.len(), grants.len(), "answers");
+    for (number, answer) in answers.iter().enumerate() {
+        match (number % 3, answer) {
+            (0, Renewal::Lost(cause)) if number == 3 => ensure_eq!(*cause, LossCause::TakenOver, "the cause"),
+            (0, Renewal::Lost(_)) | (1 | 2, Renewal::Renewed) => {}
+            _ => {
+                return Err(Stop::failed(format_args!(
+                    "number {number} of nine is answered with {answer:?}"
+                )));
+            }
+        }
+    }
+    ensure_eq!(store.renew(&[]).await?, [], "the answers to nothing");
+    for (number, grant) in grants.iter().enumerate().filter(|(number, _)| number % 3 != 0) {
+        released(store, grant)
+            .await
+            .map_err(|_| Stop::failed(format_args!("number {number} was not held")))?;
+    }
+    released(store, &successor).await
+}
+
+async fn renewal_revives_nothing(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let (store, lease) = (&**client.probe.backend(), Duration::from_millis(300));
+    let mut over = granted(store, &claim(&name, lease)?).await?;
+    tokio::time::sleep(lease + Duration::from_millis(50)).await;
+    over.lease = LEASE;
+    let answers = store.renew(std::slice::from_ref(&over)).await?;
+    ensure!(matches!(answers[..], [Renewal::Lost(_)]), "a lease that had run out was renewed: {answers:?}");
+    let answer = store.release(&over).await?;
+    ensure!(matches!(answer, Release::NotHeld(_)), "a lease that had run out was released: {answer:?}");
+    let next = granted(store, &claim(&name, LEASE)?).await?;
+    released(store, &next).await
+}
+
+async fn release_says_what_it_did(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let store = &**client.probe.backend();
+    let grant = granted(store, &claim(&name, LEASE)?).await?;
+    released(store, &grant).await?;
+    let again = store.release(&grant).await?;
+    ensure!(matches!(again, Release::NotHeld(_)), "released twice: {again:?}");
+    let successor = granted(store, &claim(&name, LEASE)?).await?;
+    let late = store.release(&grant).await?;
+    ensure!(matches!(late, Release::NotHeld(_)), "releasing what another holds: {late:?}");
+    refused(store, &name).await?;
+    released(store, &successor).await
+}
+
+async fn withdrawn_claim_is_gone(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
+    let held = claim(&name, LEASE)?;
+    granted(store, &held).await?;
+    store.withdraw(&held).await?;
+    let next = granted(outside, &claim(&name, LEASE)?).await?;
+    // Twice is as good as once, and it touches nobody else.
+    store.withdraw(&held).await?;
+    refused(store, &name).await?;
+    // One that waits.
+    let waiting = claim(&name, LEASE)?;
+    let waits = Claim { waits: true, ..waiting };
+    let gave_up = tokio::time::timeout(Duration::from_millis(300), store.acquire(&waits)).await;
+    ensure!(gave_up.is_err(), "a held name was granted: {gave_up:?}");
+    store.withdraw(&waits).await?;
+    released(outside, &next).await?;
+    let last = granted(outside, &claim(&name, LEASE)?).await?;
+    released(outside, &last).await
+}
+
+async fn foreign_withdrawal_is_harmless(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let store = &**client.probe.backend();
+    // A claim that the store never heard of, on a name that it never heard of, and on one that is held.
+    store.withdraw(&claim(&name, LEASE)?).await?;
+    let grant = granted(store, &claim(&name, LEASE)?).await?;
+    store.withdraw(&claim(&name, LEASE)?).await?;
+    refused(store, &name).await?;
+    released(store, &grant).await
+}
+
+async fn shortest_lease_is_kept(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let store = &**client.probe.backend();
+    for _ in 0..5 {
+        let before = Moment::now();
+        granted(store, &claim(&name, MIN_LEASE)?).await?;
+        let next = loop {
+            let sent = Moment::now();
+            if let Attempt::Granted(grant) = store.try_acquire(&claim(&name, LEASE)?).await? {
+                break grant;
+            }
+            let late = sent.since(before);
+            ensure!(
+                late < MIN_LEASE + Duration::from_secs(1),
+                "a lease of {MIN_LEASE:?} is not over after {late:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        let after = Moment::now().since(before);
+        ensure!(after >= MIN_LEASE, "a lease of {MIN_LEASE:?} was over after {after:?}");
+        released(store, &next).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Fencing tokens: strictly rising, whatever happens (clauses T1 to T3).
+
+use crate::{
+    Check, Client, FencedRegister, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, within},
+};
+use std::time::Duration;
+use tenure_core::{Guard, Owner, Token};
+
+cases!("tokens":
+    strictly_increasing, increasing_after_expiry, increasing_after_forced_release, increasing_across_clients,
+    increasing_after_restart.alone(), increasing_after_wipe.alone(), reentry_same_token, fits_in_i64,
+    fence_refuses_stale,
+);
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn take(client: &Client, name: &str) -> Check<Guard> {
+    Ok(client.lock(name).wait(PATIENCE).acquire().await?)
+}
+
+/// A lock whose holder has lost it by doing nothing.
+async fn expired(client: &Client, name: &str) -> Check<Guard> {
+    let lease = Duration::from_millis(300);
+    let guard = client.lock(name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
+    within(lease + Duration::from_secs(1), "the loss of a lock without renewal", guard.lost()).await?;
+    Ok(guard)
+}
+
+async fn strictly_increasing(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let mut last: Option<Token> = None;
+    for round in 0..100 {
+        let guard = take(&client, &name).await?;
+        let token = guard.token();
+        ensure!(last < Some(token), "grant {round} has token {token}, after {last:?}");
+        last = Some(token);
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn increasing_after_expiry(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    // Kept, so that none is released.
+    let mut guards = vec![expired(&one, &name).await?];
+    for client in [&other, &one, &other] {
+        let (guard, last) = (expired(client, &name).await?, guards[guards.len() - 1].token());
+        ensure!(guard.token() > last, "after an expiry token {} follows {last}", guard.token());
+        guards.push(guard);
+    }
+    let (guard, last) = (take(&one, &name).await?, guards[guards.len() - 1].token());
+    ensure!(guard.token() > last, "after an expiry token {} follows {last}", guard.token());
+    Ok(guard.release().await?)
+}
+
+async fn increasing_after_forced_release(stage: &Stage) -> Check {
+    stage.needs(Need::Listing)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let first = take(&one, &name).await?;
+    other.force_release(&name).await?;
+    let second = take(&other, &name).await?;
+    ensure!(second.token() > first.token(), "after force: {} follows {}", second.token(), first.token());
+    second.release().await?;
+    drop(first);
+    Ok(())
+}
+
+async fn increasing_across_clients(stage: &Stage) -> Check {
+    let (clients, name) = (stage.clients::<5>().await?, stage.name("a"));
+    let mut last: Option<Token> = None;
+    for client in clients.iter().cycle().take(50) {
+        let guard = take(client, &name).await?;
+        ensure!(last < Some(guard.token()), "token {} follows {last:?}", guard.token());
+        last = Some(guard.token());
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn increasing_after_restart(stage: &Stage) -> Check {
+    let name = stage.name("a");
+    let before = {
+        let client = stage.client().await?;
+        let guard = take(&client, &name).await?;
+        let token = guard.token();
+        guard.release().await?;
+        token
+    };
+    stage.restart().await?;
+    let guard = take(&stage.client().await?, &name).await?;
+    ensure!(guard.token() > before, "after a restart token {} follows {before}", guard.token());
+    Ok(guard.release().await?)
+}
+
+async fn increasing_after_wipe(stage: &Stage) -> Check {
+    let name = stage.name("a");
+    // Many grants first, so that a counter that starts anew does not catch up by chance.
+    let mut before = None;
+    let client = stage.client().await?;
+    for _ in 0..20 {
+        let guard = take(&client, &name).await?;
+        before = Some(guard.token());
+        guard.release().await?;
+    }
+    stage.wipe().await?;
+    let guard = take(&stage.client().await?, &name).await?;
+    ensure!(Some(guard.token()) > before, "after a wipe token {} follows {before:?}", guard.token());
+    Ok(guard.release().await?)
+}
+
+async fn reentry_same_token(stage: &Stage) -> Check {
+    let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
+    let outer = client.lock(&name).owner(&me).acquire().await?;
+    let inner = client.lock(&name).owner(&me).acquire().await?;
+    let tried = client.lock(&name).owner(&me).try_acquire().await?;
+    let tried = tried.ok_or_else(|| Stop::failed("an owner could not enter what it holds"))?;
+    for guard in [&inner, &tried] {
+        ensure_eq!(
+            (guard.token(), guard.claim()),
+            (outer.token(), outer.claim()),
+            "token and claim of a hold"
+        );
+    }
+    for guard in [inner, outer, tried] {
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn fits_in_i64(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let guard = take(&client, &name).await?;
+    let token = guard.token();
+    ensure!(token.as_i64() > 0, "token {token} is no positive number of 63 bits: {}", token.as_i64());
+    ensure_eq!(Token::try_from(token.as_i64())?, token, "the token, there and back");
+    // A thousand million grants a second for seventy years still fit above it.
+    let room = Token::MAX - token.get();
+    ensure!(room > Token::MAX / 4, "token {token} leaves room for {room} grants only");
+    Ok(guard.release().await?)
+}
+
+async fn fence_refuses_stale(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name, register) = (stage.clients().await?, stage.name("a"), FencedRegister::new());
+    let old = expired(&one, &name).await?;
+    let seen = register.read(old.token())?;
+    let guard = take(&other, &name).await?;
+    register.write(guard.token(), register.read(guard.token())? + 1)?;
+    ensure!(register.write(old.token(), seen + 1).is_err(), "a stale holder wrote over its successor");
+    ensure!(register.read(old.token()).is_err(), "a stale holder read on");
+    register.write(guard.token(), register.read(guard.token())? + 1)?;
+    guard.release().await?;
+    ensure_eq!(
+        (register.value(), register.refused(), register.lost_updates()),
+        (2, 2, 0),
+        "value, refused, lost"
+    );
+    Ok(())
+}

@@ -1,0 +1,376 @@
+//! Waiting: bounded, woken, in order (clauses W1, W2, W4 to W7). Giving up is in `cancelling`.
+
+use crate::{
+    Check, Fault, Hints, Method, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, ensure_err, eventually, within},
+};
+use futures_util::FutureExt;
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tenure_core::{Error, Guard, Lock, Moment, Wakeup};
+use tokio::task::{JoinHandle, JoinSet};
+
+cases!("waiting":
+    try_is_one_attempt, wait_is_bounded, zero_wait_is_try, wakes_on_release, wakes_on_expiry,
+    spurious_wakeup_rechecks, missed_wakeup_recovers, fifo_in_process, fair_across_clients,
+    one_contender_per_process, barging_bounded, lost_grant_is_adopted, straggling_grant_runs_out, unavailable_store_is_asked_again,
+);
+
+/// What a wait may take beyond what the contract says, on an idle store.
+const SLACK: Duration = Duration::from_secs(1);
+/// For waits that end by themselves when all is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for the lock in a task, and tells when it was had.
+fn waiter(lock: Lock) -> JoinHandle<Check<(Guard, Moment)>> {
+    tokio::spawn(async move {
+        let guard = lock.wait(PATIENCE).acquire().await?;
+        Ok((guard, Moment::now()))
+    })
+}
+
+async fn try_is_one_attempt(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let asked = || {
+        let calls = other.probe.calls().about(&name);
+        calls.iter().map(|call| call.method).filter(|method| *method != Method::Release).collect::<Vec<_>>()
+    };
+    let guard = one.lock(&name).acquire().await?;
+    ensure!(other.lock(&name).try_acquire().await?.is_none(), "the lock is held");
+    ensure_eq!(asked(), [Method::TryAcquire], "what a try at a held lock asked");
+    ensure!(one.lock(&name).try_acquire().await?.is_none(), "the lock is held here");
+    ensure_eq!(one.probe.count(Method::TryAcquire, &name), 0, "attempts at a lock that this client holds");
+    guard.release().await?;
+    other.probe.next(Method::TryAcquire, Fault::Refuse);
+    ensure_err!(
+        other.lock(&name).try_acquire().await,
+        Error::Unavailable { .. },
+        "a try at an unavailable store"
+    );
+    let attempts = || other.probe.count(Method::TryAcquire, &name);
+    ensure_eq!(attempts(), 2, "attempts after a try that failed");
+    let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
+    Ok(guard.release().await?)
+}
+
+async fn wait_is_bounded(stage: &Stage) -> Check {
+    let budget = Duration::from_millis(500);
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    // A holder in another client, a holder in this one, and a store that does not answer at all.
+    for (client, hangs) in [(&other, false), (&one, false), (&other, true)] {
+        if hangs {
+            client.probe.always(Method::Acquire, Fault::Hang);
+        }
+        let begun = Instant::now();
+        let outcome = client.lock(&name).wait(budget).acquire().await;
+        let took = begun.elapsed();
+        ensure_err!(outcome, Error::Timeout { .. }, "a wait for a lock that is never released");
+        ensure!(
+            took >= budget && took < budget + SLACK,
+            "a wait of {budget:?} took {took:?} (hangs: {hangs})"
+        );
+    }
+    other.probe.always(Method::Acquire, Fault::Refuse);
+    let begun = Instant::now();
+    let outcome = other.lock(&name).wait(budget).acquire().await;
+    let took = begun.elapsed();
+    ensure_err!(outcome, Error::Unavailable { .. }, "a wait while the store is unavailable");
+    ensure!(took >= budget && took < budget + SLACK, "a wait of {budget:?} took {took:?} (refused)");
+    ensure!(guard.is_held(), "waiting cost the holder its lock");
+    Ok(guard.release().await?)
+}
+
+async fn zero_wait_is_try(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let lock = other.lock(&name).wait(Duration::ZERO);
+    let guard = one.lock(&name).acquire().await?;
+    ensure_err!(lock.acquire().await, Error::Timeout { .. }, "a wait of no time for a held lock");
+    let asked: Vec<Method> = other.probe.calls().about(&name).iter().map(|call| call.method).collect();
+    ensure_eq!(asked, [Method::TryAcquire], "what a wait of no time asked");
+    guard.release().await?;
+    let guard = lock.acquire().await?;
+    Ok(guard.release().await?)
+}
+
+async fn wakes_on_release(stage: &Stage) -> Check {
+    const ROUNDS: usize = 11;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let mut delays = Vec::new();
+    for _ in 0..ROUNDS {
+        let guard = one.lock(&name).wait(PATIENCE).acquire().await?;
+        let waiter = waiter(other.lock(&name));
+        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "the waiter asks the store");
+        // Until it has been told no, and has gone to sleep.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let released = Moment::now();
+        guard.release().await?;
+        let (guard, had) = waiter.await??;
+        delays.push(had.since(released));
+        guard.release().await?;
+    }
+    delays.sort_unstable();
+    let capabilities = stage.capabilities();
+    let bound = match capabilities.wakeup {
+        Wakeup::Push | Wakeup::Queue => Duration::from_millis(50),
+        Wakeup::Poll => capabilities.ask_again + Duration::from_millis(50),
+    };
+    let median = delays[ROUNDS / 2];
+    ensure!(
+        median <= bound,
+        "a waiter had the lock {median:?} after its release (median), more than {bound:?}: {delays:?}"
+    );
+    Ok(())
+}
+
+async fn wakes_on_expiry(stage: &Stage) -> Check {
+    let lease = Duration::from_millis(800);
+    let processes = stage.needs(Need::Processes).is_ok();
+    if !processes {
+        stage.needs(Need::Lease)?;
+    }
+    let ([dead, other], name) = (stage.clients().await?, stage.name("a"));
+    if stage.needs(Need::Lease).is_ok() {
+        let guard = dead.lock(&name).lease(lease).acquire().await?;
+        dead.probe.freeze();
+        let died = Moment::now();
+        let (taken, had) = waiter(other.lock(&name)).await??;
+        let took = had.since(died);
+        ensure!(!guard.is_held(), "two guards believe: {guard:?} {taken:?}");
+        ensure!(took < lease + SLACK, "the dead client's lock was free after {took:?}");
+        taken.release().await?;
+        drop(guard);
+        dead.probe.heal();
+    }
+    if processes {
+        let mut victim = stage.victim().await?;
+        victim.hold(&name, lease).await?;
+        let waiter = waiter(other.lock(&name).lease(lease));
+        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "the waiter asks the store");
+        victim.kill().await?;
+        let died = Moment::now();
+        let (taken, had) = waiter.await??;
+        let took = had.since(died);
+        ensure!(took < lease + SLACK, "the killed process's lock was free after {took:?}");
+        taken.release().await?;
+    }
+    Ok(())
+}
+
+async fn spurious_wakeup_rechecks(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    other.probe.hints(Hints::Spurious(Duration::from_millis(10)));
+    let waiter = waiter(other.lock(&name));
+    let hints = || other.probe.count(Method::WaitForRelease, &name);
+    eventually!(PATIENCE, hints() >= 10 || waiter.is_finished(), "the waiter is woken for nothing");
+    ensure!(!waiter.is_finished(), "a wake-up was taken for a grant");
+    ensure!(guard.is_held(), "a wake-up of another cost the holder its lock");
+    let asked = other.probe.count(Method::TryAcquire, &name);
+    ensure!(asked + 1 >= hints(), "woken {} times, asked only {asked} times", hints());
+    guard.release().await?;
+    let (taken, _) = waiter.await??;
+    Ok(taken.release().await?)
+}
+
+async fn missed_wakeup_recovers(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    other.probe.hints(Hints::None);
+    let waiter = waiter(other.lock(&name));
+    eventually!(PATIENCE, other.probe.count(Method::WaitForRelease, &name) > 0, "the waiter waits");
+    let released = Moment::now();
+    guard.release().await?;
+    let (taken, had) = waiter.await??;
+    let bound = stage.capabilities().ask_again + SLACK;
+    ensure!(
+        had.since(released) < bound,
+        "without a hint the waiter asked again after {:?}",
+        had.since(released)
+    );
+    Ok(taken.release().await?)
+}
+
+async fn fifo_in_process(stage: &Stage) -> Check {
+    const WAITERS: usize = 10;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let guard = client.lock(&name).acquire().await?;
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for number in 0..WAITERS {
+        let (lock, served) = (client.lock(&name).wait(PATIENCE), Arc::clone(&served));
+        let mut waiting = Box::pin(async move { lock.acquire().await });
+        ensure!((&mut waiting).now_or_never().is_none(), "a waiter did not wait");
+        tasks.spawn(async move {
+            let guard = waiting.await?;
+            served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            Check::Ok(guard.release().await?)
+        });
+    }
+    guard.release().await?;
+    while let Some(outcome) = tasks.join_next().await {
+        outcome??;
+    }
+    let served = served.lock().unwrap_or_else(PoisonError::into_inner);
+    ensure!(served.iter().copied().eq(0..WAITERS), "served in the order {served:?}");
+    Ok(())
+}
+
+async fn fair_across_clients(stage: &Stage) -> Check {
+    stage.needs(Need::Fair)?;
+    let (clients, name) = (stage.clients::<6>().await?, stage.name("a"));
+    let guard = clients[0].lock(&name).acquire().await?;
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for (number, client) in clients.iter().enumerate().skip(1) {
+        let (lock, served) = (client.lock(&name).wait(PATIENCE), Arc::clone(&served));
+        tasks.spawn(async move {
+            let guard = lock.acquire().await?;
+            served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            Check::Ok(guard.release().await?)
+        });
+        eventually!(PATIENCE, client.probe.calls().contending(&name) == 1, "waiter {number} asks the store");
+        // The order is that of arrival at the store, which is later than that of departure.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    guard.release().await?;
+    while let Some(outcome) = tasks.join_next().await {
+        outcome??;
+    }
+    let served = served.lock().unwrap_or_else(PoisonError::into_inner);
+    ensure!(served.iter().copied().eq(1..clients.len()), "served in the order {served:?}");
+    Ok(())
+}
+
+async fn one_contender_per_process(stage: &Stage) -> Check {
+    const WAITERS: usize = 50;
+    let ([one, crowd], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    let mut tasks = JoinSet::new();
+    for _ in 0..WAITERS {
+        let lock = crowd.lock(&name).wait(PATIENCE);
+        tasks.spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
+    }
+    eventually!(PATIENCE, crowd.probe.calls().contending(&name) > 0, "a waiter asks the store");
+    let while_held = stage.capabilities().ask_again * 2 + Duration::from_millis(100);
+    tokio::time::sleep(while_held).await;
+    ensure_eq!(
+        crowd.probe.calls().contending(&name),
+        1,
+        "claims of one process while another holds the lock"
+    );
+    guard.release().await?;
+    while let Some(outcome) = tasks.join_next().await {
+        outcome??;
+    }
+    ensure_eq!(crowd.probe.calls().most_contending(&name), 1, "the most claims of one process at once");
+    let claims: HashSet<_> =
+        crowd.probe.calls().about(&name).iter().flat_map(|call| call.about.clone()).collect();
+    ensure_eq!(claims.len(), WAITERS, "claims for {WAITERS} grants: one each, and never one for all");
+    Ok(())
+}
+
+async fn barging_bounded(stage: &Stage) -> Check {
+    let bound = Duration::from_secs(10);
+    let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
+    let [waiter, relockers @ ..] = &clients;
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = JoinSet::new();
+    for client in relockers.iter().flat_map(|client| [client, client]) {
+        let (lock, over) = (client.lock(&name).wait(PATIENCE), Arc::clone(&over));
+        tasks.spawn(async move {
+            while !over.load(Ordering::SeqCst) {
+                lock.acquire().await?.release().await?;
+                tokio::task::yield_now().await;
+            }
+            Check::Ok(())
+        });
+    }
+    let relocked =
+        || relockers.iter().map(|client| client.probe.count(Method::Release, &name)).sum::<usize>();
+    eventually!(PATIENCE, relocked() >= 20, "the others relock in a loop");
+    let mut outcome = Ok(());
+    for _ in 0..3 {
+        let turn =
+            within(bound, "a wait among clients that relock in a loop", waiter.lock(&name).acquire()).await;
+        outcome = match turn {
+            Ok(guard) => guard?.release().await.map_err(Stop::from),
+            Err(late) => Err(late),
+        };
+        if outcome.is_err() {
+            break;
+        }
+    }
+    over.store(true, Ordering::SeqCst);
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    outcome
+}
+
+async fn lost_grant_is_adopted(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let claims = || {
+        let about = one.probe.calls().about(&name).into_iter();
+        let grants = about.filter(|call| matches!(call.method, Method::Acquire | Method::TryAcquire));
+        grants.flat_map(|call| call.about).filter_map(|(_, claim)| claim).collect::<HashSet<_>>()
+    };
+    one.probe.next(Method::Acquire, Fault::LoseReply);
+    let guard = one.lock(&name).wait(PATIENCE / 2).acquire().await?;
+    ensure_eq!(
+        claims().len(),
+        1,
+        "claims after a grant whose reply was lost: it is asked for again, not anew"
+    );
+    ensure!(other.lock(&name).try_acquire().await?.is_none(), "the lock is held");
+    guard.release().await?;
+    let free = other.lock(&name).try_acquire().await?;
+    free.ok_or_else(|| Stop::failed("the grant whose reply was lost was not the one that was released"))?
+        .release()
+        .await?;
+    // A try does not ask again, so it takes back what it may have been granted.
+    one.probe.next(Method::TryAcquire, Fault::LoseReply);
+    ensure_err!(one.lock(&name).try_acquire().await, Error::Unavailable { .. }, "a try whose reply was lost");
+    one.close().await;
+    let free = other.lock(&name).try_acquire().await?;
+    free.ok_or_else(|| Stop::failed("a try whose reply was lost left its grant"))?.release().await?;
+    Ok(())
+}
+
+/// A request that the store carries out after it was given up, and after its claim was withdrawn.
+async fn straggling_grant_runs_out(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (lease, late) = (Duration::from_millis(500), Duration::from_millis(800));
+    one.probe.next(Method::TryAcquire, Fault::Straggle(late));
+    let outcome = one.lock(&name).lease(lease).try_acquire().await;
+    ensure_err!(outcome, Error::Unavailable { .. }, "a try without an answer within the lease");
+    tokio::time::sleep(late).await;
+    // The store granted it, or knew that it was withdrawn. Nobody holds it, and soon it is free.
+    let guard =
+        within(lease + SLACK, "the end of a grant that nobody holds", other.lock(&name).acquire()).await??;
+    Ok(guard.release().await?)
+}
+
+async fn unavailable_store_is_asked_again(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    for _ in 0..3 {
+        client.probe.next(Method::Acquire, Fault::Refuse);
+    }
+    let guard = client.lock(&name).wait(PATIENCE).acquire().await?;
+    ensure_eq!(client.probe.count(Method::Acquire, &name), 4, "requests: three refused, one granted");
+    guard.release().await?;
+    // What asking again will not mend ends the wait at once.
+    client.probe.next(Method::Acquire, Fault::Fail);
+    let failed = within(SLACK, "an error that is final", client.lock(&name).wait(PATIENCE).acquire()).await?;
+    ensure_err!(failed, Error::Store { .. }, "an acquire that the store cannot do");
+    let guard = client.lock(&name).wait(PATIENCE).acquire().await?;
+    Ok(guard.release().await?)
+}

@@ -1,0 +1,138 @@
+//! How a case says that the contract is not kept.
+
+use std::{error::Error, fmt, future::Future, panic::Location, time::Duration};
+use tenure_core::{Error as LockError, LossCause};
+
+/// The outcome of a case, or of a part of one.
+pub type Check<T = ()> = Result<T, Stop>;
+
+/// Why a case went no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The contract is not kept, or the store does not work: what was seen, and where in the suite.
+    Failed(String),
+    /// The store lacks this; the case is ignored.
+    Lacks(Need),
+}
+
+/// What a case needs of a store beyond the required methods of its trait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Need {
+    /// Grants end with a lease, not with a session: [`Capabilities::term`](tenure_core::Capabilities::term).
+    Lease,
+    /// The store tells who holds what: [`Capabilities::listing`](tenure_core::Capabilities::listing).
+    Listing,
+    /// Clients are served in order: [`Capabilities::fair`](tenure_core::Capabilities::fair).
+    Fair,
+    /// Another process can reach the store: [`Subject::environment`](crate::Subject::environment).
+    Processes,
+    /// The store has namespaces: [`Subject::backend_in`](crate::Subject::backend_in).
+    Namespaces,
+    /// The suite can restart the store: [`Subject::restart`](crate::Subject::restart).
+    Restart,
+    /// The suite can empty the store: [`Subject::wipe`](crate::Subject::wipe).
+    Wipe,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lease => "needs leases: this store's grants end with a session",
+            Self::Listing => "needs listing: this store does not tell who holds what",
+            Self::Fair => "needs fair: this store has no order between clients",
+            Self::Processes => "needs processes: no other process reaches this store",
+            Self::Namespaces => "needs namespaces: this subject has only one",
+            Self::Restart => "needs restart: this subject cannot be restarted",
+            Self::Wipe => "needs wipe: this subject cannot be emptied",
+        })
+    }
+}
+
+impl Stop {
+    /// The contract is not kept; `what` was seen.
+    #[track_caller]
+    pub fn failed(what: impl fmt::Display) -> Self {
+        let at = Location::caller();
+        Self::Failed(format!("{what} (at {}:{})", at.file(), at.line()))
+    }
+}
+
+impl<E: Error> From<E> for Stop {
+    #[track_caller]
+    fn from(error: E) -> Self {
+        Self::failed(chain(&error))
+    }
+}
+
+/// An error and its causes, in one line.
+pub(crate) fn chain(error: &(impl Error + ?Sized)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Stops the case unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($what:tt)+) => {
+        if !$condition {
+            return Err($crate::check::Stop::failed(format_args!($($what)+)));
+        }
+    };
+}
+
+/// Stops the case unless both are equal, and shows both.
+macro_rules! ensure_eq {
+    ($left:expr, $right:expr, $($what:tt)+) => {
+        match (&$left, &$right) {
+            (left, right) => ensure!(left == right, "{}: {left:?}, not {right:?}", format_args!($($what)+)),
+        }
+    };
+}
+
+/// Stops the case unless the future is done in time.
+#[track_caller]
+pub(crate) fn within<T>(
+    limit: Duration,
+    what: &str,
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Check<T>> {
+    let late = Stop::failed(format_args!("{what} took longer than {limit:?}"));
+    async move { tokio::time::timeout(limit, future).await.map_err(|_| late) }
+}
+
+/// Asks again and again until the condition holds; stops the case when it does not within the limit.
+macro_rules! eventually {
+    ($limit:expr, $condition:expr, $($what:tt)+) => {{
+        let until = tokio::time::Instant::now() + $limit;
+        while !$condition {
+            let late = tokio::time::Instant::now() >= until;
+            ensure!(!late, "not so after {:?}: {}", $limit, format_args!($($what)+));
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }};
+}
+
+/// The cause with which the lock was lost, when that is what the outcome says; stops the case otherwise.
+#[track_caller]
+pub(crate) fn lost_with<T: fmt::Debug>(outcome: Result<T, LockError>) -> Check<LossCause> {
+    match outcome {
+        Err(LockError::Lost { cause, .. }) => Ok(cause),
+        other => Err(Stop::failed(format_args!("expected Err(Lost), got {other:?}"))),
+    }
+}
+
+/// Stops the case unless the outcome is the error that is meant.
+macro_rules! ensure_err {
+    ($outcome:expr, $pattern:pat, $($what:tt)+) => {
+        match $outcome {
+            Err($pattern) => {}
+            other => return Err($crate::check::Stop::failed(format_args!("{}: got {other:?}", format_args!($($what)+)))),
+        }
+    };
+}
+
+pub(crate) use {ensure, ensure_eq, ensure_err, eventually};

@@ -1,0 +1,35 @@
+//! The fault run: clients, processes and faults, mixed for as long as one likes, before a [judge](crate::judge).
+//!
+//! Clients take a few locks in every way there is, and write through a fence; some live in this process, some in
+//! processes of their own. Meanwhile replies are lost, requests are late, processes are frozen and killed, locks are
+//! released by force, and the server is hurt where there is a [`Saboteur`](crate::saboteur::Saboteur). All that the
+//! clients see is recorded and judged, in rounds, until the time is up or a clause is broken.
+//!
+//! The faults follow from the seed alone: [`Schedule`]. What clients do follows from it too, but not when they do it,
+//! since that is the machine's and the store's part.
+//!
+//! | you look for | it is in |
+//! |---|---|
+//! | the run as a function | [`run`], [`Options`], [`Outcome`], [`Figures`] |
+//! | the run as a program | `main`, with the feature `command` |
+//! | which faults come when | [`Schedule`], [`Harm`] |
+
+mod client;
+#[cfg(feature = "command")]
+mod command;
+mod figures;
+mod injector;
+mod options;
+mod process;
+mod resource;
+mod run;
+mod schedule;
+mod worker;
+
+#[cfg(feature = "command")]
+pub use command::main;
+pub use figures::Figures;
+pub use options::Options;
+pub use process::play_client_if_asked;
+pub use run::{Outcome, run};
+pub use schedule::{Harm, Means, Planned, Schedule, Track};

@@ -1,0 +1,195 @@
+//! The fault run as a program.
+
+use super::{Means, Options, Outcome, Schedule, play_client_if_asked, process, run};
+use crate::{
+    BoxError, Subject,
+    check::{Stop, chain},
+    judge::Judge,
+};
+use clap::{Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    fs::File,
+    future::Future,
+    io::{BufWriter, Write},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+/// Prove a store: what it promises, and under faults.
+#[derive(Debug, Parser)]
+#[command(name = "tenure-conformance", version, arg_required_else_help = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Faults(Faults),
+}
+
+/// Mix clients, processes and faults, and judge what the clients saw
+///
+/// Ends with 1 when the contract is broken, and shows where: as a timeline here, and as a drawing in a file. The same
+/// seed gives the same schedule of faults.
+#[derive(Debug, clap::Args)]
+struct Faults {
+    /// The store: its name, or a URL
+    store: String,
+    /// What the schedule of faults follows from [default: a new one, which is printed]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How long it goes on
+    #[arg(long, value_name = "M", default_value = "1")]
+    minutes: f64,
+    /// How long a round takes, after which all is judged
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = humantime::parse_duration)]
+    round: Duration,
+    /// The lease of every lock; faults are measured in it
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    lease: Duration,
+    /// How many locks there are
+    #[arg(long, value_name = "N", default_value_t = Options::default().names)]
+    names: usize,
+    /// How many clients there are in this process
+    #[arg(long, value_name = "N", default_value_t = Options::default().clients)]
+    clients: usize,
+    /// How many client processes there are
+    #[arg(long, value_name = "N", default_value_t = Options::default().processes)]
+    processes: usize,
+    /// Where the drawing of a violation goes
+    #[arg(long, value_name = "FILE", default_value = "violation.svg")]
+    svg: PathBuf,
+    /// Where the last round's history goes, as JSON lines [default: nowhere]
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Only print which faults would come when in the first round
+    #[arg(long)]
+    plan: bool,
+}
+
+impl Faults {
+    fn options(&self) -> Result<Options, BoxError> {
+        let length = Duration::try_from_secs_f64(self.minutes * 60.0)?;
+        if self.names == 0 {
+            return Err("there has to be a lock: --names 1 or more".into());
+        }
+        tenure_core::lease::check("lease", self.lease, tenure_core::lease::MIN_LEASE)?;
+        let seed = self.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
+        let Self { round, lease, names, clients, processes, .. } = *self;
+        Ok(Options { seed, length, round, lease, names, clients, processes, ..Options::default() })
+    }
+}
+
+/// The `main` of a program that runs faults on the store that its arguments name.
+///
+/// `subject` makes the store of a name or URL. It is also called in the client processes, with the
+/// [name](Subject::name) of the subject that it made, and in the [environment](Subject::environment) that it gave.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use tenure_conformance::{BoxError, Subject, async_trait};
+/// # use std::{process::ExitCode, sync::Arc};
+/// # struct MyStore;
+/// # #[async_trait]
+/// # impl Subject for MyStore {
+/// #     fn name(&self) -> &str { "mine" }
+/// #     async fn backend(&self) -> Result<Arc<dyn tenure_core::Backend>, BoxError> { unimplemented!() }
+/// # }
+/// fn main() -> ExitCode {
+///     tenure_conformance::faults::main(|_store| async { Ok(Arc::new(MyStore) as Arc<dyn Subject>) })
+/// }
+/// ```
+pub fn main<Making>(subject: impl FnOnce(String) -> Making) -> ExitCode
+where
+    Making: Future<Output = Result<Arc<dyn Subject>, BoxError>>,
+{
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&format!("no runtime: {error}")),
+    };
+    if process::is_client() {
+        runtime.block_on(play_client_if_asked(subject));
+        return ExitCode::FAILURE;
+    }
+    let Args { command: Command::Faults(args) } = Args::parse();
+    let outcome = runtime.block_on(async {
+        let interrupted = tokio::signal::ctrl_c();
+        tokio::select! {
+            outcome = faults(&args, subject) => outcome,
+            _ = interrupted => Err("interrupted".into()),
+        }
+    });
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => failed(&chain(&*error)),
+    }
+}
+
+fn failed(what: &str) -> ExitCode {
+    eprintln!("tenure-conformance: {what}");
+    ExitCode::from(2)
+}
+
+/// Whether the contract held.
+async fn faults<Making>(args: &Faults, subject: impl FnOnce(String) -> Making) -> Result<bool, BoxError>
+where
+    Making: Future<Output = Result<Arc<dyn Subject>, BoxError>>,
+{
+    let options = args.options()?;
+    let subject = subject(args.store.clone()).await?;
+    if args.plan {
+        subject.start().await?;
+        let backend = subject.backend().await?;
+        let means = Means::of(&*subject, &options, backend.capabilities());
+        backend.close().await;
+        print_plan(&Schedule::of(&options, 0, &means));
+        return Ok(true);
+    }
+    println!("faults on {}, seed {}", subject.name(), options.seed);
+    let length = u64::try_from(options.length.as_millis())?;
+    let bar = ProgressBar::new(length)
+        .with_style(ProgressStyle::with_template("{bar:30} {percent:>3} %  {elapsed_precise}  {msg}")?);
+    let outcome = run(&subject, &options, |figures, elapsed| {
+        bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(length).min(length));
+        let (grants, losses, faults) = (figures.grants, figures.losses, figures.injected());
+        bar.set_message(format!("{grants} grants, {losses} losses, {faults} faults"));
+    })
+    .await;
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|stop| match stop {
+        Stop::Failed(what) => what,
+        Stop::Lacks(need) => need.to_string(),
+    })?;
+    tell(args, &outcome)?;
+    Ok(outcome.violations.is_empty())
+}
+
+fn tell(args: &Faults, outcome: &Outcome) -> Result<(), BoxError> {
+    println!("{}", outcome.figures);
+    if let Some(path) = &args.history {
+        let mut file = BufWriter::new(File::create(path)?);
+        outcome.history.write(&mut file)?;
+        file.flush()?;
+        println!("the last round's history is in {}", path.display());
+    }
+    if let Some(violation) = Judge::smallest(&outcome.violations) {
+        let timeline = violation.timeline(&outcome.history);
+        println!("{timeline}");
+        std::fs::write(&args.svg, timeline.svg())?;
+        println!("drawn in {}", args.svg.display());
+    }
+    Ok(())
+}
+
+fn print_plan(schedule: &Schedule) {
+    for (track, planned) in schedule.in_order() {
+        let (at, lasts) = (planned.at, planned.lasts);
+        println!("{at:>10.3?}  {:<12} {} ({lasts:?})", format!("{track:?}"), planned.harm);
+    }
+}

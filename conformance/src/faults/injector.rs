@@ -1,0 +1,230 @@
+//! What carries the schedule out.
+
+use super::{
+    client::{Client, Setting},
+    figures::Figures,
+    process::Process,
+    schedule::{Harm, Planned},
+};
+use crate::{
+    Probe,
+    check::{Check, Stop, chain},
+    judge::{Effect, Event, Recorder, What},
+    saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur},
+};
+use rustix::process::Signal;
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::{Backend, Name, Term};
+use tokio::{
+    sync::Mutex as AsyncMutex,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+/// What all tracks have in common.
+#[derive(Clone)]
+pub(super) struct Injector {
+    pub(super) recorder: Recorder,
+    pub(super) figures: Arc<Mutex<Figures>>,
+    pub(super) last: Arc<AtomicU64>,
+    pub(super) begun: Instant,
+    /// The round's faults are over.
+    pub(super) over: CancellationToken,
+}
+
+/// The client that is in a place now, by name, and what stands between it and the store.
+pub(super) type ClientPlace = Arc<Mutex<Option<(String, Probe)>>>;
+/// The process that is in a place now.
+pub(super) type ProcessPlace = Arc<AsyncMutex<Option<Process>>>;
+
+impl Injector {
+    /// Waits for the next fault's time; `false` when the round's faults are over.
+    async fn reach(&self, planned: &Planned) -> bool {
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => false,
+            () = sleep_until(self.begun + planned.at) => true,
+        }
+    }
+
+    async fn last_for(&self, time: Duration) {
+        tokio::select! {
+            () = self.over.cancelled() => {}
+            () = sleep(time) => {}
+        }
+    }
+
+    /// Notes that a fault begins, and gives its number.
+    fn begin(&self, whom: &str, harm: Harm, effect: Effect) -> u64 {
+        let fault = self.last.fetch_add(1, Ordering::Relaxed);
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner).count_fault(harm.kind());
+        self.recorder.note(whom, What::Fault { fault, kind: harm.to_string(), effect });
+        fault
+    }
+
+    fn end(&self, whom: &str, fault: u64) {
+        self.recorder.note(whom, What::Healed { fault });
+    }
+
+    /// The faults of a client in this process.
+    pub(super) async fn hurt_client(self, faults: Vec<Planned>, place: ClientPlace) {
+        for planned in faults {
+            if !self.reach(&planned).await {
+                return;
+            }
+            let there = place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Some((client, probe)) = there else { continue };
+            match planned.harm {
+                Harm::Hang => probe.freeze(),
+                Harm::Request(method, fault) => probe.always(method, fault),
+                _ => continue,
+            }
+            let fault = self.begin(&client, planned.harm, Effect::None);
+            self.last_for(planned.lasts).await;
+            probe.heal();
+            self.end(&client, fault);
+        }
+    }
+
+    /// The faults of a process, and its successors when it was killed.
+    pub(super) async fn hurt_process(self, faults: Vec<Planned>, place: ProcessPlace) -> Check {
+        for planned in faults {
+            if !self.reach(&planned).await {
+                return Ok(());
+            }
+            match planned.harm {
+                Harm::Kill => {
+                    let Some(process) = place.lock().await.take() else { continue };
+                    let name = process.name.clone();
+                    let fault = self.begin(&name, planned.harm, Effect::Kills);
+                    process.kill().await?;
+                    self.end(&name, fault);
+                }
+                Harm::Freeze => {
+                    let there = place.lock().await;
+                    let Some(process) = &*there else { continue };
+                    let fault = self.begin(&process.name, planned.harm, Effect::Stops);
+                    process.signal(Signal::STOP)?;
+                    self.last_for(planned.lasts).await;
+                    process.signal(Signal::CONT)?;
+                    self.end(&process.name, fault);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The faults of the store.
+    pub(super) async fn hurt_store(
+        self,
+        faults: Vec<Planned>,
+        names: Arc<[String]>,
+        people: Arc<dyn Backend>,
+        saboteur: Option<Arc<dyn Saboteur>>,
+    ) -> Check {
+        let term = people.capabilities().term;
+        for planned in faults {
+            if !self.reach(&planned).await {
+                return Ok(());
+            }
+            match (planned.harm, &saboteur) {
+                (Harm::Force(index), _) => {
+                    let name = names[index].clone();
+                    let forgets = Effect::Forgets { name: Some(name.clone()) };
+                    let fault = self.begin(Event::STORE, planned.harm, forgets);
+                    // When the store is out of order, it may have been carried out all the same, or not at all.
+                    let _ = people.force_release(&Name::new(name)?).await;
+                    self.end(Event::STORE, fault);
+                }
+                (Harm::Server(hurt), Some(saboteur)) => {
+                    let fault = self.begin(Event::STORE, planned.harm, effect(hurt, term));
+                    done(do_hurt(&**saboteur, hurt, planned.lasts).await)?;
+                    if lasts(hurt) {
+                        self.last_for(planned.lasts).await;
+                    }
+                    done(saboteur.heal().await)?;
+                    self.end(Event::STORE, fault);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the contract allows for when the server is hurt so.
+fn effect(hurt: Hurt, term: Term) -> Effect {
+    // Sessions end with connections, and a store may see their end before their holders do.
+    let session_ends = term == Term::Session
+        && !matches!(hurt, Hurt::Delay | Hurt::FlushScripts | Hurt::PauseWrites | Hurt::FillConnections);
+    if hurt == Hurt::Wipe || session_ends { Effect::Forgets { name: None } } else { Effect::None }
+}
+
+/// Whether the hurt goes on until it is undone.
+fn lasts(hurt: Hurt) -> bool {
+    !matches!(
+        hurt,
+        Hurt::Wipe | Hurt::Cut | Hurt::ExpireSessions | Hurt::TerminateBackends | Hurt::FlushScripts
+    )
+}
+
+async fn do_hurt(saboteur: &dyn Saboteur, hurt: Hurt, lasts: Duration) -> Sabotage {
+    match hurt {
+        Hurt::Freeze => saboteur.freeze().await,
+        Hurt::Kill => saboteur.kill().await,
+        Hurt::Wipe => saboteur.restart_empty().await,
+        Hurt::Cut => saboteur.cut().await,
+        Hurt::Refuse => saboteur.refuse().await,
+        Hurt::Delay => saboteur.delay(Direction::Replies, lasts / 3).await,
+        Hurt::HalfOpen => saboteur.half_open().await,
+        Hurt::DropReplies => saboteur.drop_replies().await,
+        Hurt::ExpireSessions => saboteur.expire_sessions().await,
+        Hurt::TerminateBackends => saboteur.terminate_backends().await,
+        Hurt::FlushScripts => saboteur.flush_scripts().await,
+        Hurt::PauseWrites => saboteur.pause_writes(lasts).await,
+        Hurt::ReadOnly => saboteur.make_read_only().await,
+        Hurt::FillConnections => saboteur.fill_connections().await,
+        Hurt::Partition => saboteur.partition(&[0]).await,
+    }
+}
+
+fn done(sabotage: Result<(), SabotageError>) -> Check {
+    sabotage.map_err(|error| Stop::failed(format_args!("the run itself failed: {}", chain(&error))))
+}
+
+/// Keeps a client in its place until the round is over: each lives for a while, closes its locks, and another comes.
+pub(super) async fn keep_client(
+    setting: Setting,
+    place: ClientPlace,
+    slot: String,
+    lives: Vec<Duration>,
+    over: CancellationToken,
+) {
+    let lives = lives.into_iter().chain(std::iter::repeat(Duration::MAX));
+    for (generation, life) in (1_u64..).zip(lives) {
+        let name = format!("{slot}.{generation}");
+        let Some(client) = Client::start(&setting, &name, &over).await else { return };
+        let put = |there| *place.lock().unwrap_or_else(PoisonError::into_inner) = there;
+        put(Some((name, client.probe.clone())));
+        tokio::select! {
+            () = over.cancelled() => {}
+            () = sleep(life) => {}
+        }
+        let probe = client.probe.clone();
+        put(None);
+        if over.is_cancelled() {
+            probe.heal();
+        }
+        client.close().await;
+        if over.is_cancelled() {
+            return;
+        }
+    }
+}

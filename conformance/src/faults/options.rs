@@ -1,0 +1,69 @@
+//! How a fault run goes.
+
+use std::time::Duration;
+
+/// How a fault run goes. The [`default`](Default::default) is right for a store whose requests take a few milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// The same seed gives the same schedule of faults.
+    pub seed: u64,
+    /// How long it goes on. A round that has begun is finished.
+    pub length: Duration,
+    /// How long a round takes: then all is healed, all clients end, and the judge looks.
+    pub round: Duration,
+    /// The lease of every lock. Faults are measured in it.
+    pub lease: Duration,
+    /// How many locks there are.
+    pub names: usize,
+    /// How many clients there are in this process, each with two workers.
+    pub clients: usize,
+    /// How many client processes there are, each with two workers, where the store can be reached from others.
+    pub processes: usize,
+    /// How late a client may notice something: [`Judge::allowing`](crate::judge::Judge::allowing).
+    pub allowance: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            length: Duration::from_mins(1),
+            round: Duration::from_secs(15),
+            lease: Duration::from_secs(1),
+            names: 2,
+            clients: 4,
+            processes: 2,
+            allowance: Duration::from_secs(3),
+        }
+    }
+}
+
+impl Options {
+    /// The default, with this seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// For this long.
+    #[must_use]
+    pub fn lasting(self, length: Duration) -> Self {
+        Self { length, ..self }
+    }
+
+    /// In rounds of this length.
+    #[must_use]
+    pub fn in_rounds_of(self, round: Duration) -> Self {
+        Self { round, ..self }
+    }
+
+    /// With leases of this length.
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
+    }
+}
+
+/// How many workers each client has.
+pub(super) const WORKERS: usize = 2;

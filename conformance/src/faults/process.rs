@@ -1,0 +1,290 @@
+//! A client in a process of its own, which can be frozen and killed.
+//!
+//! It is this very program, started once more. It writes its notes and its requests to the resource on its standard
+//! output, one JSON object a line, and reads the answers on its standard input. It ends when its input does, so it
+//! does not outlive the run.
+
+use super::{
+    client::{Client, Setting, patience},
+    resource::{Resource, Shelf},
+};
+use crate::{
+    Subject,
+    check::{Check, Stop, chain, within},
+    judge::{Event, Recorder},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashMap,
+    env,
+    future::Future,
+    io::{BufRead, Write},
+    process::Stdio,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::{Token, async_trait};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::{Mutex as AsyncMutex, mpsc, oneshot},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Holds the [`Part`] that a process is to play. A process that finds it set is a client.
+const PART: &str = "TENURE_CONFORMANCE_CLIENT";
+/// How long a process may take to begin or to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a client process is told when it begins.
+#[derive(Serialize, Deserialize)]
+struct Part {
+    subject: String,
+    client: String,
+    names: Vec<String>,
+    lease: Duration,
+    seed: u64,
+}
+
+/// What it says.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Said {
+    Note(Event),
+    Ask(Ask),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ask {
+    id: u64,
+    lane: String,
+    name: String,
+    token: u64,
+    /// A write, over this value; else a reading.
+    over: Option<u64>,
+}
+
+/// What it is told.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Told {
+    /// What the resource answered; `None` when it refused.
+    Answer {
+        id: u64,
+        value: Option<u64>,
+    },
+    Stop,
+}
+
+/// A client in a process of its own, seen from the run.
+pub(super) struct Process {
+    pub(super) name: String,
+    child: Child,
+    commands: Arc<AsyncMutex<ChildStdin>>,
+    listening: JoinHandle<()>,
+}
+
+impl Process {
+    pub(super) fn start(setting: &Setting, shelf: &Shelf, name: &str) -> Check<Self> {
+        let environment = setting.subject.environment().unwrap_or_default();
+        let part = Part {
+            subject: setting.subject.name().to_owned(),
+            client: name.to_owned(),
+            names: setting.names.to_vec(),
+            lease: setting.lease,
+            seed: setting.seed,
+        };
+        let mut child = Command::new(env::current_exe()?)
+            .env(PART, serde_json::to_string(&part)?)
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let (Some(commands), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Stop::failed("a child without pipes"));
+        };
+        let commands = Arc::new(AsyncMutex::new(commands));
+        let listening =
+            tokio::spawn(listen(said, Arc::clone(&commands), setting.recorder.clone(), shelf.clone()));
+        Ok(Self { name: name.to_owned(), child, commands, listening })
+    }
+
+    /// Sends it a signal by its number; nothing when it has ended.
+    pub(super) fn signal(&self, signal: rustix::process::Signal) -> Check {
+        let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
+        else {
+            return Ok(());
+        };
+        Ok(rustix::process::kill_process(pid, signal)?)
+    }
+
+    /// Kills it with no chance to release anything, and hears out what it had said.
+    pub(super) async fn kill(mut self) -> Check {
+        self.child.kill().await?;
+        within(PATIENCE, "what a killed process had said", self.listening).await??;
+        Ok(())
+    }
+
+    /// Lets it close its locks and end.
+    pub(super) async fn stop(mut self, lease: Duration) -> Check {
+        // A process that has ended by itself says so below.
+        let _ = tell(&self.commands, &Told::Stop).await;
+        let status =
+            within(PATIENCE + patience(lease) * 3, "the end of a process", self.child.wait()).await??;
+        within(PATIENCE, "what a process had said", self.listening).await??;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Stop::failed(format_args!("{} ended with {status}", self.name)))
+        }
+    }
+}
+
+async fn tell(commands: &AsyncMutex<ChildStdin>, told: &Told) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(told)?;
+    line.push(b'\n');
+    commands.lock().await.write_all(&line).await
+}
+
+async fn listen(said: ChildStdout, commands: Arc<AsyncMutex<ChildStdin>>, recorder: Recorder, shelf: Shelf) {
+    let mut lines = BufReader::new(said);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = lines.read_until(b'\n', &mut line).await;
+        // A line without an end is what a killed process was about to say.
+        if read.is_err() || line.last() != Some(&b'\n') {
+            return;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Said::Note(event)) => recorder.add(event),
+            Ok(Said::Ask(Ask { id, lane, name, token, over })) => {
+                let Some(token) = Token::new(token) else { continue };
+                let value = match over {
+                    None => shelf.read(&lane, &name, token).await,
+                    Some(over) => shelf.write(&lane, &name, token, over).await.then_some(over + 1),
+                };
+                // A frozen process must not hold up what others have to say, and a dead one needs no answer.
+                let commands = Arc::clone(&commands);
+                tokio::spawn(async move { tell(&commands, &Told::Answer { id, value }).await });
+            }
+            Err(error) => panic!("a client process said {:?}: {error}", String::from_utf8_lossy(&line)),
+        }
+    }
+}
+
+pub(super) fn is_client() -> bool {
+    env::var_os(PART).is_some()
+}
+
+/// Plays a client, and ends the process, if this process was started for that; returns otherwise.
+///
+/// The run's own program does this by itself. A program with a `main` of its own that calls [`run`](super::run) calls
+/// this first, before it reads arguments or prints anything.
+pub async fn play_client_if_asked<Making>(subject: impl FnOnce(String) -> Making)
+where
+    Making: Future<Output = Result<Arc<dyn Subject>, crate::BoxError>>,
+{
+    if !is_client() {
+        return;
+    }
+    match play(subject).await {
+        Ok(()) => std::process::exit(0),
+        Err(stop) => {
+            eprintln!("a client process of the fault run: {stop:?}");
+            std::process::exit(1);
+        }
+    }
+}
+
+async fn play<Making>(subject: impl FnOnce(String) -> Making) -> Check
+where
+    Making: Future<Output = Result<Arc<dyn Subject>, crate::BoxError>>,
+{
+    let part: Part = serde_json::from_str(&env::var(PART)?)?;
+    let subject = subject(part.subject).await.map_err(|error| Stop::failed(chain(&*error)))?;
+    let recorder = Recorder::to(|event| say(&Said::Note(event)));
+    let resource = Arc::new(Remote::default());
+    let (stop, told) = (CancellationToken::new(), read_commands());
+    tokio::spawn(obey(told, Arc::clone(&resource), stop.clone()));
+    let names = part.names.into();
+    let (lease, seed) = (part.lease, part.seed);
+    let setting = Setting { subject, names, lease, seed, recorder, resource };
+    if let Some(client) = Client::start(&setting, &part.client, &stop).await {
+        stop.cancelled().await;
+        client.close().await;
+    }
+    Ok(())
+}
+
+async fn obey(mut told: mpsc::UnboundedReceiver<Told>, resource: Arc<Remote>, stop: CancellationToken) {
+    while let Some(told) = told.recv().await {
+        match told {
+            Told::Answer { id, value } => resource.answer(id, value),
+            Told::Stop => stop.cancel(),
+        }
+    }
+}
+
+/// The end of the input is the end of this process: whoever started it is gone.
+fn read_commands() -> mpsc::UnboundedReceiver<Told> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Some(told) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
+            if sender.send(told).is_err() {
+                break;
+            }
+        }
+        std::process::exit(0);
+    });
+    receiver
+}
+
+fn say(said: &Said) {
+    let Ok(line) = serde_json::to_string(said) else { unreachable!("every note can be written") };
+    let mut out = std::io::stdout().lock();
+    // A broken pipe means that nobody listens any more; the reading thread ends the process.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// The resource, as a client process reaches it.
+#[derive(Default)]
+struct Remote {
+    last: AtomicU64,
+    open: Mutex<HashMap<u64, oneshot::Sender<Option<u64>>>>,
+}
+
+impl Remote {
+    async fn ask(&self, lane: &str, name: &str, token: Token, over: Option<u64>) -> Option<u64> {
+        let id = self.last.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(id, sender);
+        let token = token.get();
+        say(&Said::Ask(Ask { id, lane: lane.to_owned(), name: name.to_owned(), token, over }));
+        answer.await.ok().flatten()
+    }
+
+    fn answer(&self, id: u64, value: Option<u64>) {
+        if let Some(sender) = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
+            // Who asked may have gone away since.
+            let _ = sender.send(value);
+        }
+    }
+}
+
+#[async_trait]
+impl Resource for Remote {
+    async fn read(&self, lane: &str, name: &str, token: Token) -> Option<u64> {
+        self.ask(lane, name, token, None).await
+    }
+
+    async fn write(&self, lane: &str, name: &str, token: Token, over: u64) -> bool {
+        self.ask(lane, name, token, Some(over)).await.is_some()
+    }
+}

@@ -1,0 +1,290 @@
+//! The run: rounds of clients and faults, each judged at its end.
+
+use super::{
+    client::Setting,
+    figures::Figures,
+    injector::{ClientPlace, Injector, ProcessPlace, keep_client},
+    options::Options,
+    process::Process,
+    resource::Shelf,
+    schedule::{Harm, Means, Planned, Schedule, Track, between, mixed},
+};
+use crate::{
+    Subject,
+    check::{Check, Stop, chain},
+    judge::{Event, History, Judge, Notes, Recorder, Violation, What},
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    time::Duration,
+};
+use tenure_core::{Backend, ClaimId};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its numbers.
+    pub figures: Figures,
+    /// What was broken in the last round: the run ends with the first round that breaks something.
+    pub violations: Vec<Violation>,
+    /// The last round's history.
+    pub history: History,
+}
+
+/// Runs clients and faults on this store until the time is up, or the judge finds a violation.
+///
+/// `watch` is told the numbers so far, and how much of the time has gone, several times a second.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends clients and processes. A server that was being hurt stays so: call
+/// [`heal`](crate::saboteur::Saboteur::heal).
+///
+/// # Errors
+///
+/// [`Stop`] when the run itself could not go on: no client could be had, a process could not be started, a server did
+/// not come back. A violation is no error; it is in the outcome.
+pub async fn run(
+    subject: &Arc<dyn Subject>,
+    options: &Options,
+    mut watch: impl FnMut(&Figures, Duration),
+) -> Check<Outcome> {
+    subject.start().await?;
+    let people = subject.backend().await.map_err(|error| Stop::failed(chain(&*error)))?;
+    let mut run = Run::new(Arc::clone(subject), options.clone(), people);
+    let begun = Instant::now();
+    let mut round = 0;
+    let outcome = loop {
+        let (violations, history) = run.round(round, &mut |figures| watch(figures, begun.elapsed())).await?;
+        round += 1;
+        if !violations.is_empty() || begun.elapsed() >= options.length {
+            let figures = run.figures();
+            break Outcome { figures, violations, history };
+        }
+    };
+    run.people.close().await;
+    Ok(outcome)
+}
+
+struct Run {
+    subject: Arc<dyn Subject>,
+    options: Options,
+    /// For forced releases: past all probes.
+    people: Arc<dyn Backend>,
+    names: Arc<[String]>,
+    figures: Arc<Mutex<Figures>>,
+    recorder: Recorder,
+    notes: Notes,
+    shelf: Shelf,
+    last_fault: Arc<AtomicU64>,
+    /// The last grants of the rounds before, so that tokens are judged across rounds.
+    remembered: Vec<Event>,
+}
+
+impl Run {
+    fn new(subject: Arc<dyn Subject>, options: Options, people: Arc<dyn Backend>) -> Self {
+        let (keeper, notes) = Recorder::new();
+        let figures = Arc::new(Mutex::new(Figures::default()));
+        let counted = Arc::clone(&figures);
+        let recorder = Recorder::to(move |event| {
+            counted.lock().unwrap_or_else(PoisonError::into_inner).count(&event);
+            keeper.add(event);
+        });
+        let run = ClaimId::new().to_string();
+        let names = (1..=options.names).map(|number| format!("faults.{}.{number}", &run[..8])).collect();
+        let shelf = Shelf::new(recorder.clone());
+        let (last_fault, remembered) = (Arc::default(), Vec::new());
+        Self { subject, options, people, names, figures, recorder, notes, shelf, last_fault, remembered }
+    }
+
+    fn figures(&self) -> Figures {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn means(&self) -> Means {
+        Means::of(&*self.subject, &self.options, self.people.capabilities())
+    }
+
+    async fn round(
+        &mut self,
+        round: u64,
+        watch: &mut impl FnMut(&Figures),
+    ) -> Check<(Vec<Violation>, History)> {
+        let schedule = Schedule::of(&self.options, round, &self.means());
+        let setting = Setting {
+            seed: self.options.seed.wrapping_add(round),
+            ..Setting::new(
+                Arc::clone(&self.subject),
+                Arc::clone(&self.names),
+                &self.options,
+                self.recorder.clone(),
+                Arc::new(self.shelf.clone()),
+            )
+        };
+        let begun = Instant::now();
+        let (faults_over, clients_over) = (CancellationToken::new(), CancellationToken::new());
+        // Whatever happens below, nothing of this round outlives it.
+        let _ends = (faults_over.clone().drop_guard(), clients_over.clone().drop_guard());
+        let injector = Injector {
+            recorder: self.recorder.clone(),
+            figures: Arc::clone(&self.figures),
+            last: Arc::clone(&self.last_fault),
+            begun,
+            over: faults_over.clone(),
+        };
+        let mut injecting = JoinSet::new();
+        let mut clients = JoinSet::new();
+        let mut processes = Vec::new();
+        for (track, planned) in schedule.tracks {
+            let injector = injector.clone();
+            match track {
+                Track::Store => {
+                    let (names, people) = (Arc::clone(&self.names), Arc::clone(&self.people));
+                    let saboteur = self.subject.saboteur();
+                    injecting.spawn(injector.hurt_store(planned, names, people, saboteur));
+                }
+                Track::Client(index) => {
+                    let place = ClientPlace::default();
+                    let slot = format!("r{round}c{}", index + 1);
+                    let lives = lives(self.options.seed, round, index, &self.options);
+                    let (setting, there, over) = (setting.clone(), Arc::clone(&place), clients_over.clone());
+                    clients.spawn(keep_client(setting, there, slot, lives, over));
+                    injecting.spawn(async move {
+                        injector.hurt_client(planned, place).await;
+                        Ok(())
+                    });
+                }
+                Track::Process(index) => {
+                    let slot = format!("r{round}p{}", index + 1);
+                    let place = ProcessPlace::default();
+                    processes.push(Arc::clone(&place));
+                    let (setting, shelf) = (setting.clone(), self.shelf.clone());
+                    injecting.spawn(process_track(injector, planned, place, setting, shelf, slot));
+                }
+            }
+        }
+        let mut failed = self.let_pass(begun + self.options.round, &mut injecting, watch).await;
+        faults_over.cancel();
+        while let Some(done) = injecting.join_next().await {
+            failed = failed.and(done.map_err(Stop::from).and_then(|done| done));
+        }
+        if let Some(saboteur) = self.subject.saboteur() {
+            saboteur.heal().await?;
+        }
+        failed?;
+        clients_over.cancel();
+        let ending = async {
+            for place in processes {
+                let process = place.lock().await.take();
+                if let Some(process) = process {
+                    process.stop(self.options.lease).await?;
+                }
+            }
+            Ok::<(), Stop>(())
+        };
+        let closing = async {
+            while let Some(client) = clients.join_next().await {
+                client?;
+            }
+            Ok::<(), Stop>(())
+        };
+        tokio::try_join!(ending, closing)?;
+        watch(&self.figures());
+        Ok(self.judge())
+    }
+
+    /// Lets the round's time pass, unless a track fails.
+    async fn let_pass(
+        &self,
+        until: Instant,
+        injecting: &mut JoinSet<Check>,
+        watch: &mut impl FnMut(&Figures),
+    ) -> Check {
+        const BLINK: Duration = Duration::from_millis(200);
+        while Instant::now() < until {
+            tokio::select! {
+                () = sleep_until(until.min(Instant::now() + BLINK)) => watch(&self.figures()),
+                Some(done) = injecting.join_next() => done??,
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the round that is over, and remembers what the next has to know of it.
+    fn judge(&mut self) -> (Vec<Violation>, History) {
+        self.recorder.note(Event::STORE, What::Over);
+        let mut events = std::mem::take(&mut self.remembered);
+        events.extend_from_slice(self.notes.take().events());
+        let history = History::from(events);
+        let violations = Judge::new().allowing(self.options.allowance).judge(&history);
+        self.remembered = last_grants(&history);
+        let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.rounds += 1;
+        figures.violations += violations.len() as u64;
+        (violations, history)
+    }
+}
+
+/// The grant with the greatest token of each name, and the end of that hold.
+fn last_grants(history: &History) -> Vec<Event> {
+    let mut last: HashMap<&str, (u64, &str)> = HashMap::new();
+    for event in history.events() {
+        if let What::Granted { name, claim, token, .. } = &event.what {
+            let greatest = last.entry(name).or_insert((*token, claim));
+            if *token >= greatest.0 {
+                *greatest = (*token, claim);
+            }
+        }
+    }
+    let is_of = |claim: &String| last.values().any(|(_, last)| last == claim);
+    let keeps = |event: &&Event| match &event.what {
+        What::Granted { claim, .. } | What::Lost { claim, .. } | What::Releases { claim } => is_of(claim),
+        What::Fault { effect, .. } => *effect == crate::judge::Effect::Kills,
+        _ => false,
+    };
+    history.events().iter().filter(keeps).cloned().collect()
+}
+
+/// How long the clients of one place live, one after the other.
+fn lives(seed: u64, round: u64, index: usize, options: &Options) -> Vec<Duration> {
+    let mut rng = mixed([seed, round, 1 << 32 | index as u64]);
+    (0..8).map(|_| between(&mut rng, options.lease * 3, options.lease * 12)).collect()
+}
+
+/// Starts a process, hurts it, and starts another when it was killed.
+async fn process_track(
+    injector: Injector,
+    planned: Vec<Planned>,
+    place: ProcessPlace,
+    setting: Setting,
+    shelf: Shelf,
+    slot: String,
+) -> Check {
+    let mut generation = 0_u64;
+    let mut faults = planned.into_iter();
+    loop {
+        generation += 1;
+        let process = Process::start(&setting, &shelf, &format!("{slot}.{generation}"))?;
+        place.lock().await.replace(process);
+        // Up to the next kill, and with it.
+        let mut one_life = Vec::new();
+        for fault in faults.by_ref() {
+            let last = fault.harm == Harm::Kill;
+            one_life.push(fault);
+            if last {
+                break;
+            }
+        }
+        let ends = one_life.last().is_some_and(|fault| fault.harm == Harm::Kill);
+        injector.clone().hurt_process(one_life, Arc::clone(&place)).await?;
+        if !ends || injector.over.is_cancelled() {
+            return Ok(());
+        }
+    }
+}

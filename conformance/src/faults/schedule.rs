@@ -1,0 +1,208 @@
+//! Which faults come when: a function of the seed.
+
+use super::Options;
+use crate::{Fault, Method, Subject, saboteur::Hurt};
+use fastrand::Rng;
+use std::{fmt, time::Duration};
+use tenure_core::Capabilities;
+
+/// What can be hurt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Means {
+    /// How many clients there are in this process.
+    pub clients: usize,
+    /// How many client processes there are.
+    pub processes: usize,
+    /// How many locks can be released by force.
+    pub names: usize,
+    /// How the server can be hurt.
+    pub hurts: Vec<Hurt>,
+}
+
+impl Means {
+    /// What can be hurt of this store.
+    #[must_use]
+    pub fn of(subject: &dyn Subject, options: &Options, capabilities: Capabilities) -> Self {
+        let saboteur = subject.saboteur();
+        let can = |hurt: &Hurt| saboteur.as_ref().is_some_and(|saboteur| saboteur.can(*hurt));
+        Self {
+            clients: options.clients,
+            processes: if subject.environment().is_some() { options.processes } else { 0 },
+            names: if capabilities.listing { options.names } else { 0 },
+            hurts: Hurt::ALL.into_iter().filter(can).collect(),
+        }
+    }
+}
+
+/// The faults of one round: some tracks beside each other, on each one fault after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// A track for the store, then one for each client, then one for each process.
+    pub tracks: Vec<(Track, Vec<Planned>)>,
+}
+
+/// Whom the faults of a track hurt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Track {
+    /// The store, and thereby everybody.
+    Store,
+    /// This client.
+    Client(usize),
+    /// This process.
+    Process(usize),
+}
+
+/// A fault that is to come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// When, after the beginning of the round.
+    pub at: Duration,
+    /// How long it lasts, where it has a length.
+    pub lasts: Duration,
+    /// What it is.
+    pub harm: Harm,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Harm {
+    /// The server is hurt.
+    Server(Hurt),
+    /// This lock is released by force.
+    Force(usize),
+    /// Every such request of the client meets this.
+    Request(Method, Fault),
+    /// Nothing gets through to the store and back for this client until it is over.
+    Hang,
+    /// The process stands still.
+    Freeze,
+    /// The process is killed; another takes its place.
+    Kill,
+}
+
+impl Schedule {
+    /// The faults of one round. The same arguments give the same faults.
+    #[must_use]
+    pub fn of(options: &Options, round: u64, means: &Means) -> Self {
+        let clients = (0..means.clients).map(Track::Client);
+        let tracks =
+            [Track::Store].into_iter().chain(clients).chain((0..means.processes).map(Track::Process));
+        // A generator for each track, so that one more client leaves the others' faults as they are.
+        let plan = |track| {
+            let number = match track {
+                Track::Store => 0,
+                Track::Client(index) => 1 + 2 * index as u64,
+                Track::Process(index) => 2 + 2 * index as u64,
+            };
+            (track, plan(track, mixed([options.seed, round, number]), options, means))
+        };
+        Self { tracks: tracks.map(plan).collect() }
+    }
+
+    /// All faults in the order of time.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<(Track, Planned)> {
+        let of_track = |(track, planned): &(Track, Vec<Planned>)| {
+            let track = *track;
+            planned.iter().cloned().map(move |planned| (track, planned)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = self.tracks.iter().flat_map(of_track).collect();
+        all.sort_by_key(|(_, planned)| planned.at);
+        all
+    }
+}
+
+/// A seed of several numbers: each is spread by the multiplier of Knuth's MMIX generator, so that neighbours differ.
+pub(super) fn mixed<const N: usize>(numbers: [u64; N]) -> Rng {
+    const SPREAD: u64 = 6_364_136_223_846_793_005;
+    let mix = |seed: u64, number: u64| (seed ^ number).wrapping_mul(SPREAD).rotate_left(29).wrapping_add(1);
+    Rng::with_seed(numbers.into_iter().fold(0, mix))
+}
+
+fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Planned> {
+    let lease = options.lease;
+    let mut planned = Vec::new();
+    let mut at = between(&mut rng, lease / 4, lease);
+    while at < options.round {
+        let lasts = between(&mut rng, lease / 10, lease * 5 / 2);
+        let Some(harm) = harm(track, &mut rng, lease, means) else { break };
+        planned.push(Planned { at, lasts, harm });
+        at += lasts + between(&mut rng, lease / 4, lease * 2);
+    }
+    planned
+}
+
+fn harm(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<Harm> {
+    Some(match track {
+        Track::Store => {
+            let kinds = means.hurts.len() + usize::from(means.names > 0);
+            if kinds == 0 {
+                return None;
+            }
+            match means.hurts.get(rng.usize(..kinds)) {
+                Some(hurt) => Harm::Server(*hurt),
+                None => Harm::Force(rng.usize(..means.names)),
+            }
+        }
+        Track::Client(_) if rng.u8(..5) == 0 => Harm::Hang,
+        Track::Client(_) => {
+            use Method::{Acquire, Release, Renew, TryAcquire, Withdraw};
+            // Renewals more often: they are what a hold depends on.
+            const METHODS: [Method; 7] = [TryAcquire, Acquire, Renew, Renew, Renew, Release, Withdraw];
+            let late = between(rng, lease / 20, lease * 3 / 2);
+            let method = METHODS[rng.usize(..METHODS.len())];
+            let fault = match rng.u8(..5) {
+                0 => Fault::Refuse,
+                1 => Fault::LoseReply,
+                2 => Fault::DelayReply(late),
+                // An acquisition is many requests, of which none comes after the client has gone away.
+                _ if method == Acquire => Fault::DelayRequest(late),
+                _ => Fault::Straggle(late),
+            };
+            Harm::Request(method, fault)
+        }
+        Track::Process(_) if rng.u8(..3) == 0 => Harm::Kill,
+        Track::Process(_) => Harm::Freeze,
+    })
+}
+
+/// To the millisecond, so that people can read it.
+pub(super) fn between(rng: &mut Rng, least: Duration, most: Duration) -> Duration {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(rng.u64(millis(least)..=millis(most).max(millis(least))))
+}
+
+impl Harm {
+    /// What it is called in the figures.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Server(hurt) => format!("server: {hurt}"),
+            Self::Force(_) => "forced release".into(),
+            Self::Request(_, Fault::Refuse) => "requests refused".into(),
+            Self::Request(_, Fault::LoseReply) => "replies lost".into(),
+            Self::Request(_, Fault::DelayReply(_)) => "replies late".into(),
+            Self::Request(_, Fault::DelayRequest(_) | Fault::Straggle(_)) => "requests late".into(),
+            Self::Request(_, Fault::Hang) => "requests unanswered".into(),
+            Self::Request(_, Fault::Fail) => "requests failed".into(),
+            Self::Hang => "store hangs for a client".into(),
+            Self::Freeze => "process frozen".into(),
+            Self::Kill => "process killed".into(),
+        }
+    }
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind())?;
+        match self {
+            Self::Request(method, Fault::DelayReply(by) | Fault::DelayRequest(by) | Fault::Straggle(by)) => {
+                write!(f, " ({method:?}, by {by:?})")
+            }
+            Self::Request(method, _) => write!(f, " ({method:?})"),
+            Self::Force(name) => write!(f, " of lock {name}"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The judge: what clients saw, and whether the contract allows it.
+//!
+//! A [`Recorder`] notes what each client asks and hears, in any number of processes of one machine. The notes make a
+//! [`History`], which is data: it can be written as JSON lines, sent through a pipe, merged, and judged later. A
+//! [`Judge`] says which clauses of the contract it breaks, and draws each [`Violation`] as a [`Timeline`] for people.
+//!
+//! It knows nothing of any store, so it judges yours as well, and programs that are not tests.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//! use tenure_conformance::judge::{Broken, Event, History, Judge, Stamp, What};
+//!
+//! let at = |millis| Stamp::ZERO + Duration::from_millis(millis);
+//! let granted = |client: &str, when, token| Event {
+//!     at: at(when),
+//!     client: client.into(),
+//!     what: What::Granted {
+//!         call: 1,
+//!         name: "stock".into(),
+//!         claim: format!("claim of {client}"),
+//!         token,
+//!         until: at(when + 900),
+//!         lease: Duration::from_secs(1),
+//!     },
+//! };
+//! let history = History::from(vec![granted("a", 0, 7), granted("b", 500, 8)]);
+//! let violations = Judge::new().judge(&history);
+//! assert_eq!(violations[0].broken, Broken::TwoHolders);
+//! assert!(violations[0].timeline(&history).to_string().contains("two holders"));
+//! ```
+
+mod account;
+mod checker;
+mod event;
+mod history;
+mod rules;
+mod stamp;
+mod svg;
+mod text;
+mod timeline;
+mod violation;
+
+pub use checker::Judge;
+pub use event::{Effect, Event, Outcome, What};
+pub use history::{History, Notes, ReadError, Recorder};
+pub use stamp::Stamp;
+pub use timeline::Timeline;
+pub use violation::{Broken, Violation};

@@ -1,0 +1,244 @@
+//! A history, put together: who asked, who held, what was wrong with the world.
+
+use super::{Effect, Event, History, Outcome, Stamp, What};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+/// What a history tells.
+///
+/// A note about an acquisition or a claim that the history does not know is left aside: of a client that was killed,
+/// the last notes may be missing.
+#[derive(Debug, Default)]
+pub(super) struct Account<'a> {
+    pub(super) asks: Vec<Ask<'a>>,
+    /// By name, in the order in which they were granted.
+    pub(super) holds: BTreeMap<&'a str, Vec<Hold<'a>>>,
+    /// What happened at each resource.
+    pub(super) resources: BTreeMap<&'a str, Vec<&'a Event>>,
+    pub(super) spells: Vec<Spell<'a>>,
+    pub(super) closings: Vec<Closing<'a>>,
+    /// The last note.
+    pub(super) end: Stamp,
+    /// Whether all had their time to end.
+    pub(super) over: Option<Stamp>,
+}
+
+/// An acquisition.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) client: &'a str,
+    pub(super) call: u64,
+    pub(super) name: &'a str,
+    pub(super) at: Stamp,
+    pub(super) by: Option<Stamp>,
+    pub(super) ended: Option<Stamp>,
+}
+
+/// A grant, from the holder's side.
+#[derive(Debug)]
+pub(super) struct Hold<'a> {
+    pub(super) client: &'a str,
+    pub(super) token: u64,
+    pub(super) lease: Duration,
+    /// When it was asked for, if that is known.
+    pub(super) asked: Option<Stamp>,
+    pub(super) granted: Stamp,
+    /// Each time the guard was asked: when, and until when it believed in itself. The first is the grant.
+    pub(super) words: Vec<(Stamp, Stamp)>,
+    pub(super) releases: Option<Stamp>,
+    pub(super) lost: Option<Stamp>,
+    /// When it heard that it had lost the grant, and why, from the guard or from the release.
+    pub(super) told: Option<(Stamp, &'a str)>,
+    pub(super) died: Option<Stamp>,
+}
+
+impl Hold<'_> {
+    /// The deadline of which the guard last spoke.
+    pub(super) fn until(&self) -> Stamp {
+        self.words.last().map_or(self.granted, |(_, until)| *until)
+    }
+
+    /// When the belief ends (clause L3): at the release, the loss or the deadline, whichever is first. The dead believe
+    /// nothing.
+    pub(super) fn ends(&self) -> Stamp {
+        [self.releases, self.lost, self.died].into_iter().flatten().fold(self.until(), Stamp::min)
+    }
+
+    /// When the client noticed that the belief was over, or gave it up.
+    pub(super) fn noticed(&self) -> Option<Stamp> {
+        [self.releases, self.lost].into_iter().flatten().min()
+    }
+
+    /// The last time before `at` that the guard was asked.
+    pub(super) fn word_before(&self, at: Stamp) -> Stamp {
+        let before = self.words.iter().rev().map(|(when, _)| *when).find(|when| *when <= at);
+        before.unwrap_or(self.granted)
+    }
+}
+
+/// A fault, from its beginning to its end.
+#[derive(Debug)]
+pub(super) struct Spell<'a> {
+    pub(super) whom: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) effect: &'a Effect,
+    pub(super) from: Stamp,
+    pub(super) to: Option<Stamp>,
+    fault: u64,
+}
+
+impl Spell<'_> {
+    pub(super) fn forgets(&self, about: &str) -> bool {
+        matches!(self.effect, Effect::Forgets { name } if name.as_deref().is_none_or(|name| name == about))
+    }
+}
+
+/// The end of a client's locks.
+#[derive(Debug)]
+pub(super) struct Closing<'a> {
+    pub(super) client: &'a str,
+    pub(super) begun: Stamp,
+    pub(super) done: Option<Stamp>,
+}
+
+impl<'a> Account<'a> {
+    pub(super) fn of(history: &'a History) -> Self {
+        let mut account = Self::default();
+        let mut index = Index::default();
+        for event in history.events() {
+            account.take(event, &mut index);
+        }
+        account.bury();
+        account
+    }
+
+    fn take(&mut self, event: &'a Event, index: &mut Index<'a>) {
+        let (at, client) = (event.at, event.client.as_str());
+        self.end = at;
+        match &event.what {
+            What::Asks { call, name, by } => {
+                index.asks.insert((client, *call), self.asks.len());
+                self.asks.push(Ask { client, call: *call, name, at, by: *by, ended: None });
+            }
+            What::Granted { call, name, claim, token, until, lease } => {
+                let ask = index.asks.get(&(client, *call)).map(|ask| &mut self.asks[*ask]);
+                let asked = ask.map(|ask| {
+                    ask.ended.get_or_insert(at);
+                    ask.at
+                });
+                let holds = self.holds.entry(name).or_default();
+                index.holds.insert(claim, (name, holds.len()));
+                let (words, token, lease) = (vec![(at, *until)], *token, *lease);
+                let (releases, lost, told, died) = (None, None, None, None);
+                holds.push(Hold {
+                    client,
+                    token,
+                    lease,
+                    asked,
+                    granted: at,
+                    words,
+                    releases,
+                    lost,
+                    told,
+                    died,
+                });
+            }
+            What::Ended { call, .. } => {
+                if let Some(ask) = index.asks.get(&(client, *call)) {
+                    self.asks[*ask].ended.get_or_insert(at);
+                }
+            }
+            What::Holds { claim, until } => self.about(index, claim, |hold| hold.words.push((at, *until))),
+            What::Lost { claim, cause } => self.about(index, claim, |hold| {
+                hold.lost.get_or_insert(at);
+                hold.told.get_or_insert((at, cause));
+            }),
+            What::Released { claim, outcome: Outcome::Lost(cause) } => self.about(index, claim, |hold| {
+                hold.told.get_or_insert((at, cause));
+            }),
+            What::Releases { claim } => self.about(index, claim, |hold| {
+                hold.releases.get_or_insert(at);
+            }),
+            What::Released { .. } => {}
+            What::Reads { name, .. } | What::Writes { name, .. } | What::Refused { name, .. } => {
+                self.resources.entry(name).or_default().push(event);
+            }
+            What::Closes => self.closings.push(Closing { client, begun: at, done: None }),
+            What::Closed => {
+                let closing = self.closings.iter_mut().rev().find(|closing| closing.client == client);
+                if let Some(closing) = closing {
+                    closing.done.get_or_insert(at);
+                }
+            }
+            What::Fault { fault, kind, effect } => {
+                self.spells.push(Spell { whom: client, kind, effect, from: at, to: None, fault: *fault });
+            }
+            What::Healed { fault } => {
+                let is_it = |spell: &&mut Spell<'_>| spell.fault == *fault && spell.to.is_none();
+                if let Some(spell) = self.spells.iter_mut().rev().find(is_it) {
+                    spell.to = Some(at);
+                }
+            }
+            What::Over => self.over = Some(at),
+        }
+    }
+
+    fn about(&mut self, index: &Index<'a>, claim: &str, change: impl FnOnce(&mut Hold<'a>)) {
+        let hold = index.holds.get(claim).and_then(|(name, place)| self.holds.get_mut(name)?.get_mut(*place));
+        if let Some(hold) = hold {
+            change(hold);
+        }
+    }
+
+    /// What the dead held and waited for ends with them.
+    fn bury(&mut self) {
+        for spell in self.spells.iter().filter(|spell| *spell.effect == Effect::Kills) {
+            // Until the process is gone for certain it may still have taken notes.
+            let gone = spell.to.unwrap_or(self.end);
+            let died = |client, since| Event::means(spell.whom, client) && since <= gone;
+            for ask in self.asks.iter_mut().filter(|ask| died(ask.client, ask.at)) {
+                ask.ended.get_or_insert(spell.from.max(ask.at));
+            }
+            let holds = self.holds.values_mut().flatten();
+            for hold in holds.filter(|hold| died(hold.client, hold.granted)) {
+                hold.died.get_or_insert(spell.from.max(hold.granted));
+            }
+            for closing in self.closings.iter_mut().filter(|closing| died(closing.client, closing.begun)) {
+                closing.done.get_or_insert(gone);
+            }
+        }
+    }
+
+    /// The latest time at which `client` may notice what it had to notice at `due`: later where it stood still meanwhile.
+    pub(super) fn at_the_latest(&self, client: &str, due: Stamp, allowance: Duration) -> Stamp {
+        let mut stops: Vec<_> = self
+            .spells
+            .iter()
+            .filter(|spell| *spell.effect == Effect::Stops && Event::means(spell.whom, client))
+            .map(|spell| (spell.from, spell.to.unwrap_or(self.end)))
+            .collect();
+        stops.sort_unstable();
+        let stopped = |due: Stamp, (from, to)| if from <= due + allowance { due.max(to) } else { due };
+        stops.into_iter().fold(due, stopped) + allowance
+    }
+
+    /// When `client` began to close its locks, for something of it that began at `since`.
+    pub(super) fn closing_of(&self, client: &str, since: Stamp) -> Option<&Closing<'a>> {
+        self.closings.iter().find(|closing| Event::means(closing.client, client) && closing.begun >= since)
+    }
+
+    /// The last closing of `client` that was over before `at`.
+    pub(super) fn closed_before(&self, client: &str, at: Stamp) -> Option<Stamp> {
+        let over = |closing: &&Closing<'_>| Event::means(closing.client, client);
+        self.closings.iter().filter(over).filter_map(|closing| closing.done).filter(|done| *done < at).max()
+    }
+}
+
+/// Where notes about an acquisition or a claim belong.
+#[derive(Default)]
+struct Index<'a> {
+    asks: HashMap<(&'a str, u64), usize>,
+    holds: HashMap<&'a str, (&'a str, usize)>,
+}

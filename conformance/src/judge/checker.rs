@@ -1,0 +1,61 @@
+//! The judge.
+
+use super::{History, Violation, account::Account, rules};
+use std::time::Duration;
+
+/// Says which clauses of the contract a history breaks.
+///
+/// It is a function of the history alone. It says nothing that the notes do not prove: where the order of two notes
+/// leaves a doubt, where a store was made to forget, where a client was frozen or killed, it gives the benefit of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Judge {
+    allowance: Duration,
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Judge {
+    /// A judge who allows for 2 s where something has to be noticed or ended in time.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { allowance: Duration::from_secs(2) }
+    }
+
+    /// How late a client may notice a loss or end a wait: the time that a busy machine needs to get round to it, and
+    /// one round trip. Nothing is allowed for where two clients exclude each other.
+    #[must_use]
+    pub const fn allowing(self, allowance: Duration) -> Self {
+        Self { allowance }
+    }
+
+    /// Every violation, in the order of time.
+    #[must_use]
+    pub fn judge(&self, history: &History) -> Vec<Violation> {
+        let account = Account::of(history);
+        let mut found = Vec::new();
+        for (name, holds) in &account.holds {
+            rules::two_holders(&account, name, holds, &mut found);
+            rules::tokens(&account, name, holds, &mut found);
+            rules::losses(&account, name, holds, self.allowance, &mut found);
+            rules::early_ends(&account, name, holds, &mut found);
+            rules::after_close(&account, name, holds, self.allowance, &mut found);
+        }
+        for (name, events) in &account.resources {
+            rules::resource(name, events, &mut found);
+        }
+        rules::waits(&account, self.allowance, &mut found);
+        rules::closings(&account, &mut found);
+        found.sort_by_key(|violation| violation.from);
+        found
+    }
+
+    /// The violation that takes the least history to see: the one to look at first.
+    #[must_use]
+    pub fn smallest(violations: &[Violation]) -> Option<&Violation> {
+        violations.iter().min_by_key(|violation| (violation.broken, violation.to.since(violation.since)))
+    }
+}

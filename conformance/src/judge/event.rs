@@ -1,0 +1,185 @@
+//! What can be noted.
+
+use super::Stamp;
+use serde::{Deserialize, Serialize};
+use std::{fmt, time::Duration};
+
+/// One note: who, when, what.
+///
+/// Calls are noted before they are made, and returns after they came, so that what is noted as true was true for
+/// certain. A client with several tasks of its own gives each a lane: `c1/1`, `c1/2`; what is noted of `c1` is then
+/// meant for all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When.
+    pub at: Stamp,
+    /// Whose note it is. A fault's is whom it hurts: a client, or [`STORE`](Self::STORE).
+    pub client: String,
+    /// What was asked, heard or done.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+impl Event {
+    /// The `client` of a fault that hurts everybody.
+    pub const STORE: &'static str = "store";
+
+    /// Whether something noted of `whom` is meant for `client` as well.
+    pub(super) fn means(whom: &str, client: &str) -> bool {
+        let lane = || client.strip_prefix(whom).is_some_and(|rest| rest.starts_with('/'));
+        whom == Self::STORE || whom == client || lane()
+    }
+}
+
+/// What was asked, heard or done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum What {
+    /// An acquisition begins.
+    Asks {
+        /// Counts the acquisitions of this client.
+        call: u64,
+        /// The lock's name.
+        name: String,
+        /// Until when it has to end; `None` when it may wait for ever.
+        by: Option<Stamp>,
+    },
+    /// It succeeded. Each claim is granted once.
+    Granted {
+        /// Which acquisition.
+        call: u64,
+        /// The lock's name.
+        name: String,
+        /// The claim's id.
+        claim: String,
+        /// The fencing token.
+        token: u64,
+        /// Until when the guard believes in itself: [`Hold::deadline`](tenure_core::Hold::deadline).
+        until: Stamp,
+        /// The lease that was asked for; of a session store, the session's timeout.
+        lease: Duration,
+    },
+    /// It did not, or its future was dropped.
+    Ended {
+        /// Which acquisition.
+        call: u64,
+        /// Why.
+        why: String,
+    },
+    /// The guard was asked, said that it holds, and believes in itself until then.
+    Holds {
+        /// The claim's id.
+        claim: String,
+        /// Until when.
+        until: Stamp,
+    },
+    /// The guard said that the lock is lost. Whoever records a hold watches it until it releases it.
+    Lost {
+        /// The claim's id.
+        claim: String,
+        /// The cause.
+        cause: String,
+    },
+    /// The guard is about to be released or dropped.
+    Releases {
+        /// The claim's id.
+        claim: String,
+    },
+    /// The release returned.
+    Released {
+        /// The claim's id.
+        claim: String,
+        /// What it said.
+        outcome: Outcome,
+    },
+    /// The resource let this client read.
+    Reads {
+        /// The lock's name, and the resource's.
+        name: String,
+        /// The token that was shown.
+        token: u64,
+        /// What was read.
+        value: u64,
+    },
+    /// The resource took this client's write.
+    Writes {
+        /// The lock's name, and the resource's.
+        name: String,
+        /// The token that was shown.
+        token: u64,
+        /// The value on which the new one is based.
+        over: u64,
+        /// The new value.
+        value: u64,
+    },
+    /// The resource refused this client's token.
+    Refused {
+        /// The lock's name, and the resource's.
+        name: String,
+        /// The token that was shown.
+        token: u64,
+        /// The greatest that the resource has seen.
+        greatest: u64,
+    },
+    /// The client is about to close its locks.
+    Closes,
+    /// They are closed.
+    Closed,
+    /// A fault begins.
+    Fault {
+        /// Tells faults apart.
+        fault: u64,
+        /// What happens, for people and for figures.
+        kind: String,
+        /// What it may do to the contract.
+        effect: Effect,
+    },
+    /// A fault is over.
+    Healed {
+        /// Which.
+        fault: u64,
+    },
+    /// Every fault is over, every client was told to end and had its time to. What is still open now hangs.
+    Over,
+}
+
+/// What a release said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The lock was held until then.
+    Released,
+    /// It was not: [`Error::Lost`](tenure_core::Error::Lost) with this cause.
+    Lost(String),
+    /// Nobody knows.
+    Failed(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Released => f.write_str("it was held until then"),
+            Self::Lost(cause) => write!(f, "it was lost, {cause}"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What a fault may do that the contract allows for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Nothing: every clause holds throughout.
+    #[default]
+    None,
+    /// The store may end grants before their lease, of one name or of all. Their holders believe in them until the
+    /// deadline that they had (clause F4), and may meet a successor until then.
+    Forgets {
+        /// Which name; all when `None`.
+        name: Option<String>,
+    },
+    /// The client stands still: it notices nothing until the fault is over.
+    Stops,
+    /// The client is dead from here on.
+    Kills,
+}

@@ -1,0 +1,311 @@
+//! The rules, one function each.
+
+use super::{
+    Broken, Event, Stamp, Violation, What,
+    account::{Account, Hold},
+    stamp::Span,
+};
+use std::time::Duration;
+use tenure_core::LossCause;
+
+/// Clause X1 by the arithmetic of L3: a holder believes from the grant to the release, the loss or the deadline. Two
+/// must not believe at once.
+pub(super) fn two_holders(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
+    let mut earlier: Vec<&Hold<'_>> = Vec::new();
+    for later in holds {
+        let begins = later.granted;
+        earlier.retain(|hold| hold.ends() > begins);
+        if later.ends() <= begins {
+            continue;
+        }
+        for hold in &earlier {
+            let (from, to) =
+                (begins.max(forgotten_until(account, name, hold, later)), hold.ends().min(later.ends()));
+            if from >= to {
+                continue;
+            }
+            let what = format!(
+                "{} was granted {name:?} with token {} while {} still believed in its own grant, token {}: both did for {}",
+                later.client,
+                later.token,
+                hold.client,
+                hold.token,
+                Span(to.since(from)),
+            );
+            found.push(Violation {
+                broken: Broken::TwoHolders,
+                name: name.to_owned(),
+                clients: vec![hold.client.to_owned(), later.client.to_owned()],
+                from,
+                to,
+                since: hold.word_before(from),
+                what,
+            });
+        }
+        earlier.push(later);
+    }
+}
+
+/// Until when `earlier` may believe beside `later` because the store was made to forget it (clause F4): a lease after
+/// the end of the fault, the latest deadline that it could have then.
+fn forgotten_until(account: &Account<'_>, name: &str, earlier: &Hold<'_>, later: &Hold<'_>) -> Stamp {
+    let asked = earlier.asked.unwrap_or(earlier.granted);
+    let between = account.spells.iter().filter(|spell| {
+        let over = spell.to.unwrap_or(account.end);
+        spell.forgets(name) && spell.from <= later.granted && asked <= over
+    });
+    let excused = between.map(|spell| spell.to.unwrap_or(account.end) + earlier.lease);
+    excused.max().unwrap_or(Stamp::ZERO)
+}
+
+/// Clause T1: a later grant's token is greater.
+///
+/// The order of grants is the store's, and the notes tell it well enough. If the later note was of the earlier grant, that grant
+/// had ended before it was noted: by its own deadline, or because the store was made to forget. Otherwise the order of
+/// notes is the store's.
+pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
+    // The greatest token so far, at each grant.
+    let mut greatest: Vec<&Hold<'_>> = Vec::with_capacity(holds.len());
+    for later in holds {
+        let best = greatest.last().copied();
+        greatest.push(best.filter(|best| best.token >= later.token).unwrap_or(later));
+        let born_dead = later.words.first().is_some_and(|(at, until)| until <= at);
+        let doubt = |earlier: &Hold<'_>| {
+            let since = earlier.asked.unwrap_or(earlier.granted);
+            let asked = later.asked.unwrap_or(later.granted);
+            account.spells.iter().any(|spell| {
+                let over = spell.to.unwrap_or(account.end);
+                spell.forgets(name) && spell.from <= later.granted && over >= since.min(asked)
+            })
+        };
+        let earlier = match best {
+            Some(best) if best.token >= later.token && !born_dead && !doubt(best) => best,
+            Some(best) if best.token >= later.token => {
+                // In doubt, only what was granted before the other was asked for was earlier for certain.
+                let asked = later.asked.unwrap_or(Stamp::ZERO);
+                let before = holds.partition_point(|hold| hold.granted < asked).min(greatest.len() - 1);
+                match before.checked_sub(1).map(|last| greatest[last]) {
+                    Some(certain) if certain.token >= later.token => certain,
+                    _ => continue,
+                }
+            }
+            _ => continue,
+        };
+        found.push(Violation {
+            broken: Broken::TokenDidNotRise,
+            name: name.to_owned(),
+            clients: vec![earlier.client.to_owned(), later.client.to_owned()],
+            from: later.granted,
+            to: later.granted,
+            since: earlier.granted,
+            what: format!(
+                "{} was granted {name:?} with token {} after {} had been granted it with token {}",
+                later.client, later.token, earlier.client, earlier.token
+            ),
+        });
+    }
+}
+
+/// Clause L5: a loss is noticed at the deadline, and nobody holds past it.
+pub(super) fn losses(
+    account: &Account<'_>,
+    name: &str,
+    holds: &[Hold<'_>],
+    allowance: Duration,
+    found: &mut Vec<Violation>,
+) {
+    for hold in holds {
+        let limit = |until| account.at_the_latest(hold.client, until, allowance);
+        // A guard that was asked too late and still said yes …
+        let late_word = hold.words.iter().find(|(at, until)| *at > limit(*until)).copied();
+        // … or one that said nothing for too long.
+        let noticed = hold.noticed().or(hold.died).unwrap_or(account.end);
+        let late = late_word.or((noticed > limit(hold.until())).then_some((noticed, hold.until())));
+        let Some((at, until)) = late else { continue };
+        let when = match (late_word, hold.noticed()) {
+            (Some(_), _) => "still said that it held",
+            (None, Some(_)) => "noticed it only",
+            (None, None) => "had not noticed it",
+        };
+        found.push(Violation {
+            broken: Broken::LossLate,
+            name: name.to_owned(),
+            clients: vec![hold.client.to_owned()],
+            from: until,
+            to: at,
+            since: hold.word_before(until),
+            what: format!(
+                "the deadline of {} for {name:?}, token {}, passed, and it {when} {} later",
+                hold.client,
+                hold.token,
+                Span(at.since(until))
+            ),
+        });
+    }
+}
+
+/// Clause L1: no grant ends before its lease, unless somebody ended it.
+///
+/// A holder that hears before its deadline that its grant has ended had it taken from it. Sessions may end at any time, and
+/// people may use force: those causes speak for themselves.
+pub(super) fn early_ends(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
+    for hold in holds {
+        let Some((at, cause)) = hold.told.filter(|(at, _)| *at < hold.until()) else { continue };
+        let causes = [LossCause::SessionEnded, LossCause::Forced, LossCause::MaxHold];
+        let asked = hold.asked.unwrap_or(hold.granted);
+        let forgotten = account
+            .spells
+            .iter()
+            .any(|spell| spell.forgets(name) && spell.from <= at && asked <= spell.to.unwrap_or(account.end));
+        if forgotten || causes.iter().any(|allowed| allowed.as_str() == cause) {
+            continue;
+        }
+        found.push(Violation {
+            broken: Broken::LostEarly,
+            name: name.to_owned(),
+            clients: vec![hold.client.to_owned()],
+            from: at,
+            to: at,
+            since: hold.word_before(at),
+            what: format!(
+                "{} was told that its grant of {name:?}, token {}, had ended ({cause}), {} before its deadline",
+                hold.client,
+                hold.token,
+                Span(hold.until().since(at))
+            ),
+        });
+    }
+}
+
+/// Clause U3: once `close` has returned, nothing is granted.
+pub(super) fn after_close(
+    account: &Account<'_>,
+    name: &str,
+    holds: &[Hold<'_>],
+    allowance: Duration,
+    found: &mut Vec<Violation>,
+) {
+    for hold in holds {
+        let Some(closed) = account.closed_before(hold.client, hold.granted) else { continue };
+        let asked_after = hold.asked.is_some_and(|asked| asked > closed);
+        // A grant that came before may be noted a little after.
+        if !asked_after && hold.granted <= account.at_the_latest(hold.client, closed, allowance) {
+            continue;
+        }
+        found.push(Violation {
+            broken: Broken::GrantAfterClose,
+            name: name.to_owned(),
+            clients: vec![hold.client.to_owned()],
+            from: closed,
+            to: hold.granted,
+            since: closed,
+            what: format!(
+                "{} was granted {name:?} with token {}, {} after its locks were closed",
+                hold.client,
+                hold.token,
+                Span(hold.granted.since(closed))
+            ),
+        });
+    }
+}
+
+/// What the fence is for: no client gets in that was overtaken, and no write is lost.
+pub(super) fn resource(name: &str, events: &[&Event], found: &mut Vec<Violation>) {
+    let mut greatest: Option<(u64, &Event)> = None;
+    let mut last: Option<(u64, &Event)> = None;
+    for event in events {
+        let (token, over, value) = match &event.what {
+            What::Reads { token, value, .. } => (*token, None, *value),
+            What::Writes { token, over, value, .. } => (*token, Some(*over), *value),
+            _ => continue,
+        };
+        let violation = |broken, earlier: &Event, what| Violation {
+            broken,
+            name: name.to_owned(),
+            clients: vec![earlier.client.clone(), event.client.clone()],
+            from: event.at,
+            to: event.at,
+            since: earlier.at,
+            what,
+        };
+        match greatest {
+            Some((seen, earlier)) if token < seen => found.push(violation(
+                Broken::StaleAccess,
+                earlier,
+                format!(
+                    "the resource of {name:?} let {} in with token {token}, although {} had been there with token {seen}",
+                    event.client, earlier.client
+                ),
+            )),
+            _ => greatest = Some((token, event)),
+        }
+        match (over, last) {
+            (Some(over), Some((there, earlier))) if over != there => found.push(violation(
+                Broken::LostUpdate,
+                earlier,
+                format!(
+                    "{} wrote {value} over {over}, but {} had left {there} at the resource of {name:?}: that write is lost",
+                    event.client, earlier.client
+                ),
+            )),
+            _ => {}
+        }
+        // A reading tells where a history begins, and nothing new later.
+        if over.is_some() || last.is_none() {
+            last = Some((value, event));
+        }
+    }
+}
+
+/// Clause W2: a bounded wait ends in time; and every wait ends when the locks are closed, or when all is over.
+pub(super) fn waits(account: &Account<'_>, allowance: Duration, found: &mut Vec<Violation>) {
+    for ask in &account.asks {
+        let closing = account.closing_of(ask.client, ask.at).map(|closing| closing.begun);
+        let Some(due) = [ask.by, closing, account.over].into_iter().flatten().min() else { continue };
+        let limit = match (ask.ended, account.over) {
+            // All had their time.
+            (None, Some(over)) => account.at_the_latest(ask.client, due, allowance).min(over),
+            _ => account.at_the_latest(ask.client, due, allowance),
+        };
+        let ended = ask.ended.unwrap_or(account.end);
+        if ended < limit || (ended == limit && ask.ended.is_some()) {
+            continue;
+        }
+        let outcome = if ask.ended.is_some() { "ended" } else { "had not ended" };
+        found.push(Violation {
+            broken: Broken::WaiterHung,
+            name: ask.name.to_owned(),
+            clients: vec![ask.client.to_owned()],
+            from: due,
+            to: ended,
+            since: ask.at,
+            what: format!(
+                "acquisition {} of {} for {:?} {outcome} {} after it had to",
+                ask.call,
+                ask.client,
+                ask.name,
+                Span(ended.since(due))
+            ),
+        });
+    }
+}
+
+/// Clause U3: `close` returns.
+pub(super) fn closings(account: &Account<'_>, found: &mut Vec<Violation>) {
+    let Some(over) = account.over else { return };
+    for closing in account.closings.iter().filter(|closing| closing.done.is_none()) {
+        found.push(Violation {
+            broken: Broken::CloseHung,
+            name: String::new(),
+            clients: vec![closing.client.to_owned()],
+            from: closing.begun,
+            to: over,
+            since: closing.begun,
+            what: format!(
+                "{} began to close its locks, and {} later it had not done so",
+                closing.client,
+                Span(over.since(closing.begun))
+            ),
+        });
+    }
+}

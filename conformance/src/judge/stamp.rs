@@ -1,0 +1,125 @@
+//! Instants that processes of one machine agree on.
+
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt,
+    ops::{Add, Sub},
+    time::Duration,
+};
+use tenure_core::Moment;
+
+/// An instant, in nanoseconds since the machine was booted: the same clock for all its processes, which is what lets
+/// their notes be merged. It never goes back, and on Linux it goes on while the machine is asleep
+/// (`CLOCK_BOOTTIME`; elsewhere `CLOCK_MONOTONIC`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// When the machine was booted.
+    pub const ZERO: Self = Self(0);
+
+    /// Now.
+    #[must_use]
+    pub fn now() -> Self {
+        use rustix::time::{ClockId, clock_gettime};
+        #[cfg(target_os = "linux")]
+        let clock = ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        let clock = ClockId::Monotonic;
+        Self::ZERO + Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+    }
+
+    /// When `moment` is, to within the time between two readings of the clock, and never later than it is.
+    #[must_use]
+    pub fn of(moment: Moment) -> Self {
+        let (now, here) = (Self::now(), Moment::now());
+        now + moment.since(here) - here.since(moment)
+    }
+
+    /// The nanoseconds since the machine was booted.
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to this instant; zero when `earlier` is the later one.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Stamp {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(span)))
+    }
+}
+
+impl Sub<Duration> for Stamp {
+    type Output = Self;
+
+    fn sub(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(span)))
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A time relative to `zero`, for people: `+12.3 ms`, `-1.204 s`.
+pub(super) struct Relative {
+    pub(super) at: Stamp,
+    pub(super) zero: Stamp,
+}
+
+impl fmt::Display for Relative {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.at < self.zero { '-' } else { '+' };
+        let span = self.at.since(self.zero).max(self.zero.since(self.at));
+        f.pad(&format!("{sign}{}", Span(span)))
+    }
+}
+
+/// A duration for people: `12.3 ms`, `1.204 s`.
+pub(super) struct Span(pub(super) Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            short if short < Duration::from_secs(1) => {
+                format!("{}.{} ms", short.as_millis(), short.as_micros() / 100 % 10)
+            }
+            long => format!("{}.{:03} s", long.as_secs(), long.subsec_millis()),
+        };
+        f.pad(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_when_it_is() {
+        let soon = Moment::now() + Duration::from_secs(2);
+        let left = Stamp::of(soon).since(Stamp::now());
+        assert!(left <= Duration::from_secs(2) && left > Duration::from_secs(1), "{left:?}");
+        let past = Moment::now();
+        assert!(Stamp::of(past) <= Stamp::now());
+    }
+
+    #[test]
+    fn spans_for_people() {
+        let span = |micros| Span(Duration::from_micros(micros)).to_string();
+        assert_eq!(
+            (span(0), span(12_345), span(1_204_999)),
+            ("0.0 ms".into(), "12.3 ms".into(), "1.204 s".into())
+        );
+        let zero = Stamp::ZERO + Duration::from_secs(1);
+        assert_eq!(Relative { at: zero - Duration::from_millis(5), zero }.to_string(), "-5.0 ms");
+    }
+}

@@ -1,0 +1,127 @@
+//! A timeline for a terminal.
+
+use super::{Timeline, stamp::Span, timeline::Lane};
+use std::fmt;
+
+/// How many columns the time has.
+const WIDTH: usize = 72;
+const HOLD: char = '█';
+const WAIT: char = '░';
+const FAULT: char = '▒';
+const TICKS: u32 = 4;
+
+impl fmt::Display for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}\n", self.title, self.what)?;
+        let gutter = self.lanes.iter().map(|lane| lane.client.chars().count()).max().unwrap_or(0).max(8);
+        self.write_axis(f, gutter)?;
+        for fault in &self.faults {
+            let mut row = Row::default();
+            row.fill(self.place(fault.from, WIDTH), self.place(fault.to, WIDTH), FAULT);
+            row.put(self.place(fault.from.max(self.from), WIDTH), fault.letter);
+            writeln!(f, "  {:<gutter$}  {row}", format!("fault {}", fault.letter))?;
+        }
+        for lane in &self.lanes {
+            writeln!(f, "  {:<gutter$}  {}", lane.client, self.row_of(lane))?;
+        }
+        let mut row = Row::default();
+        row.fill(self.place(self.broken.0, WIDTH), self.place(self.broken.1, WIDTH), '^');
+        writeln!(f, "  {:<gutter$}  {row}\n", "BROKEN")?;
+        self.write_legend(f)?;
+        writeln!(f)?;
+        self.write_notes(f)
+    }
+}
+
+impl Timeline {
+    fn write_axis(&self, f: &mut fmt::Formatter<'_>, gutter: usize) -> fmt::Result {
+        let mut labels = format!("  {:<gutter$}  ", "");
+        let mut ticks = Row::default();
+        for part in 0..TICKS {
+            let column = WIDTH * part as usize / TICKS as usize;
+            let label = self.tick(part, TICKS).to_string();
+            let width = WIDTH / TICKS as usize;
+            labels.extend(format!("{label:<width$}").chars());
+            ticks.put(column, '|');
+        }
+        writeln!(f, "{}", labels.trim_end())?;
+        writeln!(f, "  {:<gutter$}  {ticks}", "")
+    }
+
+    fn row_of(&self, lane: &Lane) -> Row {
+        let mut row = Row::default();
+        for bar in &lane.bars {
+            let what = if bar.token.is_some() { HOLD } else { WAIT };
+            row.fill(self.place(bar.from, WIDTH), self.place(bar.to, WIDTH), what);
+        }
+        for mark in &lane.marks {
+            row.put(self.place(mark.at, WIDTH), mark.sign.letter());
+        }
+        row
+    }
+
+    fn write_legend(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bars = [format!("{HOLD} believes that it holds"), format!("{WAIT} waits")];
+        let signs = self.signs().map(|sign| format!("{} {}", sign.letter(), sign.words()));
+        let mut line = String::new();
+        for item in bars.into_iter().chain(signs) {
+            if line.chars().count() + item.chars().count() > WIDTH {
+                writeln!(f, "  {}", line.trim_end())?;
+                line.clear();
+            }
+            line += &item;
+            line += "   ";
+        }
+        writeln!(f, "  {}", line.trim_end())?;
+        for fault in &self.faults {
+            let (from, lasts) = (self.relative(fault.from), Span(fault.to.since(fault.from)));
+            writeln!(f, "  {} {}: {}, from {from} for {lasts}", fault.letter, fault.whom, fault.kind)?;
+        }
+        Ok(())
+    }
+
+    fn write_notes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clients = self.notes.iter().map(|note| note.client.chars().count());
+        let width = clients.max().unwrap_or_default();
+        let mut told = false;
+        for note in &self.notes {
+            if !told && note.at >= self.broken.0 {
+                told = true;
+                writeln!(f, "  --- from here on the contract is broken ---")?;
+            }
+            writeln!(f, "  {:>12}  {:<width$}  {}", self.relative(note.at), note.client, note.text)?;
+        }
+        if self.more > 0 {
+            writeln!(f, "  … and {} notes more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+/// One row of characters.
+struct Row(Vec<char>);
+
+impl Default for Row {
+    fn default() -> Self {
+        Self(vec![' '; WIDTH])
+    }
+}
+
+impl Row {
+    /// At least one column, however short it is.
+    fn fill(&mut self, from: usize, to: usize, with: char) {
+        let from = from.min(WIDTH - 1);
+        let to = to.clamp(from + 1, WIDTH);
+        self.0[from..to].fill(with);
+    }
+
+    fn put(&mut self, at: usize, what: char) {
+        self.0[at.min(WIDTH - 1)] = what;
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.iter().collect::<String>().trim_end())
+    }
+}

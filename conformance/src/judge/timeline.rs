@@ -1,0 +1,381 @@
+//! A stretch of a history, arranged for the eye: what the text and the drawing have in common.
+
+use super::{
+    Broken, Event, History, Stamp, Violation, What,
+    account::{Account, Ask, Hold},
+    stamp::{Relative, Span},
+};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+/// What happened around a [`Violation`]: one lane a client, holds and waits as bars, faults and notes as marks.
+///
+/// Its `Display` is for a terminal, [`svg`](Self::svg) for a report. Times are relative to where the contract begins to be
+/// broken.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    pub(super) title: String,
+    pub(super) what: String,
+    pub(super) from: Stamp,
+    pub(super) to: Stamp,
+    pub(super) broken: (Stamp, Stamp),
+    pub(super) lanes: Vec<Lane>,
+    pub(super) faults: Vec<Fault>,
+    pub(super) notes: Vec<Note>,
+    /// How many notes there are beyond those.
+    pub(super) more: usize,
+}
+
+/// One client.
+#[derive(Clone, Debug)]
+pub(super) struct Lane {
+    pub(super) client: String,
+    pub(super) bars: Vec<Bar>,
+    pub(super) marks: Vec<Mark>,
+}
+
+/// A wait, or a hold.
+#[derive(Clone, Debug)]
+pub(super) struct Bar {
+    pub(super) from: Stamp,
+    pub(super) to: Stamp,
+    /// A hold's; a wait has none.
+    pub(super) token: Option<u64>,
+}
+
+/// Something that happened at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    pub(super) at: Stamp,
+    pub(super) sign: Sign,
+}
+
+/// A fault.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) letter: char,
+    pub(super) whom: String,
+    pub(super) kind: String,
+    pub(super) from: Stamp,
+    pub(super) to: Stamp,
+}
+
+/// A note in words.
+#[derive(Clone, Debug)]
+pub(super) struct Note {
+    pub(super) at: Stamp,
+    pub(super) client: String,
+    pub(super) text: String,
+}
+
+/// What a mark stands for. The later one is drawn over the earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sign {
+    Reads,
+    Writes,
+    Refused,
+    GivesUp,
+    Releases,
+    Closed,
+    Lost,
+    Died,
+}
+
+impl Sign {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Reads,
+        Self::Writes,
+        Self::Refused,
+        Self::GivesUp,
+        Self::Releases,
+        Self::Closed,
+        Self::Lost,
+        Self::Died,
+    ];
+
+    pub(super) const fn letter(self) -> char {
+        match self {
+            Self::Reads => 'r',
+            Self::Writes => 'w',
+            Self::Refused => 'x',
+            Self::GivesUp => 'g',
+            Self::Releases => 'R',
+            Self::Closed => 'C',
+            Self::Lost => 'L',
+            Self::Died => 'D',
+        }
+    }
+
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::Writes => "writes",
+            Self::Refused => "is refused by the resource",
+            Self::GivesUp => "ends its wait without the lock",
+            Self::Releases => "releases",
+            Self::Closed => "closed its locks",
+            Self::Lost => "notices the loss",
+            Self::Died => "is killed",
+        }
+    }
+
+    fn of(what: &What) -> Option<Self> {
+        Some(match what {
+            What::Reads { .. } => Self::Reads,
+            What::Writes { .. } => Self::Writes,
+            What::Refused { .. } => Self::Refused,
+            What::Ended { .. } => Self::GivesUp,
+            What::Releases { .. } => Self::Releases,
+            What::Closed => Self::Closed,
+            What::Lost { .. } => Self::Lost,
+            What::Fault { effect: super::Effect::Kills, .. } => Self::Died,
+            _ => return None,
+        })
+    }
+}
+
+/// How many lanes a person can follow.
+const LANES: usize = 10;
+/// How many notes a person reads.
+const NOTES: usize = 30;
+
+impl Timeline {
+    pub(super) fn of(history: &History, violation: &Violation) -> Self {
+        let account = Account::of(history);
+        let span = violation.to.since(violation.since).max(Duration::from_micros(10));
+        let (from, to) = (violation.since - span / 4, violation.to + span / 8);
+        let mut timeline = Self {
+            title: violation.to_string(),
+            what: violation.what.clone(),
+            from,
+            to,
+            broken: (violation.from, violation.to),
+            lanes: violation.clients.iter().map(|client| Lane::new(client)).collect(),
+            faults: Vec::new(),
+            notes: Vec::new(),
+            more: 0,
+        };
+        timeline.lanes.dedup_by(|one, other| one.client == other.client);
+        timeline.draw_bars(&account, violation);
+        timeline.draw_faults(&account);
+        timeline.take_notes(history, violation);
+        for lane in &mut timeline.lanes {
+            lane.marks.sort_by_key(|mark| mark.sign);
+        }
+        timeline
+    }
+
+    /// Whether something from `.0` to `.1` is to be seen.
+    fn sight(&self) -> impl Fn(Stamp, Stamp) -> bool + use<> {
+        let (begin, end) = (self.from, self.to);
+        move |from, to| from <= end && to >= begin
+    }
+
+    fn lane(&mut self, client: &str) -> Option<&mut Lane> {
+        let place = match self.lanes.iter().position(|lane| lane.client == client) {
+            Some(place) => place,
+            None if self.lanes.len() < LANES => {
+                self.lanes.push(Lane::new(client));
+                self.lanes.len() - 1
+            }
+            None => return None,
+        };
+        self.lanes.get_mut(place)
+    }
+
+    fn draw_bars(&mut self, account: &Account<'_>, violation: &Violation) {
+        let shows = self.sight();
+        let holds = account.holds.get(violation.name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        for hold in holds.iter().filter(|hold| shows(hold.granted, hold.ends())) {
+            let bar = Bar::of_hold(hold);
+            if let Some(lane) = self.lane(hold.client) {
+                lane.bars.push(bar);
+            }
+        }
+        for ask in account.asks.iter().filter(|ask| ask.name == violation.name) {
+            let bar = Bar::of_ask(ask, account.end);
+            if !shows(bar.from, bar.to) {
+                continue;
+            }
+            if let Some(lane) = self.lane(ask.client) {
+                lane.bars.insert(0, bar);
+            }
+        }
+    }
+
+    fn draw_faults(&mut self, account: &Account<'_>) {
+        let shows = self.sight();
+        let letters = ('A'..='Z').chain('a'..='z');
+        let spells = account.spells.iter().map(|spell| (spell, spell.to.unwrap_or(account.end)));
+        let shown = spells.filter(|(spell, to)| {
+            let concerns = |lane: &Lane| Event::means(spell.whom, &lane.client);
+            shows(spell.from, *to) && self.lanes.iter().any(concerns)
+        });
+        self.faults = shown
+            .zip(letters)
+            .map(|((spell, to), letter)| Fault {
+                letter,
+                whom: spell.whom.to_owned(),
+                kind: spell.kind.to_owned(),
+                from: spell.from,
+                to,
+            })
+            .collect();
+    }
+
+    fn take_notes(&mut self, history: &History, violation: &Violation) {
+        let at_the_resource = matches!(violation.broken, Broken::StaleAccess | Broken::LostUpdate);
+        let (shows, about) = (self.sight(), About::of(history, &violation.name));
+        for event in history.events().iter().filter(|event| shows(event.at, event.at)) {
+            let lanes: Vec<String> = self
+                .lanes
+                .iter()
+                .map(|lane| lane.client.clone())
+                .filter(|lane| Event::means(&event.client, lane))
+                .collect();
+            if lanes.is_empty() || !about.concerns(event) {
+                continue;
+            }
+            if let Some(sign) = Sign::of(&event.what) {
+                for lane in &lanes {
+                    if let Some(lane) = self.lane(lane) {
+                        lane.marks.push(Mark { at: event.at, sign });
+                    }
+                }
+            }
+            let party = violation.clients.iter().any(|client| Event::means(&event.client, client));
+            if !party && matches!(event.what, What::Closes | What::Closed | What::Ended { .. }) {
+                // The lanes show that others leave.
+                continue;
+            }
+            let Some(text) = about.words(event, at_the_resource) else { continue };
+            if self.notes.len() < NOTES {
+                self.notes.push(Note { at: event.at, client: event.client.clone(), text });
+            } else {
+                self.more += 1;
+            }
+        }
+    }
+
+    /// Where in a width of `width` this instant is.
+    pub(super) fn place(&self, at: Stamp, width: usize) -> usize {
+        let span = self.to.since(self.from).as_nanos().max(1);
+        let into = at.min(self.to).since(self.from).as_nanos();
+        usize::try_from(into * width as u128 / span).unwrap_or(width)
+    }
+
+    /// The instant at `part` of `parts` of the width.
+    pub(super) fn tick(&self, part: u32, parts: u32) -> Relative {
+        let at = self.from + self.to.since(self.from) * part / parts;
+        Relative { at, zero: self.broken.0 }
+    }
+
+    pub(super) fn relative(&self, at: Stamp) -> Relative {
+        Relative { at, zero: self.broken.0 }
+    }
+
+    /// The signs that are there, to be explained.
+    pub(super) fn signs(&self) -> impl Iterator<Item = Sign> {
+        let there =
+            |sign: &Sign| self.lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.sign == *sign));
+        Sign::ALL.into_iter().filter(there)
+    }
+}
+
+impl Lane {
+    fn new(client: &str) -> Self {
+        Self { client: client.to_owned(), bars: Vec::new(), marks: Vec::new() }
+    }
+}
+
+impl Bar {
+    fn of_hold(hold: &Hold<'_>) -> Self {
+        Self { from: hold.granted, to: hold.ends(), token: Some(hold.token) }
+    }
+
+    fn of_ask(ask: &Ask<'_>, end: Stamp) -> Self {
+        Self { from: ask.at, to: ask.ended.unwrap_or(end), token: None }
+    }
+}
+
+/// Which notes are about a name: those of its claims and acquisitions too.
+struct About<'a> {
+    name: &'a str,
+    claims: HashMap<&'a str, u64>,
+    calls: HashSet<(&'a str, u64)>,
+}
+
+impl<'a> About<'a> {
+    fn of(history: &'a History, name: &'a str) -> Self {
+        let mut about = Self { name, claims: HashMap::new(), calls: HashSet::new() };
+        for event in history.events() {
+            match &event.what {
+                What::Granted { name: of, claim, token, .. } if of == name => {
+                    about.claims.insert(claim, *token);
+                }
+                What::Asks { call, name: of, .. } if of == name => {
+                    about.calls.insert((&event.client, *call));
+                }
+                _ => {}
+            }
+        }
+        about
+    }
+
+    fn concerns(&self, event: &Event) -> bool {
+        match &event.what {
+            What::Asks { name, .. }
+            | What::Granted { name, .. }
+            | What::Reads { name, .. }
+            | What::Writes { name, .. }
+            | What::Refused { name, .. } => name == self.name,
+            What::Ended { call, .. } => self.calls.contains(&(event.client.as_str(), *call)),
+            What::Holds { claim, .. }
+            | What::Lost { claim, .. }
+            | What::Releases { claim }
+            | What::Released { claim, .. } => self.claims.contains_key(claim.as_str()),
+            What::Closes | What::Closed | What::Fault { .. } | What::Healed { .. } | What::Over => true,
+        }
+    }
+
+    /// The note in words, unless it is one of those that the lanes show well enough.
+    fn words(&self, event: &Event, at_the_resource: bool) -> Option<String> {
+        let token = |claim: &String| self.claims.get(claim.as_str()).copied().unwrap_or_default();
+        Some(match &event.what {
+            What::Asks { by: Some(by), .. } => format!("asks, for {} at most", Span(by.since(event.at))),
+            What::Asks { by: None, .. } => "asks, and waits as long as it takes".to_owned(),
+            What::Granted { token, until, .. } => {
+                format!("is granted it, token {token}, and believes so for {}", Span(until.since(event.at)))
+            }
+            What::Ended { why, .. } => format!("ends its wait: {why}"),
+            What::Holds { claim, until } => {
+                format!(
+                    "still holds, token {}, believes so for {}",
+                    token(claim),
+                    Span(until.since(event.at))
+                )
+            }
+            What::Lost { claim, cause } => format!("notices that token {} is lost: {cause}", token(claim)),
+            What::Releases { claim } => format!("releases token {}", token(claim)),
+            What::Released { claim, outcome } => {
+                format!("hears of the release of token {}: {outcome}", token(claim))
+            }
+            What::Reads { token, value, .. } if at_the_resource => {
+                format!("reads {value} with token {token}")
+            }
+            What::Writes { token, over, value, .. } if at_the_resource => {
+                format!("writes {value} over {over} with token {token}")
+            }
+            What::Reads { .. } | What::Writes { .. } | What::Over => return None,
+            What::Refused { token, greatest, .. } => {
+                format!("is refused with token {token}: the resource has seen {greatest}")
+            }
+            What::Closes => "closes its locks".to_owned(),
+            What::Closed => "has closed its locks".to_owned(),
+            What::Fault { kind, .. } => format!("FAULT begins: {kind}"),
+            What::Healed { .. } => "fault ends".to_owned(),
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! What a judge finds.
+
+use super::{History, Stamp, Timeline, stamp::Span};
+use std::fmt;
+
+/// A clause that a history breaks, where, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What is broken.
+    pub broken: Broken,
+    /// The lock's name; empty where it is about all of a client's.
+    pub name: String,
+    /// Whose notes show it, the earlier one first.
+    pub clients: Vec<String>,
+    /// The contract is broken from here …
+    pub from: Stamp,
+    /// … to here.
+    pub to: Stamp,
+    /// The earliest note that one has to know to see it.
+    pub since: Stamp,
+    /// What happened, in a sentence.
+    pub what: String,
+}
+
+impl Violation {
+    /// What happened around it, for people: as text through `Display`, and as a drawing.
+    #[must_use]
+    pub fn timeline(&self, history: &History) -> Timeline {
+        Timeline::of(history, self)
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "clause {} is broken on {:?}: {}", self.broken.clause(), self.name, self.broken)?;
+        match self.to.since(self.from) {
+            span if span.is_zero() => Ok(()),
+            span => write!(f, ", for {}", Span(span)),
+        }
+    }
+}
+
+/// What can be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Broken {
+    /// Two clients believed at once that they hold the lock.
+    TwoHolders,
+    /// A later grant's token is not greater than an earlier one's.
+    TokenDidNotRise,
+    /// The resource let a client in although it had seen a greater token.
+    StaleAccess,
+    /// A write was based on a value that was no longer there.
+    LostUpdate,
+    /// A grant ended before its lease, and nothing had happened that ends one.
+    LostEarly,
+    /// An acquisition went on after it had to end, or never ended.
+    WaiterHung,
+    /// A guard noticed late, or never, that its deadline had passed.
+    LossLate,
+    /// Closing a client's locks had not ended when all was over.
+    CloseHung,
+    /// A client was granted a lock after it had closed its locks.
+    GrantAfterClose,
+}
+
+impl Broken {
+    /// The clause of the contract.
+    #[must_use]
+    pub const fn clause(self) -> &'static str {
+        match self {
+            Self::TwoHolders => "X1",
+            Self::TokenDidNotRise | Self::StaleAccess | Self::LostUpdate => "T1",
+            Self::LostEarly => "L1",
+            Self::WaiterHung => "W2",
+            Self::LossLate => "L5",
+            Self::GrantAfterClose | Self::CloseHung => "U3",
+        }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TwoHolders => "two holders",
+            Self::TokenDidNotRise => "a token that did not rise",
+            Self::StaleAccess => "an overtaken client at the resource",
+            Self::LostUpdate => "a lost update",
+            Self::LostEarly => "a grant that ended early",
+            Self::WaiterHung => "a waiter that did not end in time",
+            Self::LossLate => "a loss noticed late",
+            Self::CloseHung => "locks that could not be closed",
+            Self::GrantAfterClose => "a grant after close",
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! The suite that proves a store of tenure's locks.
+//!
+//! Every store keeps the same written contract; each of its clauses is one case here or more. Whoever writes a store, or
+//! runs an unusual server, proves it with one short test program:
+//!
+//! ```no_run
+//! // tests/conformance.rs, with `[[test]] name = "conformance"` and `harness = false` in Cargo.toml
+//! use std::{process::ExitCode, sync::Arc};
+//! use tenure_conformance::{BoxError, Subject, Subjects, async_trait};
+//! use tenure_core::{Backend, Memory};
+//!
+//! /// The store under test: here the one in memory, in yours whatever a new client of it takes.
+//! struct Mine(Memory);
+//!
+//! #[async_trait]
+//! impl Subject for Mine {
+//!     fn name(&self) -> &str {
+//!         "mine"
+//!     }
+//!
+//!     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
+//!         Ok(Arc::new(self.0.clone()))
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     tenure_conformance::main(|| async { Subjects::new().with(Mine(Memory::new())) })
+//! }
+//! ```
+//!
+//! Then `cargo test --test conformance` runs every case, and `cargo test --test conformance -- mine::waiting` those of
+//! one group. A case that needs what the store lacks is listed as ignored, with the reason.
+//!
+//! | you look for | it is in |
+//! |---|---|
+//! | what a store under test must offer | [`Subject`], [`Subjects`], [`Absent`] |
+//! | the suite as a test program | [`main`] |
+//! | the suite as a function, and its table | [`run`], [`Report`] |
+//! | the list of cases | [`cases()`] |
+//! | a store that counts requests and fails on demand | [`Probe`], [`Fault`], [`Hints`], [`Calls`] |
+//! | a resource that checks fencing tokens | [`FencedRegister`] |
+//! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
+//! | what clients saw, and whether the contract allows it | [`judge`] |
+//! | clients, processes and faults for as long as you like | [`faults`] |
+//! | what a case is made of | [`Case`], [`Stage`], [`Check`] |
+
+mod case;
+mod cases;
+mod check;
+pub mod faults;
+mod fence;
+mod harness;
+pub mod judge;
+mod log;
+mod probe;
+#[cfg(feature = "servers")]
+pub mod proxy;
+mod report;
+pub mod saboteur;
+#[cfg(feature = "servers")]
+pub mod servers;
+mod stage;
+mod subject;
+mod suite;
+mod victim;
+
+pub use case::Case;
+pub use cases::all as cases;
+pub use check::{Check, Need, Stop};
+pub use fence::{FencedRegister, Refused};
+pub use harness::main;
+pub use log::{Call, Calls, Method};
+pub use probe::{Fault, Hints, Probe};
+pub use report::{Entry, Report, run};
+pub use stage::{Client, Stage};
+pub use subject::{Absent, BoxError, Subject, Subjects};
+pub use suite::Outcome;
+pub use tenure_core::async_trait;
+pub use victim::{Victim, is_victim, play_victim_if_asked};

@@ -1,0 +1,160 @@
+//! What a store was asked.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tenure_core::{Claim, ClaimId, Grant, Moment, Name};
+
+/// A request of the [`Backend`](tenure_core::Backend) trait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "each is named as the trait's method")]
+pub enum Method {
+    TryAcquire,
+    Acquire,
+    Release,
+    Renew,
+    Withdraw,
+    WaitForRelease,
+    Holders,
+    List,
+    ForceRelease,
+    Close,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::TryAcquire,
+        Self::Acquire,
+        Self::Release,
+        Self::Renew,
+        Self::Withdraw,
+        Self::WaitForRelease,
+        Self::Holders,
+        Self::List,
+        Self::ForceRelease,
+        Self::Close,
+    ];
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Which one.
+    pub method: Method,
+    /// The names and claims that it was about: one, several for a renewal, none for a listing.
+    pub about: Vec<(Name, Option<ClaimId>)>,
+    /// When it was sent.
+    pub sent: Moment,
+}
+
+impl Call {
+    pub(crate) fn of(method: Method, claim: &Claim) -> Self {
+        Self { method, about: vec![(claim.name.clone(), Some(claim.id))], sent: Moment::now() }
+    }
+
+    pub(crate) fn about(method: Method, grant: &Grant) -> Self {
+        Self::for_all(method, std::slice::from_ref(grant))
+    }
+
+    pub(crate) fn for_all(method: Method, grants: &[Grant]) -> Self {
+        let about = grants.iter().map(|grant| (grant.name.clone(), Some(grant.claim))).collect();
+        Self { method, about, sent: Moment::now() }
+    }
+
+    pub(crate) fn named(method: Method, name: &Name) -> Self {
+        Self { method, about: vec![(name.clone(), None)], sent: Moment::now() }
+    }
+
+    pub(crate) fn bare(method: Method) -> Self {
+        Self { method, about: Vec::new(), sent: Moment::now() }
+    }
+}
+
+/// All requests that passed a [`Probe`](crate::Probe). Cloning gives the same record.
+#[derive(Clone, Debug, Default)]
+pub struct Calls(Arc<Mutex<Record>>);
+
+#[derive(Debug, Default)]
+struct Record {
+    calls: Vec<Call>,
+    contending: HashMap<Name, Contending>,
+}
+
+/// The claims of one name that ask for a grant.
+#[derive(Clone, Debug, Default)]
+struct Contending {
+    /// Each claim, and how many of its requests are on their way.
+    now: HashMap<ClaimId, usize>,
+    /// The most claims that there were at once.
+    most: usize,
+}
+
+impl Calls {
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All requests so far, in the order in which they were sent.
+    #[must_use]
+    pub fn all(&self) -> Vec<Call> {
+        self.record().calls.clone()
+    }
+
+    /// The requests about `name`, in the order in which they were sent.
+    #[must_use]
+    pub fn about(&self, name: &str) -> Vec<Call> {
+        let is_about = |call: &&Call| call.about.iter().any(|(about, _)| about.as_str() == name);
+        self.record().calls.iter().filter(is_about).cloned().collect()
+    }
+
+    /// How many claims ask for a grant of `name` now.
+    #[must_use]
+    pub fn contending(&self, name: &str) -> usize {
+        self.record().contending.get(name).map_or(0, |contending| contending.now.len())
+    }
+
+    /// How many claims asked for a grant of `name` at once, at most.
+    #[must_use]
+    pub fn most_contending(&self, name: &str) -> usize {
+        self.record().contending.get(name).map_or(0, |contending| contending.most)
+    }
+
+    /// Records a request that ends when the answer is dropped.
+    pub(crate) fn begin(&self, call: Call) -> Open {
+        let contender = match (call.method, call.about.first()) {
+            (Method::Acquire | Method::TryAcquire, Some((name, Some(claim)))) => Some((name.clone(), *claim)),
+            _ => None,
+        };
+        let mut record = self.record();
+        if let Some((name, claim)) = &contender {
+            let contending = record.contending.entry(name.clone()).or_default();
+            *contending.now.entry(*claim).or_default() += 1;
+            contending.most = contending.most.max(contending.now.len());
+        }
+        record.calls.push(call);
+        drop(record);
+        Open { calls: self.clone(), contender }
+    }
+}
+
+/// A request on its way.
+pub(crate) struct Open {
+    calls: Calls,
+    contender: Option<(Name, ClaimId)>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some((name, claim)) = &self.contender else { return };
+        let mut record = self.calls.record();
+        let Some(contending) = record.contending.get_mut(name) else { return };
+        if let Some(requests) = contending.now.get_mut(claim) {
+            *requests -= 1;
+            if *requests == 0 {
+                contending.now.remove(claim);
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! A store with a memory of what it was asked, and with faults on demand.
+
+use crate::log::{Call, Calls, Method};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    future::{Future, pending},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, Grant, Holder, Name, Release, Renewal, StoreError, async_trait,
+};
+use tokio::sync::watch;
+
+/// Stands between a client and its store: it counts and records every request, and can hurt them one by one.
+///
+/// It works above the [`Backend`] trait, so every store can be tested this way, with nothing but itself; what happens
+/// below the trait needs real faults. Cloning gives the same probe.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// use std::sync::Arc;
+/// use tenure_conformance::{Fault, Method, Probe};
+/// use tenure_core::{Locks, Memory};
+///
+/// let probe = Probe::over(Arc::new(Memory::new()));
+/// let locks = Locks::new(probe.clone());
+/// let guard = locks.lock("a").acquire().await?;
+/// probe.next(Method::Release, Fault::LoseReply);
+/// guard.release().await?;
+/// assert_eq!(probe.count(Method::Release, "a"), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Probe(Arc<Inner>);
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    calls: Calls,
+    script: Mutex<Script>,
+    frozen: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Script {
+    next: HashMap<Method, VecDeque<Fault>>,
+    always: HashMap<Method, Fault>,
+    hints: Hints,
+    /// The newest grant of each name.
+    grants: HashMap<Name, Grant>,
+}
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not carried out: the store cannot be reached.
+    Refuse,
+    /// It is carried out, but the reply is lost.
+    LoseReply,
+    /// It is carried out at once, and the reply takes so long.
+    DelayReply(Duration),
+    /// It is carried out so much later, unless it is given up before.
+    DelayRequest(Duration),
+    /// It is carried out so much later, also when it was given up before.
+    Straggle(Duration),
+    /// It is not carried out, and there is no answer, ever.
+    Hang,
+    /// The store says that it cannot, and that asking again will not help.
+    Fail,
+}
+
+/// What becomes of the store's hints that a lock was released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hints {
+    /// They come as the store sends them.
+    #[default]
+    AsSent,
+    /// None comes, so every wait takes as long as it may.
+    None,
+    /// They come for nothing, again and again, this often.
+    Spurious(Duration),
+}
+
+impl Probe {
+    /// Stands before `backend`.
+    #[must_use]
+    pub fn over(backend: Arc<dyn Backend>) -> Self {
+        let (calls, script, frozen) = (Calls::default(), Mutex::default(), watch::Sender::new(false));
+        Self(Arc::new(Inner { backend, calls, script, frozen }))
+    }
+
+    /// The store itself, past the probe.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.0.backend
+    }
+
+    /// What the store was asked so far.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.0.calls
+    }
+
+    /// How many requests of this kind there were about `name`.
+    #[must_use]
+    pub fn count(&self, method: Method, name: &str) -> usize {
+        self.0.calls.about(name).iter().filter(|call| call.method == method).count()
+    }
+
+    /// The newest grant of `name` that passed by, for requests behind the holder's back.
+    #[must_use]
+    pub fn grant(&self, name: &str) -> Option<Grant> {
+        self.script().grants.get(name).cloned()
+    }
+
+    /// The next request of this kind gets this fault. Several wait for their turn.
+    pub fn next(&self, method: Method, fault: Fault) {
+        self.script().next.entry(method).or_default().push_back(fault);
+    }
+
+    /// Every request of this kind gets this fault from now on, after those announced with [`next`](Self::next).
+    pub fn always(&self, method: Method, fault: Fault) {
+        self.script().always.insert(method, fault);
+    }
+
+    /// Every request of any kind gets this fault from now on.
+    pub fn always_all(&self, fault: Fault) {
+        for method in Method::ALL {
+            self.always(method, fault);
+        }
+    }
+
+    /// What becomes of hints from now on.
+    pub fn hints(&self, hints: Hints) {
+        self.script().hints = hints;
+    }
+
+    /// Nothing moves until [`thaw`](Self::thaw): requests are not carried out, and replies do not arrive.
+    pub fn freeze(&self) {
+        self.0.frozen.send_replace(true);
+    }
+
+    /// What was frozen goes on.
+    pub fn thaw(&self) {
+        self.0.frozen.send_replace(false);
+    }
+
+    /// No more faults.
+    pub fn heal(&self) {
+        let mut script = self.script();
+        script.next.clear();
+        script.always.clear();
+        script.hints = Hints::AsSent;
+        drop(script);
+        self.thaw();
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fault(&self, method: Method) -> Option<Fault> {
+        let mut script = self.script();
+        let announced = script.next.get_mut(&method).and_then(VecDeque::pop_front);
+        announced.or_else(|| script.always.get(&method).copied())
+    }
+
+    async fn thawed(&self) {
+        let mut frozen = self.0.frozen.subscribe();
+        // The sender lives in the probe, so the channel cannot close.
+        let _ = frozen.wait_for(|frozen| !frozen).await;
+    }
+
+    /// Carries out a request, with whatever fault is meant for it.
+    async fn through<T: Send + 'static>(
+        &self,
+        call: Call,
+        request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let fault = self.fault(call.method);
+        let _open = self.0.calls.begin(call);
+        match fault {
+            Some(Fault::Refuse) => return Err(StoreError::unavailable("the probe refused the request")),
+            Some(Fault::Fail) => return Err(StoreError::failed("the probe failed the request")),
+            Some(Fault::Hang) => pending().await,
+            Some(Fault::DelayRequest(pause)) => tokio::time::sleep(pause).await,
+            Some(Fault::LoseReply | Fault::DelayReply(_) | Fault::Straggle(_)) | None => {}
+        }
+        self.thawed().await;
+        let reply = match fault {
+            Some(Fault::Straggle(pause)) => {
+                let later = async move {
+                    tokio::time::sleep(pause).await;
+                    request.await
+                };
+                tokio::spawn(later).await.map_err(StoreError::failed)?
+            }
+            _ => request.await,
+        };
+        self.thawed().await;
+        match fault {
+            Some(Fault::LoseReply) => return Err(StoreError::unavailable("the probe lost the reply")),
+            Some(Fault::DelayReply(pause)) => tokio::time::sleep(pause).await,
+            _ => {}
+        }
+        reply
+    }
+
+    fn granted(&self, grant: &Grant) {
+        self.script().grants.insert(grant.name.clone(), grant.clone());
+    }
+}
+
+#[async_trait]
+impl Backend for Probe {
+    fn store(&self) -> &str {
+        self.0.backend.store()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.backend.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let (probe, asked) = (self.clone(), claim.clone());
+        let request = async move {
+            let answer = probe.backend().try_acquire(&asked).await;
+            if let Ok(Attempt::Granted(grant)) = &answer {
+                probe.granted(grant);
+            }
+            answer
+        };
+        self.through(Call::of(Method::TryAcquire, claim), request).await
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        let (probe, asked, hints) = (self.clone(), claim.clone(), self.script().hints);
+        let request = async move {
+            let grant = match hints {
+                Hints::AsSent => probe.backend().acquire(&asked).await?,
+                Hints::None | Hints::Spurious(_) => Plain(probe.clone()).acquire(&asked).await?,
+            };
+            probe.granted(&grant);
+            Ok(grant)
+        };
+        self.through(Call::of(Method::Acquire, claim), request).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        let (store, asked) = (Arc::clone(self.backend()), grant.clone());
+        let request = async move { store.release(&asked).await };
+        self.through(Call::about(Method::Release, grant), request).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let (store, asked) = (Arc::clone(self.backend()), grants.to_vec());
+        let request = async move { store.renew(&asked).await };
+        self.through(Call::for_all(Method::Renew, grants), request).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        let (store, asked) = (Arc::clone(self.backend()), claim.clone());
+        let request = async move { store.withdraw(&asked).await };
+        self.through(Call::of(Method::Withdraw, claim), request).await
+    }
+
+    async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
+        let (store, asked, hints) = (Arc::clone(self.backend()), claim.clone(), self.script().hints);
+        let request = async move {
+            match hints {
+                Hints::AsSent => return store.wait_for_release(&asked, at_most).await,
+                Hints::None => tokio::time::sleep(at_most).await,
+                Hints::Spurious(pause) => tokio::time::sleep(pause.min(at_most)).await,
+            }
+            Ok(())
+        };
+        self.through(Call::of(Method::WaitForRelease, claim), request).await
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let (store, asked) = (Arc::clone(self.backend()), name.clone());
+        let request = async move { store.holders(&asked).await };
+        self.through(Call::named(Method::Holders, name), request).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        let (store, asked) = (Arc::clone(self.backend()), prefix.to_owned());
+        let request = async move { store.list(&asked).await };
+        self.through(Call::bare(Method::List), request).await
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let (store, asked) = (Arc::clone(self.backend()), name.clone());
+        let request = async move { store.force_release(&asked).await };
+        self.through(Call::named(Method::ForceRelease, name), request).await
+    }
+
+    fn shard(&self, name: &Name) -> u64 {
+        self.0.backend.shard(name)
+    }
+
+    async fn close(&self) {
+        let _open = self.0.calls.begin(Call::bare(Method::Close));
+        self.0.backend.close().await;
+    }
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Probe").field("store", &self.0.backend.store()).finish_non_exhaustive()
+    }
+}
+
+/// A probe that acquires as the trait does: attempts and waits, both through the probe. For stores whose own way to
+/// acquire cannot be made to miss a hint.
+struct Plain(Probe);
+
+#[async_trait]
+impl Backend for Plain {
+    fn store(&self) -> &str {
+        Backend::store(&self.0)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        self.0.try_acquire(claim).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        self.0.release(grant).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        self.0.renew(grants).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.0.withdraw(claim).await
+    }
+
+    async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
+        self.0.wait_for_release(claim, at_most).await
+    }
+}

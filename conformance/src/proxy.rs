@@ -1,0 +1,201 @@
+//! A small TCP proxy that stands between clients and a server, and hurts their connections on command.
+//!
+//! Clients connect to [`Proxy::address`], which stays the same while the server behind it is killed, restarted and
+//! moves to another port. Every connection and direction has its own [`Flow`].
+
+mod connection;
+mod counters;
+mod flow;
+mod listener;
+mod rewrite;
+
+pub use connection::Connection;
+pub use counters::{Counters, Traffic};
+pub use flow::Flow;
+pub(crate) use rewrite::Rewrite;
+
+use crate::saboteur::Direction;
+use connection::Connections;
+use listener::Listener;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// A TCP proxy in front of one server.
+///
+/// Ends with the value: the address is closed and every connection reset.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use tenure_conformance::proxy::{Flow, Proxy};
+/// # use tenure_conformance::saboteur::Direction;
+/// # async fn example() -> std::io::Result<()> {
+/// let proxy = Proxy::start("127.0.0.1:6379".parse().unwrap()).await?;
+/// println!("connect to {}", proxy.address());
+/// proxy.set(Direction::Replies, Flow::Drop); // requests arrive, replies do not
+/// proxy.mend().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Proxy {
+    connections: Arc<Connections>,
+    upstream: Arc<Mutex<SocketAddr>>,
+    listener: Listener,
+    runtime: Handle,
+    accepting: tokio::sync::Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl Proxy {
+    /// Starts a proxy on a free port of the loopback interface, on the current tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
+        Self::start_with(upstream, None, Duration::ZERO).await
+    }
+
+    /// As [`start`](Self::start), between servers that know each other. What they say first may be rewritten, because it
+    /// may tell where they can be reached. And a server that does not listen yet is waited for a little: to its peer a
+    /// connection that breaks is a worse sign than one that was refused.
+    pub(crate) async fn start_link(upstream: SocketAddr, rewrite: Option<Rewrite>) -> io::Result<Self> {
+        Self::start_with(upstream, rewrite, Duration::from_secs(1)).await
+    }
+
+    async fn start_with(
+        upstream: SocketAddr,
+        rewrite: Option<Rewrite>,
+        patience: Duration,
+    ) -> io::Result<Self> {
+        let proxy = Self {
+            connections: Arc::new(Connections::new(rewrite, patience)),
+            upstream: Arc::new(Mutex::new(upstream)),
+            listener: Listener::bind()?,
+            runtime: Handle::current(),
+            accepting: tokio::sync::Mutex::new(None),
+        };
+        proxy.accept().await?;
+        Ok(proxy)
+    }
+
+    /// The address that clients connect to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// The address that new connections lead to.
+    #[must_use]
+    pub fn upstream(&self) -> SocketAddr {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leads new connections to another address; open ones stay where they are.
+    pub fn set_upstream(&self, upstream: SocketAddr) {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
+    }
+
+    /// Sets one direction of every connection, open or new.
+    pub fn set(&self, direction: Direction, flow: Flow) {
+        self.connections.set_all(direction, flow);
+    }
+
+    /// Lets every connection, open or new, hang: accepted, never answered. Nothing reaches the server.
+    pub fn half_open(&self) {
+        self.set(Direction::Requests, Flow::Hold);
+        self.set(Direction::Replies, Flow::Hold);
+    }
+
+    /// Makes one direction slower by `by`, in order and without narrowing it.
+    pub fn delay(&self, direction: Direction, by: Duration) {
+        self.set(direction, Flow::Delay(by));
+    }
+
+    /// Resets every open connection on both sides (RST). New ones are served.
+    ///
+    /// Returns when they are gone.
+    pub async fn cut(&self) {
+        self.connections.cut_all().await;
+    }
+
+    /// Refuses new connections as a port without a server does. The port stays ours, and open connections go on.
+    pub async fn refuse(&self) {
+        if let Some(accepting) = self.accepting.lock().await.take() {
+            accepting.abort();
+            // Only when the task has gone is its socket closed. It ends by no other way than the abort.
+            let _ = accepting.await;
+        }
+    }
+
+    /// Accepts new connections (again).
+    ///
+    /// # Errors
+    ///
+    /// When the port cannot be listened on.
+    pub async fn accept(&self) -> io::Result<()> {
+        let mut accepting = self.accepting.lock().await;
+        if accepting.is_none() {
+            let _inside = self.runtime.enter();
+            let listener = self.listener.listen()?;
+            let (connections, upstream) = (Arc::clone(&self.connections), Arc::clone(&self.upstream));
+            *accepting = Some(self.runtime.spawn(listener::serve(listener, upstream, connections)));
+        }
+        Ok(())
+    }
+
+    /// Undoes everything: accepts, and passes what was held back. A connection that lost bytes is reset, because no
+    /// network loses bytes inside a connection and carries on.
+    ///
+    /// # Errors
+    ///
+    /// When the port cannot be listened on.
+    pub async fn mend(&self) -> io::Result<()> {
+        self.connections.cut_torn().await;
+        self.set(Direction::Requests, Flow::Pass);
+        self.set(Direction::Replies, Flow::Pass);
+        self.accept().await
+    }
+
+    /// The open connections, oldest first, to hurt them one by one.
+    #[must_use]
+    pub fn connections(&self) -> Vec<Connection> {
+        self.connections.all()
+    }
+
+    /// What has passed so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.connections.counters.borrow().clone()
+    }
+
+    /// Waits until the counters are as wished, for example until one more request has arrived.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub async fn until(&self, wished: impl FnMut(&Counters) -> bool + Send) -> Counters {
+        let mut counters = self.connections.counters.subscribe();
+        match counters.wait_for(wished).await {
+            Ok(counters) => counters.clone(),
+            // The sender lives as long as `self`.
+            Err(_) => unreachable!("the counters outlive their proxy"),
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(accepting) = self.accepting.get_mut().take() {
+            accepting.abort();
+        }
+        self.connections.reset_all();
+    }
+}

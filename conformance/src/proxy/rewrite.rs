@@ -1,0 +1,45 @@
+//! Rewriting what a connection says first.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Rewrites the first bytes of a connection's requests: given all so far, it returns what to send in their place, or
+/// `None` while it has not seen enough.
+#[derive(Clone)]
+pub(crate) struct Rewrite(Arc<Rule>);
+
+/// What to send in place of the bytes so far; `None` while they are too few.
+type Rule = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
+
+impl Rewrite {
+    pub(crate) fn new(rewrite: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(rewrite))
+    }
+}
+
+impl fmt::Debug for Rewrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rewrite")
+    }
+}
+
+/// The beginning of a connection, until it has been rewritten.
+pub(super) struct Beginning {
+    rewrite: Option<Rewrite>,
+    seen: Vec<u8>,
+}
+
+impl Beginning {
+    pub(super) fn new(rewrite: Option<Rewrite>) -> Self {
+        Self { rewrite, seen: Vec::new() }
+    }
+
+    /// What to send for these bytes: nothing yet, or more than they are.
+    pub(super) fn pass(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let Some(rewrite) = &self.rewrite else { return Some(bytes.to_vec()) };
+        self.seen.extend(bytes);
+        let rewritten = (rewrite.0)(&self.seen)?;
+        self.rewrite = None;
+        Some(rewritten)
+    }
+}

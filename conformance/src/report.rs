@@ -1,0 +1,189 @@
+//! The suite as a function, and what it found as a table.
+
+use crate::{
+    Subjects, cases,
+    suite::{Outcome, Tested},
+};
+use futures_util::{StreamExt, stream};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+/// How many cases run at once.
+const TOGETHER: usize = 16;
+
+/// One case on one store, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The store.
+    pub subject: String,
+    /// The group.
+    pub group: &'static str,
+    /// The case.
+    pub case: &'static str,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What a run of the suite found. Its text is a table: groups, and how many of their cases passed, failed or were
+/// ignored; then each failure and each reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Every case that was run.
+    pub entries: Vec<Entry>,
+}
+
+/// Runs the suite on these stores, within the present runtime, and reports.
+///
+/// Only cases whose full name contains `filter` are run; an empty one lets all pass. `progress` is told of each case as
+/// it ends. A program that calls this first calls [`play_victim_if_asked`](crate::play_victim_if_asked).
+///
+/// # Cancel safety
+///
+/// Dropping the future ends the run; cases under way leave their clients unclosed.
+///
+/// # Examples
+///
+/// ```
+/// # use tenure_conformance::{BoxError, Subject, Subjects, async_trait};
+/// # use std::{process::ExitCode, sync::Arc};
+/// # struct InMemory(tenure_core::Memory);
+/// # #[async_trait]
+/// # impl Subject for InMemory {
+/// #     fn name(&self) -> &str { "memory" }
+/// #     async fn backend(&self) -> Result<Arc<dyn tenure_core::Backend>, BoxError> { Ok(Arc::new(self.0.clone())) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let store = InMemory(tenure_core::Memory::new());
+/// let report = tenure_conformance::run(Subjects::new().with(store), "exclusion::basic", |_| {}).await;
+/// assert!(report.is_ok());
+/// println!("{report}");
+/// # }
+/// ```
+pub async fn run(subjects: Subjects, filter: &str, mut progress: impl FnMut(&Entry)) -> Report {
+    let tested = Tested::all(subjects);
+    let every = cases::all().into_iter().flat_map(|case| {
+        let pair = move |tested: &Arc<Tested>| (case, Arc::clone(tested));
+        tested.iter().map(pair).collect::<Vec<_>>()
+    });
+    let chosen = every.filter(|(case, tested)| case.full_name(tested.subject.name()).contains(filter));
+    let mut running = stream::iter(chosen.enumerate())
+        .map(|(at, (case, tested))| async move {
+            let subject = tested.subject.name().to_owned();
+            let outcome = tested.run(case).await;
+            (at, Entry { subject, group: case.group, case: case.name, outcome })
+        })
+        .buffer_unordered(TOGETHER);
+    let mut entries = BTreeMap::new();
+    while let Some((at, entry)) = running.next().await {
+        progress(&entry);
+        entries.insert(at, entry);
+    }
+    Report { entries: entries.into_values().collect() }
+}
+
+impl Report {
+    /// Whether no case failed.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.failures().next().is_none()
+    }
+
+    /// The cases that failed, each with what was seen.
+    pub fn failures(&self) -> impl Iterator<Item = (&Entry, &str)> {
+        self.entries.iter().filter_map(|entry| match &entry.outcome {
+            Outcome::Failed(what) => Some((entry, what.as_str())),
+            Outcome::Passed | Outcome::Ignored(_) => None,
+        })
+    }
+
+    /// The cases that were ignored, each with the reason.
+    pub fn ignored(&self) -> impl Iterator<Item = (&Entry, &str)> {
+        self.entries.iter().filter_map(|entry| match &entry.outcome {
+            Outcome::Ignored(why) => Some((entry, why.as_str())),
+            Outcome::Passed | Outcome::Failed(_) => None,
+        })
+    }
+
+    /// Passed, failed and ignored for each store and group, in the order of the contract.
+    fn counts(&self) -> Vec<(String, [usize; 3])> {
+        let mut counts: Vec<(String, [usize; 3])> = Vec::new();
+        for entry in &self.entries {
+            let row = format!("{}::{}", entry.subject, entry.group);
+            let at = counts.iter().position(|(known, _)| *known == row).unwrap_or_else(|| {
+                counts.push((row, [0; 3]));
+                counts.len() - 1
+            });
+            let column = match entry.outcome {
+                Outcome::Passed => 0,
+                Outcome::Failed(_) => 1,
+                Outcome::Ignored(_) => 2,
+            };
+            counts[at].1[column] += 1;
+        }
+        counts
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { subject, group, case, .. } = self;
+        write!(f, "{subject}::{group}::{case}")
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.counts();
+        let total = counts.iter().fold([0; 3], |[a, b, c], (_, [x, y, z])| [a + x, b + y, c + z]);
+        let width = counts.iter().map(|(row, _)| row.len()).max().unwrap_or(0).max("group".len());
+        writeln!(f, "{:width$}  passed  failed  ignored", "group")?;
+        for (row, [passed, failed, ignored]) in counts.iter().chain([&("total".to_owned(), total)]) {
+            writeln!(f, "{row:width$}  {passed:>6}  {failed:>6}  {ignored:>7}")?;
+        }
+        for (entry, what) in self.failures() {
+            writeln!(f, "\nfailed: {entry}\n    {what}")?;
+        }
+        let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (entry, why) in self.ignored() {
+            reasons.entry(why).or_default().push(entry.to_string());
+        }
+        for (why, entries) in reasons {
+            writeln!(f, "\nignored: {why}\n    {}", entries.join("\n    "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_counts_and_names_what_did_not_pass() {
+        let entry =
+            |subject: &str, group, case, outcome| Entry { subject: subject.to_owned(), group, case, outcome };
+        let report = Report {
+            entries: vec![
+                entry("redis", "waiting", "one", Outcome::Passed),
+                entry("redis", "waiting", "two", Outcome::Failed("it took 2s".to_owned())),
+                entry("redis", "tokens", "three", Outcome::Ignored("needs wipe".to_owned())),
+                entry("redis", "tokens", "four", Outcome::Ignored("needs wipe".to_owned())),
+            ],
+        };
+        assert!(!report.is_ok());
+        let table = "\
+group           passed  failed  ignored
+redis::waiting       1       1        0
+redis::tokens        0       0        2
+total                1       1        2
+
+failed: redis::waiting::two
+    it took 2s
+
+ignored: needs wipe
+    redis::tokens::three
+    redis::tokens::four
+";
+        assert_eq!(report.to_string(), table);
+    }
+}

@@ -1,0 +1,180 @@
+//! How an ensemble is hurt as a whole.
+
+use super::assembly::Assembly;
+use super::sabotage::NodeSaboteur;
+use crate::saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur};
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// Hurts every member that can be hurt so, all at once.
+#[derive(Debug)]
+pub(super) struct EnsembleSaboteur {
+    name: String,
+    assembly: Arc<Assembly>,
+    members: Vec<NodeSaboteur>,
+    runtime: Handle,
+}
+
+/// Calls the same method of every member that can.
+macro_rules! every {
+    ($self:ident, $hurt:ident, $method:ident $(, $argument:expr)*) => {{
+        if !$self.can(Hurt::$hurt) {
+            return $self.cannot(Hurt::$hurt);
+        }
+        let able = $self.members.iter().filter(|member| member.can(Hurt::$hurt));
+        join_all(able.map(|member| member.$method($($argument),*))).await.into_iter().collect()
+    }};
+}
+
+/// Calls the same undo of every member.
+macro_rules! undo {
+    ($self:ident, $method:ident) => {
+        join_all($self.members.iter().map(|member| member.$method())).await.into_iter().collect()
+    };
+}
+
+impl EnsembleSaboteur {
+    pub(super) fn new(name: String, assembly: Arc<Assembly>, runtime: &Handle) -> Self {
+        let members = assembly.members.iter();
+        let members = members.map(|node| NodeSaboteur::new(Arc::clone(node), runtime.clone())).collect();
+        Self { name, assembly, members, runtime: runtime.clone() }
+    }
+
+    /// Waits until the members agree again.
+    async fn settle(&self) -> Sabotage {
+        let assembly = Arc::clone(&self.assembly);
+        let settled = self.runtime.spawn(async move { assembly.settle().await }).await;
+        let source: Box<dyn std::error::Error + Send + Sync> = match settled {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.into(),
+            Err(ended) => ended.into(),
+        };
+        Err(SabotageError::Failed { what: "come to agree", server: self.server(), source })
+    }
+}
+
+#[async_trait]
+impl Saboteur for EnsembleSaboteur {
+    fn server(&self) -> String {
+        self.name.clone()
+    }
+
+    fn can(&self, hurt: Hurt) -> bool {
+        match hurt {
+            Hurt::Partition => self.assembly.links.is_some(),
+            hurt => self.members.iter().any(|member| member.can(hurt)),
+        }
+    }
+
+    async fn heal(&self) -> Sabotage {
+        self.rejoin().await?;
+        let healed: Sabotage = undo!(self, heal);
+        healed?;
+        self.settle().await
+    }
+
+    async fn freeze(&self) -> Sabotage {
+        every!(self, Freeze, freeze)
+    }
+
+    async fn thaw(&self) -> Sabotage {
+        undo!(self, thaw)
+    }
+
+    async fn kill(&self) -> Sabotage {
+        every!(self, Kill, kill)
+    }
+
+    async fn restart(&self) -> Sabotage {
+        let restarted: Sabotage = every!(self, Kill, restart);
+        restarted?;
+        self.settle().await
+    }
+
+    async fn restart_empty(&self) -> Sabotage {
+        // All are gone before the first comes back, or it would be told what there was.
+        let killed: Sabotage = every!(self, Wipe, kill);
+        killed?;
+        let restarted: Sabotage = every!(self, Wipe, restart_empty);
+        restarted?;
+        self.settle().await
+    }
+
+    async fn cut(&self) -> Sabotage {
+        every!(self, Cut, cut)
+    }
+
+    async fn refuse(&self) -> Sabotage {
+        every!(self, Refuse, refuse)
+    }
+
+    async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
+        every!(self, Delay, delay, direction, by)
+    }
+
+    async fn half_open(&self) -> Sabotage {
+        every!(self, HalfOpen, half_open)
+    }
+
+    async fn drop_replies(&self) -> Sabotage {
+        every!(self, DropReplies, drop_replies)
+    }
+
+    async fn mend(&self) -> Sabotage {
+        undo!(self, mend)
+    }
+
+    async fn expire_sessions(&self) -> Sabotage {
+        every!(self, ExpireSessions, expire_sessions)
+    }
+
+    async fn terminate_backends(&self) -> Sabotage {
+        every!(self, TerminateBackends, terminate_backends)
+    }
+
+    async fn flush_scripts(&self) -> Sabotage {
+        every!(self, FlushScripts, flush_scripts)
+    }
+
+    async fn pause_writes(&self, at_most: Duration) -> Sabotage {
+        every!(self, PauseWrites, pause_writes, at_most)
+    }
+
+    async fn resume_writes(&self) -> Sabotage {
+        undo!(self, resume_writes)
+    }
+
+    async fn make_read_only(&self) -> Sabotage {
+        every!(self, ReadOnly, make_read_only)
+    }
+
+    async fn make_writable(&self) -> Sabotage {
+        undo!(self, make_writable)
+    }
+
+    async fn fill_connections(&self) -> Sabotage {
+        every!(self, FillConnections, fill_connections)
+    }
+
+    async fn free_connections(&self) -> Sabotage {
+        undo!(self, free_connections)
+    }
+
+    async fn partition(&self, members: &[usize]) -> Sabotage {
+        let Some(links) = &self.assembly.links else { return self.cannot(Hurt::Partition) };
+        links.partition(members);
+        Ok(())
+    }
+
+    async fn rejoin(&self) -> Sabotage {
+        let Some(links) = &self.assembly.links else { return Ok(()) };
+        links.rejoin().await.map_err(|error| SabotageError::Failed {
+            what: "be joined again",
+            server: self.server(),
+            source: error.into(),
+        })
+    }
+}

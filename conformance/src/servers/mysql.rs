@@ -1,0 +1,219 @@
+//! MySQL and MariaDB.
+
+use super::admin::{Admin, Order, unknown};
+use super::postgres::succeed;
+use super::program::find;
+use super::recipe::{Held, Recipe, Setup, hold_all};
+use super::way::Way;
+use crate::saboteur::Hurt;
+use async_trait::async_trait;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection};
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+use testcontainers::{ContainerRequest, GenericImage, ImageExt};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use url::Url;
+
+/// One server of either family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mysql {
+    Mysql,
+    Mariadb,
+}
+
+/// The user, the password, and the database. The user does not own the server, or `read_only` would not hold it.
+const NAME: &str = "tenure";
+
+/// The administrator's password.
+const ROOT: &str = "tenure-root";
+
+/// The connections that are held to fill it up have not said who they are; it must be patient with them, and not
+/// shut out their host afterwards.
+const OPTIONS: [&str; 3] = ["--connect-timeout=600", "--max-connect-errors=1000000", "--skip-name-resolve"];
+
+/// MySQL's usual way to ask for a password needs TLS or a key, which clients without TLS lack.
+const PLAIN: &str = "--default-authentication-plugin=mysql_native_password";
+
+#[async_trait]
+impl Recipe for Mysql {
+    fn family(&self) -> &'static str {
+        self.scheme()
+    }
+
+    fn image(&self) -> &'static str {
+        match self {
+            Self::Mysql => "mysql:8.0",
+            Self::Mariadb => "mariadb:10.11",
+        }
+    }
+
+    fn port(&self) -> u16 {
+        3306
+    }
+
+    fn container(&self, image: GenericImage) -> ContainerRequest<GenericImage> {
+        let (prefix, plain) = match self {
+            Self::Mysql => ("MYSQL", Some(PLAIN)),
+            Self::Mariadb => ("MARIADB", None),
+        };
+        image
+            .with_env_var(format!("{prefix}_ROOT_PASSWORD"), ROOT)
+            .with_env_var(format!("{prefix}_USER"), NAME)
+            .with_env_var(format!("{prefix}_PASSWORD"), NAME)
+            .with_env_var(format!("{prefix}_DATABASE"), NAME)
+            .with_cmd(OPTIONS.into_iter().chain(plain))
+    }
+
+    fn program(&self) -> Result<PathBuf, String> {
+        if *self == Self::Mariadb {
+            return find("mariadbd");
+        }
+        let program = find("mysqld")?;
+        // MariaDB takes MySQL's name too.
+        let version = Command::new(&program).arg("--version").output().map_err(|error| error.to_string())?;
+        if String::from_utf8_lossy(&version.stdout).contains("MariaDB") {
+            return Err(format!("{} is MariaDB", program.display()));
+        }
+        Ok(program)
+    }
+
+    fn user(&self) -> Option<&'static str> {
+        Some("mysql")
+    }
+
+    fn prepare(&self, setup: &Setup<'_>) -> io::Result<()> {
+        let users = format!(
+            "CREATE DATABASE IF NOT EXISTS {NAME};\n\
+             CREATE USER IF NOT EXISTS {NAME}@'%' IDENTIFIED BY '{NAME}';\n\
+             GRANT ALL ON {NAME}.* TO {NAME}@'%';\n\
+             DROP USER IF EXISTS root@'127.0.0.1';\n\
+             CREATE USER IF NOT EXISTS root@'%' IDENTIFIED BY '{ROOT}';\n\
+             GRANT ALL ON *.* TO root@'%' WITH GRANT OPTION;\n"
+        );
+        fs::write(setup.home.join("users.sql"), users)?;
+        let data = format!("--datadir={}", setup.home.join("data").display());
+        match self {
+            Self::Mysql => succeed((setup.command)(setup.program).args([
+                "--no-defaults",
+                "--initialize-insecure",
+                &data,
+            ])),
+            Self::Mariadb => {
+                let install = find("mariadb-install-db").map_err(io::Error::other)?;
+                succeed((setup.command)(&install).args([
+                    "--no-defaults",
+                    &data,
+                    "--skip-test-db",
+                    "--auth-root-authentication-method=normal",
+                ]))
+            }
+        }
+    }
+
+    fn serve(&self, setup: &Setup<'_>, port: u16) -> io::Result<Command> {
+        let mut command = (setup.command)(setup.program);
+        command
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", setup.home.join("data").display()))
+            .arg(format!("--init-file={}", setup.home.join("users.sql").display()))
+            .arg(format!("--port={port}"))
+            // Relative to the data, because a socket's path must be short.
+            .args(["--bind-address=127.0.0.1", "--socket=socket", "--pid-file=pid"])
+            .args(OPTIONS);
+        if *self == Self::Mysql {
+            command.args([PLAIN, "--mysqlx=OFF"]);
+        }
+        Ok(command)
+    }
+
+    fn url(&self, address: SocketAddr) -> String {
+        format!("{}://{NAME}:{NAME}@{address}/{NAME}", self.scheme())
+    }
+
+    fn admin_url(&self, address: SocketAddr) -> String {
+        format!("{}://root:{ROOT}@{address}/", self.scheme())
+    }
+
+    fn may_proxy(&self, url: &Url) -> bool {
+        !url.query_pairs().any(|(key, value)| {
+            matches!(&*key, "ssl-mode" | "sslmode") && value.eq_ignore_ascii_case("verify_identity")
+        })
+    }
+
+    async fn ready(&self, admin: &Admin<'_>) -> io::Result<()> {
+        connect(admin).await?.close().await.map_err(io::Error::other)
+    }
+
+    fn hurts(&self, way: &Way) -> &'static [Hurt] {
+        match way {
+            // Its user may be one whom `read_only` does not hold.
+            Way::Environment { .. } => &[Hurt::TerminateBackends, Hurt::FillConnections],
+            _ => &[Hurt::TerminateBackends, Hurt::ReadOnly, Hurt::FillConnections],
+        }
+    }
+
+    async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()> {
+        let statement = match order {
+            Order::TerminateBackends => return terminate(connect(admin).await?).await,
+            Order::MakeReadOnly => "SET GLOBAL read_only = 1",
+            Order::MakeWritable => "SET GLOBAL read_only = 0",
+            _ => return Err(unknown(order)),
+        };
+        let mut connection = connect(admin).await?;
+        sqlx::raw_sql(statement).execute(&mut connection).await.map_err(io::Error::other)?;
+        connection.close().await.map_err(io::Error::other)
+    }
+
+    /// The server speaks first, and a connection has its place as soon as it does.
+    async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held> {
+        let greet = async |mut stream: TcpStream| {
+            let mut greeting = [0; 5];
+            stream.read_exact(&mut greeting).await?;
+            // After the packet's head: an error, or the protocol's version.
+            Ok((greeting[4] != 0xff).then_some(stream))
+        };
+        hold_all(admin.address, greet).await
+    }
+}
+
+impl Mysql {
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Mysql => "mysql",
+            Self::Mariadb => "mariadb",
+        }
+    }
+}
+
+/// Ends every other client's connection, and returns when they have gone.
+async fn terminate(mut connection: MySqlConnection) -> io::Result<()> {
+    let others = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist \
+                  WHERE id <> connection_id() AND user NOT IN ('system user', 'event_scheduler')";
+    loop {
+        let ids: Vec<i64> =
+            sqlx::query_scalar(others).fetch_all(&mut connection).await.map_err(io::Error::other)?;
+        if ids.is_empty() {
+            return connection.close().await.map_err(io::Error::other);
+        }
+        for id in ids {
+            match sqlx::raw_sql(AssertSqlSafe(format!("KILL {id}"))).execute(&mut connection).await {
+                // It has just gone by itself.
+                Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("HY000") => {}
+                Err(error) => return Err(io::Error::other(error)),
+                Ok(_) => {}
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn connect(admin: &Admin<'_>) -> io::Result<MySqlConnection> {
+    let options: MySqlConnectOptions = admin.url.parse().map_err(io::Error::other)?;
+    options.connect().await.map_err(io::Error::other)
+}

@@ -1,0 +1,225 @@
+//! One server process as clients see it: behind its proxy, at one address for good.
+
+use super::admin::{Admin, Order};
+use super::engine::Engine;
+use super::kind::Kind;
+use super::recipe::{Held, Recipe};
+use super::secret::Secret;
+use super::way::Way;
+use crate::proxy::Proxy;
+use crate::saboteur::Hurt;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+use url::Url;
+
+/// How long a server may take to answer after it was started.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A server, what runs it, and the proxy in front of it.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Its name, for people.
+    pub(super) name: String,
+    recipe: Arc<dyn Recipe>,
+    pub(super) way: Way,
+    /// The URL from the environment.
+    given: Option<Secret>,
+    /// `None` where a proxy would be seen: TLS, several hosts.
+    pub(super) proxy: Option<Proxy>,
+    direct: std::sync::Mutex<SocketAddr>,
+    pub(super) state: Mutex<State>,
+}
+
+/// What happens to a server, one thing at a time.
+#[derive(Debug)]
+pub(super) struct State {
+    /// `None` once it has been stopped for good.
+    engine: Option<Engine>,
+    /// What is done to it and not undone yet.
+    pub(super) hurts: BTreeSet<Hurt>,
+    held: Option<Held>,
+}
+
+impl Node {
+    /// A server that somebody else runs, reached through a proxy where nobody notices.
+    pub(super) async fn given(kind: Kind, way: Way, url: String, parsed: &Url) -> io::Result<Self> {
+        let recipe = kind.recipe();
+        let host = parsed.host_str().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no host"))?;
+        let port = parsed.port().unwrap_or(recipe.default_port());
+        let address = tokio::net::lookup_host((host.trim_matches(['[', ']']), port))
+            .await?
+            .next()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host has no address"))?;
+        let proxy = if recipe.may_proxy(parsed) { Some(Proxy::start(address).await?) } else { None };
+        let name = kind.name().to_owned();
+        Self::serve(name, recipe, way, Engine::Given(address), proxy, Some(Secret(url))).await
+    }
+
+    /// Waits until what was started or named answers.
+    pub(super) async fn serve(
+        name: String,
+        recipe: Arc<dyn Recipe>,
+        way: Way,
+        engine: Engine,
+        proxy: Option<Proxy>,
+        given: Option<Secret>,
+    ) -> io::Result<Self> {
+        let direct = std::sync::Mutex::new(engine.address());
+        let state = State { engine: Some(engine), hurts: BTreeSet::new(), held: None };
+        let node = Self { name, recipe, way, given, proxy, direct, state: Mutex::new(state) };
+        let ready = node.ready(&mut *node.state.lock().await).await;
+        if let Err(error) = ready {
+            node.stop().await?;
+            return Err(error);
+        }
+        Ok(node)
+    }
+
+    /// The address that clients use.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.proxy.as_ref().map_or_else(|| self.direct_address(), Proxy::address)
+    }
+
+    /// The address past the proxy. It changes with a restart in a container.
+    pub(super) fn direct_address(&self) -> SocketAddr {
+        *self.direct.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The URL that clients use.
+    pub(super) fn url(&self) -> String {
+        match (&self.given, &self.proxy) {
+            (None, _) => self.recipe.url(self.address()),
+            (Some(Secret(url)), Some(proxy)) => moved(url, proxy.address()),
+            (Some(Secret(url)), None) => url.clone(),
+        }
+    }
+
+    /// The URL past the proxy. It changes with a restart in a container.
+    pub(super) fn direct_url(&self) -> String {
+        match &self.given {
+            Some(Secret(url)) => url.clone(),
+            None => self.recipe.url(self.direct_address()),
+        }
+    }
+
+    fn admin<'a>(&'a self, address: SocketAddr, url: &'a str) -> Admin<'a> {
+        Admin { address, url, proxy: self.proxy.as_ref() }
+    }
+
+    fn admin_url(&self, address: SocketAddr) -> String {
+        match &self.given {
+            Some(Secret(url)) => url.clone(),
+            None => self.recipe.admin_url(address),
+        }
+    }
+
+    pub(super) fn recipe(&self) -> &dyn Recipe {
+        &*self.recipe
+    }
+
+    /// Waits until the server answers.
+    pub(super) async fn ready(&self, state: &mut State) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let address = state.engine()?.address();
+            let url = self.admin_url(address);
+            let admin = self.admin(address, &url);
+            let error = match timeout(Duration::from_secs(5), self.recipe.ready(&admin)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => io::ErrorKind::TimedOut.into(),
+            };
+            if let Some(reason) = state.engine_mut()?.ended().await {
+                return Err(io::Error::other(reason));
+            }
+            if Instant::now() > deadline || !state.engine()?.is_ours() {
+                return Err(error);
+            }
+            sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    /// Has the server's administrator do something.
+    pub(super) async fn order(&self, state: &State, order: Order) -> io::Result<()> {
+        let address = state.engine()?.address();
+        let url = self.admin_url(address);
+        within(self.recipe.obey(&self.admin(address, &url), order)).await
+    }
+
+    /// Takes the server's last connections.
+    pub(super) async fn fill(&self, state: &mut State) -> io::Result<()> {
+        if state.held.is_none() {
+            let address = state.engine()?.address();
+            let url = self.admin_url(address);
+            state.held = Some(within(self.recipe.fill(&self.admin(address, &url))).await?);
+        }
+        Ok(())
+    }
+
+    /// Gives them back.
+    pub(super) async fn free(&self, state: &mut State) -> io::Result<()> {
+        match state.held.take() {
+            Some(held) => within(self.recipe.free(held)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Kills the server for good and removes what it left. Hurting it fails from now on.
+    pub(super) async fn stop(&self) -> io::Result<()> {
+        let engine = self.state.lock().await.engine.take();
+        match engine {
+            Some(Engine::Container(container)) => container.remove().await,
+            // The guard cleans up, and is waited for.
+            Some(Engine::Program(program)) => {
+                tokio::task::spawn_blocking(move || drop(program)).await.map_err(io::Error::other)
+            }
+            Some(Engine::Given(_)) | None => Ok(()),
+        }
+    }
+
+    /// What the restarted server's address is now is where the proxy leads.
+    pub(super) fn follow(&self, address: SocketAddr) {
+        *self.direct.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        if let Some(proxy) = &self.proxy {
+            proxy.set_upstream(address);
+        }
+    }
+}
+
+impl State {
+    /// The server has ended, and with it what it gave.
+    pub(super) fn forget_held(&mut self) {
+        self.held = None;
+    }
+
+    pub(super) fn engine(&self) -> io::Result<&Engine> {
+        self.engine.as_ref().ok_or_else(stopped)
+    }
+
+    pub(super) fn engine_mut(&mut self) -> io::Result<&mut Engine> {
+        self.engine.as_mut().ok_or_else(stopped)
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the server has been stopped for good")
+}
+
+/// An administrator's work is quick, unless the server hangs.
+async fn within<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(Duration::from_secs(20), work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// The same URL at another address.
+fn moved(url: &str, address: SocketAddr) -> String {
+    // It has been parsed before, has a host, and an IP address is always a valid one.
+    let Ok(mut url) = Url::parse(url) else { return url.to_owned() };
+    let _ = url.set_host(Some(&address.ip().to_string()));
+    let _ = url.set_port(Some(address.port()));
+    url.into()
+}

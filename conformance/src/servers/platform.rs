@@ -1,0 +1,61 @@
+//! What servers are started with.
+
+use super::container::Container;
+use super::engine::Engine;
+use super::node::Node;
+use super::program::Program;
+use super::recipe::Recipe;
+use super::way::Way;
+use crate::proxy::Proxy;
+use std::io;
+use std::sync::Arc;
+
+/// What servers are started with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Platform {
+    Docker,
+    Local,
+}
+
+impl Platform {
+    /// How a server of this recipe would be started, or why it cannot be.
+    pub(super) fn way(self, recipe: &dyn Recipe) -> Result<Way, String> {
+        match self {
+            Self::Docker => {
+                let variable = format!("TENURE_TEST_{}_IMAGE", recipe.family().to_uppercase());
+                let image = std::env::var(variable).ok().filter(|image| !image.is_empty());
+                Ok(Way::Docker { image: image.unwrap_or_else(|| recipe.image().to_owned()) })
+            }
+            Self::Local => Ok(Way::Local { program: recipe.program()? }),
+        }
+    }
+
+    /// Starts a server behind this proxy (or one of its own), and waits until it answers.
+    pub(super) async fn start(
+        self,
+        name: &str,
+        recipe: impl Recipe + 'static,
+        proxy: Option<Proxy>,
+    ) -> io::Result<Node> {
+        let recipe: Arc<dyn Recipe> = Arc::new(recipe);
+        let way = self.way(&*recipe).map_err(io::Error::other)?;
+        let engine = match &way {
+            Way::Docker { image } => {
+                Engine::Container(Box::new(Container::start(Arc::clone(&recipe), image.clone()).await?))
+            }
+            Way::Local { program } => {
+                let port = recipe.fixed_port();
+                Engine::Program(Program::start(Arc::clone(&recipe), program.clone(), port).await?)
+            }
+            Way::Environment { .. } => unreachable!("what is named is not started"),
+        };
+        let proxy = match proxy {
+            Some(proxy) => {
+                proxy.set_upstream(engine.address());
+                proxy
+            }
+            None => Proxy::start(engine.address()).await?,
+        };
+        Node::serve(name.to_owned(), recipe, way, engine, Some(proxy), None).await
+    }
+}

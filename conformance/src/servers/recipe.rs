@@ -1,0 +1,128 @@
+//! What the kinds of servers differ in.
+
+use super::admin::{Admin, Order};
+use super::resp;
+use super::way::Way;
+use crate::saboteur::Hurt;
+use async_trait::async_trait;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use testcontainers::{ContainerRequest, GenericImage};
+use tokio::net::TcpStream;
+use url::Url;
+
+/// How one kind of server is started, asked and administered.
+#[async_trait]
+pub(super) trait Recipe: fmt::Debug + Send + Sync {
+    /// Whose image it is: `redis`, as in `TENURE_TEST_REDIS_IMAGE`.
+    fn family(&self) -> &'static str;
+
+    /// The image to run, unless the environment names another.
+    fn image(&self) -> &'static str;
+
+    /// The port inside a container.
+    fn port(&self) -> u16;
+
+    /// The port of the loopback interface that it must have, because others know it. A container then shares the
+    /// host's network.
+    fn fixed_port(&self) -> Option<u16> {
+        None
+    }
+
+    /// Whether it can do without its data.
+    fn may_wipe(&self) -> bool {
+        true
+    }
+
+    /// The container's environment and command. They work with the official image and with our stand-in.
+    fn container(&self, image: GenericImage) -> ContainerRequest<GenericImage>;
+
+    /// The server's program on this machine, or why it cannot be run.
+    fn program(&self) -> Result<PathBuf, String>;
+
+    /// Makes an empty data directory of `home`. `command` starts a program as the server's user.
+    fn prepare(&self, setup: &Setup<'_>) -> io::Result<()> {
+        let _ = setup;
+        Ok(())
+    }
+
+    /// The command that serves `home` on this port of the loopback interface, in the foreground.
+    fn serve(&self, setup: &Setup<'_>, port: u16) -> io::Result<Command>;
+
+    /// The user to run the program as where we are root and it must not be.
+    fn user(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The URL of a server that we started.
+    fn url(&self, address: SocketAddr) -> String;
+
+    /// The URL of its administrator, past the proxy.
+    fn admin_url(&self, address: SocketAddr) -> String {
+        self.url(address)
+    }
+
+    /// The port of a URL that names none.
+    fn default_port(&self) -> u16 {
+        self.port()
+    }
+
+    /// Succeeds once the server answers its clients.
+    async fn ready(&self, admin: &Admin<'_>) -> io::Result<()>;
+
+    /// Whether a proxy may stand in front of a server from the environment. Not with TLS, whose client checks the host.
+    fn may_proxy(&self, url: &Url) -> bool;
+
+    /// The hurts that this kind's own protocol or tools can do to a server that was found so.
+    fn hurts(&self, way: &Way) -> &'static [Hurt];
+
+    /// Carries out one of them, or its undo.
+    async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()>;
+
+    /// Takes the connections that the server has left.
+    async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held>;
+
+    /// Gives them back.
+    async fn free(&self, held: Held) -> io::Result<()> {
+        drop(held);
+        Ok(())
+    }
+}
+
+/// What keeps others from connecting.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// A connection from before the limit was lowered, and what the limit was.
+    Redis { redis: resp::Redis, limit: String },
+    /// All that the server gave.
+    Connections { _kept: Vec<TcpStream> },
+}
+
+/// Opens connections until the server has none left: until `greet`, which does what a client does first, says it was
+/// turned away.
+pub(super) async fn hold_all<G>(address: SocketAddr, greet: impl Fn(TcpStream) -> G) -> io::Result<Held>
+where
+    G: Future<Output = io::Result<Option<TcpStream>>>,
+{
+    let mut held = Vec::new();
+    while let Some(connection) = greet(TcpStream::connect(address).await?).await? {
+        held.push(connection);
+        if held.len() > 800 {
+            return Err(io::Error::other("more than 800 connections are allowed"));
+        }
+    }
+    Ok(Held::Connections { _kept: held })
+}
+
+/// Where a local server lives.
+pub(super) struct Setup<'a> {
+    /// The server's program.
+    pub(super) program: &'a Path,
+    /// Its directory, also its working directory: that is how its processes are found again.
+    pub(super) home: &'a Path,
+    /// A command that runs a program there, as the server's user.
+    pub(super) command: &'a dyn Fn(&Path) -> Command,
+}

@@ -1,0 +1,80 @@
+//! Redis with Sentinel: a master and two replicas, watched by three sentinels.
+
+use super::assembly::Assembly;
+use super::node::Node;
+use super::platform::Platform;
+use super::program::free_ports;
+use super::redis_node::{RedisNode, Role};
+use super::resp::Redis;
+use crate::proxy::Proxy;
+use std::io;
+use std::sync::Arc;
+
+/// How many of the members have data; the others are sentinels.
+pub(super) const DATA: usize = 3;
+const SENTINELS: usize = 3;
+
+/// What the sentinels call the master and its replicas.
+pub(super) const SERVICE: &str = "tenure";
+
+/// Starts them. Every one is known by its proxy's address, to clients and to the others.
+pub(super) async fn start(platform: Platform) -> io::Result<Assembly> {
+    let mut ports = free_ports(DATA + SENTINELS)?.into_iter();
+    let mut nodes: Vec<Node> = Vec::new();
+    for (number, port) in ports.by_ref().take(DATA).enumerate() {
+        let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+        let own = proxy.address().port();
+        let announced = ["replica-announce-ip 127.0.0.1".to_owned(), format!("replica-announce-port {own}")];
+        let master = nodes.first().map(|master| format!("replicaof 127.0.0.1 {}", master.address().port()));
+        let recipe = RedisNode::new(port, Role::Data, announced.into_iter().chain(master));
+        nodes.push(platform.start(&format!("redis_sentinel data {number}"), recipe, Some(proxy)).await?);
+    }
+    let master = nodes[0].address().port();
+    for (number, port) in ports.enumerate() {
+        let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+        let own = proxy.address().port();
+        let settings = [
+            "sentinel announce-ip 127.0.0.1".to_owned(),
+            format!("sentinel announce-port {own}"),
+            format!("sentinel monitor {SERVICE} 127.0.0.1 {master} 2"),
+            format!("sentinel down-after-milliseconds {SERVICE} 1000"),
+            format!("sentinel failover-timeout {SERVICE} 5000"),
+        ];
+        let recipe = RedisNode::new(port, Role::Sentinel, settings);
+        nodes.push(platform.start(&format!("redis_sentinel sentinel {number}"), recipe, Some(proxy)).await?);
+    }
+    Assembly::of(nodes).settling(|members| Box::pin(settled(members))).await
+}
+
+/// The sentinels know each other and one healthy master, which has all its replicas.
+async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
+    let (data, sentinels) = members.split_at(DATA);
+    let mut masters = Vec::new();
+    for sentinel in sentinels {
+        let mut redis = connect(sentinel).await?;
+        let words = redis.ask(&["SENTINEL", "MASTER", SERVICE]).await?;
+        let words: Vec<&str> = words.lines().collect();
+        let value = |name| words.chunks(2).find(|pair| pair[0] == name).and_then(|pair| pair.get(1)).copied();
+        let others = (SENTINELS - 1).to_string();
+        if value("flags") != Some("master") || value("num-other-sentinels") != Some(&*others) {
+            return Err(io::Error::other(format!("a sentinel finds {:?}", value("flags"))));
+        }
+        masters.extend(value("port").map(str::to_owned));
+    }
+    masters.dedup();
+    let [master] = &masters[..] else {
+        return Err(io::Error::other("the sentinels do not agree on a master"));
+    };
+    let master = data.iter().find(|node| node.address().port().to_string() == *master);
+    let master = master.ok_or_else(|| io::Error::other("the master is none of the members"))?;
+    let state = connect(master).await?.ask(&["INFO", "replication"]).await?;
+    let replicas = state.lines().filter(|line| line.contains("state=online")).count();
+    if !state.contains("role:master") || replicas != DATA - 1 {
+        return Err(io::Error::other(format!("the master has {replicas} replicas")));
+    }
+    Ok(())
+}
+
+async fn connect(node: &Node) -> io::Result<Redis> {
+    Redis::connect(node.direct_address(), &node.direct_url()).await
+}

@@ -1,0 +1,227 @@
+//! What a case works with: clients, names of its own, other processes.
+
+use crate::{
+    Need, Probe, Subject,
+    check::{Check, Stop, chain, ensure, eventually, within},
+    victim::Victim,
+};
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tenure_core::{Backend, Capabilities, ClaimId, Locks, Term};
+
+/// How long a client may take to close.
+const CLOSING: Duration = Duration::from_secs(20);
+/// How long after the end of a case anything of it may be left in the store: leases of dead clients are not longer.
+const LEFTOVERS: Duration = Duration::from_secs(5);
+
+/// What a case works with: clients of the store under test, and names that no other case and no other run uses.
+pub struct Stage {
+    subject: Arc<dyn Subject>,
+    capabilities: Capabilities,
+    prefix: String,
+    clients: Mutex<Vec<Client>>,
+}
+
+/// A client of the store under test: its locks, and the [`Probe`] between them and the store.
+#[derive(Clone)]
+pub struct Client {
+    locks: Locks,
+    /// Sees and hurts what this client asks of the store.
+    pub probe: Probe,
+}
+
+impl Deref for Client {
+    type Target = Locks;
+
+    fn deref(&self) -> &Locks {
+        &self.locks
+    }
+}
+
+impl Stage {
+    pub(crate) async fn new(subject: Arc<dyn Subject>, case: &str) -> Check<Self> {
+        let backend = open(&*subject).await?;
+        let capabilities = backend.capabilities();
+        backend.close().await;
+        let run = ClaimId::new().to_string();
+        let prefix = format!("{}.{case}.", &run[..8]);
+        Ok(Self { subject, capabilities, prefix, clients: Mutex::default() })
+    }
+
+    /// What the store says of itself.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// The store under test.
+    #[must_use]
+    pub fn subject(&self) -> &Arc<dyn Subject> {
+        &self.subject
+    }
+
+    /// Goes on only if the store has what the case needs.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Lacks`], with which the case is ignored.
+    pub fn needs(&self, need: Need) -> Check {
+        let has = match need {
+            Need::Lease => self.capabilities.term == Term::Lease,
+            Need::Listing => self.capabilities.listing,
+            Need::Fair => self.capabilities.fair,
+            Need::Processes => self.subject.environment().is_some(),
+            // Only asking for it tells.
+            Need::Namespaces | Need::Restart | Need::Wipe => true,
+        };
+        if has { Ok(()) } else { Err(Stop::Lacks(need)) }
+    }
+
+    /// A lock name that no other case and no other run uses.
+    #[must_use]
+    pub fn name(&self, last: &str) -> String {
+        format!("{}{last}", self.prefix)
+    }
+
+    /// What all names of this case begin with.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A new client.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached.
+    pub async fn client(&self) -> Check<Client> {
+        Ok(self.client_of(open(&*self.subject).await?))
+    }
+
+    /// Several new clients.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached.
+    pub async fn clients<const N: usize>(&self) -> Check<[Client; N]> {
+        let mut clients = Vec::with_capacity(N);
+        for _ in 0..N {
+            clients.push(self.client().await?);
+        }
+        clients.try_into().map_err(|_| Stop::failed("as many clients as were asked for"))
+    }
+
+    /// A new client in another namespace of the store.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Lacks`] where the store has no namespaces; or when it cannot be reached.
+    pub async fn client_in(&self, namespace: &str) -> Check<Client> {
+        match self.subject.backend_in(namespace).await {
+            Ok(Some(backend)) => Ok(self.client_of(backend)),
+            Ok(None) => Err(Stop::Lacks(Need::Namespaces)),
+            Err(error) => Err(Stop::failed(chain(&*error))),
+        }
+    }
+
+    fn client_of(&self, backend: Arc<dyn Backend>) -> Client {
+        let probe = Probe::over(backend);
+        let client = Client { locks: Locks::new(probe.clone()), probe };
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        client
+    }
+
+    /// Restarts the store. Only for cases that run alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Lacks`] where that cannot be done; or when it does not come back.
+    pub async fn restart(&self) -> Check {
+        match self.subject.restart().await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Stop::Lacks(Need::Restart)),
+            Err(error) => Err(Stop::failed(chain(&*error))),
+        }
+    }
+
+    /// Empties the store. Only for cases that run alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Lacks`] where that cannot be done; or when it failed.
+    pub async fn wipe(&self) -> Check {
+        match self.subject.wipe().await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Stop::Lacks(Need::Wipe)),
+            Err(error) => Err(Stop::failed(chain(&*error))),
+        }
+    }
+
+    /// Another process that holds locks of the same store, and can be killed.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Lacks`] where no other process reaches the store; or when it could not be started.
+    pub async fn victim(&self) -> Check<Victim> {
+        let environment = self.subject.environment().ok_or(Stop::Lacks(Need::Processes))?;
+        Victim::start(self.subject.name(), environment).await
+    }
+
+    /// Closes all clients, and checks that the case left nothing behind: no queue in the clients, no grant in the
+    /// store.
+    pub(crate) async fn strike(self) -> Check {
+        let clients = self.clients.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for client in &clients {
+            client.probe.heal();
+            within(CLOSING, "closing a client", client.close()).await?;
+        }
+        for client in &clients {
+            let what = "a client's queue goes with its last user";
+            eventually!(LEFTOVERS, client.names_in_use() == 0, "{what}: {client:?}");
+        }
+        drop(clients);
+        if !self.capabilities.listing {
+            return Ok(());
+        }
+        let backend = open(&*self.subject).await?;
+        let outcome = nothing_left(&*backend, &self.prefix).await;
+        backend.close().await;
+        outcome
+    }
+}
+
+async fn nothing_left(backend: &dyn Backend, prefix: &str) -> Check {
+    let mut left;
+    eventually!(
+        LEFTOVERS,
+        {
+            left = backend.list(prefix).await?;
+            left.is_empty()
+        },
+        "the case is over and its clients are closed, and no grant of it is left, but {left:?}"
+    );
+    Ok(())
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stage")
+            .field("subject", &self.subject.name())
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Client").field(&self.locks).finish()
+    }
+}
+
+async fn open(subject: &dyn Subject) -> Check<Arc<dyn Backend>> {
+    subject.backend().await.map_err(|error| Stop::failed(format_args!("no client: {}", chain(&*error))))
+}

@@ -1,0 +1,160 @@
+//! How one case is run on one store.
+
+use crate::{
+    Case, Stage, Subject, Subjects,
+    check::{Check, Stop},
+};
+use std::{env, sync::Arc};
+use tokio::sync::{OnceCell, RwLock};
+
+/// What came of one case on one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The contract is kept.
+    Passed,
+    /// It is not, or the store does not work: what was seen.
+    Failed(String),
+    /// The store lacks what the case needs, or cannot be had here: why.
+    Ignored(String),
+}
+
+/// A store under test, started once when its first case runs.
+pub(crate) struct Tested {
+    pub(crate) subject: Arc<dyn Subject>,
+    started: OnceCell<Result<(), String>>,
+    /// Cases share it; a case that disturbs the store itself has it alone.
+    quiet: RwLock<()>,
+}
+
+impl Tested {
+    pub(crate) fn all(subjects: Subjects) -> Vec<Arc<Self>> {
+        let tested = |subject| Arc::new(Self { subject, started: OnceCell::new(), quiet: RwLock::new(()) });
+        subjects.into_iter().map(tested).collect()
+    }
+
+    /// Runs one case, in a task of its own.
+    pub(crate) async fn run(self: Arc<Self>, case: Case) -> Outcome {
+        if let Err(absent) = self.started().await {
+            return match env::var("TENURE_TEST_REQUIRE").as_deref() {
+                Ok("1") => Outcome::Failed(format!("{absent}, and TENURE_TEST_REQUIRE=1")),
+                _ => Outcome::Ignored(absent.clone()),
+            };
+        }
+        let (_alone, _together) = if case.alone {
+            (Some(self.quiet.write().await), None)
+        } else {
+            (None, Some(self.quiet.read().await))
+        };
+        let mut task = tokio::spawn(play(Arc::clone(&self.subject), case));
+        match tokio::time::timeout(case.limit, &mut task).await {
+            Ok(Ok(Ok(()))) => Outcome::Passed,
+            Ok(Ok(Err(Stop::Failed(what)))) => Outcome::Failed(what),
+            Ok(Ok(Err(Stop::Lacks(need)))) => Outcome::Ignored(need.to_string()),
+            Ok(Err(panic)) => Outcome::Failed(said(panic)),
+            Err(_) => {
+                task.abort();
+                Outcome::Failed(format!("it did not end within {:?}", case.limit))
+            }
+        }
+    }
+
+    async fn started(&self) -> Result<(), &String> {
+        let start = || async { self.subject.start().await.map_err(|absent| absent.to_string()) };
+        self.started.get_or_init(start).await.as_ref().copied()
+    }
+}
+
+async fn play(subject: Arc<dyn Subject>, case: Case) -> Check {
+    let stage = Stage::new(subject, case.name).await?;
+    (case.run)(&stage).await?;
+    stage.strike().await
+}
+
+/// What a panic said.
+fn said(panic: tokio::task::JoinError) -> String {
+    let Ok(panic) = panic.try_into_panic() else { return "its task was cancelled".to_owned() };
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.map_or_else(|| "it panicked".to_owned(), |text| format!("it panicked: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Absent, BoxError, Need, async_trait, case::Running};
+    use std::time::Duration;
+    use tenure_core::{Backend, Memory};
+
+    struct InMemory {
+        memory: Memory,
+        absent: Option<&'static str>,
+    }
+
+    #[async_trait]
+    impl Subject for InMemory {
+        fn name(&self) -> &'static str {
+            "memory"
+        }
+
+        async fn start(&self) -> Result<(), Absent> {
+            self.absent.map_or(Ok(()), |why| Err(Absent::because(why)))
+        }
+
+        async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
+            Ok(Arc::new(self.memory.clone()))
+        }
+    }
+
+    async fn outcome(absent: Option<&'static str>, run: for<'a> fn(&'a Stage) -> Running<'a>) -> Outcome {
+        let subject = InMemory { memory: Memory::new(), absent };
+        let tested = Tested::all(Subjects::new().with(subject)).remove(0);
+        let case = Case { limit: Duration::from_millis(300), ..Case::new("group", "name", run) };
+        tested.run(case).await
+    }
+
+    /// Asserts that the case failed, and that this is what was said.
+    fn failed(outcome: &Outcome, saying: &str) {
+        assert!(matches!(outcome, Outcome::Failed(what) if what.contains(saying)), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn a_case_passes_fails_or_is_ignored() {
+        assert_eq!(outcome(None, |_| Box::pin(async { Ok(()) })).await, Outcome::Passed);
+        let lacks = outcome(None, |stage| Box::pin(async { stage.needs(Need::Processes) })).await;
+        assert_eq!(lacks, Outcome::Ignored(Need::Processes.to_string()));
+        let seen = outcome(None, |_| Box::pin(async { Err(Stop::failed("two holders")) })).await;
+        failed(&seen, "two holders (at conformance/src/suite.rs");
+    }
+
+    #[tokio::test]
+    async fn a_case_that_hangs_or_panics_has_failed() {
+        failed(&outcome(None, |_| Box::pin(std::future::pending())).await, "did not end within 300ms");
+        let panics =
+            |_: &Stage| -> Running<'_> { Box::pin(async { std::panic::resume_unwind(Box::new("oh")) }) };
+        failed(&outcome(None, panics).await, "it panicked: oh");
+    }
+
+    #[tokio::test]
+    async fn a_case_that_leaves_something_behind_has_failed() {
+        fn leaks(stage: &Stage) -> Running<'_> {
+            Box::pin(async move {
+                let guard = stage.client().await?.lock(stage.name("a")).acquire().await?;
+                std::mem::forget(guard);
+                Ok(())
+            })
+        }
+        let subject = InMemory { memory: Memory::new(), absent: None };
+        let tested = Tested::all(Subjects::new().with(subject)).remove(0);
+        let leaked = tested.run(Case::new("group", "name", leaks)).await;
+        failed(&leaked, "queue goes with its last user");
+    }
+
+    #[tokio::test]
+    async fn an_absent_store_is_ignored_with_the_reason() {
+        let absent = outcome(Some("no server"), |_| Box::pin(std::future::pending())).await;
+        match env::var("TENURE_TEST_REQUIRE").as_deref() {
+            Ok("1") => failed(&absent, "no server, and TENURE_TEST_REQUIRE=1"),
+            _ => assert_eq!(absent, Outcome::Ignored("no server".to_owned())),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Another process that holds locks, and can be killed.
+
+use crate::{
+    Subject, Subjects,
+    check::{Check, Stop, chain, ensure, within},
+};
+use std::{
+    env,
+    future::Future,
+    io::{BufRead, Write},
+    process::Stdio,
+    time::Duration,
+};
+use tenure_core::{Guard, Locks, Token};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::mpsc,
+};
+
+/// Names the subject that a victim is to hold locks of. A process that finds it set is a victim.
+const SUBJECT: &str = "TENURE_CONFORMANCE_VICTIM";
+/// How long a victim may take for one command.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Another process that holds locks of the store under test: this very program, started once more.
+///
+/// It does what it is told, one command a line on its standard input, and answers with one line each on its standard
+/// output. It ends when its input does, so it does not outlive the suite.
+#[derive(Debug)]
+pub struct Victim {
+    process: Child,
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Victim {
+    pub(crate) async fn start(subject: &str, environment: Vec<(String, String)>) -> Check<Self> {
+        let mut process = Command::new(env::current_exe()?)
+            .env(SUBJECT, subject)
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(Stop::failed("a child without pipes"));
+        };
+        let mut victim = Self { process, commands, answers: BufReader::new(answers).lines() };
+        let greeting = victim.answer().await?;
+        ensure!(
+            greeting == "ready",
+            "a victim began with {greeting:?}: does this program's main notice that it is one?"
+        );
+        Ok(victim)
+    }
+
+    async fn answer(&mut self) -> Check<String> {
+        let line = within(PATIENCE, "a victim's answer", self.answers.next_line()).await??;
+        let line = line.ok_or_else(|| Stop::failed("the victim ended"))?;
+        match line.strip_prefix("error ") {
+            Some(error) => Err(Stop::failed(format_args!("in the victim: {error}"))),
+            None => Ok(line),
+        }
+    }
+
+    async fn tell(&mut self, command: &str) -> Check<String> {
+        self.commands.write_all(format!("{command}\n").as_bytes()).await?;
+        self.answer().await
+    }
+
+    /// Takes a lock, with renewal, and keeps it. A victim keeps one lock at a time.
+    ///
+    /// # Errors
+    ///
+    /// When it was not had.
+    pub async fn hold(&mut self, name: &str, lease: Duration) -> Check<Token> {
+        let token = self.tell(&format!("hold {} {name}", lease.as_millis())).await?;
+        Ok(Token::try_from(token.parse::<i64>()?)?)
+    }
+
+    /// Whether the victim believes in its lock, asked of its guard.
+    ///
+    /// # Errors
+    ///
+    /// When the victim is gone.
+    pub async fn is_held(&mut self) -> Check<bool> {
+        Ok(self.tell("held?").await? == "true")
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Errors
+    ///
+    /// What the release said.
+    pub async fn release(&mut self) -> Check {
+        self.tell("release").await.map(drop)
+    }
+
+    /// Takes the lock `rounds` times, and each time writes two lines to the end of the file at `path`, with a pause
+    /// between them.
+    ///
+    /// # Errors
+    ///
+    /// When one of it went wrong.
+    pub async fn append(&mut self, name: &str, rounds: usize, path: &str) -> Check {
+        self.tell(&format!("append {rounds} {name}\t{path}")).await.map(drop)
+    }
+
+    /// The process's number.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Kills the process with no chance to release anything (SIGKILL), and waits until it is gone.
+    ///
+    /// # Errors
+    ///
+    /// When the system says that it could not be killed.
+    pub async fn kill(mut self) -> Check {
+        Ok(self.process.kill().await?)
+    }
+}
+
+/// Plays the victim, and ends the process, if this process is one; returns otherwise.
+///
+/// [`main`](crate::main) does this by itself. A program with a `main` of its own that calls [`run`](crate::run) calls
+/// this first, before it reads arguments or prints anything: cases that need other processes start the program again.
+pub async fn play_victim_if_asked<Making>(subjects: impl FnOnce() -> Making)
+where
+    Making: Future<Output = Subjects>,
+{
+    if !is_victim() {
+        return;
+    }
+    let outcome = play(subjects().await).await;
+    if let Err(Stop::Failed(error)) = outcome {
+        say(&format!("error {error}"));
+    }
+    std::process::exit(0);
+}
+
+/// Whether this process is a victim, which a program may ask before it makes a runtime.
+#[must_use]
+pub fn is_victim() -> bool {
+    env::var_os(SUBJECT).is_some()
+}
+
+async fn play(subjects: Subjects) -> Check {
+    let name = env::var(SUBJECT)?;
+    let subject = subjects.named(&name).ok_or_else(|| Stop::failed(format_args!("there is no {name:?}")))?;
+    let locks = locks_of(&**subject).await?;
+    let mut commands = read_commands();
+    let mut guard = None;
+    say("ready");
+    while let Some(command) = commands.recv().await {
+        match obey(&locks, &mut guard, &command).await {
+            Ok(answer) => say(&answer),
+            Err(Stop::Failed(error)) => say(&format!("error {}", error.replace('\n', " "))),
+            Err(Stop::Lacks(need)) => say(&format!("error {need}")),
+        }
+    }
+    Ok(())
+}
+
+async fn locks_of(subject: &dyn Subject) -> Check<Locks> {
+    match subject.backend().await {
+        Ok(backend) => Ok(Locks::new(backend)),
+        Err(error) => Err(Stop::failed(chain(&*error))),
+    }
+}
+
+async fn obey(locks: &Locks, guard: &mut Option<Guard>, command: &str) -> Check<String> {
+    let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
+    match verb {
+        "hold" => {
+            let (millis, name) = rest.split_once(' ').unwrap_or_default();
+            let lock = locks.lock(name).lease(Duration::from_millis(millis.parse()?)).wait(PATIENCE / 2);
+            let taken = guard.insert(lock.acquire().await?);
+            Ok(taken.token().to_string())
+        }
+        "held?" => Ok(guard.as_ref().is_some_and(|guard| guard.is_held()).to_string()),
+        "release" => match guard.take() {
+            Some(guard) => guard.release().await.map(|()| "released".to_owned()).map_err(Stop::from),
+            None => Err(Stop::failed("nothing is held")),
+        },
+        "append" => {
+            let (rounds, rest) = rest.split_once(' ').unwrap_or_default();
+            let (name, path) = rest.split_once('\t').unwrap_or_default();
+            append(locks, name, rounds.parse()?, path).await.map(|()| "done".to_owned())
+        }
+        _ => Err(Stop::failed(format_args!("unknown command {command:?}"))),
+    }
+}
+
+async fn append(locks: &Locks, name: &str, rounds: usize, path: &str) -> Check {
+    let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
+    let pid = std::process::id();
+    for round in 0..rounds {
+        let guard = locks.lock(name).wait(PATIENCE).acquire().await?;
+        writeln!(file, "begin {pid} {round}")?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        writeln!(file, "end {pid} {round}")?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+/// The commands, one a line. The end of the input is the end of this process: whoever started it is gone.
+fn read_commands() -> mpsc::UnboundedReceiver<String> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+        std::process::exit(0);
+    });
+    receiver
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // A broken pipe means that nobody listens any more; the reading thread ends the process.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

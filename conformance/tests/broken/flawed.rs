@@ -1,0 +1,322 @@
+//! A store with one flaw: the one in memory, and what is done to it on the way in and out.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tenure_conformance::{BoxError, Subject, async_trait};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, Holder, HolderInfo, Memory, Moment, Name, Release,
+    Renewal, StoreError, Token,
+};
+
+/// What is wrong with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// Nothing.
+    None,
+    GrantsEverybody,
+    RepeatsTokens,
+    CountsFromOne,
+    RenewsAnything,
+    RenewsExpired,
+    ForgetsRenewals,
+    AnswersBackwards,
+    WithdrawsNothing,
+    WithdrawsAnyClaim,
+    ReleasesAnyClaim,
+    ReleasesSilently,
+    KnowsNoClaim,
+    KeepsForever,
+    HalvesLeases,
+    EndsLeasesEarly,
+    IgnoresCase,
+    TrimsSpaces,
+    CutsNames,
+    NormalizesPaths,
+    SharesNamespaces,
+    LosesWakeups,
+    ServesLastFirst,
+    PrefersWhoWasHere,
+    ListsByPattern,
+    TellsOfTheDead,
+    ForcesNothing,
+    ForgetsLabels,
+}
+
+/// A store under test with this flaw.
+pub(crate) struct Flawed {
+    flaw: Flaw,
+    worlds: Mutex<HashMap<String, Arc<World>>>,
+    clients: AtomicUsize,
+}
+
+/// What all clients of one namespace share.
+#[derive(Default)]
+struct World {
+    memory: Memory,
+    notes: Mutex<Notes>,
+}
+
+/// What the flaws need to remember.
+#[derive(Default)]
+struct Notes {
+    tokens: HashMap<ClaimId, Token>,
+    /// Who is known to hold, whether the lease is over or not.
+    told: HashMap<Name, Vec<Holder>>,
+    waiters: Vec<ClaimId>,
+    /// Which client was the last to release, and when.
+    last_here: Option<(usize, Moment)>,
+}
+
+impl Flawed {
+    pub(crate) fn with(flaw: Flaw) -> Self {
+        Self { flaw, worlds: Mutex::default(), clients: AtomicUsize::new(0) }
+    }
+
+    fn client(&self, namespace: &str) -> Arc<dyn Backend> {
+        let shared = self.flaw == Flaw::SharesNamespaces;
+        let namespace = if shared { "" } else { namespace };
+        let mut worlds = self.worlds.lock().unwrap_or_else(PoisonError::into_inner);
+        let world = Arc::clone(worlds.entry(namespace.to_owned()).or_default());
+        Arc::new(Client { flaw: self.flaw, world, number: self.clients.fetch_add(1, Ordering::Relaxed) })
+    }
+}
+
+#[async_trait]
+impl Subject for Flawed {
+    fn name(&self) -> &'static str {
+        "flawed"
+    }
+
+    async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
+        Ok(self.client(""))
+    }
+
+    async fn backend_in(&self, namespace: &str) -> Result<Option<Arc<dyn Backend>>, BoxError> {
+        Ok(Some(self.client(namespace)))
+    }
+
+    async fn wipe(&self) -> Result<bool, BoxError> {
+        self.worlds.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(true)
+    }
+}
+
+struct Client {
+    flaw: Flaw,
+    world: Arc<World>,
+    number: usize,
+}
+
+impl Client {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.world.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name under which the store keeps it.
+    fn name(&self, name: &Name, claim: ClaimId) -> Name {
+        let kept = match self.flaw {
+            Flaw::GrantsEverybody => return Name::new(claim.to_string()).expect("a claim as a name"),
+            Flaw::IgnoresCase => name.to_lowercase(),
+            Flaw::TrimsSpaces => name.trim_end().to_owned(),
+            Flaw::CutsNames => name.chars().take(199).collect(),
+            Flaw::NormalizesPaths => {
+                let parts = name.split('/').filter(|part| !part.is_empty() && *part != ".");
+                parts.collect::<Vec<_>>().join("/")
+            }
+            _ => return name.clone(),
+        };
+        Name::new(kept).unwrap_or_else(|_| name.clone())
+    }
+
+    fn lease(&self, lease: Duration) -> Duration {
+        match self.flaw {
+            Flaw::KeepsForever => Duration::from_hours(1),
+            Flaw::HalvesLeases => lease / 2,
+            Flaw::EndsLeasesEarly => lease.saturating_sub(Duration::from_millis(20)),
+            _ => lease,
+        }
+    }
+
+    fn claim(&self, claim: &Claim) -> Claim {
+        let mut inner = claim.clone();
+        inner.name = self.name(&claim.name, claim.id);
+        inner.lease = self.lease(claim.lease);
+        if self.flaw == Flaw::ForgetsLabels {
+            inner.holder = Arc::new(HolderInfo { label: None, ..(*claim.holder).clone() });
+        }
+        inner
+    }
+
+    fn grant(&self, grant: &Grant) -> Grant {
+        let (name, lease) = (self.name(&grant.name, grant.claim), self.lease(grant.lease));
+        Grant { name, lease, ..grant.clone() }
+    }
+
+    /// The grant as the client gets it.
+    async fn granted(&self, claim: &Claim, grant: Grant) -> Result<Grant, StoreError> {
+        let told = self.world.memory.holders(&grant.name).await?;
+        let mut notes = self.notes();
+        notes.told.insert(grant.name.clone(), told);
+        let next = u64::try_from(notes.tokens.len()).expect("a small number") + 1;
+        let token = match self.flaw {
+            Flaw::RepeatsTokens => Token::MIN,
+            Flaw::CountsFromOne => {
+                *notes.tokens.entry(claim.id).or_insert(Token::new(next).expect("a token"))
+            }
+            _ => grant.token,
+        };
+        Ok(Grant { name: claim.name.clone(), lease: claim.lease, token, ..grant })
+    }
+
+    /// Asks again and again, without the store's own queue.
+    async fn poll(&self, claim: &Claim, pause: Duration) -> Result<Grant, StoreError> {
+        loop {
+            if let Attempt::Granted(grant) = self.try_acquire(claim).await? {
+                return Ok(grant);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// A place among the waiters, which goes with whoever has it.
+struct Place<'a>(&'a Client, ClaimId);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.notes().waiters.retain(|claim| *claim != self.1);
+    }
+}
+
+#[async_trait]
+impl Backend for Client {
+    fn store(&self) -> &'static str {
+        "flawed"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.world.memory.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let busy = Ok(Attempt::Busy { expires_in: None });
+        let inner = self.claim(claim);
+        let holders = self.world.memory.holders(&inner.name).await?;
+        let holds_it = holders.iter().any(|holder| holder.claim == Some(claim.id));
+        let another_was_here = self.notes().last_here.is_some_and(|(client, when)| {
+            client != self.number && !(when + Duration::from_secs(15)).has_passed()
+        });
+        match self.flaw {
+            Flaw::KnowsNoClaim if holds_it => return busy,
+            Flaw::PrefersWhoWasHere if another_was_here => return busy,
+            _ => {}
+        }
+        match self.world.memory.try_acquire(&inner).await? {
+            Attempt::Granted(grant) => self.granted(claim, grant).await.map(Attempt::Granted),
+            busy @ Attempt::Busy { .. } => Ok(busy),
+        }
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        match self.flaw {
+            Flaw::LosesWakeups => self.poll(claim, Duration::from_millis(700)).await,
+            Flaw::KnowsNoClaim | Flaw::PrefersWhoWasHere => self.poll(claim, Duration::from_millis(2)).await,
+            Flaw::ServesLastFirst => {
+                self.notes().waiters.push(claim.id);
+                let _place = Place(self, claim.id);
+                while self.notes().waiters.last() != Some(&claim.id) {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                self.poll(claim, Duration::from_millis(2)).await
+            }
+            _ => {
+                let grant = self.world.memory.acquire(&self.claim(claim)).await?;
+                self.granted(claim, grant).await
+            }
+        }
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        let inner = self.grant(grant);
+        let answer = self.world.memory.release(&inner).await?;
+        let released = Ok(Release::Released { awaited: false });
+        self.notes().last_here = Some((self.number, Moment::now()));
+        match (self.flaw, answer) {
+            (Flaw::ReleasesSilently, _) => released,
+            (Flaw::ReleasesAnyClaim, Release::NotHeld(_)) => {
+                let put_out = self.world.memory.force_release(&inner.name).await?;
+                if put_out.is_empty() { Ok(answer) } else { released }
+            }
+            (_, Release::Released { .. }) => {
+                self.notes().told.remove(&inner.name);
+                Ok(answer)
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let inner: Vec<Grant> = grants.iter().map(|grant| self.grant(grant)).collect();
+        if self.flaw == Flaw::ForgetsRenewals {
+            return Ok(vec![Renewal::Renewed; grants.len()]);
+        }
+        let mut answers = self.world.memory.renew(&inner).await?;
+        match self.flaw {
+            Flaw::RenewsAnything => answers.fill(Renewal::Renewed),
+            Flaw::AnswersBackwards => answers.reverse(),
+            Flaw::RenewsExpired => {
+                for (answer, grant) in answers.iter_mut().zip(inner) {
+                    let Grant { claim: id, name, mode, lease, .. } = grant;
+                    let again = Claim { id, name, mode, lease, waits: false, holder: Arc::default() };
+                    if let Attempt::Granted(_) = self.world.memory.try_acquire(&again).await? {
+                        *answer = Renewal::Renewed;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(answers)
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        let inner = self.claim(claim);
+        match self.flaw {
+            Flaw::WithdrawsNothing => return Ok(()),
+            Flaw::WithdrawsAnyClaim => drop(self.world.memory.force_release(&inner.name).await?),
+            _ => {}
+        }
+        self.world.memory.withdraw(&inner).await
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        if self.flaw == Flaw::TellsOfTheDead {
+            return Ok(self.notes().told.get(name).cloned().unwrap_or_default());
+        }
+        self.world.memory.holders(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        if self.flaw != Flaw::ListsByPattern {
+            return self.world.memory.list(prefix).await;
+        }
+        let mut all = self.world.memory.list("").await?;
+        all.retain(|holder| {
+            let mut name = holder.name.chars();
+            prefix.chars().all(|meant| name.next().is_some_and(|found| meant == '_' || found == meant))
+        });
+        Ok(all)
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        match self.flaw {
+            Flaw::ForcesNothing => self.world.memory.holders(name).await,
+            _ => self.world.memory.force_release(name).await,
+        }
+    }
+}

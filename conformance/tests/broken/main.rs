@@ -1,0 +1,147 @@
+//! The suite is able to fail: stores that are broken on purpose, each in one way, and the cases that catch it.
+
+mod flawed;
+
+use flawed::{Flaw, Flawed};
+use futures_util::future::join_all;
+use tenure_conformance::{Outcome, Subjects, run};
+
+/// Each flaw, and the cases that must see it.
+const CAUGHT: &[(Flaw, &[&str])] = &[
+    (
+        Flaw::GrantsEverybody,
+        &[
+            "exclusion::contended_try_is_none",
+            "exclusion::two_clients_exclude",
+            "exclusion::parallel_100",
+            "exclusion::counter_exact",
+            "names::case_matters",
+            "waiting::wait_is_bounded",
+            "waiting::try_is_one_attempt",
+            "waiting::spurious_wakeup_rechecks",
+            "waiting::fair_across_clients",
+            "loss::stale_release_harmless",
+            "reentrancy::owner_in_two_clients_excludes",
+            "reentrancy::released_with_last_hold_only",
+            "store::busy_tells_the_rest",
+        ],
+    ),
+    (
+        Flaw::RepeatsTokens,
+        &[
+            "tokens::strictly_increasing",
+            "tokens::increasing_after_expiry",
+            "tokens::increasing_across_clients",
+            "tokens::increasing_after_forced_release",
+            "store::claim_is_idempotent",
+        ],
+    ),
+    (Flaw::CountsFromOne, &["tokens::increasing_after_wipe"]),
+    (
+        Flaw::RenewsAnything,
+        &[
+            "loss::lost_on_takeover",
+            "loss::lost_on_forced_release",
+            "loss::stale_extend_harmless",
+            "store::renewal_revives_nothing",
+            "store::renewal_answers_in_order",
+            "people::force_release_frees_and_notifies_holder",
+        ],
+    ),
+    (Flaw::RenewsExpired, &["store::renewal_revives_nothing", "loss::stale_extend_harmless"]),
+    (Flaw::ForgetsRenewals, &["lease::renewed_beyond_lease", "lease::extend_survives_original_lease"]),
+    (Flaw::AnswersBackwards, &["store::renewal_answers_in_order"]),
+    (
+        Flaw::WithdrawsNothing,
+        &[
+            "waiting::cancel_while_waiting",
+            "waiting::cancel_at_every_await",
+            "waiting::cancel_races_grant",
+            "waiting::loser_leaves_nothing",
+            "waiting::lost_grant_is_adopted",
+            "release::close_withdraws_waiters",
+            "store::withdrawn_claim_is_gone",
+        ],
+    ),
+    (
+        Flaw::WithdrawsAnyClaim,
+        &[
+            "store::foreign_withdrawal_is_harmless",
+            "store::withdrawn_claim_is_gone",
+            "loss::stale_release_harmless",
+        ],
+    ),
+    (
+        Flaw::ReleasesAnyClaim,
+        &[
+            "loss::stale_release_harmless",
+            "loss::release_after_loss_is_err",
+            "loss::drop_after_loss_silent",
+            "store::release_says_what_it_did",
+        ],
+    ),
+    (
+        Flaw::ReleasesSilently,
+        &[
+            "loss::release_after_loss_is_err",
+            "loss::stale_release_harmless",
+            "store::release_says_what_it_did",
+            "store::renewal_revives_nothing",
+        ],
+    ),
+    (Flaw::KnowsNoClaim, &["waiting::lost_grant_is_adopted", "store::claim_is_idempotent"]),
+    (
+        Flaw::KeepsForever,
+        &[
+            "lease::expires_on_time",
+            "lease::renew_off_expires",
+            "lease::per_lock_lease",
+            "lease::max_hold_ends",
+            "waiting::wakes_on_expiry",
+            "tokens::increasing_after_expiry",
+            "store::shortest_lease_is_kept",
+        ],
+    ),
+    (
+        Flaw::HalvesLeases,
+        &["lease::expires_on_time", "lease::extend_survives_original_lease", "store::shortest_lease_is_kept"],
+    ),
+    (Flaw::EndsLeasesEarly, &["store::shortest_lease_is_kept"]),
+    (Flaw::IgnoresCase, &["names::case_matters"]),
+    (Flaw::TrimsSpaces, &["names::trailing_space_matters"]),
+    (Flaw::CutsNames, &["names::long_names_no_collision"]),
+    (Flaw::NormalizesPaths, &["names::hostile_names", "names::prefix_names_differ"]),
+    (Flaw::SharesNamespaces, &["exclusion::namespaces_never_meet"]),
+    (Flaw::LosesWakeups, &["waiting::wakes_on_release"]),
+    (Flaw::ServesLastFirst, &["waiting::fair_across_clients"]),
+    (Flaw::PrefersWhoWasHere, &["waiting::barging_bounded"]),
+    (Flaw::ListsByPattern, &["people::list_by_prefix"]),
+    (Flaw::TellsOfTheDead, &["people::holders_tells"]),
+    (
+        Flaw::ForcesNothing,
+        &["people::force_release_frees_and_notifies_holder", "loss::lost_on_forced_release"],
+    ),
+    (Flaw::ForgetsLabels, &["people::label_shown"]),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_flaw_all_is_well() {
+    let report = run(Subjects::new().with(Flawed::with(Flaw::None)), "", |_| {}).await;
+    assert!(report.is_ok(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_flaw_is_caught() {
+    let pairs = CAUGHT.iter().flat_map(|(flaw, cases)| cases.iter().map(|case| (*flaw, *case)));
+    let missed: Vec<String> = join_all(pairs.map(|(flaw, case)| missed(flaw, case))).await.concat();
+    assert!(missed.is_empty(), "not caught:\n{}", missed.join("\n"));
+}
+
+/// What is to be said when this case does not see this flaw.
+async fn missed(flaw: Flaw, case: &str) -> Vec<String> {
+    let report = run(Subjects::new().with(Flawed::with(flaw)), &format!("flawed::{case}"), |_| {}).await;
+    match &report.entries[..] {
+        [entry] if matches!(entry.outcome, Outcome::Failed(_)) => Vec::new(),
+        entries => vec![format!("{flaw:?} by {case}: {entries:?}")],
+    }
+}

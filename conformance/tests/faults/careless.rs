@@ -1,0 +1,108 @@
+//! A small store with leases, right or unsafe in one way.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tenure_conformance::{BoxError, Subject, async_trait};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, LossCause, Moment, Name, Release, Renewal,
+    StoreError, Token,
+};
+
+/// What the store does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// Nothing.
+    None,
+    /// A release frees the name, whoever holds it.
+    NoClaimCheckAtRelease,
+    /// A renewal makes its claim the holder again, whoever holds the name now.
+    RenewalRevives,
+    /// The token is the same for all.
+    NoTokens,
+}
+
+#[derive(Clone)]
+pub(crate) struct Careless {
+    flaw: Flaw,
+    held: Arc<Mutex<HashMap<Name, (ClaimId, Moment)>>>,
+    last_token: Arc<Mutex<u64>>,
+}
+
+impl Careless {
+    pub(crate) fn with(flaw: Flaw) -> Arc<dyn Subject> {
+        Arc::new(Self { flaw, held: Arc::default(), last_token: Arc::default() })
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Name, (ClaimId, Moment)>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|_, (_, expires)| !expires.has_passed());
+        held
+    }
+
+    fn token(&self) -> Token {
+        let mut last = self.last_token.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.flaw != Flaw::NoTokens || *last == 0 {
+            *last += 1;
+        }
+        Token::new(*last).expect("a small number")
+    }
+}
+
+#[async_trait]
+impl Subject for Careless {
+    fn name(&self) -> &'static str {
+        "careless"
+    }
+
+    async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl Backend for Careless {
+    fn store(&self) -> &'static str {
+        "careless"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::POLLED
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let (mut held, now) = (self.held(), Moment::now());
+        match held.get(&claim.name) {
+            Some((holder, expires)) if *holder != claim.id => {
+                return Ok(Attempt::Busy { expires_in: Some(expires.left()) });
+            }
+            _ => {}
+        }
+        held.insert(claim.name.clone(), (claim.id, now + claim.lease));
+        Ok(Attempt::Granted(Grant::leased(claim, self.token(), now)))
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        let mut held = self.held();
+        let holds = held.get(&grant.name).is_some_and(|(holder, _)| *holder == grant.claim);
+        if !holds && self.flaw != Flaw::NoClaimCheckAtRelease {
+            return Ok(Release::NotHeld(LossCause::Expired));
+        }
+        held.remove(&grant.name);
+        Ok(Release::Released { awaited: false })
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let mut held = self.held();
+        let renew = |grant: &Grant| {
+            let holds = held.get(&grant.name).is_some_and(|(holder, _)| *holder == grant.claim);
+            if !holds && self.flaw != Flaw::RenewalRevives {
+                return Renewal::Lost(LossCause::Expired);
+            }
+            held.insert(grant.name.clone(), (grant.claim, Moment::now() + grant.lease));
+            Renewal::Renewed
+        };
+        Ok(grants.iter().map(renew).collect())
+    }
+}

@@ -1,0 +1,79 @@
+//! What a person sees.
+
+use crate::script::Script;
+use tenure_conformance::judge::{Broken, Effect, History, Judge, What};
+
+/// A client whose renewals were delayed past its lease cleans up behind itself, in a store that does not compare the
+/// claim: it releases its successor, and a third one comes in.
+fn careless_release() -> History {
+    let mut script = Script::default();
+    script.asks(0, "c1/1", None);
+    script.granted(2, "c1/1", 17, 290).asks(20, "c2/1", Some(2020));
+    script.asks(150, "p3/2", None);
+    script.fault(80, 320, "c1", "renewals arrive 400 ms late", Effect::None);
+    script.note(5, "c1/1", What::Reads { name: "stock".into(), token: 17, value: 4 });
+    script.note(40, "c1/1", What::Writes { name: "stock".into(), token: 17, over: 4, value: 5 });
+    script.lost(291, "c1/1", 17);
+    script.note(301, "c2/1", granted(2, 18, 598));
+    script.note(303, "c2/1", What::Reads { name: "stock".into(), token: 18, value: 5 });
+    script.releases(331, "c1/1", 17);
+    script.note(334, "p3/2", granted(3, 19, 631));
+    script.note(340, "p3/2", What::Reads { name: "stock".into(), token: 19, value: 5 });
+    script.note(371, "c2/1", What::Refused { name: "stock".into(), token: 18, greatest: 19 });
+    script.note(390, "p3/2", What::Writes { name: "stock".into(), token: 19, over: 5, value: 6 });
+    script.note(402, "c2/1", What::Lost { claim: "claim 18".into(), cause: "taken_over".into() });
+    script.releases(440, "p3/2", 19);
+    script.history()
+}
+
+fn granted(call: u64, token: u64, until: u64) -> What {
+    use crate::script::{LEASE, at, claim};
+    let (name, lease) = ("stock".to_owned(), std::time::Duration::from_millis(LEASE));
+    What::Granted { call, name, claim: claim(token), token, until: at(until), lease }
+}
+
+#[test]
+fn as_text() {
+    let history = careless_release();
+    let violations = Judge::new().judge(&history);
+    let broken: Vec<_> = violations.iter().map(|violation| violation.broken).collect();
+    assert_eq!(broken, [Broken::TwoHolders, Broken::LostEarly]);
+    insta::assert_snapshot!(violations[0].timeline(&history));
+}
+
+#[test]
+fn as_a_drawing() {
+    let history = careless_release();
+    let svg = Judge::new().judge(&history)[0].timeline(&history).svg();
+    insta::assert_snapshot!(svg);
+}
+
+#[test]
+fn names_are_text_in_a_drawing() {
+    let mut script = Script::default();
+    for (client, token) in [("<a>", 1), ("b&", 2)] {
+        let call = script.asks(token, client, None);
+        let name = "<script>alert(1)</script>".to_owned();
+        let lease = std::time::Duration::from_secs(1);
+        let until = crate::script::at(500);
+        script.note(
+            2 + token,
+            client,
+            What::Granted { call, name, claim: token.to_string(), token, until, lease },
+        );
+    }
+    let history = script.history();
+    let svg = Judge::new().judge(&history)[0].timeline(&history).svg();
+    assert!(!svg.contains("<script") && !svg.contains("<a>") && svg.contains("&lt;a&gt;"), "{svg}");
+}
+
+#[test]
+fn a_waiter_and_a_wipe() {
+    let mut script = Script::default();
+    script.fault(1000, 4000, "store", "restarted empty", Effect::Forgets { name: None });
+    script.asks(0, "c1/1", Some(2000));
+    script.note(9000, "store", What::Over);
+    let history = script.history();
+    let violations = Judge::new().judge(&history);
+    insta::assert_snapshot!(violations[0].timeline(&history));
+}

@@ -1,0 +1,281 @@
+//! The judge finds what is broken, and nothing else.
+
+mod drawing;
+mod generated;
+mod script;
+
+use script::{Script, at, claim};
+use std::time::Duration;
+use tenure_conformance::judge::{Broken, Effect, History, Judge, Outcome, What};
+
+/// What a judge who allows for 100 ms finds.
+fn found(script: &Script) -> Vec<Broken> {
+    let judge = Judge::new().allowing(Duration::from_millis(100));
+    judge.judge(&script.history()).iter().map(|violation| violation.broken).collect()
+}
+
+/// Two holds, one after the other, as they should be.
+fn in_turn() -> Script {
+    let mut script = Script::default();
+    script.asks(0, "a", None);
+    script.granted(1, "a", 7, 290);
+    script.asks(2, "b", None);
+    script.reads(3, "a", 7, 0).writes(4, "a", 7, 0).releases(100, "a", 7);
+    script.granted(101, "b", 8, 390).reads(102, "b", 8, 1).writes(103, "b", 8, 1).releases(200, "b", 8);
+    script
+}
+
+#[test]
+fn what_is_right_is_found_right() {
+    assert_eq!(found(&in_turn()), []);
+    assert_eq!(found(&Script::default()), []);
+}
+
+#[test]
+fn two_believers_are_two_holders() {
+    let mut script = in_turn();
+    script.asks(205, "a", None);
+    script.granted(210, "a", 9, 500).asks(211, "b", None);
+    script.granted(499, "b", 10, 700);
+    script.lost(500, "a", 9).releases(510, "a", 9).releases(520, "b", 10);
+    assert_eq!(found(&script), [Broken::TwoHolders]);
+}
+
+#[test]
+fn belief_ends_with_release_loss_deadline_or_death() {
+    for end in ["release", "loss", "deadline", "death"] {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290);
+        let meets = if end == "deadline" { 290 } else { 50 };
+        match end {
+            "release" => script.releases(50, "a", 7),
+            "loss" => script.note(50, "a", What::Lost { claim: claim(7), cause: "max_hold".into() }),
+            "death" => script.fault(50, 51, "a", "killed", Effect::Kills),
+            _ => script.lost(295, "a", 7),
+        };
+        script.asks(2, "b", None);
+        script.granted(meets, "b", 8, 390).releases(meets + 60, "b", 8);
+        assert_eq!(found(&script), [], "{end}");
+        let mut early = script.clone();
+        early.asks(2, "c", None);
+        early.granted(meets - 1, "c", 6, 48).releases(meets, "c", 6);
+        assert!(found(&early).contains(&Broken::TokenDidNotRise), "{end}");
+    }
+}
+
+#[test]
+fn renewal_makes_belief_longer() {
+    let mut script = Script::default();
+    script.asks(0, "a", None);
+    script.granted(1, "a", 7, 290).holds(100, "a", 7, 395).asks(101, "b", None);
+    script.granted(394, "b", 8, 600).lost(395, "a", 7).releases(450, "b", 8);
+    assert_eq!(found(&script), [Broken::TwoHolders]);
+}
+
+#[test]
+fn a_store_made_to_forget_is_forgiven_for_a_lease() {
+    for (effect, meets, renewed, expected) in [
+        (Effect::Forgets { name: None }, 50, 290, vec![]),
+        (Effect::Forgets { name: Some("stock".into()) }, 50, 290, vec![]),
+        (Effect::Forgets { name: Some("other".into()) }, 50, 290, vec![Broken::TwoHolders]),
+        (Effect::None, 50, 290, vec![Broken::TwoHolders]),
+        // Before it happened …
+        (Effect::Forgets { name: None }, 30, 290, vec![Broken::TwoHolders]),
+        // … and a lease after it: somebody let a forgotten grant be renewed.
+        (Effect::Forgets { name: None }, 50, 700, vec![Broken::TwoHolders]),
+    ] {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290).fault(40, 45, "store", "wiped", effect.clone()).asks(2, "b", None);
+        script.granted(meets, "b", 8, 340).holds(120, "b", 8, 900);
+        script.holds(150, "a", 7, renewed).lost(renewed, "a", 7).releases(800, "b", 8);
+        assert_eq!(found(&script), expected, "{effect:?}, met at {meets}, renewed to {renewed}");
+    }
+}
+
+#[test]
+fn tokens_rise_whatever_happens() {
+    for token in [6, 7] {
+        let mut script = in_turn();
+        let call = script.asks(210, "a", None);
+        script.granted_as(211, "a", call, "another claim".into(), token, 500);
+        script.note(230, "a", What::Releases { claim: "another claim".into() });
+        assert_eq!(found(&script), [Broken::TokenDidNotRise], "{token}");
+        // Also when the store was wiped: this one was asked for when the others were over.
+        script.fault(205, 206, "store", "wiped", Effect::Forgets { name: None });
+        assert_eq!(found(&script), [Broken::TokenDidNotRise], "{token}");
+    }
+}
+
+#[test]
+fn the_order_of_grants_is_the_stores() {
+    // Frozen between the grant and its note: the note is late, the token is an early one.
+    let mut script = Script::default();
+    let a = script.asks(0, "a", None);
+    script.fault(1, 400, "a", "frozen", Effect::Stops).asks(2, "b", None);
+    script.granted(310, "b", 8, 600).releases(320, "b", 8);
+    script.granted_as(400, "a", a, claim(7), 7, 290).lost(401, "a", 7);
+    assert_eq!(found(&script), []);
+    // Granted, forgotten, and only then heard of.
+    let mut script = Script::default();
+    let a = script.asks(0, "a", None);
+    script.fault(5, 6, "store", "wiped", Effect::Forgets { name: None }).asks(2, "b", None);
+    script.granted(10, "b", 8, 300).releases(20, "b", 8);
+    script.granted_as(30, "a", a, claim(7), 7, 290).lost(290, "a", 7);
+    assert_eq!(found(&script), []);
+}
+
+#[test]
+fn the_overtaken_stay_out_of_the_resource() {
+    let mut script = in_turn();
+    script.reads(210, "a", 7, 2);
+    assert_eq!(found(&script), [Broken::StaleAccess]);
+    let mut script = in_turn();
+    script.note(210, "a", What::Refused { name: "stock".into(), token: 7, greatest: 8 });
+    assert_eq!(found(&script), []);
+    let mut script = in_turn();
+    script.reads(210, "b", 8, 2).writes(212, "b", 8, 2).writes(213, "b", 8, 2);
+    assert_eq!(found(&script), [Broken::LostUpdate]);
+}
+
+#[test]
+fn waits_end() {
+    // In time, a little late, too late, never.
+    for (ends, expected) in [(Some(300), 0), (Some(399), 0), (Some(402), 1), (None, 1)] {
+        let mut script = in_turn();
+        let call = script.asks(100, "c", Some(300));
+        if let Some(ends) = ends {
+            script.note(ends, "c", What::Ended { call, why: "timeout".into() });
+        }
+        script.note(500, "store", What::Over);
+        assert_eq!(found(&script), vec![Broken::WaiterHung; expected], "{ends:?}");
+    }
+    // A wait without an end is over when all is over, or when its locks are closed.
+    let mut script = in_turn();
+    let call = script.asks(100, "c/1", None);
+    assert_eq!(found(&script), []);
+    let mut over = script.clone();
+    over.note(500, "store", What::Over);
+    assert_eq!(found(&over), [Broken::WaiterHung]);
+    script.note(300, "c", What::Closes).note(301, "c", What::Closed).note(500, "store", What::Over);
+    assert_eq!(found(&script), [Broken::WaiterHung]);
+    script.note(390, "c/1", What::Ended { call, why: "closed".into() });
+    assert_eq!(found(&script), []);
+    // The dead wait for nothing, and who stands still cannot end.
+    for (effect, to) in [(Effect::Kills, 301), (Effect::Stops, 600)] {
+        let mut script = in_turn();
+        let call = script.asks(100, "c", Some(300));
+        script.fault(250, to, "c", "hurt", effect.clone());
+        if effect == Effect::Stops {
+            script.note(650, "c", What::Ended { call, why: "timeout".into() });
+        }
+        script.note(900, "store", What::Over);
+        assert_eq!(found(&script), [], "{effect:?}");
+    }
+}
+
+#[test]
+fn losses_are_noticed_at_the_deadline() {
+    for (lost, frozen_to, expected) in [
+        (Some(295), 0, 0),
+        (Some(380), 0, 0),
+        (Some(395), 0, 1),
+        (Some(695), 600, 0),
+        (Some(710), 600, 1),
+        (None, 0, 1),
+    ] {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290);
+        if frozen_to > 0 {
+            script.fault(200, frozen_to, "a", "frozen", Effect::Stops);
+        }
+        if let Some(lost) = lost {
+            script.lost(lost, "a", 7).releases(lost + 1, "a", 7);
+        }
+        script.note(1000, "store", What::Over);
+        assert_eq!(found(&script), vec![Broken::LossLate; expected], "{lost:?} {frozen_to}");
+    }
+    // A guard that says yes after its deadline.
+    let mut script = Script::default();
+    script.asks(0, "a", None);
+    script.granted(1, "a", 7, 290).holds(400, "a", 7, 295).lost(401, "a", 7);
+    assert_eq!(found(&script), [Broken::LossLate]);
+}
+
+#[test]
+fn grants_end_no_sooner_than_their_lease() {
+    let told = |cause: &str, by_release: bool, effect| {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290).fault(40, 41, "store", "hurt", effect);
+        let (claim, cause) = (claim(7), cause.to_owned());
+        if by_release {
+            let outcome = Outcome::Lost(cause);
+            script.releases(50, "a", 7).note(60, "a", What::Released { claim, outcome });
+        } else {
+            script.note(60, "a", What::Lost { claim, cause }).releases(61, "a", 7);
+        }
+        found(&script)
+    };
+    for by_release in [false, true] {
+        assert_eq!(told("taken_over", by_release, Effect::None), [Broken::LostEarly]);
+        assert_eq!(told("expired", by_release, Effect::None), [Broken::LostEarly]);
+        assert_eq!(told("expired", by_release, Effect::Forgets { name: None }), []);
+        assert_eq!(told("session_ended", by_release, Effect::None), []);
+        assert_eq!(told("forced", by_release, Effect::None), []);
+    }
+    let mut script = Script::default();
+    script.asks(0, "a", None);
+    script.granted(1, "a", 7, 290).releases(50, "a", 7);
+    script.note(300, "a", What::Released { claim: claim(7), outcome: Outcome::Lost("expired".into()) });
+    assert_eq!(found(&script), []);
+}
+
+#[test]
+fn nothing_is_granted_after_close() {
+    let mut script = in_turn();
+    script.note(210, "a", What::Closes).note(215, "a", What::Closed);
+    assert_eq!(found(&script), []);
+    script.asks(220, "a", None);
+    script.granted(221, "a", 9, 500).releases(230, "a", 9);
+    assert_eq!(found(&script), [Broken::GrantAfterClose]);
+}
+
+#[test]
+fn locks_can_be_closed() {
+    let mut script = in_turn();
+    script.note(210, "a", What::Closes).note(220, "b", What::Closes).note(230, "a", What::Closed);
+    assert_eq!(found(&script), []);
+    script.note(900, "store", What::Over);
+    assert_eq!(found(&script), [Broken::CloseHung]);
+    script.fault(300, 301, "b", "killed", Effect::Kills);
+    assert_eq!(found(&script), []);
+}
+
+#[test]
+fn a_history_survives_being_written() {
+    let history = in_turn().history();
+    let mut lines = Vec::new();
+    history.write(&mut lines).unwrap();
+    assert_eq!(History::read(&*lines).unwrap(), history);
+    assert_eq!(str::from_utf8(&lines).unwrap().lines().count(), history.events().len());
+    lines.extend_from_slice(b"{\"at\":1}\n");
+    let error = History::read(&*lines).unwrap_err();
+    assert_eq!(error.to_string(), format!("line {} is no note of a history", history.events().len() + 1));
+}
+
+#[test]
+fn the_smallest_is_shown_first() {
+    let mut script = in_turn();
+    script.asks(205, "a", None);
+    script.granted(210, "a", 9, 500).asks(211, "b", None);
+    script.granted(300, "b", 10, 590).asks(302, "c", None);
+    script.granted(495, "c", 11, 790);
+    script.lost(500, "a", 9).releases(510, "b", 10).releases(520, "c", 11);
+    let violations = Judge::new().judge(&script.history());
+    assert_eq!(violations.len(), 3);
+    let smallest = Judge::smallest(&violations).unwrap();
+    assert_eq!((&*smallest.clients[0], &*smallest.clients[1], smallest.from), ("b", "c", at(495)));
+}

@@ -1,0 +1,83 @@
+//! Histories written by hand.
+
+use std::time::Duration;
+use tenure_conformance::judge::{Effect, Event, History, Stamp, What};
+
+/// Writes down what clients of the lock "stock" do, in milliseconds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Script {
+    events: Vec<Event>,
+    calls: u64,
+}
+
+pub(crate) const NAME: &str = "stock";
+pub(crate) const LEASE: u64 = 300;
+
+pub(crate) fn at(millis: u64) -> Stamp {
+    Stamp::ZERO + Duration::from_millis(10_000 + millis)
+}
+
+pub(crate) fn claim(token: u64) -> String {
+    format!("claim {token}")
+}
+
+impl Script {
+    pub(crate) fn note(&mut self, millis: u64, client: &str, what: What) -> &mut Self {
+        self.events.push(Event { at: at(millis), client: client.to_owned(), what });
+        self
+    }
+
+    pub(crate) fn asks(&mut self, millis: u64, client: &str, by: Option<u64>) -> u64 {
+        self.calls += 1;
+        self.note(millis, client, What::Asks { call: self.calls, name: NAME.into(), by: by.map(at) });
+        self.calls
+    }
+
+    /// Granted with this token to who asked last.
+    pub(crate) fn granted(&mut self, millis: u64, client: &str, token: u64, until: u64) -> &mut Self {
+        let (call, claim) = (self.calls, claim(token));
+        self.granted_as(millis, client, call, claim, token, until)
+    }
+
+    pub(crate) fn granted_as(
+        &mut self,
+        millis: u64,
+        client: &str,
+        call: u64,
+        claim: String,
+        token: u64,
+        until: u64,
+    ) -> &mut Self {
+        let (name, lease) = (NAME.to_owned(), Duration::from_millis(LEASE));
+        self.note(millis, client, What::Granted { call, name, claim, token, until: at(until), lease })
+    }
+
+    pub(crate) fn holds(&mut self, millis: u64, client: &str, token: u64, until: u64) -> &mut Self {
+        self.note(millis, client, What::Holds { claim: claim(token), until: at(until) })
+    }
+
+    pub(crate) fn lost(&mut self, millis: u64, client: &str, token: u64) -> &mut Self {
+        self.note(millis, client, What::Lost { claim: claim(token), cause: "expired".into() })
+    }
+
+    pub(crate) fn releases(&mut self, millis: u64, client: &str, token: u64) -> &mut Self {
+        self.note(millis, client, What::Releases { claim: claim(token) })
+    }
+
+    pub(crate) fn reads(&mut self, millis: u64, client: &str, token: u64, value: u64) -> &mut Self {
+        self.note(millis, client, What::Reads { name: NAME.into(), token, value })
+    }
+
+    pub(crate) fn writes(&mut self, millis: u64, client: &str, token: u64, over: u64) -> &mut Self {
+        self.note(millis, client, What::Writes { name: NAME.into(), token, over, value: over + 1 })
+    }
+
+    pub(crate) fn fault(&mut self, from: u64, to: u64, whom: &str, kind: &str, effect: Effect) -> &mut Self {
+        self.note(from, whom, What::Fault { fault: from, kind: kind.into(), effect });
+        self.note(to, whom, What::Healed { fault: from })
+    }
+
+    pub(crate) fn history(&self) -> History {
+        self.events.clone().into()
+    }
+}

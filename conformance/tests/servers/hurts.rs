@@ -1,0 +1,303 @@
+//! Each hurt shows, and is gone when it is undone.
+
+use crate::client::{Client, connect, connect_to};
+use crate::redis::Redis;
+use crate::zookeeper::Zookeeper;
+use crate::{Case, LONG, SHORT};
+use std::fmt::Debug;
+use std::io;
+use std::time::Duration;
+use tenure_conformance::saboteur::{Direction, Hurt, SabotageError};
+use tenure_conformance::servers::{Kind, Server};
+use tokio::time::{Instant, timeout};
+
+cases! { CASES:
+    serves_at_both_addresses,
+    says_what_it_cannot,
+    freezes_and_thaws: Freeze,
+    is_killed_and_comes_back_with_its_data: Kill,
+    comes_back_empty: Wipe,
+    is_killed_while_frozen: Kill,
+    cuts: Cut,
+    refuses: Refuse,
+    delays: Delay,
+    hangs_half_open: HalfOpen,
+    drops_replies: DropReplies,
+    expires_sessions: ExpireSessions,
+    terminates_backends: TerminateBackends,
+    flushes_scripts: FlushScripts,
+    pauses_writes: PauseWrites,
+    is_read_only: ReadOnly,
+    has_no_connections_left: FillConnections,
+    heals_everything_at_once: Freeze,
+    is_hurt_from_any_runtime: Freeze,
+}
+
+pub(crate) async fn client(server: &Server) -> Box<dyn Client> {
+    within(connect(server)).await.expect("a connection")
+}
+
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(LONG, work).await.expect("an end")
+}
+
+pub(crate) async fn hangs<T: Debug>(work: impl Future<Output = T>) {
+    if let Ok(ended) = timeout(SHORT, work).await {
+        panic!("should have hung: {ended:?}");
+    }
+}
+
+/// Both a new connection and its first exchange: either may be what fails.
+pub(crate) async fn exchange(server: &Server) -> io::Result<Option<String>> {
+    within(async { connect(server).await?.get().await }).await
+}
+
+async fn serves_at_both_addresses(server: &Server) {
+    let before = server.proxy().expect("a proxy").counters();
+    client(server).await.put("one").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("one"));
+    let after = server.proxy().unwrap().counters();
+    assert!(after.accepted >= before.accepted + 2 && after.replies.passed > before.replies.passed);
+
+    let mut direct = within(connect_to(server.kind(), &server.direct_url())).await.unwrap();
+    assert_eq!(within(direct.get()).await.unwrap().as_deref(), Some("one"));
+    assert_eq!(server.proxy().unwrap().counters().accepted, after.accepted, "past the proxy");
+}
+
+async fn says_what_it_cannot(server: &Server) {
+    let saboteur = server.saboteur();
+    for hurt in Hurt::ALL {
+        let done = match hurt {
+            Hurt::ExpireSessions => saboteur.expire_sessions().await,
+            Hurt::FlushScripts => saboteur.flush_scripts().await,
+            Hurt::PauseWrites => saboteur.pause_writes(Duration::from_secs(1)).await,
+            Hurt::ReadOnly => saboteur.make_read_only().await,
+            Hurt::TerminateBackends => saboteur.terminate_backends().await,
+            Hurt::FillConnections => saboteur.fill_connections().await,
+            Hurt::Partition => saboteur.partition(&[]).await,
+            _ => continue,
+        };
+        match done {
+            Ok(()) => assert!(saboteur.can(hurt), "{hurt}"),
+            Err(SabotageError::CannotHurt { hurt: named, .. }) => {
+                assert!(named == hurt && !saboteur.can(hurt));
+            }
+            Err(error) => panic!("{hurt}: {error}"),
+        }
+        saboteur.heal().await.unwrap();
+    }
+}
+
+async fn freezes_and_thaws(server: &Server) {
+    let saboteur = server.saboteur();
+    let mut open = client(server).await;
+    open.put("frozen").await.unwrap();
+    saboteur.freeze().await.unwrap();
+    saboteur.freeze().await.unwrap();
+    hangs(open.get()).await;
+    hangs(async { connect(server).await?.get().await }).await;
+    saboteur.thaw().await.unwrap();
+    saboteur.thaw().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("frozen"));
+}
+
+async fn is_killed_and_comes_back_with_its_data(server: &Server) {
+    let saboteur = server.saboteur();
+    let (url, mut open) = (server.url(), client(server).await);
+    for round in ["first", "second"] {
+        within(open.put(round)).await.unwrap();
+        saboteur.kill().await.unwrap();
+        saboteur.kill().await.unwrap();
+        within(open.get()).await.expect_err("its connections are gone");
+        let address = server.address().unwrap();
+        let refused = tokio::net::TcpStream::connect(address).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        saboteur.restart().await.unwrap();
+        assert_eq!(server.url(), url);
+        open = client(server).await;
+        assert_eq!(within(open.get()).await.unwrap().as_deref(), Some(round));
+    }
+    // Without a kill before it.
+    saboteur.restart().await.unwrap();
+    within(open.get()).await.expect_err("its connections are gone");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("second"));
+}
+
+async fn comes_back_empty(server: &Server) {
+    let url = server.url();
+    client(server).await.put("gone").await.unwrap();
+    server.saboteur().restart_empty().await.unwrap();
+    assert_eq!(server.url(), url);
+    assert_eq!(exchange(server).await.unwrap(), None);
+    client(server).await.put("kept").await.unwrap();
+    server.saboteur().restart().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("kept"));
+}
+
+async fn is_killed_while_frozen(server: &Server) {
+    client(server).await.put("both").await.unwrap();
+    server.saboteur().freeze().await.unwrap();
+    server.saboteur().kill().await.unwrap();
+    exchange(server).await.expect_err("it is dead");
+    server.saboteur().heal().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("both"));
+}
+
+async fn cuts(server: &Server) {
+    let mut open = client(server).await;
+    open.put("cut").await.unwrap();
+    server.saboteur().cut().await.unwrap();
+    within(open.get()).await.expect_err("it was reset");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("cut"));
+}
+
+async fn refuses(server: &Server) {
+    let mut open = client(server).await;
+    open.put("open").await.unwrap();
+    server.saboteur().refuse().await.unwrap();
+    exchange(server).await.expect_err("it is refused");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("open"));
+    server.saboteur().mend().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("open"));
+}
+
+async fn delays(server: &Server) {
+    let mut open = client(server).await;
+    open.put("late").await.unwrap();
+    for direction in [Direction::Requests, Direction::Replies] {
+        server.saboteur().delay(direction, SHORT).await.unwrap();
+        let start = Instant::now();
+        assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("late"));
+        assert!(start.elapsed() >= SHORT);
+        server.saboteur().mend().await.unwrap();
+    }
+}
+
+async fn hangs_half_open(server: &Server) {
+    let mut open = client(server).await;
+    open.put("half").await.unwrap();
+    server.saboteur().half_open().await.unwrap();
+    hangs(open.get()).await;
+    hangs(async { connect(server).await?.get().await }).await;
+    server.saboteur().mend().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("half"));
+}
+
+async fn drops_replies(server: &Server) {
+    let (mut open, proxy) = (client(server).await, server.proxy().unwrap());
+    open.put("before").await.unwrap();
+    server.saboteur().drop_replies().await.unwrap();
+    let dropped = proxy.counters().replies.dropped;
+    hangs(open.put("carried-out")).await;
+    within(proxy.until(|c| c.replies.dropped > dropped)).await;
+    server.saboteur().mend().await.unwrap();
+    within(open.get()).await.expect_err("a connection that lost a reply is reset");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("carried-out"));
+}
+
+async fn expires_sessions(server: &Server) {
+    assert_eq!(server.kind(), Kind::Zookeeper);
+    let mut open = Zookeeper::connect(&server.url(), None).await.unwrap();
+    open.put("kept").await.unwrap();
+    let session = open.session.clone();
+    // It outlives its connection…
+    drop(open);
+    let mut open = Zookeeper::connect(&server.url(), Some(&session)).await.unwrap();
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("kept"));
+    assert_eq!(open.session, session);
+    server.saboteur().expire_sessions().await.unwrap();
+    // … and this not.
+    within(open.get()).await.expect_err("its session has ended");
+    let error = within(Zookeeper::connect(&server.url(), Some(&session))).await.map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "session expired");
+    exchange(server).await.unwrap();
+}
+
+async fn terminates_backends(server: &Server) {
+    let mut open = client(server).await;
+    open.put("kept").await.unwrap();
+    server.saboteur().terminate_backends().await.unwrap();
+    within(open.get()).await.expect_err("the server ended it");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("kept"));
+}
+
+async fn flushes_scripts(server: &Server) {
+    assert_eq!(server.kind(), Kind::Redis);
+    let mut redis = Redis::connect(&server.url()).await.unwrap();
+    let script = redis.ask("SCRIPT LOAD 'return 7'").await.unwrap();
+    assert_eq!(redis.ask(&format!("EVALSHA {script} 0")).await.unwrap(), ":7");
+    server.saboteur().flush_scripts().await.unwrap();
+    let error = redis.ask(&format!("EVALSHA {script} 0")).await.unwrap_err();
+    assert!(error.to_string().contains("NOSCRIPT"), "{error}");
+}
+
+async fn pauses_writes(server: &Server) {
+    let mut open = client(server).await;
+    open.put("before").await.unwrap();
+    server.saboteur().pause_writes(LONG).await.unwrap();
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("before"));
+    hangs(open.put("after")).await;
+    drop(open);
+    server.saboteur().resume_writes().await.unwrap();
+    client(server).await.put("last").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
+}
+
+async fn is_read_only(server: &Server) {
+    let mut open = client(server).await;
+    open.put("read").await.unwrap();
+    server.saboteur().make_read_only().await.unwrap();
+    let error = within(open.put("write")).await.expect_err("it is read-only").to_string();
+    assert!(error.to_lowercase().replace('-', "").contains("readonly"), "{error}");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("read"));
+    server.saboteur().make_writable().await.unwrap();
+    within(open.put("write")).await.unwrap();
+}
+
+async fn has_no_connections_left(server: &Server) {
+    let mut open = client(server).await;
+    open.put("in").await.unwrap();
+    server.saboteur().fill_connections().await.unwrap();
+    server.saboteur().fill_connections().await.unwrap();
+    exchange(server).await.expect_err("it is full");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("in"));
+    server.saboteur().free_connections().await.unwrap();
+    // A server learns of a closed connection when it looks.
+    let freed = async {
+        while exchange(server).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(Box::pin(freed)).await;
+}
+
+async fn heals_everything_at_once(server: &Server) {
+    let saboteur = server.saboteur();
+    client(server).await.put("whole").await.unwrap();
+    if saboteur.can(Hurt::ReadOnly) {
+        saboteur.make_read_only().await.unwrap();
+    }
+    saboteur.half_open().await.unwrap();
+    saboteur.delay(Direction::Replies, LONG).await.unwrap();
+    saboteur.refuse().await.unwrap();
+    saboteur.freeze().await.unwrap();
+    saboteur.heal().await.unwrap();
+    client(server).await.put("again").await.unwrap();
+    saboteur.kill().await.unwrap();
+    saboteur.heal().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("again"));
+}
+
+/// Each case of a suite may have a runtime of its own, which ends with it; the server and its proxy do not.
+async fn is_hurt_from_any_runtime(server: &Server) {
+    let saboteur = server.saboteur();
+    let other = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(|| other().block_on(saboteur.freeze()).unwrap());
+    });
+    hangs(Box::pin(exchange(server))).await;
+    std::thread::scope(|threads| {
+        threads.spawn(|| other().block_on(saboteur.restart()).unwrap());
+    });
+    exchange(server).await.unwrap();
+}

@@ -1,0 +1,135 @@
+//! The servers, each started each way, hurt and healed; and that nothing of them stays behind.
+//!
+//! A server that cannot be had is listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure.
+
+/// A list of cases, each with the hurt that it needs.
+macro_rules! cases {
+    ($list:ident: $($name:ident $(: $need:ident)?),* $(,)?) => {
+        pub(crate) const $list: &[Case] =
+            &[$((stringify!($name), cases!(@need $($need)?), |server| Box::pin($name(server)))),*];
+    };
+    (@need) => { None };
+    (@need $need:ident) => { Some(tenure_conformance::saboteur::Hurt::$need) };
+}
+
+mod client;
+mod endings;
+mod ensembles;
+mod finding;
+mod hurts;
+mod redis;
+mod sql;
+mod zookeeper;
+
+use futures_util::future::LocalBoxFuture;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tenure_conformance::saboteur::Hurt;
+use tenure_conformance::servers::{Kind, Server, Use};
+use tokio::runtime::Runtime;
+use tokio::sync::Mutex;
+
+/// What surely comes has come by then.
+const LONG: Duration = Duration::from_mins(1);
+/// What does not come has not come by then.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A case: its name, the hurt it needs, and itself.
+type Case = (&'static str, Option<Hurt>, for<'a> fn(&'a Server) -> LocalBoxFuture<'a, ()>);
+
+/// Says what this program, started again, is to do: `redis local leaves_nothing_when_stopped`, `find says_why_there_is_none`.
+const CHILD: &str = "TENURE_SERVERS_TEST_CHILD";
+
+fn main() -> ExitCode {
+    if let Ok(order) = std::env::var(CHILD) {
+        child(&order);
+        return ExitCode::SUCCESS;
+    }
+    let arguments = Arguments::from_args();
+    let runtime = Arc::new(Runtime::new().expect("a runtime"));
+    let required = std::env::var("TENURE_TEST_REQUIRE").is_ok_and(|value| value == "1");
+    let (mut servers, mut trials) = (Vec::new(), Vec::new());
+    for kind in Kind::ALL {
+        for (ways, word) in [(Use::Docker, "docker"), (Use::Local, "local")] {
+            let prefix = format!("{kind}::{word}");
+            let asked = arguments.filter.as_deref().unwrap_or_default();
+            if arguments.list || !(asked.starts_with(&prefix) || prefix.contains(asked)) {
+                trials.extend(listed(&prefix, kind, "not started"));
+                continue;
+            }
+            match runtime.block_on(Server::start(kind, ways)) {
+                Ok(server) => {
+                    eprintln!("{prefix}: {server}");
+                    let server = Arc::new(Mutex::new(server));
+                    trials.extend(hurt(&prefix, kind, &server, &runtime));
+                    trials.extend(endings::trials(&prefix, kind, word));
+                    servers.push(server);
+                }
+                Err(reason) if required => {
+                    trials.push(Trial::test(prefix, move || Err(Failed::from(reason))));
+                }
+                Err(reason) => trials.extend(listed(&prefix, kind, &reason.to_string())),
+            }
+        }
+    }
+    trials.extend(finding::trials(&runtime));
+    let ran = libtest_mimic::run(&arguments, trials);
+    drop(servers);
+    ran.exit_code()
+}
+
+fn child(order: &str) {
+    let runtime = Runtime::new().expect("a runtime");
+    match order.split(' ').collect::<Vec<_>>()[..] {
+        ["find", name] => runtime.block_on(finding::run(name)),
+        [kind, way, name] => {
+            let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).expect("a kind");
+            runtime.block_on(endings::run(kind, way.parse().expect("a way"), name));
+        }
+        _ => panic!("{order}"),
+    }
+}
+
+/// The cases of a server, one at a time on the same one.
+fn hurt(prefix: &str, kind: Kind, server: &Arc<Mutex<Server>>, runtime: &Arc<Runtime>) -> Vec<Trial> {
+    let saboteur = runtime.block_on(server.lock()).saboteur();
+    let trial = |(name, need, case): Case| {
+        let (server, runtime) = (Arc::clone(server), Arc::clone(runtime));
+        let run = move || {
+            runtime.block_on(async {
+                let server = server.lock().await;
+                // Whatever an earlier case left.
+                server.saboteur().heal().await?;
+                case(&server).await;
+                Ok(server.saboteur().heal().await?)
+            })
+        };
+        let name = format!("{prefix}::{name}");
+        match need {
+            Some(hurt) if !saboteur.can(hurt) => ignored(name, format!("cannot be hurt by: {hurt}")),
+            _ => Trial::test(name, run),
+        }
+    };
+    cases(kind).iter().copied().map(trial).collect()
+}
+
+/// What applies to one server, or to several.
+fn cases(kind: Kind) -> &'static [Case] {
+    match kind {
+        Kind::RedisSentinel | Kind::RedisCluster | Kind::ZookeeperEnsemble(_) => ensembles::CASES,
+        Kind::Redlock(_) => ensembles::STRANGERS,
+        _ => hurts::CASES,
+    }
+}
+
+/// The names of a server's cases, where there is no server to run them, and why.
+fn listed(prefix: &str, kind: Kind, why: &str) -> Vec<Trial> {
+    let names = cases(kind).iter().map(|(name, ..)| *name).chain(endings::NAMES);
+    names.map(|name| ignored(format!("{prefix}::{name}"), why.to_owned())).collect()
+}
+
+fn ignored(name: String, why: String) -> Trial {
+    Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why)))
+}

@@ -1,0 +1,243 @@
+//! The trait that a store implements.
+
+use crate::{
+    Ability, Capabilities, Claim, Grant, Holder, LossCause, Moment, Name, StoreError, Token, Wakeup,
+};
+use async_trait::async_trait;
+use backon::{BackoffBuilder, ExponentialBuilder};
+use std::{sync::Arc, time::Duration};
+
+/// A store of locks: an algorithm and its options.
+///
+/// A backend answers single requests. All policy lives above it, once for all stores, in [`Locks`](crate::Locks):
+/// waiting budgets, retries, re-entrancy, renewal, the detection of loss, cancellation. Three requests are required;
+/// `docs/write-a-store.md` leads through a complete small store, and `tenure-conformance` proves it.
+///
+/// # Behaviour that every method keeps
+///
+/// - **Idempotent on the claim.** Every request may be sent twice, because its first reply was lost. A claim that is
+///   granted already is granted again, with the same token and a fresh lease.
+/// - **Compare the claim.** Every change to a held name compares [`Claim::id`], so a stale client changes nothing.
+/// - **The store's clock alone** decides whether a lease has run out.
+/// - **Dropped at any await.** Every future may be dropped at any point. A request on its way may still be carried out:
+///   the caller withdraws the claim. What must not happen is that a half-finished exchange goes back to a pool.
+/// - **Bounded.** A request ends within the store's own connect and response timeouts.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// The store in words, for errors, logs and people: `sqlite:/var/lib/app/locks.db`, `redis://cache:6379/0`. Never a
+    /// password.
+    fn store(&self) -> &str;
+
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// One attempt to hold the claim's name.
+    ///
+    /// # Behaviour
+    ///
+    /// Grants the name when it is free or its lease has run out by the store's clock; grants it again to a claim that
+    /// holds it already. A new grant's token is greater than every earlier one's of that name, also after the store
+    /// forgot the name: `max(last + 1, the store's clock in µs)`. Leaves nothing behind when the answer is
+    /// [`Attempt::Busy`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unavailable`] when the store could not be asked or did not answer; the claim may have been
+    /// granted all the same. [`StoreError::failed`] when asking again is of no use.
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError>;
+
+    /// Releases the grant if its claim still holds the name.
+    ///
+    /// # Behaviour
+    ///
+    /// Wakes waiters where the store can. [`Release::NotHeld`] also when the claim's lease had run out although
+    /// nobody took the name.
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError>;
+
+    /// Extends each grant's lease to [`Grant::lease`] from now, and answers for each in the same order.
+    ///
+    /// # Behaviour
+    ///
+    /// Never more than [`Capabilities::renew_batch`] grants, all of one [`shard`](Self::shard). A lease that has run
+    /// out is not extended, even if nobody took the name. Never called for grants that stand in a session.
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError>;
+
+    /// Takes a claim back whose acquisition was given up: afterwards it neither holds nor queues.
+    ///
+    /// # Behaviour
+    ///
+    /// Also right for a claim that was never granted, or that the store never heard of. A request of that claim which
+    /// is still on its way should find itself withdrawn where the store can do that; elsewhere its lease runs out.
+    ///
+    /// The default releases by the claim; the grant that it passes has a token that means nothing. A store with a
+    /// queue must also leave the queue.
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.release(&Grant::leased(claim, Token::MIN, Moment::now())).await.map(drop)
+    }
+
+    /// Waits until it is worth asking again for the claim's name, and never longer than `at_most`.
+    ///
+    /// The default lets `at_most` pass. A store that pushes returns as soon as it is told of a release. A hint is
+    /// enough: the caller asks again in any case.
+    async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
+        let _ = claim;
+        tokio::time::sleep(at_most).await;
+        Ok(())
+    }
+
+    /// Asks until the claim is granted.
+    ///
+    /// The default asks, waits for a release, and asks again. Stores with a queue of their own override it.
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        let Capabilities { wakeup, ask_again, .. } = self.capabilities();
+        let first = if wakeup == Wakeup::Poll { Duration::from_millis(1).min(ask_again) } else { ask_again };
+        let growing = ExponentialBuilder::new()
+            .with_factor(1.5)
+            .with_min_delay(first / 2)
+            .with_max_delay(ask_again / 2);
+        // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
+        let mut pauses = growing.with_jitter().without_max_times().build();
+        loop {
+            let expires_in = match self.try_acquire(claim).await? {
+                Attempt::Granted(grant) => return Ok(grant),
+                Attempt::Busy { expires_in } => expires_in,
+            };
+            let pause = pauses.next().unwrap_or(ask_again).min(ask_again);
+            // One millisecond more, because stores count leases in milliseconds.
+            let until_expiry = expires_in.map_or(pause, |left| left + Duration::from_millis(1));
+            self.wait_for_release(claim, pause.min(until_expiry)).await?;
+        }
+    }
+
+    /// Who holds `name` now: nobody, one holder, or several readers.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unsupported`] unless [`Capabilities::listing`].
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let _ = name;
+        Err(StoreError::unsupported(Ability::Listing))
+    }
+
+    /// Everybody who holds a name that begins with `prefix`, ordered by name.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unsupported`] unless [`Capabilities::listing`].
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        let _ = prefix;
+        Err(StoreError::unsupported(Ability::Listing))
+    }
+
+    /// Ends every grant of `name`, whoever holds it, and tells whom it put out. Their guards learn of it at the latest
+    /// with their next renewal.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unsupported`] unless [`Capabilities::listing`].
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let _ = name;
+        Err(StoreError::unsupported(Ability::ForcedRelease))
+    }
+
+    /// Which part of the store keeps `name`. Grants of different shards never share a renewal request, so a slot or
+    /// node that hangs does not hold up the others' renewal (clause L4). The default has one shard.
+    fn shard(&self, name: &Name) -> u64 {
+        let _ = name;
+        0
+    }
+
+    /// Lets go of connections. Called once, by [`Locks::close`](crate::Locks::close), after the last release.
+    async fn close(&self) {}
+}
+
+/// The answer to one attempt.
+#[derive(Clone, Debug)]
+pub enum Attempt {
+    /// Yes.
+    Granted(Grant),
+    /// No: another holds the name.
+    Busy {
+        /// How much of the holder's lease is left by the store's clock, where the store tells.
+        expires_in: Option<Duration>,
+    },
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The claim held the name until now.
+    Released {
+        /// Whether the store knows that another client waits for the name and cannot serve it in order. `Locks` then
+        /// lets that client have a turn before it asks for the name again. `false` where the store has a queue.
+        awaited: bool,
+    },
+    /// The claim did not hold the name any more; [`LossCause::Expired`] where the store cannot tell why.
+    NotHeld(LossCause),
+}
+
+/// The answer to the renewal of one grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease was extended.
+    Renewed,
+    /// The claim does not hold the name any more.
+    Lost(LossCause),
+    /// No answer could be had for this one: it is asked again soon.
+    Unanswered,
+}
+
+#[async_trait]
+impl<B: Backend + ?Sized> Backend for Arc<B> {
+    fn store(&self) -> &str {
+        (**self).store()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        (**self).try_acquire(claim).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        (**self).release(grant).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        (**self).renew(grants).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        (**self).withdraw(claim).await
+    }
+
+    async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
+        (**self).wait_for_release(claim, at_most).await
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        (**self).acquire(claim).await
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        (**self).holders(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        (**self).list(prefix).await
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        (**self).force_release(name).await
+    }
+
+    fn shard(&self, name: &Name) -> u64 {
+        (**self).shard(name)
+    }
+
+    async fn close(&self) {
+        (**self).close().await;
+    }
+}

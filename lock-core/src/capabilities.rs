@@ -1,0 +1,103 @@
+//! What a store can do.
+
+use std::{fmt, time::Duration};
+
+/// What a store can do, as one flat value.
+///
+/// # Examples
+///
+/// A store with leases that can only be asked again, which is where most new stores begin:
+///
+/// ```
+/// use tenure_core::Capabilities;
+///
+/// let plain = Capabilities { listing: true, ..Capabilities::POLLED };
+/// assert!(!plain.fair);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "a flat list of yes and no is what this type is for")]
+pub struct Capabilities {
+    /// What ends a grant that nobody releases.
+    pub term: Term,
+    /// How a waiter learns that it is worth asking again.
+    pub wakeup: Wakeup,
+    /// The longest time that a waiter lets pass without asking the store again, whatever it was told (clause W4).
+    pub ask_again: Duration,
+    /// Whether waiters of different clients are served in the order in which they came.
+    pub fair: bool,
+    /// Whether [`Mode::Shared`](crate::Mode::Shared) is served.
+    pub shared: bool,
+    /// Whether [`Mode::Permit`](crate::Mode::Permit) is served.
+    pub permits: bool,
+    /// Whether [`holders`](crate::Backend::holders) and [`list`](crate::Backend::list) tell who holds what.
+    pub listing: bool,
+    /// How many grants one renewal request may carry.
+    pub renew_batch: usize,
+}
+
+/// What ends a grant that nobody releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Term {
+    /// A lease on the store's clock.
+    Lease,
+    /// The end of a session or connection.
+    Session,
+}
+
+/// How a waiter learns that it is worth asking again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wakeup {
+    /// It asks again and again, with growing pauses up to [`Capabilities::ask_again`].
+    Poll,
+    /// The store tells it when the holder releases.
+    Push,
+    /// It stands in the store's queue and is told when its turn has come.
+    Queue,
+}
+
+impl Capabilities {
+    /// Leases, and waiters that ask again at least every 50 ms: the base for other stores' values.
+    pub const POLLED: Self = Self {
+        term: Term::Lease,
+        wakeup: Wakeup::Poll,
+        ask_again: Duration::from_millis(50),
+        fair: false,
+        shared: false,
+        permits: false,
+        listing: false,
+        renew_batch: 500,
+    };
+}
+
+/// Something that not every store can do: what [`Error::Unsupported`](crate::Error::Unsupported) names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ability {
+    /// Telling who holds a lock.
+    Listing,
+    /// Releasing a lock by force.
+    ForcedRelease,
+    /// Extending a lease by hand.
+    Extending,
+}
+
+impl Ability {
+    /// The stores that have it, for a person who looks for one.
+    #[must_use]
+    pub const fn stores(self) -> &'static str {
+        match self {
+            Self::Listing | Self::ForcedRelease => "memory, SQLite, Redis, PostgreSQL, ZooKeeper",
+            Self::Extending => "memory, SQLite, Redis, PostgreSQL (the stores with leases)",
+        }
+    }
+}
+
+impl fmt::Display for Ability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Listing => "telling who holds a lock",
+            Self::ForcedRelease => "releasing a lock by force",
+            Self::Extending => "extending a lease by hand",
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! One attempt to hold a name.
+
+use crate::{Error, Mode, Name};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use uuid::Uuid;
+
+/// The identity of one acquisition: a fresh UUID v4 each time, never one per process or per lock object.
+///
+/// A store keeps it beside the name and compares it at every change, so a stale holder can never touch its successor,
+/// and a request sent twice is carried out once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId(Uuid);
+
+impl ClaimId {
+    /// A new identity.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// The UUID.
+    #[must_use]
+    pub const fn as_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+impl Default for ClaimId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<Uuid> for ClaimId {
+    fn from(id: Uuid) -> Self {
+        Self(id)
+    }
+}
+
+impl FromStr for ClaimId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, uuid::Error> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// One attempt to hold a name: what a store is asked for.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Who asks; the store's answers are idempotent on it.
+    pub id: ClaimId,
+    /// What is asked for.
+    pub name: Name,
+    /// How it is to be held.
+    pub mode: Mode,
+    /// How long the grant is to stand without renewal. A session store has its session's timeout instead.
+    pub lease: Duration,
+    /// Whether the contender goes on waiting when the answer is no. A store without an order of its own may leave a
+    /// mark, so that a releasing client learns that it is awaited.
+    pub waits: bool,
+    /// What people are told about the holder.
+    pub holder: Arc<HolderInfo>,
+}
+
+/// What people are told about a holder: stored with the grant, shown by `tenure ls`, and never used for exclusion.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HolderInfo {
+    /// The text given with [`Lock::label`](crate::Lock::label).
+    pub label: Option<String>,
+    /// The name of the holder's machine.
+    pub host: String,
+    /// The holder's process on that machine.
+    pub pid: u32,
+}
+
+impl HolderInfo {
+    /// This process on this machine.
+    #[must_use]
+    pub fn here(label: Option<String>) -> Self {
+        Self {
+            label,
+            host: gethostname::gethostname().to_string_lossy().into_owned(),
+            pid: std::process::id(),
+        }
+    }
+
+    /// Refuses a text that cannot be a label, before any store is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] when it is longer than 200 bytes or holds a control character.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_core::HolderInfo;
+    ///
+    /// assert!(HolderInfo::check_label("nightly backup").is_ok());
+    /// assert!(HolderInfo::check_label("two\nlines").is_err());
+    /// ```
+    pub fn check_label(label: impl Into<String>) -> Result<String, Error> {
+        let label = label.into();
+        if label.len() <= Name::MAX_BYTES && !label.chars().any(char::is_control) {
+            return Ok(label);
+        }
+        let given = format!("{:?}", label.chars().take(40).collect::<String>());
+        Err(Error::invalid_option("label", given, "at most 200 bytes of UTF-8 without control characters"))
+    }
+}

@@ -1,0 +1,152 @@
+//! The one error that users see.
+
+use crate::{Ability, InvalidName, LossCause, Name, StoreError, store_error::Kind};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// What went wrong, with which name in which store, and what to do.
+///
+/// Messages never contain passwords. The store's own words are in [`source`](std::error::Error::source).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The lock was not had within the time given with [`wait`](crate::Lock::wait).
+    #[error("lock {name:?} in {store} was not had within {waited:?}: another holder has it")]
+    Timeout {
+        /// The lock's name.
+        name: Name,
+        /// The store.
+        store: Arc<str>,
+        /// The time that was given.
+        waited: Duration,
+    },
+    /// The grant ended before its guard was released. What it protected may have been changed by another holder.
+    #[error(
+        "lock {name:?} in {store} was lost: {cause}; what it protected may have been changed by another holder"
+    )]
+    Lost {
+        /// The lock's name.
+        name: Name,
+        /// The store.
+        store: Arc<str>,
+        /// Why.
+        cause: LossCause,
+    },
+    /// The store could not be reached or did not answer in time.
+    #[error("{store} is unavailable ({during}); check that it runs and can be reached, then try again")]
+    Unavailable {
+        /// The store.
+        store: Arc<str>,
+        /// What was being done.
+        during: Doing,
+        /// What the store or its client library said.
+        #[source]
+        source: StoreError,
+    },
+    /// A text that is no lock name.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// An option with a value that it cannot have.
+    #[error("{given} is no value for {option}: {allowed}")]
+    InvalidOption {
+        /// The option's name.
+        option: &'static str,
+        /// What was given.
+        given: String,
+        /// What would be valid.
+        allowed: String,
+    },
+    /// A URL that names no store.
+    #[error("{url:?} names no store: {problem}; {valid}")]
+    InvalidUrl {
+        /// What was given, without password and query.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What would be valid.
+        valid: String,
+    },
+    /// The store lacks an ability.
+    #[error("{store} does not support {ability}; stores that do: {}", ability.stores())]
+    Unsupported {
+        /// The store.
+        store: Arc<str>,
+        /// The ability.
+        ability: Ability,
+    },
+    /// [`Locks::close`](crate::Locks::close) was called.
+    #[error("these locks of {store} are closed; connect again to take more")]
+    Closed {
+        /// The store.
+        store: Arc<str>,
+    },
+    /// The store answered that it cannot do what was asked, and asking again will not help.
+    #[error("{store} failed ({during})")]
+    Store {
+        /// The store.
+        store: Arc<str>,
+        /// What was being done.
+        during: Doing,
+        /// What the store or its client library said.
+        #[source]
+        source: StoreError,
+    },
+}
+
+impl Error {
+    /// Whether the same call may succeed later without anybody mending anything.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Lost { .. } | Self::Unavailable { .. })
+    }
+
+    /// A value that an option cannot have.
+    pub fn invalid_option(
+        option: &'static str,
+        given: impl fmt::Display,
+        allowed: impl Into<String>,
+    ) -> Self {
+        Self::InvalidOption { option, given: given.to_string(), allowed: allowed.into() }
+    }
+
+    /// Adds what was being done, and with which store, to what a backend said.
+    #[must_use]
+    pub fn from_store(store: &Arc<str>, during: Doing, source: StoreError) -> Self {
+        let store = Arc::clone(store);
+        match source.kind {
+            Kind::Unavailable => Self::Unavailable { store, during, source },
+            Kind::Failed => Self::Store { store, during, source },
+            Kind::Unsupported(ability) => Self::Unsupported { store, ability },
+        }
+    }
+}
+
+/// What was being done when a store failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Doing {
+    /// Opening the store.
+    Connecting,
+    /// Acquiring this lock.
+    Acquiring(Name),
+    /// Extending this lock's lease.
+    Extending(Name),
+    /// Releasing this lock.
+    Releasing(Name),
+    /// Asking who holds what.
+    Looking,
+    /// Releasing this lock by force.
+    Forcing(Name),
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connecting => write!(f, "connecting"),
+            Self::Acquiring(name) => write!(f, "acquiring {name:?}"),
+            Self::Extending(name) => write!(f, "extending {name:?}"),
+            Self::Releasing(name) => write!(f, "releasing {name:?}"),
+            Self::Looking => write!(f, "asking who holds what"),
+            Self::Forcing(name) => write!(f, "releasing {name:?} by force"),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The store's yes.
+
+use crate::{Claim, ClaimId, Liveness, Mode, Moment, Name, Token};
+use std::time::Duration;
+
+/// The store's yes: this claim holds this name, with this token, for so long.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The claim that was granted.
+    pub claim: ClaimId,
+    /// What it holds.
+    pub name: Name,
+    /// How it holds it.
+    pub mode: Mode,
+    /// Greater than every earlier grant's token of that name.
+    pub token: Token,
+    /// The lease to ask for when this grant is renewed.
+    pub lease: Duration,
+    /// What ends the grant.
+    pub standing: Standing,
+}
+
+/// What ends a grant that nobody releases.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// A lease on the store's clock, which renewal extends.
+    Lease {
+        /// The instant before the request was sent that the store answered with this grant; the holder's deadline
+        /// counts from it (clause L3).
+        sent: Moment,
+        /// How long the store keeps the grant until it is renewed for the first time: [`Grant::lease`], or less.
+        stands: Duration,
+    },
+    /// A session or a connection, which the backend keeps alive.
+    Session(Liveness),
+}
+
+impl Grant {
+    /// A grant of `claim` that stands for the claim's lease. `sent` is the instant before the request left.
+    #[must_use]
+    pub fn leased(claim: &Claim, token: Token, sent: Moment) -> Self {
+        Self::new(claim, token, Standing::Lease { sent, stands: claim.lease })
+    }
+
+    /// A grant of `claim` that stands for less than the claim's lease until it is renewed for the first time, which is
+    /// then done in any case.
+    ///
+    /// For stores that hand a lock over to a client without being asked at that moment, and cannot know whether it is
+    /// still alive. `sent` is an instant before the store did so.
+    #[must_use]
+    pub fn handed_over(claim: &Claim, token: Token, sent: Moment, stands: Duration) -> Self {
+        Self::new(claim, token, Standing::Lease { sent, stands: stands.min(claim.lease) })
+    }
+
+    /// A grant of `claim` that stands as long as a session does.
+    #[must_use]
+    pub fn in_session(claim: &Claim, token: Token, liveness: Liveness) -> Self {
+        Self::new(claim, token, Standing::Session(liveness))
+    }
+
+    fn new(claim: &Claim, token: Token, standing: Standing) -> Self {
+        let Claim { id, name, mode, lease, .. } = claim;
+        Self { claim: *id, name: name.clone(), mode: *mode, token, lease: *lease, standing }
+    }
+}

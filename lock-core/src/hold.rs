@@ -1,0 +1,110 @@
+//! What can be asked of a lock that is held.
+
+use crate::{ClaimId, Error, LossCause, Moment, Name, Token, lease, policy::holding::Holding};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+/// A view of a lock that is held: its token, its state, its loss. It cannot release, and it does not keep the lock.
+///
+/// [`Guard`](crate::Guard) dereferences to it, and [`run`](crate::Lock::run) hands it to the work. Cloning is cheap.
+#[derive(Clone)]
+pub struct Hold(pub(crate) Arc<Holding>);
+
+impl Hold {
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        &self.0.grant.name
+    }
+
+    /// The fencing token of the grant. Send it along with every write that the lock protects, and let the resource
+    /// refuse a smaller one.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.0.grant.token
+    }
+
+    /// The identity of this acquisition, as `tenure ls --json` shows it.
+    #[must_use]
+    pub fn claim(&self) -> ClaimId {
+        self.0.grant.claim
+    }
+
+    /// Whether the lock is held, as far as anybody can tell without asking the store.
+    ///
+    /// True from the grant until the release or the loss, whichever is first, and never again afterwards. It compares
+    /// clocks, so it is right at once after the process was frozen, before any timer has run.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// Until when the lock is held if no further renewal succeeds; `None` once it is released or lost.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Moment> {
+        self.0.deadline()
+    }
+
+    /// Why the lock was lost, or `None` when it is held or was released.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossCause> {
+        self.0.loss()
+    }
+
+    /// Waits until the lock is lost, and tells why.
+    ///
+    /// Resolves when the store says that the grant is gone or when the deadline passes without a renewal, whichever is
+    /// first; at once when the lock is lost already; never because of a release. Afterwards
+    /// [`is_held`](Self::is_held) is false for ever.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// # async fn work() {}
+    /// let guard = locks.lock("etl").acquire().await?;
+    /// tokio::select! {
+    ///     () = work() => guard.release().await?,
+    ///     cause = guard.lost() => eprintln!("stopped: {cause}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = LossCause> + Send + Sync + 'static {
+        let hold = self.clone();
+        async move { hold.0.lost().await }
+    }
+
+    /// Sets the lease to `lease` from now, by asking the store.
+    ///
+    /// For locks taken with [`renew(false)`](crate::Lock::renew); where renewal is on, it goes on with the new lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may have been carried out. The hold then believes in the shorter of the old and the new lease.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the lease had run out, or another holds the lock; [`Error::Unavailable`] when the store
+    /// did not answer: the old lease still stands; [`Error::InvalidOption`] for a lease out of range;
+    /// [`Error::Unsupported`] where a session keeps the grant.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let lease = lease::check("lease", lease, lease::MIN_LEASE)?;
+        self.0.extend(lease).await
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("name", self.name())
+            .field("token", &self.token())
+            .field("held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

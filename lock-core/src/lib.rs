@@ -1,0 +1,59 @@
+//! The contract of tenure's locks, and the trait that a store implements.
+//!
+//! Programs use the `tenure` crate, which picks a store by URL and re-exports what they need of this one. This crate is
+//! for authors of stores: implement [`Backend`], hand it to [`Locks::new`], and prove it with `tenure-conformance`.
+//!
+//! | you look for | it is in |
+//! |---|---|
+//! | what a store must answer | [`Backend`], [`Claim`], [`Grant`], [`Attempt`], [`Release`], [`Renewal`] |
+//! | what a store says of itself | [`Capabilities`] |
+//! | what a store says when it fails | [`StoreError`] |
+//! | a store with sessions in place of leases | [`Session`], [`Liveness`] |
+//! | what users see | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
+//! | every duration that exclusion depends on | [`lease`], [`Moment`] |
+//! | the reference store | [`Memory`] |
+
+mod backend;
+mod capabilities;
+mod claim;
+mod error;
+mod grant;
+mod guard;
+mod hold;
+mod holder;
+pub mod lease;
+mod lock;
+mod locks;
+mod loss;
+mod memory;
+mod mode;
+mod moment;
+mod name;
+mod owner;
+mod policy;
+mod run;
+mod session;
+mod store_error;
+mod token;
+
+pub use async_trait::async_trait;
+pub use backend::{Attempt, Backend, Release, Renewal};
+pub use capabilities::{Ability, Capabilities, Term, Wakeup};
+pub use claim::{Claim, ClaimId, HolderInfo};
+pub use error::{Doing, Error};
+pub use grant::{Grant, Standing};
+pub use guard::Guard;
+pub use hold::Hold;
+pub use holder::Holder;
+pub use lock::Lock;
+pub use locks::Locks;
+pub use loss::LossCause;
+pub use memory::Memory;
+pub use mode::Mode;
+pub use moment::Moment;
+pub use name::{InvalidName, Name};
+pub use owner::Owner;
+pub use run::HeldStream;
+pub use session::{Liveness, Session};
+pub use store_error::StoreError;
+pub use token::{InvalidToken, Token};

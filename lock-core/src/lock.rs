@@ -1,0 +1,193 @@
+//! One lock and its options.
+
+use crate::{
+    Error, Guard, HolderInfo, InvalidName, Name, Owner,
+    lease::{self, MIN_LEASE},
+    policy::{acquire::Acquisition, shared::Shared},
+};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// A lock that may be taken: a name and how it is to be held. Made by [`Locks::lock`](crate::Locks::lock).
+///
+/// It is a set of options and holds nothing; it can be kept, cloned and taken again and again. Options are checked,
+/// and a bad one is refused, before the store is asked.
+#[derive(Clone)]
+#[must_use = "a Lock holds nothing until it is acquired"]
+pub struct Lock {
+    shared: Arc<Shared>,
+    name: Result<Name, InvalidName>,
+    lease: Option<Duration>,
+    wait: Option<Duration>,
+    max_hold: Option<Duration>,
+    renews: bool,
+    label: Option<String>,
+    owner: Option<Owner>,
+}
+
+/// The options of a lock, each within its range.
+pub(crate) struct Options {
+    pub(crate) name: Name,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) renews: bool,
+    pub(crate) label: Option<String>,
+    pub(crate) owner: Option<Owner>,
+}
+
+impl Lock {
+    pub(crate) fn new(shared: Arc<Shared>, name: Result<Name, InvalidName>) -> Self {
+        let (lease, wait, max_hold, label, owner) = (None, None, None, None, None);
+        Self { shared, name, lease, wait, max_hold, renews: true, label, owner }
+    }
+
+    /// How long the store keeps the lock for a holder of whom it hears nothing: 100 ms to 365 days, 30 s unless said.
+    ///
+    /// Renewed at a third of it. A short lease is noticed to be over soon after its holder died; a long one survives
+    /// longer outages of the store. A session store (`ZooKeeper`) has its session's timeout instead.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// How long [`acquire`](Self::acquire) waits at most: up to 365 days, for ever unless said. Zero means one attempt.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Whether the lease is renewed in the background: `true` unless said. Without renewal the lock is held for one
+    /// lease, or as long as [`extend`](crate::Hold::extend) makes it.
+    pub fn renew(mut self, renews: bool) -> Self {
+        self.renews = renews;
+        self
+    }
+
+    /// How long the lock may be held at most: 100 ms to 365 days, without limit unless said.
+    ///
+    /// Then it is lost, with [`LossCause::MaxHold`](crate::LossCause::MaxHold), and the store frees it one lease later
+    /// at the latest. So a holder that hangs cannot keep a lock for ever.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
+        self
+    }
+
+    /// A text for people, shown by `tenure ls`: at most 200 bytes without control characters. Not a secret.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Lets `owner` enter again what it holds already: see [`Owner`].
+    ///
+    /// A re-entered hold shares the grant, so it has the token, the lease and the options of the first acquisition.
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Takes the lock, and waits for it while another has it.
+    ///
+    /// Waiters of one process are served in the order in which they came; between processes, where the store can do
+    /// so. While the store is unavailable it is asked again, with pauses, as long as [`wait`](Self::wait) allows.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future at any point leaves no grant and no queue entry behind. What the store may
+    /// have granted meanwhile is withdrawn in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when the wait is over; [`Error::Unavailable`] when it is over and the store was unavailable;
+    /// [`Error::Lost`] when the [`owner`](Self::owner) has lost this lock and still has guards of it;
+    /// [`Error::InvalidName`] and [`Error::InvalidOption`] before the store is asked; [`Error::Closed`]; and
+    /// [`Error::Store`] or [`Error::Unsupported`] when the store says that it cannot.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// use std::time::Duration;
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    ///
+    /// let guard = locks.lock("report").lease(Duration::from_secs(10)).wait(Duration::from_secs(5)).acquire().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[tracing::instrument(level = "debug", name = "lock.acquire", skip_all, fields(name = self.name_for_logs(), store = &*self.shared.store))]
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        Acquisition::new(self)?.wait().await
+    }
+
+    /// Takes the lock if it is free: at most one attempt, and `None` when another has it or is before us in the queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire), but never [`Error::Timeout`]: an unavailable store is
+    /// [`Error::Unavailable`] at once.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// if let Some(guard) = locks.lock("report").try_acquire().await? {
+    ///     println!("nobody else writes the report");
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[tracing::instrument(level = "debug", name = "lock.try_acquire", skip_all, fields(name = self.name_for_logs(), store = &*self.shared.store))]
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        Acquisition::new(self)?.once().await
+    }
+
+    fn name_for_logs(&self) -> &str {
+        self.name.as_deref().unwrap_or("(invalid)")
+    }
+
+    pub(crate) fn checked(&self) -> Result<(&Arc<Shared>, Options), Error> {
+        let check = |option, value: Option<Duration>, least| {
+            value.map(|value| lease::check(option, value, least)).transpose()
+        };
+        let options = Options {
+            name: self.name.clone()?,
+            lease: check("lease", self.lease, MIN_LEASE)?,
+            wait: check("wait", self.wait, Duration::ZERO)?,
+            max_hold: check("max_hold", self.max_hold, MIN_LEASE)?,
+            renews: self.renews,
+            label: self.label.clone().map(HolderInfo::check_label).transpose()?,
+            owner: self.owner.clone(),
+        };
+        Ok((&self.shared, options))
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name)
+            .field("lease", &self.lease)
+            .field("wait", &self.wait)
+            .field("renew", &self.renews)
+            .field("max_hold", &self.max_hold)
+            .field("label", &self.label)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}

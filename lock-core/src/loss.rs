@@ -1,0 +1,49 @@
+//! Why a grant ended that nobody released.
+
+use std::fmt;
+
+/// Why a grant was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The lease ran out before a renewal succeeded, by the holder's clock or by the store's.
+    Expired,
+    /// Another claim holds the name.
+    TakenOver,
+    /// The session or connection that the grant depended on ended.
+    SessionEnded,
+    /// The store no longer knows the grant: it restarted empty, failed over or was wiped.
+    Forgotten,
+    /// Somebody released it by force.
+    Forced,
+    /// It was held for as long as [`max_hold`](crate::Lock::max_hold) allows.
+    MaxHold,
+}
+
+impl LossCause {
+    /// One word for machines: `expired`, `taken_over`, `session_ended`, `forgotten`, `forced`, `max_hold`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::TakenOver => "taken_over",
+            Self::SessionEnded => "session_ended",
+            Self::Forgotten => "forgotten",
+            Self::Forced => "forced",
+            Self::MaxHold => "max_hold",
+        }
+    }
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "the lease ran out before it was renewed or released",
+            Self::TakenOver => "another holder has taken it",
+            Self::SessionEnded => "the session it depended on ended",
+            Self::Forgotten => "the store no longer knows it",
+            Self::Forced => "it was released by force",
+            Self::MaxHold => "it was held for as long as max_hold allows",
+        })
+    }
+}

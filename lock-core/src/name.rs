@@ -1,0 +1,123 @@
+//! The name of a lock.
+
+use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
+
+/// What is locked: 1 to 200 bytes of UTF-8 without control characters.
+///
+/// The rules are the same on every store, and a name means itself: `A` is not `a`, `job ` is not `job`, and `/`, `%`,
+/// `{}`, `..`, quotes and spaces are ordinary characters. Each store encodes what it must.
+///
+/// Cloning is cheap.
+///
+/// # Examples
+///
+/// ```
+/// use tenure_core::Name;
+///
+/// let name = Name::new("orders/42")?;
+/// assert_eq!(name.as_str(), "orders/42");
+/// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+/// let lock = locks.lock(&name); // a checked name can be used wherever a text can
+/// assert!(Name::new("").is_err());
+/// assert!(Name::new("two\nlines").is_err());
+/// # Ok::<(), tenure_core::InvalidName>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// The greatest length of a name, in bytes.
+    pub const MAX_BYTES: usize = 200;
+
+    /// Checks `text` and makes it a name.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidName`] when `text` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or holds a control character.
+    pub fn new(text: impl AsRef<str>) -> Result<Self, InvalidName> {
+        let text = text.as_ref();
+        let broken = if text.is_empty() {
+            "it is empty".to_owned()
+        } else if text.len() > Self::MAX_BYTES {
+            format!("it has {} bytes", text.len())
+        } else if let Some((at, found)) = text.char_indices().find(|(_, c)| c.is_control()) {
+            format!("byte {at} is the control character {found:?}")
+        } else {
+            return Ok(Self(text.into()));
+        };
+        let given = text.chars().take(40).collect::<String>();
+        let more = if given.len() < text.len() { "…" } else { "" };
+        Err(InvalidName { given: format!("{given:?}{more}"), broken })
+    }
+
+    /// The name as it was given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for Name {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// Why a text is no lock name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{given} is no lock name: {broken}; a name is 1 to 200 bytes of UTF-8 without control characters")]
+pub struct InvalidName {
+    given: String,
+    broken: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn limits() {
+        assert!(Name::new("x".repeat(200)).is_ok());
+        assert!(Name::new("é".repeat(100)).is_ok());
+        let error = Name::new("x".repeat(201)).unwrap_err().to_string();
+        assert!(error.contains("201 bytes") && error.contains("1 to 200 bytes"), "{error}");
+        let error = Name::new("a\u{0}b").unwrap_err().to_string();
+        assert!(error.contains("control character") && !error.contains('\0'), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_means_itself(text in "\\PC{1,50}") {
+            prop_assume!(text.len() <= Name::MAX_BYTES && !text.chars().any(char::is_control));
+            let name = Name::new(&text).unwrap();
+            prop_assert_eq!(name.as_str(), text);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! How a lock is acquired: the local queue, then the store.
+
+use super::{
+    holding::{Holding, Terms},
+    pauses::Pauses,
+    queue::Seat,
+    release::OpenClaim,
+    shared::Shared,
+};
+use crate::{Attempt, Claim, ClaimId, Doing, Error, Guard, HolderInfo, Lock, Mode, Moment, Name, StoreError};
+use std::{sync::Arc, time::Duration};
+
+/// How long a failure of the store is remembered: a wait that ends meanwhile ends with it.
+const TROUBLE_LASTS: Duration = Duration::from_secs(5);
+
+/// A lock's options, checked.
+pub(crate) struct Acquisition {
+    shared: Arc<Shared>,
+    name: Name,
+    lease: Duration,
+    wait: Option<Duration>,
+    terms: Terms,
+    holder: Arc<HolderInfo>,
+}
+
+/// The last failure of the store while an acquisition went on.
+type Trouble = Option<(Moment, StoreError)>;
+
+impl Acquisition {
+    pub(crate) fn new(lock: &Lock) -> Result<Self, Error> {
+        let (shared, options) = lock.checked()?;
+        let holder = match &options.label {
+            None => Arc::clone(&shared.here),
+            Some(label) => Arc::new(HolderInfo { label: Some(label.clone()), ..(*shared.here).clone() }),
+        };
+        Ok(Self {
+            shared: Arc::clone(shared),
+            name: options.name,
+            lease: options.lease.unwrap_or(shared.default_lease),
+            wait: options.wait,
+            terms: Terms { owner: options.owner, renews: options.renews, max_hold: options.max_hold },
+            holder,
+        })
+    }
+
+    /// At most one attempt.
+    pub(crate) async fn once(self) -> Result<Option<Guard>, Error> {
+        if self.shared.closing.is_cancelled() {
+            return Err(self.shared.closed_error());
+        }
+        let _under_way = self.shared.acquisitions.token();
+        let seat = self.shared.queues.join(&self.name);
+        if let Some(guard) = self.reenter(&seat) {
+            return guard.map(Some);
+        }
+        let Some(turn) = seat.try_turn() else { return Ok(None) };
+        let mut open = OpenClaim::new(&self.shared, self.claim(false));
+        let answer = tokio::time::timeout(self.lease, self.shared.backend.try_acquire(open.claim())).await;
+        match answer {
+            Ok(Ok(Attempt::Granted(grant))) => match Holding::begin(&self.shared, grant, self.terms, turn) {
+                Ok(hold) => {
+                    open.settle();
+                    Ok(Some(granted(hold)))
+                }
+                Err(_) => Err(unavailable(
+                    &self.shared,
+                    &self.name,
+                    "the store answered after the lease had run out",
+                )),
+            },
+            Ok(Ok(Attempt::Busy { .. })) => {
+                open.settle();
+                Ok(None)
+            }
+            Ok(Err(error)) => Err(acquiring(&self.shared, &self.name, error)),
+            Err(_) => Err(unavailable(&self.shared, &self.name, "no answer within the lease")),
+        }
+    }
+
+    /// Waits until the lock is had, the wait is over, or these locks are closed.
+    pub(crate) async fn wait(self) -> Result<Guard, Error> {
+        let (shared, name, wait) = (Arc::clone(&self.shared), self.name.clone(), self.wait);
+        if wait == Some(Duration::ZERO) {
+            return self.once().await?.ok_or_else(|| timeout(&shared, name, Duration::ZERO));
+        }
+        if shared.closing.is_cancelled() {
+            return Err(shared.closed_error());
+        }
+        let _under_way = shared.acquisitions.token();
+        let mut trouble = None;
+        let outcome = {
+            let entering = self.enter(&mut trouble);
+            tokio::pin!(entering);
+            tokio::select! {
+                biased;
+                () = shared.closing.cancelled() => Some(Err(shared.closed_error())),
+                outcome = &mut entering => Some(outcome),
+                () = elapsed(wait) => None,
+            }
+        };
+        match (outcome, trouble) {
+            (Some(outcome), _) => outcome,
+            (None, Some((when, error))) if Moment::now().since(when) < TROUBLE_LASTS => {
+                Err(acquiring(&shared, &name, error))
+            }
+            (None, _) => Err(timeout(&shared, name, wait.unwrap_or_default())),
+        }
+    }
+
+    async fn enter(self, trouble: &mut Trouble) -> Result<Guard, Error> {
+        let seat = self.shared.queues.join(&self.name);
+        let mut turn = match &self.terms.owner {
+            None => seat.turn().await,
+            Some(owner) => match seat.turn_or_reentry(owner).await {
+                Ok(turn) => turn,
+                Err(entered) => return self.reentered(entered),
+            },
+        };
+        let mut terms = self.terms.clone();
+        loop {
+            let mut open = OpenClaim::new(&self.shared, self.claim(true));
+            let grant = self.ask(open.claim(), trouble).await?;
+            match Holding::begin(&self.shared, grant, terms, turn) {
+                Ok(hold) => {
+                    open.settle();
+                    return Ok(granted(hold));
+                }
+                // The answer took longer than the lease. It is taken back, and asked for anew.
+                Err(refused) => {
+                    turn = refused;
+                    terms = self.terms.clone();
+                    open.withdraw().await;
+                }
+            }
+        }
+    }
+
+    /// Asks the store until it grants the claim; pauses and asks again, with the same claim, while it is unavailable.
+    async fn ask(&self, claim: &Claim, trouble: &mut Trouble) -> Result<crate::Grant, Error> {
+        let mut pauses = Pauses::new();
+        loop {
+            match self.shared.backend.acquire(claim).await {
+                Ok(grant) => return Ok(grant),
+                Err(error) if error.is_unavailable() => {
+                    let (name, store) = (&self.name, &self.shared.store);
+                    tracing::warn!(%name, %store, %error, "the store is unavailable; the lock is asked for again");
+                    *trouble = Some((Moment::now(), error));
+                    pauses.pause().await;
+                }
+                Err(error) => return Err(acquiring(&self.shared, &self.name, error)),
+            }
+        }
+    }
+
+    fn claim(&self, waits: bool) -> Claim {
+        Claim {
+            id: ClaimId::new(),
+            name: self.name.clone(),
+            mode: Mode::Exclusive,
+            lease: self.lease,
+            waits,
+            holder: Arc::clone(&self.holder),
+        }
+    }
+
+    fn reenter(&self, seat: &Seat) -> Option<Result<Guard, Error>> {
+        let entered = seat.reenter(self.terms.owner.as_ref()?)?;
+        Some(self.reentered(entered))
+    }
+
+    fn reentered(&self, entered: Result<Arc<Holding>, crate::LossCause>) -> Result<Guard, Error> {
+        match entered {
+            Ok(hold) => Ok(Guard::new(hold)),
+            Err(cause) => Err(self.shared.lost(&self.name, cause)),
+        }
+    }
+}
+
+async fn elapsed(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn granted(hold: Arc<Holding>) -> Guard {
+    let (name, token, claim) = (&hold.grant.name, hold.grant.token, hold.grant.claim);
+    tracing::debug!(%name, %token, %claim, store = %hold.shared.store, "lock acquired");
+    Guard::new(hold)
+}
+
+fn acquiring(shared: &Shared, name: &Name, error: StoreError) -> Error {
+    Error::from_store(&shared.store, Doing::Acquiring(name.clone()), error)
+}
+
+fn unavailable(shared: &Shared, name: &Name, why: &'static str) -> Error {
+    acquiring(shared, name, StoreError::unavailable(why))
+}
+
+fn timeout(shared: &Shared, name: Name, waited: Duration) -> Error {
+    Error::Timeout { name, store: Arc::clone(&shared.store), waited }
+}

@@ -1,0 +1,502 @@
+//! The state of one grant, shared by the guards of its owner and by renewal.
+
+use super::{
+    queue::{Seat, Turn},
+    shared::Shared,
+};
+use crate::{Ability, Doing, Error, Grant, LossCause, Moment, Owner, Renewal, Standing, StoreError, lease};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{runtime::Handle, task::AbortHandle};
+use tokio_util::sync::CancellationToken;
+
+/// What `Hold` and `Guard` share.
+pub(crate) struct Holding {
+    /// Its key in the renewal agenda.
+    pub(crate) id: u64,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) grant: Grant,
+    /// Where background work runs, also when the last guard is dropped outside the runtime.
+    pub(crate) runtime: Handle,
+    owner: Option<Owner>,
+    renews: bool,
+    /// When `max_hold` is over.
+    ends: Option<Moment>,
+    life: Mutex<Life>,
+    lost: CancellationToken,
+}
+
+struct Life {
+    state: State,
+    guards: usize,
+    lease: Duration,
+    deadline: Moment,
+    /// When the next renewal is due; `None` while one is on its way, or when there is none.
+    renew_at: Option<Moment>,
+    /// The shortest lease among the requests that were never answered: they may yet be carried out, at any time.
+    doubt: Option<Duration>,
+    /// How long the store keeps a grant that was handed over and not renewed yet.
+    provisional: Option<Duration>,
+    turn: Option<Turn>,
+    /// Keeps the memory of who owns this as long as a guard is alive.
+    seat: Option<Seat>,
+    watch: Option<AbortHandle>,
+}
+
+impl Life {
+    /// The lease that the store keeps at least, whatever becomes of requests that were never answered.
+    fn trusted(&self) -> Duration {
+        [self.doubt, self.provisional].into_iter().flatten().fold(self.lease, Duration::min)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Held,
+    Lost(LossCause),
+    Released,
+}
+
+/// How a lock is to be held, once it is granted.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    pub(crate) owner: Option<Owner>,
+    pub(crate) renews: bool,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+/// What the last guard leaves behind.
+pub(crate) enum Departure {
+    /// Other guards of the same owner still hold it.
+    Shared,
+    /// The store is to be told. The lease runs at least until this moment, so a store that does not know the claim
+    /// before then has released it.
+    Release(Option<Turn>, Moment),
+    /// It was lost. `true` when the store may still keep the claim, which is then taken back quietly.
+    Lost(LossCause, bool),
+}
+
+impl Holding {
+    /// Begins to hold, unless the answer came so late that the grant has run out already.
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        grant: Grant,
+        terms: Terms,
+        turn: Turn,
+    ) -> Result<Arc<Self>, Turn> {
+        let now = Moment::now();
+        let (deadline, renew_at, provisional) = match &grant.standing {
+            Standing::Lease { sent, stands } => {
+                let provisional = (*stands < grant.lease).then_some(*stands);
+                let renews = terms.renews || provisional.is_some();
+                let renew_at = renews.then(|| *sent + lease::renewal_period(*stands));
+                (lease::deadline(*sent, *stands), renew_at, provisional)
+            }
+            Standing::Session(liveness) if liveness.loss().is_some() => return Err(turn),
+            Standing::Session(liveness) => (liveness.deadline(), None, None),
+        };
+        if now >= deadline {
+            return Err(turn);
+        }
+        let seat = terms.owner.is_some().then(|| turn.seat());
+        let life = Life {
+            state: State::Held,
+            guards: 1,
+            lease: grant.lease,
+            deadline,
+            renew_at,
+            doubt: None,
+            provisional,
+            seat: terms.owner.is_some().then(|| turn.seat()),
+            turn: Some(turn),
+            watch: None,
+        };
+        let hold = Arc::new(Self {
+            id: shared.renewal.next_id(),
+            shared: Arc::clone(shared),
+            runtime: Handle::current(),
+            owner: terms.owner,
+            renews: terms.renews,
+            ends: terms.max_hold.map(|longest| now + longest),
+            life: Mutex::new(life),
+            lost: CancellationToken::new(),
+            grant,
+        });
+        if let Some(seat) = seat {
+            seat.entered(&hold);
+        }
+        hold.watch_session();
+        if let Some(at) = hold.next_event() {
+            shared.renewal.add(&hold, at);
+        }
+        Ok(hold)
+    }
+
+    /// Loses the hold when its session or its node ends.
+    fn watch_session(self: &Arc<Self>) {
+        let Standing::Session(liveness) = &self.grant.standing else { return };
+        let (liveness, hold) = (liveness.clone(), Arc::downgrade(self));
+        let watch = self.runtime.spawn(async move {
+            let cause = liveness.ended().await;
+            if let Some(hold) = hold.upgrade() {
+                hold.lose(cause);
+            }
+        });
+        self.life().watch = Some(watch.abort_handle());
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    fn deadline_of(&self, life: &Life) -> Moment {
+        match &self.grant.standing {
+            Standing::Lease { .. } => life.deadline,
+            Standing::Session(liveness) => liveness.deadline(),
+        }
+    }
+
+    /// Why the hold is over although nothing has said so yet.
+    fn overdue(&self, life: &Life) -> Option<LossCause> {
+        let now = Moment::now();
+        if let Standing::Session(liveness) = &self.grant.standing
+            && let Some(cause) = liveness.loss()
+        {
+            return Some(cause);
+        }
+        if now >= self.deadline_of(life) {
+            return Some(LossCause::Expired);
+        }
+        self.ends.is_some_and(|ends| now >= ends).then_some(LossCause::MaxHold)
+    }
+
+    /// Until when the hold stands if nothing more is heard; `None` once it has ended.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        let life = self.life();
+        matches!(life.state, State::Held).then(|| self.deadline_of(&life))
+    }
+
+    /// Why the hold was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LossCause> {
+        self.is_held();
+        match self.life().state {
+            State::Lost(cause) => Some(cause),
+            State::Held | State::Released => None,
+        }
+    }
+
+    /// Waits until the hold is lost.
+    pub(crate) async fn lost(&self) -> LossCause {
+        loop {
+            if let Some(cause) = self.loss() {
+                return cause;
+            }
+            self.lost.cancelled().await;
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        let life = self.life();
+        if !matches!(life.state, State::Held) {
+            return false;
+        }
+        match self.overdue(&life) {
+            None => true,
+            Some(cause) => {
+                drop(life);
+                self.lose(cause);
+                false
+            }
+        }
+    }
+
+    /// Ends the hold with this cause, unless it has ended already.
+    pub(crate) fn lose(&self, cause: LossCause) {
+        let turn = {
+            let mut life = self.life();
+            if !matches!(life.state, State::Held) {
+                return;
+            }
+            life.state = State::Lost(cause);
+            life.turn.take()
+        };
+        self.shared.renewal.remove(self.id);
+        self.lost.cancel();
+        let Grant { name, token, .. } = &self.grant;
+        tracing::error!(%name, %token, store = %self.shared.store, cause = cause.as_str(), "lock lost: {cause}");
+        if cause == LossCause::MaxHold && matches!(self.grant.standing, Standing::Session(_)) {
+            self.release_after_grace();
+        }
+        drop(turn);
+    }
+
+    /// No lease runs out after `max_hold` where a session keeps the grant, so it is released as late as one would.
+    fn release_after_grace(&self) {
+        let (shared, grant) = (Arc::clone(&self.shared), self.grant.clone());
+        self.runtime.spawn(async move {
+            tokio::time::sleep(grant.lease).await;
+            if let Err(error) = shared.backend.release(&grant).await {
+                tracing::warn!(name = %grant.name, %error, "a lock held for longer than max_hold could not be released");
+            }
+        });
+    }
+
+    /// One more guard, for the same owner: `None` when the hold is over and has no guard left.
+    pub(crate) fn enter_again(&self) -> Option<Result<(), LossCause>> {
+        self.is_held();
+        let mut life = self.life();
+        match life.state {
+            State::Released => None,
+            State::Lost(_) if life.guards == 0 => None,
+            State::Lost(cause) => Some(Err(cause)),
+            State::Held => {
+                life.guards += 1;
+                Some(Ok(()))
+            }
+        }
+    }
+
+    /// One guard fewer.
+    pub(crate) fn leave(&self) -> Departure {
+        self.is_held();
+        let mut life = self.life();
+        life.guards -= 1;
+        let last = life.guards == 0;
+        let seat = if last { life.seat.take() } else { None };
+        match life.state {
+            State::Lost(cause) => {
+                drop(life);
+                drop(seat);
+                let kept = matches!(cause, LossCause::Expired | LossCause::MaxHold);
+                Departure::Lost(cause, kept && last)
+            }
+            State::Held | State::Released if !last => Departure::Shared,
+            State::Held | State::Released => {
+                life.state = State::Released;
+                if let Some(watch) = life.watch.take() {
+                    watch.abort();
+                }
+                let (turn, until) = (life.turn.take(), self.deadline_of(&life));
+                drop(life);
+                drop(seat);
+                self.shared.renewal.remove(self.id);
+                Departure::Release(turn, until)
+            }
+        }
+    }
+
+    /// When renewal has to look at this hold again: to renew it, or to find it lost.
+    pub(crate) fn next_event(&self) -> Option<Moment> {
+        let life = self.life();
+        let deadline = matches!(self.grant.standing, Standing::Lease { .. }).then_some(life.deadline);
+        [deadline, self.ends, life.renew_at].into_iter().flatten().min()
+    }
+
+    /// Whether a renewal is due, or so nearly due that it may share a batch.
+    pub(crate) fn wants_renewal(&self, now: Moment) -> bool {
+        let life = self.life();
+        life.renew_at.is_some_and(|due| now + lease::renewal_slack(life.trusted()) >= due)
+    }
+
+    /// How long a renewal may take before another one is sent.
+    pub(crate) fn patience(&self) -> Duration {
+        lease::renewal_patience(self.life().trusted())
+    }
+
+    /// The grant as it is to be renewed.
+    pub(crate) fn start_renewal(&self) -> Grant {
+        let mut life = self.life();
+        life.renew_at = None;
+        Grant { lease: life.lease, ..self.grant.clone() }
+    }
+
+    /// Takes in the answer to a request for the lease `asked` that was sent at `sent`, and tells when to look again.
+    ///
+    /// A request for another lease than the present one may have been carried out after the present one's, and a request
+    /// that was never answered may yet be. So the holder believes in no more than the shorter lease, and asks once more.
+    pub(crate) fn finish_renewal(&self, asked: Duration, sent: Moment, answer: Renewal) -> Option<Moment> {
+        let now = Moment::now();
+        match answer {
+            Renewal::Lost(cause) => {
+                self.lose(cause);
+                return None;
+            }
+            // Looks at the clock first: an answer that comes after the deadline revives nothing.
+            Renewal::Renewed if self.is_held() => {
+                let mut life = self.life();
+                let next = if life.lease == asked {
+                    life.provisional = None;
+                    life.deadline = lease::deadline(sent, life.trusted());
+                    sent + lease::renewal_period(life.trusted())
+                } else {
+                    life.deadline = life.deadline.min(lease::deadline(sent, asked));
+                    now
+                };
+                life.renew_at = (self.renews || life.provisional.is_some()).then_some(next);
+            }
+            Renewal::Renewed => {}
+            Renewal::Unanswered => {
+                let mut life = self.life();
+                life.doubt = Some(life.doubt.map_or(asked, |shortest| shortest.min(asked)));
+                life.deadline = life.deadline.min(lease::deadline(sent, asked));
+                let again = self.renews || life.provisional.is_some();
+                life.renew_at = again.then(|| now + lease::renewal_retry(life.trusted()));
+            }
+        }
+        self.next_event()
+    }
+
+    pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), Error> {
+        if !matches!(self.grant.standing, Standing::Lease { .. }) {
+            let error = StoreError::unsupported(Ability::Extending);
+            return Err(self.error(error));
+        }
+        if !self.is_held() {
+            return Err(self.lost_error());
+        }
+        let mut extending = Extending { hold: self, lease, sent: Moment::now(), answer: Renewal::Unanswered };
+        {
+            let mut life = self.life();
+            life.lease = lease;
+            // Until the answer is here, the shorter of the two leases is the one to believe in.
+            life.deadline = life.deadline.min(lease::deadline(extending.sent, lease));
+        }
+        let grant = Grant { lease, ..self.grant.clone() };
+        let answers = self.shared.backend.renew(&[grant]).await.map_err(|error| self.error(error))?;
+        let answer = answers.first().copied().unwrap_or(Renewal::Unanswered);
+        extending.answer = answer;
+        drop(extending);
+        match answer {
+            Renewal::Renewed if self.is_held() => Ok(()),
+            Renewal::Unanswered => Err(self.error(StoreError::unavailable("too few answers"))),
+            Renewal::Renewed | Renewal::Lost(_) => Err(self.lost_error()),
+        }
+    }
+
+    fn reschedule(self: &Arc<Self>) {
+        if let Some(at) = self.next_event() {
+            self.shared.renewal.move_to(self, at);
+        }
+    }
+
+    fn error(&self, error: StoreError) -> Error {
+        Error::from_store(&self.shared.store, Doing::Extending(self.grant.name.clone()), error)
+    }
+
+    pub(crate) fn lost_error(&self) -> Error {
+        let cause = self.loss().unwrap_or(LossCause::Expired);
+        self.shared.lost(&self.grant.name, cause)
+    }
+}
+
+/// An extension on its way. The answer is taken in when it is dropped, also when it is given up.
+struct Extending<'a> {
+    hold: &'a Arc<Holding>,
+    lease: Duration,
+    sent: Moment,
+    answer: Renewal,
+}
+
+impl Drop for Extending<'_> {
+    fn drop(&mut self) {
+        let _ = self.hold.finish_renewal(self.lease, self.sent, self.answer);
+        self.hold.reschedule();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Attempt, Backend, Capabilities, Claim, Grant, Locks, Memory, Moment, Release, Renewal, StoreError,
+    };
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+        time::Duration,
+    };
+
+    const STANDS: Duration = Duration::from_millis(900);
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// Hands locks over: each grant stands for a moment only, until it is renewed.
+    #[derive(Clone)]
+    struct HandsOver {
+        memory: Memory,
+        answers: bool,
+        renewals: Arc<AtomicUsize>,
+    }
+
+    #[async_trait::async_trait]
+    impl Backend for HandsOver {
+        fn store(&self) -> &'static str {
+            "hands over"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            self.memory.capabilities()
+        }
+
+        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+            let sent = Moment::now();
+            let provisional = Claim { lease: STANDS, ..claim.clone() };
+            Ok(match self.memory.try_acquire(&provisional).await? {
+                Attempt::Granted(grant) => {
+                    Attempt::Granted(Grant::handed_over(claim, grant.token, sent, STANDS))
+                }
+                busy @ Attempt::Busy { .. } => busy,
+            })
+        }
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            self.memory.release(grant).await
+        }
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            self.renewals.fetch_add(1, Relaxed);
+            if !self.answers {
+                std::future::pending::<()>().await;
+            }
+            self.memory.renew(grants).await
+        }
+    }
+
+    fn hands_over(answers: bool) -> HandsOver {
+        HandsOver { memory: Memory::new(), answers, renewals: Arc::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_handed_over_is_renewed_soon_and_then_as_usual() {
+        for (renews, usual) in [(true, 3), (false, 0)] {
+            let store = hands_over(true);
+            let locks = Locks::new(store.clone());
+            let guard = locks.lock("a").lease(LEASE).renew(renews).acquire().await.unwrap();
+            assert!(guard.deadline().unwrap().left() < STANDS);
+            tokio::time::sleep(STANDS / 2).await;
+            assert_eq!(store.renewals.load(Relaxed), 1);
+            assert!(guard.deadline().unwrap().left() > LEASE * 9 / 10);
+            tokio::time::sleep(LEASE / 2).await;
+            assert!(guard.is_held());
+            tokio::time::sleep(LEASE / 2).await;
+            assert_eq!((guard.is_held(), store.renewals.load(Relaxed)), (renews, 1 + usual));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_handed_over_is_lost_soon_when_the_store_is_silent() {
+        let store = hands_over(false);
+        let locks = Locks::new(store.clone());
+        let guard = locks.lock("a").lease(LEASE).renew(false).acquire().await.unwrap();
+        let begin = Moment::now();
+        guard.lost().await;
+        assert!(Moment::now().since(begin) < STANDS);
+        assert!(store.renewals.load(Relaxed) > 1, "asked once more before it was too late");
+    }
+}

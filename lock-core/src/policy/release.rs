@@ -1,0 +1,254 @@
+//! Giving a grant back, and taking a claim back that was given up.
+
+use super::{holding::Holding, pauses::Pauses, queue::Turn, shared::Shared};
+use crate::{Capabilities, Claim, Doing, Error, LossCause, Moment, Release, Wakeup, lease};
+use std::{sync::Arc, time::Duration};
+
+/// How long a client takes to ask again when the store tells it of a release: one hop there, one back.
+const TOLD_AND_ASKED: Duration = Duration::from_millis(20);
+
+/// A release on its way. Whatever is not finished when it is dropped goes on in the background.
+pub(crate) struct Releasing(Option<Unfinished>);
+
+struct Unfinished {
+    hold: Arc<Holding>,
+    /// Passes to the next local waiter when the store has answered.
+    turn: Option<Turn>,
+    /// Until when the lease runs at least.
+    until: Moment,
+    /// Whether an earlier request may have been carried out although its reply was lost.
+    asked_before: bool,
+}
+
+impl Releasing {
+    pub(crate) fn new(hold: Arc<Holding>, turn: Option<Turn>, until: Moment) -> Self {
+        Self(Some(Unfinished { hold, turn, until, asked_before: false }))
+    }
+
+    /// Tells the store, and waits for its answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// When dropped, the release goes on in the background.
+    pub(crate) async fn finish(mut self) -> Result<(), Error> {
+        let Some(unfinished) = &mut self.0 else { return Ok(()) };
+        let outcome = unfinished.tell_store().await;
+        self.0 = None;
+        outcome
+    }
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        if let Some(mut unfinished) = self.0.take() {
+            let (tasks, runtime) = (unfinished.hold.shared.tasks.clone(), unfinished.hold.runtime.clone());
+            tasks.spawn_on(
+                async move {
+                    if let Err(error) = unfinished.tell_store().await {
+                        let name = &unfinished.hold.grant.name;
+                        tracing::debug!(%name, %error, "a release in the background did not succeed");
+                    }
+                },
+                &runtime,
+            );
+        }
+    }
+}
+
+impl Unfinished {
+    async fn tell_store(&mut self) -> Result<(), Error> {
+        let Holding { shared, grant, .. } = &*self.hold;
+        let mut pauses = Pauses::new();
+        loop {
+            let request = shared.backend.release(grant);
+            let again = std::mem::replace(&mut self.asked_before, true);
+            let error = match tokio::time::timeout(lease::renewal_patience(grant.lease), request).await {
+                Ok(Ok(Release::Released { awaited })) => {
+                    tracing::debug!(name = %grant.name, token = %grant.token, store = %shared.store, "lock released");
+                    if awaited {
+                        self.let_others_in();
+                    }
+                    return Ok(());
+                }
+                // The reply to the first request may have been lost: then this is what it looks like.
+                Ok(Ok(Release::NotHeld(_))) if again && !self.until.has_passed() => return Ok(()),
+                Ok(Ok(Release::NotHeld(cause))) => return Err(shared.lost(&grant.name, cause)),
+                Ok(Err(error)) => error,
+                Err(_) => crate::StoreError::unavailable("no answer to the release"),
+            };
+            if !error.is_unavailable() || self.until.has_passed() {
+                return Err(Error::from_store(&shared.store, Doing::Releasing(grant.name.clone()), error));
+            }
+            tracing::warn!(name = %grant.name, store = %shared.store, %error, "a release is tried again");
+            pauses.pause().await;
+        }
+    }
+
+    /// Another client waits and must ask again to get in: this process lets one round of asking pass before it contends
+    /// for the name again, or a loop that relocks would keep the other out for ever.
+    fn let_others_in(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        let Capabilities { wakeup, ask_again, .. } = self.hold.shared.backend.capabilities();
+        let one_round = if wakeup == Wakeup::Poll { ask_again } else { ask_again.min(TOLD_AND_ASKED) };
+        let (hold, closing) = (Arc::clone(&self.hold), self.hold.shared.closing.clone());
+        self.hold.shared.tasks.spawn_on(
+            async move {
+                tokio::select! {
+                    () = tokio::time::sleep(one_round) => {}
+                    () = closing.cancelled() => {}
+                }
+                drop(turn);
+                drop(hold);
+            },
+            &self.hold.runtime,
+        );
+    }
+}
+
+/// A claim that the store may know of. Unless it is [settled](Self::settle), dropping it withdraws it in the background.
+pub(crate) struct OpenClaim {
+    shared: Arc<Shared>,
+    runtime: tokio::runtime::Handle,
+    claim: Claim,
+    open: bool,
+}
+
+impl OpenClaim {
+    pub(crate) fn new(shared: &Arc<Shared>, claim: Claim) -> Self {
+        Self { shared: Arc::clone(shared), runtime: tokio::runtime::Handle::current(), claim, open: true }
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The store neither grants this claim nor queues it, or its grant has found a holder.
+    pub(crate) fn settle(&mut self) {
+        self.open = false;
+    }
+
+    /// Withdraws the claim, and waits until the store has confirmed it or the claim's lease has run out.
+    ///
+    /// # Cancel safety
+    ///
+    /// When dropped, the withdrawal goes on in the background.
+    pub(crate) async fn withdraw(mut self) {
+        withdraw(&self.shared, &self.claim).await;
+        self.open = false;
+    }
+}
+
+impl Drop for OpenClaim {
+    fn drop(&mut self) {
+        if self.open {
+            let (shared, claim) = (Arc::clone(&self.shared), self.claim.clone());
+            self.shared.tasks.spawn_on(async move { withdraw(&shared, &claim).await }, &self.runtime);
+        }
+    }
+}
+
+async fn withdraw(shared: &Shared, claim: &Claim) {
+    let give_up = Moment::now() + claim.lease;
+    let mut pauses = Pauses::new();
+    loop {
+        let request = shared.backend.withdraw(claim);
+        let error = match tokio::time::timeout(lease::renewal_patience(claim.lease), request).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(_) => crate::StoreError::unavailable("no answer to the withdrawal"),
+        };
+        if !error.is_unavailable() || give_up.has_passed() {
+            let (name, id) = (&claim.name, claim.id);
+            tracing::warn!(%name, claim = %id, store = %shared.store, %error, "a claim could not be withdrawn; its lease runs out by itself");
+            return;
+        }
+        pauses.pause().await;
+    }
+}
+
+/// Takes back quietly what a lost hold may have left in the store.
+pub(crate) fn clean_up(hold: Arc<Holding>) {
+    let until = Moment::now() + hold.grant.lease;
+    drop(Releasing::new(hold, None, until));
+}
+
+/// The outcome for a guard whose hold was lost before it was released.
+pub(crate) fn lost(hold: &Holding, cause: LossCause) -> Error {
+    hold.shared.lost(&hold.grant.name, cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attempt, Backend, Grant, Locks, Memory, Renewal, StoreError, async_trait};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::time::{Instant, timeout};
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    /// A store without a queue, in which another client always waits.
+    #[derive(Clone)]
+    struct Awaited {
+        memory: Memory,
+        wakeup: Wakeup,
+        closed: Arc<AtomicBool>,
+    }
+
+    impl Awaited {
+        fn new(wakeup: Wakeup) -> Self {
+            Self { memory: Memory::new(), wakeup, closed: Arc::default() }
+        }
+    }
+
+    #[async_trait]
+    impl Backend for Awaited {
+        fn store(&self) -> &'static str {
+            "awaited"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { wakeup: self.wakeup, ask_again: HOUR, ..Capabilities::POLLED }
+        }
+
+        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+            self.memory.try_acquire(claim).await
+        }
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            self.memory.release(grant).await.map(|_| Release::Released { awaited: true })
+        }
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            self.memory.renew(grants).await
+        }
+
+        async fn close(&self) {
+            self.closed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// How long a client that relocks at once is kept out.
+    async fn kept_out(wakeup: Wakeup) -> Duration {
+        let locks = Locks::new(Awaited::new(wakeup));
+        locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+        let released = Instant::now();
+        drop(locks.lock("a").acquire().await.unwrap());
+        released.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_relocking_client_gives_others_one_round() {
+        assert_eq!(kept_out(Wakeup::Poll).await, HOUR);
+        assert_eq!(kept_out(Wakeup::Push).await, TOLD_AND_ASKED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_are_let_in_first_do_not_keep_the_store_open() {
+        let store = Awaited::new(Wakeup::Poll);
+        let locks = Locks::new(store.clone());
+        locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+        assert!(locks.lock("a").try_acquire().await.unwrap().is_none(), "the other was not let in first");
+        timeout(Duration::from_secs(1), locks.close()).await.expect("close waited for the round");
+        assert!(store.closed.load(Ordering::SeqCst), "the store was not closed");
+    }
+}

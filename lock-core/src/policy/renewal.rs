@@ -1,0 +1,197 @@
+//! The renewal of leases in the background: one task per `Locks`, nearest event first, in batches.
+
+use super::holding::Holding;
+use crate::{Backend, Grant, Moment, Renewal};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Display,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// All holds of one `Locks`, in the order in which they want to be looked at.
+///
+/// A hold's next event is a renewal, its deadline, or the end of `max_hold`. tokio-util's `DelayQueue` would wake the
+/// task at every insertion into an empty queue, which is every uncontended acquire; this agenda wakes it only for an
+/// event that is nearer than the one it sleeps for.
+pub(crate) struct Renewals {
+    backend: Arc<dyn Backend>,
+    agenda: Mutex<Agenda>,
+    changed: Notify,
+    stop: CancellationToken,
+    last_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct Agenda {
+    events: BTreeMap<(Moment, u64), Arc<Holding>>,
+    /// When each hold's event is: the key to find it by.
+    times: HashMap<u64, Moment>,
+    /// The event for which the task sleeps.
+    waking_at: Option<Moment>,
+    running: bool,
+}
+
+impl Agenda {
+    fn put(&mut self, hold: Arc<Holding>, at: Moment) {
+        self.take(hold.id);
+        self.times.insert(hold.id, at);
+        self.events.insert((at, hold.id), hold);
+    }
+
+    fn take(&mut self, id: u64) -> Option<Arc<Holding>> {
+        let at = self.times.remove(&id)?;
+        self.events.remove(&(at, id))
+    }
+}
+
+impl Renewals {
+    pub(crate) fn new(backend: Arc<dyn Backend>, stop: CancellationToken) -> Self {
+        let (agenda, changed, last_id) = (Mutex::default(), Notify::new(), AtomicU64::new(0));
+        Self { backend, agenda, changed, stop, last_id }
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn agenda(&self) -> MutexGuard<'_, Agenda> {
+        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks after `hold` from now on, first at `at`.
+    pub(crate) fn add(self: &Arc<Self>, hold: &Arc<Holding>, at: Moment) {
+        let start = {
+            let mut agenda = self.agenda();
+            agenda.put(Arc::clone(hold), at);
+            if agenda.waking_at.is_none_or(|waking| at < waking) {
+                self.changed.notify_one();
+            }
+            !std::mem::replace(&mut agenda.running, true)
+        };
+        if start {
+            hold.runtime.spawn(Arc::clone(self).run());
+        }
+    }
+
+    /// Looks at `hold` next at `at`, unless it has left the agenda meanwhile.
+    pub(crate) fn move_to(&self, hold: &Arc<Holding>, at: Moment) {
+        let mut agenda = self.agenda();
+        if agenda.times.contains_key(&hold.id) {
+            agenda.put(Arc::clone(hold), at);
+            if agenda.waking_at.is_none_or(|waking| at < waking) {
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// Looks after that hold no longer.
+    pub(crate) fn remove(&self, id: u64) {
+        // The hold is dropped after the lock: it may be the last reference to everything.
+        let _hold = self.agenda().take(id);
+    }
+
+    async fn run(self: Arc<Self>) {
+        let _stopped = Stopped(&self);
+        loop {
+            let next = {
+                let mut agenda = self.agenda();
+                agenda.waking_at = agenda.events.keys().next().map(|(at, _)| *at);
+                agenda.waking_at
+            };
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.changed.notified() => {}
+                () = reached(next) => self.attend(),
+            }
+        }
+    }
+
+    /// Looks at every hold whose event has come: some are lost, some are renewed.
+    fn attend(self: &Arc<Self>) {
+        let now = Moment::now();
+        let mut shards: HashMap<u64, Vec<Due>> = HashMap::new();
+        for hold in self.due(now) {
+            if !hold.is_held() {
+                continue;
+            }
+            let due = hold.wants_renewal(now).then(|| hold.start_renewal());
+            // While an answer is awaited, the deadline is what comes next.
+            if let Some(at) = hold.next_event() {
+                self.move_to(&hold, at);
+            }
+            if let Some(grant) = due {
+                shards.entry(self.backend.shard(&grant.name)).or_default().push(Due { hold, grant });
+            }
+        }
+        let largest = self.backend.capabilities().renew_batch.max(1);
+        for mut shard in shards.into_values() {
+            while !shard.is_empty() {
+                let rest = shard.split_off(largest.min(shard.len()));
+                tokio::spawn(Arc::clone(self).renew(std::mem::replace(&mut shard, rest)));
+            }
+        }
+    }
+
+    /// The holds whose event has come, and those that may share a batch with them, nearest first.
+    fn due(&self, now: Moment) -> Vec<Arc<Holding>> {
+        let agenda = self.agenda();
+        let ready = |((at, _), hold): &(&(Moment, u64), &Arc<Holding>)| *at <= now || hold.wants_renewal(now);
+        agenda.events.iter().take_while(ready).map(|(_, hold)| Arc::clone(hold)).collect()
+    }
+
+    async fn renew(self: Arc<Self>, batch: Vec<Due>) {
+        let grants: Vec<Grant> = batch.iter().map(|due| due.grant.clone()).collect();
+        let Some(patience) = batch.iter().map(|due| due.hold.patience()).min() else {
+            return;
+        };
+        let sent = Moment::now();
+        let answers = match tokio::time::timeout(patience, self.backend.renew(&grants)).await {
+            Ok(Ok(answers)) => answers,
+            Ok(Err(error)) => self.failed(&grants, &error),
+            Err(_) => self.failed(&grants, &"no answer"),
+        };
+        let answers = answers.into_iter().chain(std::iter::repeat(Renewal::Unanswered));
+        for (Due { hold, grant }, answer) in batch.iter().zip(answers) {
+            if let Some(at) = hold.finish_renewal(grant.lease, sent, answer) {
+                self.move_to(hold, at);
+            }
+        }
+    }
+
+    fn failed(&self, grants: &[Grant], error: &dyn Display) -> Vec<Renewal> {
+        let (store, count) = (self.backend.store(), grants.len());
+        let name = grants.first().map_or("", |grant| grant.name.as_str());
+        tracing::warn!(store, count, name, %error, "a renewal failed; it is tried again until the lease runs out");
+        Vec::new()
+    }
+}
+
+/// One hold in a batch: the grant to renew.
+struct Due {
+    hold: Arc<Holding>,
+    grant: Grant,
+}
+
+async fn reached(next: Option<Moment>) {
+    match next {
+        Some(at) => at.reached().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Lets another runtime take over when the one that ran the task goes away.
+struct Stopped<'a>(&'a Renewals);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        let mut agenda = self.0.agenda();
+        agenda.running = false;
+        agenda.waking_at = None;
+    }
+}

@@ -1,0 +1,159 @@
+//! Work that ends when its lock is lost.
+
+use crate::{Error, Guard, Hold, Lock, LossCause, policy::release};
+use futures_core::Stream;
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+impl Lock {
+    /// Takes the lock, does `work` while it is held, and releases it.
+    ///
+    /// The work is dropped at the moment the lock is lost: when the holder's deadline passes, which is before the
+    /// store would grant the lock to another. Code that blocks the thread cannot be stopped this way; let it check
+    /// [`Hold::is_held`]. A panic in the work releases the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work and then releases the lock in the background.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] when the lock was lost before the work was done and the
+    /// lock released; the work's result is then dropped, since another holder may have worked meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled, and when the work does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// let rows = locks.lock("etl").run(|hold| async move { format!("loaded with token {}", hold.token()) }).await?;
+    /// # assert!(rows.starts_with("loaded"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<Work: Future>(&self, work: impl FnOnce(Hold) -> Work) -> Result<Work::Output, Error> {
+        let guard = self.acquire().await?;
+        let lost = guard.lost();
+        let outcome = {
+            let work = work(guard.hold());
+            tokio::select! {
+                biased;
+                cause = lost => Err(cause),
+                output = work => Ok(output),
+            }
+        };
+        match outcome {
+            Ok(output) => guard.release().await.map(|()| output),
+            Err(cause) => Err(release::lost(&guard.hold().0, cause)),
+        }
+    }
+
+    /// Takes the lock and holds it as long as the stream that `items` makes goes on; the same as
+    /// [`run`](Self::run) for a stream of results.
+    ///
+    /// When the lock is lost, the stream is dropped and [`Error::Lost`] is the last item. After the stream's own end
+    /// the lock is released; [`Error::Lost`] is the last item if that comes too late.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the stream releases the lock in the background.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// use futures_util::{StreamExt, stream};
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    ///
+    /// let mut feed = locks.lock("feed").run_stream(|_hold| stream::iter(1..=3)).await?;
+    /// while let Some(item) = feed.next().await {
+    ///     println!("{}", item?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_stream<Items: Stream>(
+        &self,
+        items: impl FnOnce(Hold) -> Items,
+    ) -> Result<HeldStream<Items>, Error> {
+        let guard = self.acquire().await?;
+        let items = Box::pin(items(guard.hold()));
+        let lost = Box::pin(guard.lost());
+        Ok(HeldStream { phase: Phase::Running { items, lost, guard } })
+    }
+}
+
+/// A stream whose items are made while a lock is held. Made by [`Lock::run_stream`].
+#[must_use = "dropping a held stream releases its lock"]
+pub struct HeldStream<Items> {
+    phase: Phase<Items>,
+}
+
+type Boxed<Output> = Pin<Box<dyn Future<Output = Output> + Send + Sync>>;
+
+enum Phase<Items> {
+    // The items come first, so that they are dropped before the guard releases the lock.
+    Running { items: Pin<Box<Items>>, lost: Boxed<LossCause>, guard: Guard },
+    Releasing(Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>),
+    Over,
+}
+
+impl<Items: Stream> Stream for HeldStream<Items> {
+    type Item = Result<Items::Item, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match &mut self.phase {
+                Phase::Running { items, lost, guard } => {
+                    if let Poll::Ready(cause) = lost.as_mut().poll(context) {
+                        let error = release::lost(&guard.hold().0, cause);
+                        self.phase = Phase::Over;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                    if let Some(item) = ready!(items.as_mut().poll_next(context)) {
+                        return Poll::Ready(Some(Ok(item)));
+                    }
+                }
+                Phase::Releasing(release) => {
+                    let outcome = ready!(release.as_mut().poll(context));
+                    self.phase = Phase::Over;
+                    return Poll::Ready(outcome.err().map(Err));
+                }
+                Phase::Over => return Poll::Ready(None),
+            }
+            if let Phase::Running { items, guard, .. } = std::mem::replace(&mut self.phase, Phase::Over) {
+                drop(items);
+                self.phase = Phase::Releasing(Box::pin(guard.release()));
+            }
+        }
+    }
+}
+
+impl<Items> fmt::Debug for HeldStream<Items> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = match &self.phase {
+            Phase::Running { .. } => "running",
+            Phase::Releasing(_) => "releasing",
+            Phase::Over => "over",
+        };
+        f.debug_struct("HeldStream").field("phase", &phase).finish_non_exhaustive()
+    }
+}

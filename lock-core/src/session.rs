@@ -1,0 +1,182 @@
+//! Grants that stand as long as a session or a connection does.
+
+use crate::{LossCause, Moment, lease};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+use tokio_util::sync::CancellationToken;
+
+/// The store's side of a session: a backend makes one per connection or ensemble session, and keeps it true.
+///
+/// A server may end a session before the client hears of it, so a session also has a deadline of its own: the last
+/// [proof of life](Self::proven) plus the timeout, less the drift allowance. Past it nothing in the session is held.
+///
+/// Cloning gives the same session.
+#[derive(Clone)]
+pub struct Session(Arc<Shared>);
+
+struct Shared {
+    timeout: Duration,
+    deadline: Mutex<Moment>,
+    ended: CancellationToken,
+    cause: OnceLock<LossCause>,
+}
+
+impl Session {
+    /// A session that the server ends when it hears nothing for `timeout`; `sent` is the instant before the request
+    /// left that opened it.
+    #[must_use]
+    pub fn new(timeout: Duration, sent: Moment) -> Self {
+        Self(Arc::new(Shared {
+            timeout,
+            deadline: Mutex::new(lease::deadline(sent, timeout)),
+            ended: CancellationToken::new(),
+            cause: OnceLock::new(),
+        }))
+    }
+
+    /// Records that the server answered a request that was sent at `sent`. Does nothing once the session has ended.
+    ///
+    /// A session whose deadline has passed stays ended: a late answer revives nothing (clause L5).
+    pub fn proven(&self, sent: Moment) {
+        let mut deadline = self.0.deadline();
+        if deadline.has_passed() {
+            drop(deadline);
+            self.end(LossCause::SessionEnded);
+            return;
+        }
+        *deadline = (*deadline).max(lease::deadline(sent, self.0.timeout));
+    }
+
+    /// Ends the session: every grant in it is lost with this cause. The first cause stays.
+    pub fn end(&self, cause: LossCause) {
+        let _ = self.0.cause.set(cause);
+        self.0.ended.cancel();
+    }
+
+    /// Whether the session stands.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        !self.0.ended.is_cancelled() && !self.0.deadline().has_passed()
+    }
+
+    /// A handle for one grant in this session.
+    #[must_use]
+    pub fn liveness(&self) -> Liveness {
+        Liveness(Arc::new(Watched {
+            session: Arc::clone(&self.0),
+            ended: self.0.ended.child_token(),
+            cause: OnceLock::new(),
+        }))
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("timeout", &self.0.timeout)
+            .field("alive", &self.is_alive())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn deadline(&self) -> std::sync::MutexGuard<'_, Moment> {
+        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether one grant of a session store still stands: it ends with its session, or alone by [`revoke`](Self::revoke).
+///
+/// Cloning gives the same handle.
+#[derive(Clone)]
+pub struct Liveness(Arc<Watched>);
+
+struct Watched {
+    session: Arc<Shared>,
+    ended: CancellationToken,
+    cause: OnceLock<LossCause>,
+}
+
+impl Liveness {
+    /// Ends this one grant, for instance because its node was deleted. The first cause stays.
+    pub fn revoke(&self, cause: LossCause) {
+        let _ = self.0.cause.set(cause);
+        self.0.ended.cancel();
+    }
+
+    /// Until when the holder may believe in the grant if nothing more is heard of the server.
+    #[must_use]
+    pub fn deadline(&self) -> Moment {
+        *self.0.session.deadline()
+    }
+
+    /// Why the grant ended, or `None` while it stands.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossCause> {
+        if self.0.ended.is_cancelled() {
+            let own = self.0.cause.get().or_else(|| self.0.session.cause.get());
+            return Some(own.copied().unwrap_or(LossCause::SessionEnded));
+        }
+        self.deadline().has_passed().then_some(LossCause::SessionEnded)
+    }
+
+    /// Waits until the grant has ended, and tells why.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn ended(&self) -> LossCause {
+        loop {
+            if let Some(cause) = self.loss() {
+                return cause;
+            }
+            let deadline = self.deadline();
+            tokio::select! {
+                () = self.0.ended.cancelled() => {}
+                () = deadline.reached() => {}
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Liveness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Liveness").field(&self.loss()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_it_and_a_late_answer_does_not_revive_it() {
+        let session = Session::new(TIMEOUT, Moment::now());
+        let grant = session.liveness();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        session.proven(Moment::now());
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert_eq!(grant.loss(), None);
+        assert_eq!(grant.ended().await, LossCause::SessionEnded);
+        session.proven(Moment::now());
+        assert_eq!(grant.loss(), Some(LossCause::SessionEnded));
+        assert!(!session.is_alive());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_grant_ends_alone() {
+        let session = Session::new(TIMEOUT, Moment::now());
+        let (one, other) = (session.liveness(), session.liveness());
+        one.revoke(LossCause::Forced);
+        assert_eq!(one.ended().await, LossCause::Forced);
+        assert_eq!(other.loss(), None);
+        session.end(LossCause::SessionEnded);
+        assert_eq!(other.ended().await, LossCause::SessionEnded);
+        assert_eq!(one.loss(), Some(LossCause::Forced));
+    }
+}

@@ -1,0 +1,80 @@
+//! Fencing tokens.
+
+use std::{fmt, num::NonZeroU64};
+
+/// A number that rises with every grant of a name, so that a resource can refuse a holder who was overtaken.
+///
+/// Strictly greater than the token of every earlier grant of that name: across release, expiry, forced release, the
+/// death of a client and the restart of a server. Between 1 and 2^63 − 1, so it fits in a signed 64-bit column.
+///
+/// A token protects only what checks it: let the resource remember the greatest token it has seen, and refuse a smaller
+/// one. See Martin Kleppmann, [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
+///
+/// # Examples
+///
+/// ```
+/// use tenure_core::Token;
+///
+/// let (earlier, later) = (Token::new(7).unwrap(), Token::new(9).unwrap());
+/// assert!(earlier < later);
+/// assert_eq!(later.get(), 9);
+/// assert!(Token::new(0).is_none() && Token::new(1 << 63).is_none());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(NonZeroU64);
+
+impl Token {
+    /// The least token: 1.
+    pub const MIN: Self = Self(NonZeroU64::MIN);
+    /// The greatest token there can be: 2^63 − 1.
+    pub const MAX: u64 = i64::MAX as u64;
+
+    /// Makes a token of a number between 1 and [`MAX`](Self::MAX), and `None` of any other.
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        if number > Self::MAX {
+            return None;
+        }
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The token as a number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The token as stores and databases keep it.
+    #[must_use]
+    pub const fn as_i64(self) -> i64 {
+        self.0.get().cast_signed()
+    }
+}
+
+impl TryFrom<i64> for Token {
+    type Error = InvalidToken;
+
+    fn try_from(number: i64) -> Result<Self, InvalidToken> {
+        u64::try_from(number).ok().and_then(Self::new).ok_or(InvalidToken(number))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// A store gave a number that no fencing token can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no fencing token: tokens are 1 to 2^63 - 1")]
+pub struct InvalidToken(i64);

@@ -1,0 +1,176 @@
+//! From a URL to locks.
+
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite", feature = "zookeeper"))]
+use crate::options::Options;
+#[cfg(feature = "zookeeper")]
+use crate::store_url::Ensemble;
+use crate::store_url::{StoreUrl, Target};
+use std::sync::Arc;
+use tenure_core::{Backend, Error, Locks, Memory, lease};
+#[cfg(feature = "redis")]
+use tenure_redis::{RedisBackend, RedisOptions};
+#[cfg(feature = "postgres")]
+use tenure_sql::{Durability, PostgresBackend, PostgresOptions};
+#[cfg(feature = "zookeeper")]
+use tenure_zk::{ZkBackend, ZkOptions};
+#[cfg(feature = "sqlite")]
+use {
+    std::path::PathBuf,
+    tenure_sql::{SqliteBackend, SqliteOptions},
+};
+
+/// Opens the store that `url` names, and gives its locks.
+///
+/// The URL is checked whole before anything is opened: its scheme, its path or host, and every parameter. The schemes
+/// and parameters are listed in [`urls`](crate::urls) and in `docs/urls.md`.
+///
+/// `memory:` is a fresh private store at each call; hand out clones of one [`Locks`] to share it. `sqlite:` takes a
+/// relative path (`sqlite:locks.db`) or an absolute one (`sqlite:/var/lib/app/locks.db`, also after `sqlite://`), in
+/// which `%XX` is decoded and `~` is not expanded.
+///
+/// # Cancel safety
+///
+/// Cancel safe: no lock is taken. The store's table may have been made.
+///
+/// # Errors
+///
+/// [`Error::InvalidUrl`] for a URL that is not understood, or whose store is not built in, with what would be valid
+/// and without passwords. [`Error::Unavailable`] and [`Error::Store`] when the store cannot be opened.
+///
+/// # Panics
+///
+/// Outside a tokio runtime with time enabled.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure::Error> {
+/// let locks = tenure::connect("memory:?lease=10s").await?;
+/// locks.lock("report").run(|hold| async move { println!("token {}", hold.token()) }).await?;
+///
+/// let error = tenure::connect("memory:?leese=10s").await.unwrap_err();
+/// assert!(error.to_string().contains("unknown parameter \"leese\""));
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect(url: impl AsRef<str>) -> Result<Locks, Error> {
+    let url = StoreUrl::parse(url.as_ref())?;
+    let lease = url.options.lease.unwrap_or(lease::DEFAULT_LEASE);
+    Locks::with_lease(open(url).await?, lease)
+}
+
+/// Opens the store.
+pub(crate) async fn open(url: StoreUrl) -> Result<Arc<dyn Backend>, Error> {
+    match url.target {
+        Target::Memory => Ok(Arc::new(Memory::new())),
+        #[cfg(feature = "sqlite")]
+        Target::Sqlite(path) => Ok(Arc::new(SqliteBackend::open(sqlite(path, url.options)).await?)),
+        #[cfg(feature = "redis")]
+        Target::Redis(place) => Ok(Arc::new(RedisBackend::connect(redis(&place, url.options)?).await?)),
+        #[cfg(feature = "postgres")]
+        Target::Postgres(place) => {
+            Ok(Arc::new(PostgresBackend::connect(postgres(place, url.options)).await?))
+        }
+        #[cfg(feature = "zookeeper")]
+        Target::Zookeeper(ensemble) => {
+            Ok(Arc::new(ZkBackend::connect(zookeeper(ensemble, url.options)).await?))
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite(path: PathBuf, given: Options) -> SqliteOptions {
+    let mut options = SqliteOptions::new(path);
+    if let Some(prefix) = given.prefix {
+        options = options.prefix(prefix);
+    }
+    if let Some(table) = given.table {
+        options = options.table(table);
+    }
+    if let Some(create) = given.create_table {
+        options = options.create_table(create);
+    }
+    if let Some(create) = given.create_directory {
+        options = options.create_directory(create);
+    }
+    if let Some(longest) = given.poll {
+        options = options.poll(longest);
+    }
+    if let Some(longest) = given.busy_timeout {
+        options = options.busy_timeout(longest);
+    }
+    options
+}
+
+#[cfg(feature = "redis")]
+fn redis(url: &str, given: Options) -> Result<RedisOptions, Error> {
+    let mut options = RedisOptions::from_url(url)?;
+    if let Some(prefix) = given.prefix {
+        options = options.prefix(prefix);
+    }
+    if let Some(longest) = given.connect_timeout {
+        options = options.connect_timeout(longest);
+    }
+    if let Some(longest) = given.response_timeout {
+        options = options.response_timeout(longest);
+    }
+    if let Some(time) = given.remember {
+        options = options.remember(time);
+    }
+    Ok(options)
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: String, given: Options) -> PostgresOptions {
+    let mut options = PostgresOptions::new(url);
+    if let Some(prefix) = given.prefix {
+        options = options.prefix(prefix);
+    }
+    if let Some(table) = given.table {
+        options = options.table(table);
+    }
+    if let Some(create) = given.create_table {
+        options = options.create_table(create);
+    }
+    if let Some(longest) = given.poll {
+        options = options.poll(longest);
+    }
+    if let Some(connections) = given.connections {
+        options = options.connections(connections);
+    }
+    if let Some(longest) = given.connect_timeout {
+        options = options.connect_timeout(longest);
+    }
+    if let Some(longest) = given.response_timeout {
+        options = options.response_timeout(longest);
+    }
+    if let Some(durable) = given.durable {
+        options = options.durability(if durable { Durability::Full } else { Durability::Relaxed });
+    }
+    if let Some(pooler) = given.pooler {
+        options = options.pooler(pooler);
+    }
+    options
+}
+
+#[cfg(feature = "zookeeper")]
+fn zookeeper(Ensemble { hosts, chroot, login }: Ensemble, given: Options) -> ZkOptions {
+    let mut options = ZkOptions::new(hosts).chroot(chroot);
+    if let Some((user, password)) = login {
+        options = options.digest(user, password);
+    }
+    if let Some(prefix) = given.prefix {
+        options = options.prefix(if prefix.starts_with('/') { prefix } else { format!("/{prefix}") });
+    }
+    if let Some(timeout) = given.session_timeout {
+        options = options.session_timeout(timeout);
+    }
+    if let Some(longest) = given.connect_timeout {
+        options = options.connect_timeout(longest);
+    }
+    if let Some(longest) = given.response_timeout {
+        options = options.response_timeout(longest);
+    }
+    options
+}

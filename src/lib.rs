@@ -1,0 +1,45 @@
+//! One lock API over many stores.
+//!
+//! [`connect`] takes a URL and gives [`Locks`]; the URL alone decides whether they live in memory, in a SQLite file or
+//! on a server. Every store keeps the same contract.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tenure::Error> {
+//! let locks = tenure::connect("memory:").await?;
+//!
+//! let guard = locks.lock("orders/42").acquire().await?; // waits; renewed in the background
+//! println!("writing with token {}", guard.token()); // the resource refuses a smaller token
+//! guard.release().await?; // Err(Lost) if the lease had run out; dropping the guard releases too
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | you look for | it is in |
+//! |---|---|
+//! | the stores and their URLs | [`connect`], [`urls`] |
+//! | how a lock is taken: waiting, leases, owners | [`Lock`] |
+//! | what can be asked of a lock that is held: token, loss, deadline | [`Guard`], [`Hold`] |
+//! | who holds what | [`Locks::holders`], [`Locks::list`], [`Holder`] |
+//! | what can go wrong | [`Error`], [`LossCause`] |
+//! | the limits and arithmetic of leases | [`lease`] |
+//! | the trait beneath it all, for authors of stores | [`backend`] |
+//!
+//! Stores made from a client or pool that a program has already are in the stores' own crates (`tenure-sql`, …), and go
+//! to [`Locks::new`].
+//!
+//! # Features
+//!
+//! Each store is a feature. `memory` and `sqlite` are on by default.
+
+pub mod backend;
+mod connect;
+mod options;
+mod store_url;
+pub mod urls;
+
+pub use connect::connect;
+pub use tenure_core::{
+    Ability, Capabilities, ClaimId, Doing, Error, Guard, HeldStream, Hold, Holder, HolderInfo, InvalidName,
+    Lock, Locks, LossCause, Memory, Mode, Moment, Name, Owner, StoreError, Term, Token, Wakeup, lease,
+};

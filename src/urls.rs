@@ -1,0 +1,253 @@
+//! The schemes and parameters that [`connect`](crate::connect) understands, as data: for documentation, for the
+//! command's help, and for errors that list what would be valid.
+//!
+//! A URL is `scheme:where?name=value&name=value`. `%XX` is decoded in paths and values; `+` is a plus. Everything that
+//! is not understood is refused, with the list of what is: an unknown parameter, one that is given twice, one that has
+//! no value, a fragment (`#`). `@`, `&`, `?`, `#` and `%` are written `%40`, `%26`, `%3F`, `%23` and `%25` where they
+//! are meant themselves.
+
+use crate::options::{self, Options};
+use std::fmt;
+
+/// One kind of URL.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Scheme {
+    /// What the URL begins with, before the colon.
+    pub name: &'static str,
+    /// How the URL is written.
+    pub form: &'static str,
+    /// The feature of this crate that the store needs.
+    pub feature: &'static str,
+    /// Whether that feature is built into this program.
+    pub built_in: bool,
+    /// Where the locks live.
+    pub about: &'static str,
+}
+
+/// Every scheme, also those whose feature is off.
+pub const SCHEMES: &[Scheme] = &[
+    Scheme {
+        name: "memory",
+        form: "memory:",
+        feature: "memory",
+        built_in: cfg!(feature = "memory"),
+        about: "this process's memory; each connection is a store of its own",
+    },
+    Scheme {
+        name: "sqlite",
+        form: "sqlite:PATH",
+        feature: "sqlite",
+        built_in: cfg!(feature = "sqlite"),
+        about: "a SQLite file, for the processes of one machine",
+    },
+    Scheme {
+        name: "redis",
+        form: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "one Redis server",
+    },
+    Scheme {
+        name: "rediss",
+        form: "rediss://[USER:PASSWORD@]HOST[:PORT][/DB]",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "one Redis server, over TLS",
+    },
+    Scheme {
+        name: "redis+unix",
+        form: "redis+unix:PATH",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "one Redis server, over a Unix socket",
+    },
+    networked(
+        "redis+sentinel",
+        "redis+sentinel://HOST,HOST/SERVICE",
+        "redis",
+        "Redis with Sentinel failover",
+    ),
+    networked("redis+cluster", "redis+cluster://HOST,HOST", "redis", "a Redis Cluster"),
+    networked("redlock", "redlock://HOST,HOST,HOST", "redis", "a majority of independent Redis servers"),
+    Scheme {
+        name: "postgres",
+        form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE",
+        feature: "postgres",
+        built_in: cfg!(feature = "postgres"),
+        about: "PostgreSQL",
+    },
+    networked("mysql", "mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE", "mysql", "MySQL"),
+    networked("mariadb", "mariadb://[USER:PASSWORD@]HOST[:PORT]/DATABASE", "mysql", "MariaDB"),
+    Scheme {
+        name: "zookeeper",
+        form: "zookeeper://[USER:PASSWORD@]HOST,HOST,HOST[/CHROOT]",
+        feature: "zookeeper",
+        built_in: cfg!(feature = "zookeeper"),
+        about: "a ZooKeeper ensemble",
+    },
+];
+
+/// A scheme whose store this version does not have yet.
+const fn networked(
+    name: &'static str,
+    form: &'static str,
+    feature: &'static str,
+    about: &'static str,
+) -> Scheme {
+    Scheme { name, form, feature, built_in: false, about }
+}
+
+/// One parameter of a URL: `?name=value`.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What values it can have.
+    pub takes: &'static str,
+    /// What it is when the URL does not say.
+    pub default: &'static str,
+    /// The features of the stores that it is for; none means every store.
+    pub stores: &'static [&'static str],
+    /// What it does.
+    pub about: &'static str,
+    /// Takes a value in, and tells whether it is one.
+    pub(crate) read: fn(&mut Options, &str) -> bool,
+}
+
+/// Every parameter.
+pub const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "lease",
+        takes: "a duration from 100ms to 365days",
+        default: "30s",
+        stores: &[],
+        about: "how long the store keeps a lock for a silent holder",
+        read: options::lease,
+    },
+    Parameter {
+        name: "prefix",
+        takes: "1 to 200 bytes of UTF-8 without control characters",
+        default: "none; tenure: in Redis, /tenure in ZooKeeper",
+        stores: &[],
+        about: "a namespace: locks of different prefixes never meet",
+        read: options::prefix,
+    },
+    Parameter {
+        name: "table",
+        takes: "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit",
+        default: "tenure_locks",
+        stores: &["sqlite", "postgres"],
+        about: "the table",
+        read: options::table,
+    },
+    Parameter {
+        name: "create_table",
+        takes: "true or false",
+        default: "true",
+        stores: &["sqlite", "postgres"],
+        about: "whether the table is created when it is missing",
+        read: options::create_table,
+    },
+    Parameter {
+        name: "create_directory",
+        takes: "true or false",
+        default: "false",
+        stores: &["sqlite"],
+        about: "whether the file's directory is created when it is missing",
+        read: options::create_directory,
+    },
+    Parameter {
+        name: "poll",
+        takes: "a duration from 1ms to 1m",
+        default: "50ms; 2s in PostgreSQL",
+        stores: &["sqlite", "postgres"],
+        about: "how long a waiter lets pass at most between two looks",
+        read: options::poll,
+    },
+    Parameter {
+        name: "busy_timeout",
+        takes: "a duration from 1ms to 10m",
+        default: "5s",
+        stores: &["sqlite"],
+        about: "how long a request waits while others write to the file",
+        read: options::busy_timeout,
+    },
+    Parameter {
+        name: "connect_timeout",
+        takes: "a duration from 10ms to 10m",
+        default: "2s in Redis, 5s in PostgreSQL, 10s in ZooKeeper",
+        stores: &["redis", "postgres", "zookeeper"],
+        about: "how long an attempt to connect may take",
+        read: options::connect_timeout,
+    },
+    Parameter {
+        name: "response_timeout",
+        takes: "a duration from 10ms to 10m",
+        default: "2s in Redis, 5s elsewhere",
+        stores: &["redis", "postgres", "zookeeper"],
+        about: "how long the server may take to answer before it counts as unavailable",
+        read: options::response_timeout,
+    },
+    Parameter {
+        name: "remember",
+        takes: "a duration from 1m to 365days",
+        default: "1day",
+        stores: &["redis"],
+        about: "for how long the last token of an unused name is kept; then it begins again from the server's clock",
+        read: options::remember,
+    },
+    Parameter {
+        name: "connections",
+        takes: "1 to 64",
+        default: "2",
+        stores: &["postgres"],
+        about: "over how many connections names are spread; one for renewals and one that listens come on top",
+        read: options::connections,
+    },
+    Parameter {
+        name: "durability",
+        takes: "full or relaxed",
+        default: "full",
+        stores: &["postgres"],
+        about: "whether a commit waits for the disk; relaxed forgets the last moments when the server crashes",
+        read: options::durability,
+    },
+    Parameter {
+        name: "pooler",
+        takes: "true or false",
+        default: "false",
+        stores: &["postgres"],
+        about: "whether a pooler in transaction mode stands between; nothing of a session is used then",
+        read: options::pooler,
+    },
+    Parameter {
+        name: "session_timeout",
+        takes: "a duration from 500ms to 1h",
+        default: "30s",
+        stores: &["zookeeper"],
+        about: "how long the servers keep the session of a silent client, and all its locks",
+        read: options::session_timeout,
+    },
+];
+
+impl Parameter {
+    /// Whether the stores of this feature have this parameter.
+    #[must_use]
+    pub fn is_for(&self, feature: &str) -> bool {
+        self.stores.is_empty() || self.stores.contains(&feature)
+    }
+}
+
+impl fmt::Debug for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parameter")
+            .field("name", &self.name)
+            .field("takes", &self.takes)
+            .field("default", &self.default)
+            .field("stores", &self.stores)
+            .field("about", &self.about)
+            .finish_non_exhaustive()
+    }
+}

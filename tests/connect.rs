@@ -1,0 +1,94 @@
+//! From a URL to locks.
+
+#![cfg(all(feature = "memory", feature = "sqlite"))]
+
+use std::{path::Path, time::Duration};
+use tempfile::TempDir;
+use tenure::{Error, Locks, Moment, backend};
+
+async fn excludes(one: &Locks, other: &Locks) -> bool {
+    let guard = one.lock("a").acquire().await.unwrap();
+    let excluded = other.lock("a").try_acquire().await.unwrap().is_none();
+    guard.release().await.unwrap();
+    excluded
+}
+
+fn url(directory: &TempDir, rest: &str) -> String {
+    format!("sqlite:{}/{rest}", directory.path().display())
+}
+
+#[tokio::test]
+async fn memory_is_a_store_of_its_own_each_time() {
+    let [one, other] = [tenure::connect("memory:").await.unwrap(), tenure::connect("memory:").await.unwrap()];
+    assert!(!excludes(&one, &other).await);
+    assert!(excludes(&one, &one.clone()).await);
+}
+
+#[tokio::test]
+async fn clients_of_one_file_meet_and_prefixes_do_not() {
+    let directory = TempDir::new().unwrap();
+    let connect = async |rest: &str| tenure::connect(url(&directory, rest)).await.unwrap();
+    let (one, other) = (connect("locks.db").await, connect("locks.db").await);
+    assert!(excludes(&one, &other).await);
+    assert!(!excludes(&one, &connect("locks.db?prefix=x").await).await);
+    assert!(!excludes(&one, &connect("locks.db?table=another").await).await);
+    let within = async |rest: &str, namespace| {
+        Locks::new(backend::open_in(url(&directory, rest), namespace).await.unwrap())
+    };
+    assert!(excludes(&connect("locks.db?prefix=xy").await, &within("locks.db?prefix=x", "y").await).await);
+    assert!(!excludes(&connect("locks.db?prefix=x").await, &within("locks.db?prefix=x", "y").await).await);
+    let error = backend::open_in("memory:", "two\nlines").await.err().unwrap();
+    assert!(matches!(error, Error::InvalidOption { option: "prefix", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_lease_is_the_default_of_its_locks() {
+    for url in ["memory:?lease=1h", &url(&TempDir::new().unwrap(), "x/l.db?create_directory=true&lease=1h")] {
+        let locks = tenure::connect(url).await.unwrap();
+        let guard = locks.lock("a").acquire().await.unwrap();
+        let left = guard.deadline().unwrap().since(Moment::now());
+        assert!(left > Duration::from_mins(50) && left < Duration::from_hours(1), "{url}: {left:?}");
+    }
+}
+
+#[tokio::test]
+async fn odd_paths_are_files() {
+    let directory = TempDir::new().unwrap();
+    let locks = tenure::connect(url(&directory, "a%20b%3F%23%25%40é.db")).await.unwrap();
+    assert!(directory.path().join("a b?#%@é.db").is_file());
+    assert!(locks.store().ends_with("a b?#%@é.db"), "{}", locks.store());
+}
+
+/// Whatever is wrong, with the URL itself or with what only the store can judge, no file has come to be.
+#[tokio::test]
+async fn nothing_is_touched_before_all_is_checked() {
+    let directory = TempDir::new().unwrap();
+    let wrong = [
+        "lease=0s",
+        "tabel=x",
+        "table=a%20b",
+        "table=sqlite_x",
+        "poll=0s",
+        "poll=2m",
+        "busy_timeout=0s",
+        "create_table=yes",
+        "lease=5s&lease=5s",
+        "prefix=%0A",
+        "create_directory=true&poll=x",
+    ];
+    for query in wrong {
+        let error = tenure::connect(url(&directory, &format!("new/locks.db?{query}"))).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidUrl { .. } | Error::InvalidOption { .. }), "{query}: {error}");
+    }
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_an_error_unless_it_is_to_be_created() {
+    let directory = TempDir::new().unwrap();
+    let error = tenure::connect(url(&directory, "new/locks.db")).await.unwrap_err();
+    assert!(matches!(error, Error::Store { .. }), "{error}");
+    assert!(!Path::new(&directory.path().join("new")).exists());
+    tenure::connect(url(&directory, "new/locks.db?create_directory=true")).await.unwrap();
+    assert!(directory.path().join("new/locks.db").is_file());
+}
