@@ -94,12 +94,23 @@ fn parse(url: &str) -> Result<StoreUrl, Refusal> {
             "write %40 where @ is meant, and %3F for ? before it",
         );
     }
+    // The place first: where it is wrong, what follows may be the rest of a password and not parameters.
+    let target = target(scheme, place)?;
     let options = options(scheme, query)?;
-    let target = match scheme.name {
+    Ok(StoreUrl { target, options })
+}
+
+fn target(scheme: &Scheme, place: &str) -> Result<Target, Refusal> {
+    ports_are_numbers(scheme, place)?;
+    Ok(match scheme.name {
         "memory" if place.is_empty() => Target::Memory,
         "memory" => return refuse("memory has no path and no host", "write memory:"),
         #[cfg(feature = "sqlite")]
         "sqlite" => Target::Sqlite(sqlite_path(place)?),
+        #[cfg(feature = "redis")]
+        "redis+unix" if has_host(place) => {
+            return refuse("a Unix socket has no host", "write redis+unix:/PATH");
+        }
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => Target::Redis(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "postgres")]
@@ -107,8 +118,28 @@ fn parse(url: &str) -> Result<StoreUrl, Refusal> {
         #[cfg(feature = "zookeeper")]
         "zookeeper" => Target::Zookeeper(ensemble(place, scheme.form)?),
         name => unreachable!("{name} is not built in"),
+    })
+}
+
+/// Of `//user:first?second`, what stands before the `?` looks like a host and its port.
+fn ports_are_numbers(scheme: &Scheme, place: &str) -> Result<(), Refusal> {
+    let Some(place) = place.strip_prefix("//").filter(|_| scheme.form.contains("://")) else {
+        return Ok(());
     };
-    Ok(StoreUrl { target, options })
+    let authority = place.split('/').next().unwrap_or_default();
+    let hosts = authority.rsplit('@').next().unwrap_or_default();
+    for host in hosts.split(',') {
+        // The colons within [::1] are none of a port's.
+        let name = host.rfind(']').map_or(0, |bracket| bracket + 1);
+        let port = host[name..].split_once(':').map_or("", |(_, port)| port);
+        if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+            return refuse(
+                "a port in it is not a number",
+                format!("write {}, with %XX in a password", scheme.form),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn scheme(name: &str) -> Option<&'static Scheme> {
