@@ -1,16 +1,26 @@
 //! From a URL to locks.
 
-#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 use crate::options::Options;
 #[cfg(feature = "zookeeper")]
 use crate::store_url::Ensemble;
 use crate::store_url::{StoreUrl, Target};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
 use tenure_core::{Backend, Error, Locks, Memory, lease};
 #[cfg(feature = "redis")]
 use tenure_redis::{RedisBackend, RedisOptions};
 #[cfg(feature = "postgres")]
 use tenure_sql::{Durability, PostgresBackend, PostgresOptions};
+#[cfg(feature = "mysql")]
+use tenure_sql::{MySqlBackend, MySqlOptions};
 #[cfg(feature = "zookeeper")]
 use tenure_zk::{ZkBackend, ZkOptions};
 #[cfg(feature = "sqlite")]
@@ -72,6 +82,8 @@ pub(crate) async fn open(url: StoreUrl) -> Result<Arc<dyn Backend>, Error> {
         Target::Postgres(place) => {
             Ok(Arc::new(PostgresBackend::connect(postgres(place, url.options)).await?))
         }
+        #[cfg(feature = "mysql")]
+        Target::Mysql(place) => Ok(Arc::new(MySqlBackend::connect(mysql(place, url.options)).await?)),
         #[cfg(feature = "zookeeper")]
         Target::Zookeeper(ensemble) => {
             Ok(Arc::new(ZkBackend::connect(zookeeper(ensemble, url.options)).await?))
@@ -115,15 +127,55 @@ fn redis(url: &str, given: Options) -> Result<RedisOptions, Error> {
     if let Some(longest) = given.response_timeout {
         options = options.response_timeout(longest);
     }
+    if let Some(fair) = given.fair {
+        options = options.fair(fair);
+    }
     if let Some(time) = given.remember {
         options = options.remember(time);
     }
     Ok(options)
 }
 
+/// The URL for a database's driver, with the parameters that are its own.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn for_driver(mut url: String, parameters: &[(&'static str, String)]) -> String {
+    for (at, (name, value)) in parameters.iter().enumerate() {
+        let value = utf8_percent_encode(value, NON_ALPHANUMERIC);
+        url = format!("{url}{}{name}={value}", if at == 0 { '?' } else { '&' });
+    }
+    url
+}
+
+#[cfg(feature = "mysql")]
+fn mysql(url: String, given: Options) -> MySqlOptions {
+    let mut options = MySqlOptions::new(for_driver(url, &given.driver));
+    if let Some(prefix) = given.prefix {
+        options = options.prefix(prefix);
+    }
+    if let Some(table) = given.table {
+        options = options.table(table);
+    }
+    if let Some(create) = given.create_table {
+        options = options.create_table(create);
+    }
+    if let Some(longest) = given.poll {
+        options = options.poll(longest);
+    }
+    if let Some(connections) = given.connections {
+        options = options.connections(connections);
+    }
+    if let Some(longest) = given.connect_timeout {
+        options = options.connect_timeout(longest);
+    }
+    if let Some(longest) = given.response_timeout {
+        options = options.response_timeout(longest);
+    }
+    options
+}
+
 #[cfg(feature = "postgres")]
 fn postgres(url: String, given: Options) -> PostgresOptions {
-    let mut options = PostgresOptions::new(url);
+    let mut options = PostgresOptions::new(for_driver(url, &given.driver));
     if let Some(prefix) = given.prefix {
         options = options.prefix(prefix);
     }

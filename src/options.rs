@@ -6,7 +6,13 @@ use tenure_core::lease;
 /// What the parameters of a URL say. `None` leaves the store's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(
-    not(all(feature = "sqlite", feature = "redis", feature = "postgres", feature = "zookeeper")),
+    not(all(
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqlite",
+        feature = "zookeeper"
+    )),
     allow(dead_code, reason = "each store reads its own")
 )]
 pub(crate) struct Options {
@@ -25,6 +31,9 @@ pub(crate) struct Options {
     pub(crate) durable: Option<bool>,
     pub(crate) pooler: Option<bool>,
     pub(crate) session_timeout: Option<Duration>,
+    pub(crate) fair: Option<bool>,
+    /// What is handed on to the driver, as name and value.
+    pub(crate) driver: Vec<(&'static str, String)>,
 }
 
 pub(crate) fn lease(options: &mut Options, given: &str) -> bool {
@@ -89,6 +98,10 @@ pub(crate) fn pooler(options: &mut Options, given: &str) -> bool {
 
 pub(crate) fn session_timeout(options: &mut Options, given: &str) -> bool {
     put(&mut options.session_timeout, duration(given, Duration::ZERO, Duration::MAX))
+}
+
+pub(crate) fn fair(options: &mut Options, given: &str) -> bool {
+    put(&mut options.fair, given.parse().ok())
 }
 
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::{
     options::Options,
-    urls::{PARAMETERS, Parameter, SCHEMES, Scheme},
+    urls::{PARAMETERS, Parameter, Read, SCHEMES, Scheme},
 };
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
@@ -29,6 +29,9 @@ pub(crate) enum Target {
     /// The same.
     #[cfg(feature = "postgres")]
     Postgres(String),
+    /// The same.
+    #[cfg(feature = "mysql")]
+    Mysql(String),
     #[cfg(feature = "zookeeper")]
     Zookeeper(Ensemble),
 }
@@ -115,6 +118,8 @@ fn target(scheme: &Scheme, place: &str) -> Result<Target, Refusal> {
         "redis" | "rediss" | "redis+unix" => Target::Redis(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "postgres")]
         "postgres" => Target::Postgres(format!("{}:{place}", scheme.name)),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Target::Mysql(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "zookeeper")]
         "zookeeper" => Target::Zookeeper(ensemble(place, scheme.form)?),
         name => unreachable!("{name} is not built in"),
@@ -172,7 +177,14 @@ fn options(scheme: &Scheme, query: Option<&str>) -> Result<Options, Refusal> {
         }
         given.push(name);
         let value = decode(value)?;
-        if !(parameter.read)(&mut options, &value) {
+        let is_one = match parameter.read {
+            Read::Here(read) => read(&mut options, &value),
+            Read::Driver => {
+                options.driver.push((parameter.name, value.to_string()));
+                true
+            }
+        };
+        if !is_one {
             let value: String = value.chars().take(40).collect();
             return refuse(format!("{value:?} is no value for {name}"), explain(parameter));
         }

@@ -77,8 +77,20 @@ pub const SCHEMES: &[Scheme] = &[
         built_in: cfg!(feature = "postgres"),
         about: "PostgreSQL",
     },
-    networked("mysql", "mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE", "mysql", "MySQL"),
-    networked("mariadb", "mariadb://[USER:PASSWORD@]HOST[:PORT]/DATABASE", "mysql", "MariaDB"),
+    Scheme {
+        name: "mysql",
+        form: "mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE",
+        feature: "mysql",
+        built_in: cfg!(feature = "mysql"),
+        about: "MySQL",
+    },
+    Scheme {
+        name: "mariadb",
+        form: "mariadb://[USER:PASSWORD@]HOST[:PORT]/DATABASE",
+        feature: "mysql",
+        built_in: cfg!(feature = "mysql"),
+        about: "MariaDB",
+    },
     Scheme {
         name: "zookeeper",
         form: "zookeeper://[USER:PASSWORD@]HOST,HOST,HOST[/CHROOT]",
@@ -112,8 +124,17 @@ pub struct Parameter {
     pub stores: &'static [&'static str],
     /// What it does.
     pub about: &'static str,
-    /// Takes a value in, and tells whether it is one.
-    pub(crate) read: fn(&mut Options, &str) -> bool,
+    /// Reads a value.
+    pub(crate) read: Read,
+}
+
+/// Who makes sense of a parameter's value.
+#[derive(Clone, Copy)]
+pub(crate) enum Read {
+    /// tenure. The function takes the value in, and tells whether it is one.
+    Here(fn(&mut Options, &str) -> bool),
+    /// The database's driver, to which the parameter is handed on.
+    Driver,
 }
 
 /// Every parameter.
@@ -124,7 +145,7 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "30s",
         stores: &[],
         about: "how long the store keeps a lock for a silent holder",
-        read: options::lease,
+        read: Read::Here(options::lease),
     },
     Parameter {
         name: "prefix",
@@ -132,23 +153,23 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "none; tenure: in Redis, /tenure in ZooKeeper",
         stores: &[],
         about: "a namespace: locks of different prefixes never meet",
-        read: options::prefix,
+        read: Read::Here(options::prefix),
     },
     Parameter {
         name: "table",
         takes: "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit",
         default: "tenure_locks",
-        stores: &["sqlite", "postgres"],
+        stores: &["sqlite", "postgres", "mysql"],
         about: "the table",
-        read: options::table,
+        read: Read::Here(options::table),
     },
     Parameter {
         name: "create_table",
         takes: "true or false",
         default: "true",
-        stores: &["sqlite", "postgres"],
+        stores: &["sqlite", "postgres", "mysql"],
         about: "whether the table is created when it is missing",
-        read: options::create_table,
+        read: Read::Here(options::create_table),
     },
     Parameter {
         name: "create_directory",
@@ -156,15 +177,15 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "false",
         stores: &["sqlite"],
         about: "whether the file's directory is created when it is missing",
-        read: options::create_directory,
+        read: Read::Here(options::create_directory),
     },
     Parameter {
         name: "poll",
         takes: "a duration from 1ms to 1m",
-        default: "50ms; 2s in PostgreSQL",
-        stores: &["sqlite", "postgres"],
+        default: "50ms in SQLite, 200ms in MySQL, 2s in PostgreSQL",
+        stores: &["sqlite", "postgres", "mysql"],
         about: "how long a waiter lets pass at most between two looks",
-        read: options::poll,
+        read: Read::Here(options::poll),
     },
     Parameter {
         name: "busy_timeout",
@@ -172,23 +193,23 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "5s",
         stores: &["sqlite"],
         about: "how long a request waits while others write to the file",
-        read: options::busy_timeout,
+        read: Read::Here(options::busy_timeout),
     },
     Parameter {
         name: "connect_timeout",
         takes: "a duration from 10ms to 10m",
-        default: "2s in Redis, 5s in PostgreSQL, 10s in ZooKeeper",
-        stores: &["redis", "postgres", "zookeeper"],
+        default: "2s in Redis, 5s in databases, 10s in ZooKeeper",
+        stores: &["redis", "postgres", "mysql", "zookeeper"],
         about: "how long an attempt to connect may take",
-        read: options::connect_timeout,
+        read: Read::Here(options::connect_timeout),
     },
     Parameter {
         name: "response_timeout",
         takes: "a duration from 10ms to 10m",
         default: "2s in Redis, 5s elsewhere",
-        stores: &["redis", "postgres", "zookeeper"],
+        stores: &["redis", "postgres", "mysql", "zookeeper"],
         about: "how long the server may take to answer before it counts as unavailable",
-        read: options::response_timeout,
+        read: Read::Here(options::response_timeout),
     },
     Parameter {
         name: "remember",
@@ -196,15 +217,23 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "1day",
         stores: &["redis"],
         about: "for how long the last token of an unused name is kept; then it begins again from the server's clock",
-        read: options::remember,
+        read: Read::Here(options::remember),
+    },
+    Parameter {
+        name: "fair",
+        takes: "true or false",
+        default: "false",
+        stores: &["redis"],
+        about: "whether waiters of all processes are served in the order in which they came",
+        read: Read::Here(options::fair),
     },
     Parameter {
         name: "connections",
         takes: "1 to 64",
         default: "2",
-        stores: &["postgres"],
-        about: "over how many connections names are spread; one for renewals and one that listens come on top",
-        read: options::connections,
+        stores: &["postgres", "mysql"],
+        about: "over how many connections names are spread; one for renewals, and in PostgreSQL one that listens, come on top",
+        read: Read::Here(options::connections),
     },
     Parameter {
         name: "durability",
@@ -212,7 +241,7 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "full",
         stores: &["postgres"],
         about: "whether a commit waits for the disk; relaxed forgets the last moments when the server crashes",
-        read: options::durability,
+        read: Read::Here(options::durability),
     },
     Parameter {
         name: "pooler",
@@ -220,7 +249,7 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "false",
         stores: &["postgres"],
         about: "whether a pooler in transaction mode stands between; nothing of a session is used then",
-        read: options::pooler,
+        read: Read::Here(options::pooler),
     },
     Parameter {
         name: "session_timeout",
@@ -228,9 +257,52 @@ pub const PARAMETERS: &[Parameter] = &[
         default: "30s",
         stores: &["zookeeper"],
         about: "how long the servers keep the session of a silent client, and all its locks",
-        read: options::session_timeout,
+        read: Read::Here(options::session_timeout),
     },
+    driver(
+        "sslmode",
+        &["postgres"],
+        "disable, allow, prefer, require, verify-ca or verify-full",
+        "prefer",
+        "whether the connection is encrypted, and the server's certificate checked",
+    ),
+    driver(
+        "sslrootcert",
+        &["postgres"],
+        "a file",
+        "the system's",
+        "the authorities that certificates are checked against",
+    ),
+    driver("sslcert", &["postgres"], "a file", "none", "the client's certificate"),
+    driver("sslkey", &["postgres"], "a file", "none", "the key of that certificate"),
+    driver(
+        "ssl-mode",
+        &["mysql"],
+        "disabled, preferred, required, verify_ca or verify_identity",
+        "preferred",
+        "whether the connection is encrypted, and the server's certificate checked",
+    ),
+    driver(
+        "ssl-ca",
+        &["mysql"],
+        "a file",
+        "the system's",
+        "the authorities that certificates are checked against",
+    ),
+    driver("ssl-cert", &["mysql"], "a file", "none", "the client's certificate"),
+    driver("ssl-key", &["mysql"], "a file", "none", "the key of that certificate"),
 ];
+
+/// A parameter of a database's own, with the meaning and the name that its other clients give it.
+const fn driver(
+    name: &'static str,
+    stores: &'static [&'static str],
+    takes: &'static str,
+    default: &'static str,
+    about: &'static str,
+) -> Parameter {
+    Parameter { name, takes, default, stores, about, read: Read::Driver }
+}
 
 impl Parameter {
     /// Whether the stores of this feature have this parameter.

@@ -2,6 +2,7 @@
 
 #![cfg(all(
     feature = "memory",
+    feature = "mysql",
     feature = "postgres",
     feature = "redis",
     feature = "sqlite",

@@ -132,6 +132,9 @@ pub(crate) struct Schema {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Dialect {
     Sqlite,
+    Postgres,
+    /// `MariaDB` too
+    Mysql,
 }
 
 const RUN_EXAMPLES: &str = "\

@@ -1,7 +1,9 @@
 //! The cases, one file a group; `docs/design.md` has the clauses that they show.
 
 mod cancelling;
+mod contention;
 mod exclusion;
+mod faults;
 mod lease;
 mod loss;
 mod names;
@@ -31,6 +33,7 @@ pub fn all() -> Vec<Case> {
         reentrancy::CASES,
         release::CASES,
         people::CASES,
+        faults::CASES,
     ];
     let (alone, together): (Vec<Case>, Vec<Case>) =
         groups.into_iter().flatten().copied().partition(|case| case.alone);

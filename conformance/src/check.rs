@@ -1,5 +1,6 @@
 //! How a case says that the contract is not kept.
 
+use crate::saboteur::Hurt;
 use std::{error::Error, fmt, future::Future, panic::Location, time::Duration};
 use tenure_core::{Error as LockError, LossCause};
 
@@ -32,11 +33,14 @@ pub enum Need {
     Restart,
     /// The suite can empty the store: [`Subject::wipe`](crate::Subject::wipe).
     Wipe,
+    /// The suite can hurt the store's server so: [`Subject::saboteur`](crate::Subject::saboteur).
+    Hurt(Hurt),
 }
 
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Hurt(hurt) => return write!(f, "needs a server that can be hurt: {hurt}"),
             Self::Lease => "needs leases: this store's grants end with a session",
             Self::Listing => "needs listing: this store does not tell who holds what",
             Self::Fair => "needs fair: this store has no order between clients",

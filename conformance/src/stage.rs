@@ -3,6 +3,7 @@
 use crate::{
     Need, Probe, Subject,
     check::{Check, Stop, chain, ensure, eventually, within},
+    saboteur::{Hurt, Saboteur},
     victim::Victim,
 };
 use std::{
@@ -75,6 +76,7 @@ impl Stage {
             Need::Listing => self.capabilities.listing,
             Need::Fair => self.capabilities.fair,
             Need::Processes => self.subject.environment().is_some(),
+            Need::Hurt(hurt) => self.subject.saboteur().is_some_and(|saboteur| saboteur.can(hurt)),
             // Only asking for it tells.
             Need::Namespaces | Need::Restart | Need::Wipe => true,
         };
@@ -159,6 +161,16 @@ impl Stage {
             Ok(false) => Err(Stop::Lacks(Need::Wipe)),
             Err(error) => Err(Stop::failed(chain(&*error))),
         }
+    }
+
+    /// What hurts the store's server in all these ways. Only for cases that run alone, which have it healed at their end.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Lacks`] where one of it cannot be done.
+    pub fn saboteur(&self, hurts: &[Hurt]) -> Check<Arc<dyn Saboteur>> {
+        hurts.iter().try_for_each(|hurt| self.needs(Need::Hurt(*hurt)))?;
+        self.subject.saboteur().ok_or_else(|| Stop::failed("a saboteur that was there is gone"))
     }
 
     /// Another process that holds locks of the same store, and can be killed.

@@ -2,7 +2,7 @@
 
 use crate::{
     Case, Stage, Subject, Subjects,
-    check::{Check, Stop},
+    check::{Check, Stop, chain},
 };
 use std::{env, sync::Arc};
 use tokio::sync::{OnceCell, RwLock};
@@ -46,7 +46,7 @@ impl Tested {
             (None, Some(self.quiet.read().await))
         };
         let mut task = tokio::spawn(play(Arc::clone(&self.subject), case));
-        match tokio::time::timeout(case.limit, &mut task).await {
+        let outcome = match tokio::time::timeout(case.limit, &mut task).await {
             Ok(Ok(Ok(()))) => Outcome::Passed,
             Ok(Ok(Err(Stop::Failed(what)))) => Outcome::Failed(what),
             Ok(Ok(Err(Stop::Lacks(need)))) => Outcome::Ignored(need.to_string()),
@@ -55,6 +55,16 @@ impl Tested {
                 task.abort();
                 Outcome::Failed(format!("it did not end within {:?}", case.limit))
             }
+        };
+        if case.alone { self.healed(outcome).await } else { outcome }
+    }
+
+    /// However a case that may have hurt the server ended: the next one finds it well.
+    async fn healed(&self, outcome: Outcome) -> Outcome {
+        let Some(saboteur) = self.subject.saboteur() else { return outcome };
+        match (saboteur.heal().await, outcome) {
+            (Ok(()), outcome) | (Err(_), outcome @ Outcome::Failed(_)) => outcome,
+            (Err(error), _) => Outcome::Failed(chain(&error)),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::{
     Subject, Subjects,
     check::{Check, Stop, chain, ensure, within},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     env,
     future::Future,
@@ -105,6 +106,30 @@ impl Victim {
     /// When one of it went wrong.
     pub async fn append(&mut self, name: &str, rounds: usize, path: &str) -> Check {
         self.tell(&format!("append {rounds} {name}\t{path}")).await.map(drop)
+    }
+
+    /// Stops the process where it stands (SIGSTOP), as a machine does that is paused.
+    ///
+    /// # Errors
+    ///
+    /// When the system says that it cannot be.
+    pub fn stop(&self) -> Check {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    ///
+    /// When the system says that it cannot.
+    pub fn resume(&self) -> Check {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Check {
+        let pid = self.process.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+        let pid = pid.ok_or_else(|| Stop::failed("the victim ended"))?;
+        Ok(kill_process(pid, signal)?)
     }
 
     /// The process's number.

@@ -2,13 +2,17 @@
 
 #[cfg(feature = "memory")]
 mod memory;
-#[cfg(feature = "redis")]
-mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+use server::OnServer;
 use std::process::ExitCode;
 use tenure_conformance::Subjects;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+use tenure_conformance::servers::Kind;
 
 fn main() -> ExitCode {
     tenure_conformance::main(|| async { subjects() })
@@ -27,7 +31,22 @@ fn subjects() -> Subjects {
     }
     #[cfg(feature = "redis")]
     {
-        subjects = subjects.with(redis::OneServer::default());
+        subjects = subjects.with(OnServer::new("redis", Kind::Redis, ""));
+        subjects = subjects.with(OnServer::new("redis-fair", Kind::Redis, "fair=true"));
+    }
+    #[cfg(feature = "postgres")]
+    {
+        subjects = subjects.with(OnServer::new("postgres", Kind::Postgres, ""));
+    }
+    #[cfg(feature = "mysql")]
+    {
+        subjects = subjects.with(OnServer::new("mariadb", Kind::Mariadb, ""));
+        subjects = subjects.with(OnServer::new("mysql", Kind::Mysql, ""));
+    }
+    #[cfg(feature = "zookeeper")]
+    {
+        // A session as long as the leases that the suite asks for, which it takes the place of.
+        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=1s"));
     }
     subjects
 }

@@ -1,0 +1,262 @@
+//! Faults of the server, of the network and of clients: nothing is granted twice, nobody hangs, all is well again
+//! afterwards (clauses F1 to F4).
+
+use super::contention::Contention;
+use crate::{
+    Check, Client, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, lost_with, within},
+    saboteur::{Direction, Hurt, Saboteur},
+};
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Error, Guard, Moment, Term};
+use tokio::task::JoinHandle;
+
+cases!("faults":
+    server_frozen_past_lease.alone(), server_restarted.alone(), connection_reset_mid_acquire.alone(),
+    connection_reset_mid_release.alone(), reply_delayed_past_timeout.alone(), client_killed, client_frozen_past_lease,
+    server_unreachable_fails_in_time.alone(), reconnects_after_outage.alone(),
+);
+
+const LEASE: Duration = Duration::from_secs(2);
+/// Whatever is left behind with this lease is not gone by itself while a case lasts.
+const LONG_LEASE: Duration = Duration::from_mins(5);
+/// For waits that end by themselves when all is well.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What an idle machine may take beyond the contract's bounds.
+const SLACK: Duration = Duration::from_secs(1);
+/// More than any store's client waits for an answer unless it is told otherwise.
+const PAST_TIMEOUT: Duration = Duration::from_secs(8);
+/// As long as connecting and asking may take together.
+const BOTH_TIMEOUTS: Duration = Duration::from_secs(20);
+
+/// Two clients, a name, a way to hurt the server between them, and others that go on taking turns meanwhile.
+struct Scene {
+    one: Client,
+    other: Client,
+    name: String,
+    saboteur: Arc<dyn Saboteur>,
+    contention: Contention,
+}
+
+impl Scene {
+    async fn set(stage: &Stage, hurts: &[Hurt]) -> Check<Self> {
+        let saboteur = stage.saboteur(hurts)?;
+        let [one, other] = stage.clients().await?;
+        let contention = Contention::begin(stage).await?;
+        Ok(Self { one, other, name: stage.name("a"), saboteur, contention })
+    }
+
+    /// Somebody else who waits for the name.
+    fn waiter(&self) -> JoinHandle<Result<Guard, Error>> {
+        let lock = self.other.lock(&self.name).lease(LEASE).wait(PATIENCE);
+        tokio::spawn(async move { lock.acquire().await })
+    }
+
+    /// Fails if the name, which is held, is granted once more.
+    async fn excludes(&self) -> Check {
+        match self.other.lock(&self.name).wait(Duration::from_millis(300)).acquire().await {
+            Ok(second) => {
+                Err(Stop::failed(format_args!("it is held, and was granted once more: {second:?}")))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Releases the lock: long before its lease would have run out the next has it, with a greater token.
+    async fn hand_on(&self, guard: Guard) -> Check {
+        let before = guard.token();
+        guard.release().await?;
+        let next = self.other.lock(&self.name).lease(LEASE).wait(PATIENCE).acquire().await?;
+        ensure!(next.token() > before, "token {} after {before}", next.token());
+        Ok(next.release().await?)
+    }
+
+    /// All hurts are over, and all is well.
+    async fn end(self) -> Check {
+        self.saboteur.heal().await?;
+        self.contention.goes_on().await
+    }
+}
+
+async fn granted(waiter: JoinHandle<Result<Guard, Error>>) -> Check<Guard> {
+    Ok(within(PATIENCE + SLACK, "the lock's next turn", waiter).await???)
+}
+
+async fn server_frozen_past_lease(stage: &Stage) -> Check {
+    let scene = Scene::set(stage, &[Hurt::Freeze]).await?;
+    let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
+    let waiter = scene.waiter();
+    scene.saboteur.freeze().await?;
+    let (frozen, deadline) = (Moment::now(), guard.deadline());
+    within(PATIENCE, "the loss while the server is frozen", guard.lost()).await?;
+    let after = Moment::now().since(frozen);
+    let latest = match (stage.capabilities().term, deadline) {
+        (Term::Lease, _) => LEASE,
+        (Term::Session, Some(deadline)) => deadline.since(frozen),
+        (Term::Session, None) => PATIENCE,
+    };
+    ensure!(
+        after < latest + SLACK,
+        "lost only {after:?} after the server froze, though {latest:?} were left"
+    );
+    scene.saboteur.thaw().await?;
+    let next = granted(waiter).await?;
+    ensure!(next.token() > guard.token(), "token {} after {}", next.token(), guard.token());
+    ensure!(!guard.is_held(), "the thaw revived a lost lock");
+    lost_with(guard.release().await)?;
+    next.release().await?;
+    scene.end().await
+}
+
+async fn server_restarted(stage: &Stage) -> Check {
+    let scene = Scene::set(stage, &[Hurt::Kill]).await?;
+    let guard = scene.one.lock(&scene.name).lease(PATIENCE).acquire().await?;
+    let first = guard.token();
+    let waiter = scene.waiter();
+    scene.saboteur.restart().await?;
+    let granted_again = waiter.is_finished();
+    ensure!(!(granted_again && guard.is_held()), "the server came back, and granted what is held");
+    match guard.release().await {
+        Ok(()) | Err(Error::Lost { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let next = granted(waiter).await?;
+    ensure!(next.token() > first, "token {} after the restart, and {first} before", next.token());
+    next.release().await?;
+    scene.end().await
+}
+
+async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
+    let scene = Scene::set(stage, &[Hurt::DropReplies, Hurt::Cut]).await?;
+    // Each round the connection ends at another point of the acquisition: before, at, or after the lost reply.
+    for pause in [0, 1, 5, 20, 100] {
+        scene.saboteur.drop_replies().await?;
+        let lock = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE);
+        let acquiring = tokio::spawn(async move { lock.acquire().await });
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        scene.saboteur.cut().await?;
+        scene.saboteur.mend().await?;
+        let guard = granted(acquiring).await?;
+        scene.excludes().await?;
+        scene.hand_on(guard).await?;
+    }
+    scene.end().await
+}
+
+async fn connection_reset_mid_release(stage: &Stage) -> Check {
+    let scene = Scene::set(stage, &[Hurt::DropReplies, Hurt::Cut]).await?;
+    for pause in [0, 1, 5, 20, 100] {
+        let guard = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
+        let before = guard.token();
+        scene.saboteur.drop_replies().await?;
+        let releasing = tokio::spawn(guard.release());
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        scene.saboteur.cut().await?;
+        scene.saboteur.mend().await?;
+        within(PATIENCE, "a release over a connection that was reset", releasing).await???;
+        let next = scene.other.lock(&scene.name).lease(LEASE).wait(PATIENCE).acquire().await?;
+        ensure!(next.token() > before, "token {} after {before}", next.token());
+        next.release().await?;
+    }
+    scene.end().await
+}
+
+async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
+    let scene = Scene::set(stage, &[Hurt::Delay]).await?;
+    let first = scene.one.lock(&scene.name).lease(LEASE).wait(PATIENCE).acquire().await?;
+    let before = first.token();
+    first.release().await?;
+    scene.saboteur.delay(Direction::Replies, PAST_TIMEOUT).await?;
+    match scene.one.lock(&scene.name).lease(LONG_LEASE).try_acquire().await {
+        Err(error) => ensure!(error.is_retryable(), "a late reply is no reason for: {error}"),
+        Ok(Some(guard)) => guard.release().await?,
+        Ok(None) => return Err(Stop::failed("nobody held it, and it was not granted")),
+    }
+    scene.saboteur.mend().await?;
+    let next = scene.other.lock(&scene.name).lease(LEASE).wait(PATIENCE).acquire().await?;
+    ensure!(next.token() > before, "token {} after {before}", next.token());
+    next.release().await?;
+    scene.end().await
+}
+
+async fn client_killed(stage: &Stage) -> Check {
+    stage.needs(Need::Processes)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let contention = Contention::begin(stage).await?;
+    let mut victim = stage.victim().await?;
+    let token = victim.hold(&name, LEASE).await?;
+    ensure!(
+        client.lock(&name).try_acquire().await?.is_none(),
+        "another process holds it, and it was granted"
+    );
+    victim.kill().await?;
+    let killed = Moment::now();
+    let next = client.lock(&name).wait(PATIENCE).acquire().await?;
+    let after = Moment::now().since(killed);
+    if stage.capabilities().term == Term::Lease {
+        ensure!(
+            after < LEASE + SLACK,
+            "a dead process's lock was had {after:?} later, its lease was {LEASE:?}"
+        );
+    }
+    ensure!(next.token() > token, "token {} after {token}", next.token());
+    next.release().await?;
+    contention.goes_on().await
+}
+
+async fn client_frozen_past_lease(stage: &Stage) -> Check {
+    stage.needs(Need::Processes)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let contention = Contention::begin(stage).await?;
+    let mut victim = stage.victim().await?;
+    let token = victim.hold(&name, LEASE).await?;
+    victim.stop()?;
+    let next = client.lock(&name).wait(PATIENCE).acquire().await?;
+    ensure!(next.token() > token, "token {} after {token}", next.token());
+    victim.resume()?;
+    ensure!(!victim.is_held().await?, "it was frozen while another got its lock, and says that it holds it");
+    ensure!(next.is_held(), "the thaw of the former holder cost its successor the lock: {:?}", next.loss());
+    ensure!(victim.release().await.is_err(), "what was lost while it was frozen was released");
+    next.release().await?;
+    contention.goes_on().await
+}
+
+async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
+    let scene = Scene::set(stage, &[Hurt::Refuse, Hurt::HalfOpen, Hurt::Cut]).await?;
+    for hangs in [false, true] {
+        if hangs {
+            scene.saboteur.half_open().await?;
+        } else {
+            scene.saboteur.refuse().await?;
+            scene.saboteur.cut().await?;
+        }
+        let lock = scene.one.lock(&scene.name).lease(LEASE);
+        let tried = within(BOTH_TIMEOUTS, "an attempt without a server", lock.try_acquire()).await?;
+        ensure!(matches!(tried, Err(Error::Unavailable { .. })), "no server, and an attempt said {tried:?}");
+        let wait = Duration::from_secs(1);
+        let waited = within(wait + SLACK, "waiting without a server", lock.wait(wait).acquire()).await?;
+        let in_time = matches!(waited, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
+        ensure!(in_time, "no server, and waiting said {waited:?}");
+        scene.saboteur.mend().await?;
+        let guard = scene.one.lock(&scene.name).lease(LEASE).wait(PATIENCE).acquire().await?;
+        scene.hand_on(guard).await?;
+    }
+    scene.end().await
+}
+
+async fn reconnects_after_outage(stage: &Stage) -> Check {
+    let scene = Scene::set(stage, &[Hurt::Kill]).await?;
+    let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
+    let before = guard.token();
+    guard.release().await?;
+    scene.saboteur.kill().await?;
+    let waiter = scene.waiter();
+    tokio::time::sleep(LEASE).await;
+    ensure!(!waiter.is_finished(), "without a server the wait ended: {:?}", waiter.await?);
+    scene.saboteur.restart().await?;
+    let next = granted(waiter).await?;
+    ensure!(next.token() > before, "token {} after {before}", next.token());
+    scene.hand_on(next).await?;
+    scene.end().await
+}

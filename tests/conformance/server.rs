@@ -1,0 +1,69 @@
+//! A store behind a server, found as `tenure_conformance::servers` finds it and opened as a user opens it: by its URL.
+
+use std::{env, sync::Arc};
+use tenure::backend;
+use tenure_conformance::{
+    Absent, BoxError, Subject, async_trait,
+    saboteur::Saboteur,
+    servers::{Kind, Server},
+};
+use tenure_core::Backend;
+use tokio::sync::OnceCell;
+
+/// Names the store for the processes that the suite starts.
+const URL: &str = "TENURE_TEST_STORE_URL";
+
+/// A server, once it was asked for, and how its URL is completed.
+pub(crate) struct OnServer {
+    name: &'static str,
+    kind: Kind,
+    parameters: &'static str,
+    server: OnceCell<Server>,
+}
+
+impl OnServer {
+    /// The store of this name, with these parameters behind its server's URL.
+    pub(crate) fn new(name: &'static str, kind: Kind, parameters: &'static str) -> Self {
+        Self { name, kind, parameters, server: OnceCell::new() }
+    }
+
+    fn url(&self) -> Result<String, BoxError> {
+        let Some(server) = self.server.get() else { return Ok(env::var(URL)?) };
+        let url = server.url();
+        Ok(match (self.parameters, url.contains('?')) {
+            ("", _) => url,
+            (parameters, false) => format!("{url}?{parameters}"),
+            (parameters, true) => format!("{url}&{parameters}"),
+        })
+    }
+}
+
+#[async_trait]
+impl Subject for OnServer {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    async fn start(&self) -> Result<(), Absent> {
+        let found = self.server.get_or_try_init(|| Server::find(self.kind)).await;
+        let server = found.map_err(|unavailable| Absent::because(unavailable.to_string()))?;
+        eprintln!("{}: {}", self.name, server.way());
+        Ok(())
+    }
+
+    async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
+        Ok(backend::open(self.url()?).await?)
+    }
+
+    async fn backend_in(&self, namespace: &str) -> Result<Option<Arc<dyn Backend>>, BoxError> {
+        Ok(Some(backend::open_in(self.url()?, namespace).await?))
+    }
+
+    fn environment(&self) -> Option<Vec<(String, String)>> {
+        Some(vec![(URL.to_owned(), self.url().ok()?)])
+    }
+
+    fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
+        Some(self.server.get()?.saboteur())
+    }
+}
