@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 use tenure_core::{
@@ -53,7 +53,9 @@ pub struct ZkBackend(Arc<Inner>);
 struct Inner {
     store: Arc<str>,
     options: Checked,
-    session: Mutex<Option<Arc<Live>>>,
+    /// A session that lives keeps itself. One that is over is not kept here, so that its client can close it: what was
+    /// lost in it may still stand.
+    session: Mutex<Weak<Live>>,
     /// Held while a session is being opened, so that there is one.
     opening: tokio::sync::Mutex<()>,
 }
@@ -93,7 +95,7 @@ impl fmt::Debug for ZkBackend {
 impl Inner {
     fn current(&self) -> Option<Arc<Live>> {
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.as_ref().filter(|live| !live.is_over()).cloned()
+        session.upgrade().filter(|live| !live.is_over())
     }
 
     /// The session, which is opened when there is none.
@@ -106,7 +108,7 @@ impl Inner {
             return Ok(live);
         }
         let live = Live::open(&self.options).await?;
-        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&live));
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&live);
         Ok(live)
     }
 
@@ -253,8 +255,7 @@ impl Backend for ZkBackend {
     }
 
     async fn close(&self) {
-        let session = self.0.session.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(live) = session else { return };
+        let Some(live) = self.0.current() else { return };
         let mut states = live.client.state_watcher();
         live.end();
         drop(live);

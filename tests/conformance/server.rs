@@ -4,7 +4,7 @@ use std::{env, sync::Arc};
 use tenure::backend;
 use tenure_conformance::{
     Absent, BoxError, Subject, async_trait,
-    saboteur::Saboteur,
+    saboteur::{Hurt, Saboteur},
     servers::{Kind, Server},
 };
 use tenure_core::Backend;
@@ -63,7 +63,45 @@ impl Subject for OnServer {
         Some(vec![(URL.to_owned(), self.url().ok()?)])
     }
 
+    async fn wipe(&self) -> Result<bool, BoxError> {
+        let saboteur = self.saboteur().ok_or("no server was started")?;
+        if saboteur.can(Hurt::Wipe) {
+            saboteur.restart_empty().await?;
+            return Ok(true);
+        }
+        #[cfg(feature = "zookeeper")]
+        if self.kind == Kind::Zookeeper {
+            delete_below("/tenure", &self.url()?).await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
     fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
         Some(self.server.get()?.saboteur())
     }
+}
+
+/// Deletes a node of `ZooKeeper`, and all below it.
+#[cfg(feature = "zookeeper")]
+async fn delete_below(path: &str, url: &str) -> Result<(), BoxError> {
+    use zookeeper_client::{Client, Error};
+
+    let address = url.trim_start_matches("zookeeper://").split(['/', '?']).next().unwrap_or_default();
+    let client = Client::connect(address).await?;
+    let mut paths = vec![path.to_owned()];
+    let mut at = 0;
+    while let Some(path) = paths.get(at).cloned() {
+        let children = client.list_children(&path).await.unwrap_or_default();
+        paths.extend(children.into_iter().map(|child| format!("{path}/{child}")));
+        at += 1;
+    }
+    for path in paths.iter().rev() {
+        match client.delete(path, None).await {
+            // An ephemeral node may go by itself.
+            Ok(()) | Err(Error::NoNode) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }

@@ -130,6 +130,11 @@ impl Recipe for Zookeeper {
         Ok(command)
     }
 
+    /// Its numbers of transactions, which are tokens, are in its data: without them another ensemble begins.
+    fn may_wipe(&self) -> bool {
+        false
+    }
+
     fn url(&self, address: SocketAddr) -> String {
         format!("zookeeper://{address}")
     }
