@@ -4,6 +4,7 @@ use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use std::{process::ExitCode, sync::Arc};
 use tenure_conformance::{
     Absent, BoxError, Subject, Subjects, async_trait,
+    saboteur::Saboteur,
     servers::{Kind, Server},
 };
 use tenure_core::Backend;
@@ -74,14 +75,8 @@ impl Subject for OnServer {
         Some(vec![(self.variable(), self.url().ok()?)])
     }
 
-    async fn restart(&self) -> Result<bool, BoxError> {
-        let server = self.server.get().ok_or("no server was started")?;
-        if !server.saboteur().can(tenure_conformance::saboteur::Hurt::Kill) {
-            return Ok(false);
-        }
-        server.saboteur().kill().await?;
-        server.saboteur().restart().await?;
-        Ok(true)
+    fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
+        Some(self.server.get()?.saboteur())
     }
 
     async fn wipe(&self) -> Result<bool, BoxError> {
