@@ -133,8 +133,8 @@ pub struct Parameter {
 pub(crate) enum Read {
     /// tenure. The function takes the value in, and tells whether it is one.
     Here(fn(&mut Options, &str) -> bool),
-    /// The database's driver, to which the parameter is handed on.
-    Driver,
+    /// The database's driver, to which the parameter is handed on. Only these values, unless there are none.
+    Driver(&'static [&'static str]),
 }
 
 /// Every parameter.
@@ -259,13 +259,14 @@ pub const PARAMETERS: &[Parameter] = &[
         about: "how long the servers keep the session of a silent client, and all its locks",
         read: Read::Here(options::session_timeout),
     },
-    driver(
-        "sslmode",
-        &["postgres"],
-        "disable, allow, prefer, require, verify-ca or verify-full",
-        "prefer",
-        "whether the connection is encrypted, and the server's certificate checked",
-    ),
+    Parameter {
+        name: "sslmode",
+        takes: "disable, allow, prefer, require, verify-ca or verify-full",
+        default: "prefer",
+        stores: &["postgres"],
+        about: "whether the connection is encrypted, and the server's certificate checked",
+        read: Read::Driver(&["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]),
+    },
     driver(
         "sslrootcert",
         &["postgres"],
@@ -275,13 +276,14 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     driver("sslcert", &["postgres"], "a file", "none", "the client's certificate"),
     driver("sslkey", &["postgres"], "a file", "none", "the key of that certificate"),
-    driver(
-        "ssl-mode",
-        &["mysql"],
-        "disabled, preferred, required, verify_ca or verify_identity",
-        "preferred",
-        "whether the connection is encrypted, and the server's certificate checked",
-    ),
+    Parameter {
+        name: "ssl-mode",
+        takes: "disabled, preferred, required, verify_ca or verify_identity",
+        default: "preferred",
+        stores: &["mysql"],
+        about: "whether the connection is encrypted, and the server's certificate checked",
+        read: Read::Driver(&["disabled", "preferred", "required", "verify_ca", "verify_identity"]),
+    },
     driver(
         "ssl-ca",
         &["mysql"],
@@ -301,7 +303,7 @@ const fn driver(
     default: &'static str,
     about: &'static str,
 ) -> Parameter {
-    Parameter { name, takes, default, stores, about, read: Read::Driver }
+    Parameter { name, takes, default, stores, about, read: Read::Driver(&[]) }
 }
 
 impl Parameter {

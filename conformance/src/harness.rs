@@ -1,7 +1,7 @@
 //! The suite as a test program of its own.
 
 use crate::{
-    Subjects, cases,
+    Case, Subjects, cases,
     suite::{Outcome, Tested},
     victim,
 };
@@ -54,13 +54,14 @@ where
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TOGETHER);
     let tested = Tested::all(runtime.block_on(subjects()));
-    let trials = cases::all().into_iter().flat_map(|case| {
-        let trial = |tested: &Arc<Tested>| {
+    // One store after the other, so that few servers work at the same time.
+    let trials = tested.iter().flat_map(|tested| {
+        let trial = |case: Case| {
             let (name, tested) = (case.full_name(tested.subject.name()), Arc::clone(tested));
             let runtime = runtime.handle().clone();
             Trial::ignorable_test(name, move || completion(runtime.block_on(tested.run(case))))
         };
-        tested.iter().map(trial).collect::<Vec<_>>()
+        cases::all().into_iter().map(trial).collect::<Vec<_>>()
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     // Subjects may end servers when they are dropped, and may need the runtime for that.

@@ -39,6 +39,7 @@
 //! | the list of cases | [`cases()`] |
 //! | a store that counts requests and fails on demand | [`Probe`], [`Fault`], [`Hints`], [`Calls`] |
 //! | a resource that checks fencing tokens | [`FencedRegister`] |
+//! | which stores must be there | [`is_required`] |
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
 //! | what clients saw, and whether the contract allows it | [`judge`] |
 //! | clients, processes and faults for as long as you like | [`faults`] |
@@ -56,6 +57,7 @@ mod probe;
 #[cfg(feature = "servers")]
 pub mod proxy;
 mod report;
+mod required;
 pub mod saboteur;
 #[cfg(feature = "servers")]
 pub mod servers;
@@ -72,6 +74,7 @@ pub use harness::main;
 pub use log::{Call, Calls, Method};
 pub use probe::{Fault, Hints, Probe};
 pub use report::{Entry, Report, run};
+pub use required::is_required;
 pub use stage::{Client, Stage};
 pub use subject::{Absent, BoxError, Subject, Subjects};
 pub use suite::Outcome;

@@ -42,7 +42,7 @@ pub trait Subject: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Absent`] when the store cannot be had here: its cases are then listed as ignored, with the reason. With
-    /// `TENURE_TEST_REQUIRE=1` in the environment they fail.
+    /// `TENURE_TEST_REQUIRE=1` in the environment they fail: [`is_required`](crate::is_required).
     async fn start(&self) -> Result<(), Absent> {
         Ok(())
     }

@@ -10,7 +10,9 @@ use std::{fmt, sync::Arc, time::Duration};
 #[non_exhaustive]
 pub enum Error {
     /// The lock was not had within the time given with [`wait`](crate::Lock::wait).
-    #[error("lock {name:?} in {store} was not had within {waited:?}: another holder has it")]
+    #[error(
+        "lock {name:?} in {store} was not had within {waited:?}: another holder has it, or the store is slow to answer"
+    )]
     Timeout {
         /// The lock's name.
         name: Name,

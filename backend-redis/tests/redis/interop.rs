@@ -53,7 +53,7 @@ impl Peer {
     fn start(server: &Server) -> Option<Self> {
         let python = match python() {
             Ok(python) => python,
-            Err(error) if std::env::var("TENURE_TEST_REQUIRE").as_deref() == Ok("1") => panic!("{error}"),
+            Err(error) if tenure_conformance::is_required("redis-py") => panic!("{error}"),
             Err(error) => {
                 eprintln!("not tested, because redis-py cannot be had here: {error}");
                 return None;

@@ -37,7 +37,7 @@ struct Process {
 /// is a failure.
 pub(crate) fn available() -> bool {
     let here = Path::new(JARS).exists() && Command::new("java").arg("-version").output().is_ok();
-    let required = std::env::var("TENURE_TEST_REQUIRE").is_ok_and(|value| value == "1");
+    let required = tenure_conformance::is_required("zookeeper");
     assert!(here || !required, "no ZooKeeper here (apt install zookeeper), and TENURE_TEST_REQUIRE=1");
     if !here {
         eprintln!("skipped: there is no ZooKeeper here (apt install zookeeper)");

@@ -57,7 +57,7 @@ fn urls() {
         "sqlite:x.db?lease=0s",
         "sqlite:x.db?poll=0s",
         "sqlite:x.db?poll=5s&poll=5s",
-        "mysql://app:hunter2@db/app?lease=5s",
+        "mysql://app:hunter2@db/app?ssl-mode=maybe",
         "redis://:hunter2@h:port/",
         "ftp://app:hunter2@db/",
         "app:hunter2@db",

@@ -9,7 +9,7 @@ use crate::{
     saboteur::{Direction, Hurt, Saboteur},
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::{Error, Guard, Moment, Term};
+use tenure_core::{Error, Guard, LossCause, Moment, Term};
 use tokio::task::JoinHandle;
 
 cases!("faults":
@@ -35,6 +35,7 @@ struct Scene {
     one: Client,
     other: Client,
     name: String,
+    term: Term,
     saboteur: Arc<dyn Saboteur>,
     contention: Contention,
 }
@@ -44,7 +45,8 @@ impl Scene {
         let saboteur = stage.saboteur(hurts)?;
         let [one, other] = stage.clients().await?;
         let contention = Contention::begin(stage).await?;
-        Ok(Self { one, other, name: stage.name("a"), saboteur, contention })
+        let term = stage.capabilities().term;
+        Ok(Self { one, other, name: stage.name("a"), term, saboteur, contention })
     }
 
     /// Somebody else who waits for the name.
@@ -53,23 +55,30 @@ impl Scene {
         tokio::spawn(async move { lock.acquire().await })
     }
 
-    /// Fails if the name, which is held, is granted once more.
-    async fn excludes(&self) -> Check {
-        match self.other.lock(&self.name).wait(Duration::from_millis(300)).acquire().await {
-            Ok(second) => {
-                Err(Stop::failed(format_args!("it is held, and was granted once more: {second:?}")))
-            }
-            Err(_) => Ok(()),
-        }
+    /// Fails if the name is granted once more while it is held.
+    async fn excludes(&self, guard: &Guard) -> Check {
+        let Ok(second) = self.other.lock(&self.name).wait(Duration::from_millis(300)).acquire().await else {
+            return Ok(());
+        };
+        ensure!(!guard.is_held(), "{guard:?} is held, and the lock was granted once more: {second:?}");
+        Ok(second.release().await?)
     }
 
     /// Releases the lock: long before its lease would have run out the next has it, with a greater token.
     async fn hand_on(&self, guard: Guard) -> Check {
         let before = guard.token();
-        guard.release().await?;
+        self.released(guard.release().await)?;
         let next = self.other.lock(&self.name).lease(LEASE).wait(PATIENCE).acquire().await?;
         ensure!(next.token() > before, "token {} after {before}", next.token());
         Ok(next.release().await?)
+    }
+
+    /// Whether the lock was released, or lost with its session, which may end when its connection does.
+    fn released(&self, outcome: Result<(), Error>) -> Check {
+        match (outcome, self.term) {
+            (Ok(()), _) | (Err(Error::Lost { cause: LossCause::SessionEnded, .. }), Term::Session) => Ok(()),
+            (Err(error), _) => Err(error.into()),
+        }
     }
 
     /// All hurts are over, and all is well.
@@ -118,6 +127,7 @@ async fn server_restarted(stage: &Stage) -> Check {
     let granted_again = waiter.is_finished();
     ensure!(!(granted_again && guard.is_held()), "the server came back, and granted what is held");
     match guard.release().await {
+        // Back in time, or too late for the lease.
         Ok(()) | Err(Error::Lost { .. }) => {}
         Err(error) => return Err(error.into()),
     }
@@ -138,7 +148,7 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
         scene.saboteur.cut().await?;
         scene.saboteur.mend().await?;
         let guard = granted(acquiring).await?;
-        scene.excludes().await?;
+        scene.excludes(&guard).await?;
         scene.hand_on(guard).await?;
     }
     scene.end().await
@@ -154,7 +164,8 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
         tokio::time::sleep(Duration::from_millis(pause)).await;
         scene.saboteur.cut().await?;
         scene.saboteur.mend().await?;
-        within(PATIENCE, "a release over a connection that was reset", releasing).await???;
+        let released = within(PATIENCE, "a release over a connection that was reset", releasing).await??;
+        scene.released(released)?;
         let next = scene.other.lock(&scene.name).lease(LEASE).wait(PATIENCE).acquire().await?;
         ensure!(next.token() > before, "token {} after {before}", next.token());
         next.release().await?;

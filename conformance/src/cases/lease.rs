@@ -13,7 +13,7 @@ use tenure_core::{
 };
 
 cases!("lease":
-    expires_on_time, renewed_beyond_lease, renew_off_expires, extend_survives_original_lease,
+    expires_on_time.alone(), renewed_beyond_lease, renew_off_expires, extend_survives_original_lease,
     extend_after_expiry_is_lost, per_lock_lease, max_hold_ends, renewal_stops_after_release,
     deadline_counts_from_send, extend_meets_renewal, extend_given_up_is_harmless, slow_acquire_refused, bad_durations_refused,
     many_renewals_one_batch.alone(),
@@ -291,7 +291,7 @@ async fn bad_durations_refused(stage: &Stage) -> Check {
     }
     let asked = client.probe.calls().all();
     ensure!(asked.is_empty(), "the store was asked in spite of bad durations: {asked:?}");
-    let guard = lock.acquire().await?;
+    let guard = lock.wait(PATIENCE).acquire().await?;
     for given in [Duration::ZERO, too_short, Duration::MAX] {
         names_the_range(guard.extend(given).await.err(), "lease", given, &least)?;
     }

@@ -42,7 +42,8 @@ pub(super) async fn open(
     request.extend(length.to_be_bytes());
     request.extend(password);
     request.push(0); // not content with a server that only reads
-    // A server that has no place for us may have closed already: its answer is the same end of the stream.
+    // A server that has no place for us may have closed already: its answer is the same end of the stream, in whatever
+    // words the system has for it (a reset that follows a regular end is a broken pipe, also to a reader).
     let sent = send(&mut stream, &request).await;
     match receive(&mut stream).await {
         Ok(answer) => {
@@ -50,7 +51,10 @@ pub(super) async fn open(
             Ok(Some((stream, Session::read(&answer))))
         }
         Err(error)
-            if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) =>
+            if matches!(
+                error.kind(),
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+            ) =>
         {
             Ok(None)
         }

@@ -26,6 +26,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tenure_conformance::is_required;
 use tenure_conformance::saboteur::Hurt;
 use tenure_conformance::servers::{Kind, Server, Use};
 use tokio::runtime::Runtime;
@@ -49,7 +50,6 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
-    let required = std::env::var("TENURE_TEST_REQUIRE").is_ok_and(|value| value == "1");
     let (mut servers, mut trials) = (Vec::new(), Vec::new());
     for kind in Kind::ALL {
         for (ways, word) in [(Use::Docker, "docker"), (Use::Local, "local")] {
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
                     trials.extend(endings::trials(&prefix, kind, word));
                     servers.push(server);
                 }
-                Err(reason) if required => {
+                Err(reason) if is_required(kind.name()) => {
                     trials.push(Trial::test(prefix, move || Err(Failed::from(reason))));
                 }
                 Err(reason) => trials.extend(listed(&prefix, kind, &reason.to_string())),
