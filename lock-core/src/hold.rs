@@ -108,3 +108,23 @@ impl fmt::Debug for Hold {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Locks, LossCause, Memory, lease::MIN_LEASE};
+
+    /// A freeze, as the process sees it: time has passed, and no timer has run yet.
+    #[tokio::test]
+    async fn after_a_freeze_the_clocks_are_compared() {
+        let locks = Locks::new(Memory::new());
+        for first_look in ["deadline", "is_held", "loss"] {
+            let guard = locks.lock(first_look).lease(MIN_LEASE).renew(false).acquire().await.unwrap();
+            std::thread::sleep(MIN_LEASE * 2);
+            match first_look {
+                "deadline" => assert_eq!(guard.deadline(), None),
+                "is_held" => assert!(!guard.is_held()),
+                _ => assert_eq!(guard.loss(), Some(LossCause::Expired)),
+            }
+        }
+    }
+}

@@ -35,8 +35,10 @@ impl Stage {
 
     /// `tenure` with these arguments, over this stage's store.
     pub(crate) fn tenure(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+        // What runs in the background of a script ignores some signals, and so would all that it starts.
+        let mut command = Command::new("env");
         command
+            .args(["--default-signal=HUP,INT,QUIT", env!("CARGO_BIN_EXE_tenure")])
             .args(args)
             .current_dir(self.dir())
             .env("TENURE_STORE", "sqlite:locks.db")

@@ -178,8 +178,7 @@ impl Holding {
 
     /// Until when the hold stands if nothing more is heard; `None` once it has ended.
     pub(crate) fn deadline(&self) -> Option<Moment> {
-        let life = self.life();
-        matches!(life.state, State::Held).then(|| self.deadline_of(&life))
+        self.is_held().then(|| self.deadline_of(&self.life()))
     }
 
     /// Why the hold was lost, if it was.
