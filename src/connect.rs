@@ -133,6 +133,9 @@ fn redis(url: &str, given: Options) -> Result<RedisOptions, Error> {
     if let Some(time) = given.remember {
         options = options.remember(time);
     }
+    if let Some(count) = given.replicas {
+        options = options.replicas(count);
+    }
     Ok(options)
 }
 
@@ -225,4 +228,28 @@ fn zookeeper(Ensemble { hosts, chroot, login }: Ensemble, given: Options) -> ZkO
         options = options.response_timeout(longest);
     }
     options
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_of_redis_reaches_its_options() {
+        let url = "redis://host?prefix=p&connect_timeout=11ms&response_timeout=12ms&remember=13m&fair=true&replicas=2";
+        let StoreUrl { target: Target::Redis(place), options } = StoreUrl::parse(url).unwrap() else {
+            panic!("{url} is not Redis")
+        };
+        let seen = format!("{:?}", redis(&place, options).unwrap());
+        for option in [
+            "prefix: \"p\"",
+            "connect_timeout: 11ms",
+            "response_timeout: 12ms",
+            "remember: 780s",
+            "fair: true",
+            "replicas: 2",
+        ] {
+            assert!(seen.contains(option), "{option} is not in {seen}");
+        }
+    }
 }

@@ -32,6 +32,7 @@ pub(crate) struct Options {
     pub(crate) pooler: Option<bool>,
     pub(crate) session_timeout: Option<Duration>,
     pub(crate) fair: Option<bool>,
+    pub(crate) replicas: Option<u32>,
     /// What is handed on to the driver, as name and value.
     pub(crate) driver: Vec<(&'static str, String)>,
 }
@@ -102,6 +103,10 @@ pub(crate) fn session_timeout(options: &mut Options, given: &str) -> bool {
 
 pub(crate) fn fair(options: &mut Options, given: &str) -> bool {
     put(&mut options.fair, given.parse().ok())
+}
+
+pub(crate) fn replicas(options: &mut Options, given: &str) -> bool {
+    put(&mut options.replicas, given.parse().ok())
 }
 
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {

@@ -115,7 +115,9 @@ fn target(scheme: &Scheme, place: &str) -> Result<Target, Refusal> {
             return refuse("a Unix socket has no host", "write redis+unix:/PATH");
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => Target::Redis(format!("{}:{place}", scheme.name)),
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" => {
+            Target::Redis(format!("{}:{place}", scheme.name))
+        }
         #[cfg(feature = "postgres")]
         "postgres" => Target::Postgres(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "mysql")]

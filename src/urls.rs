@@ -62,12 +62,13 @@ pub const SCHEMES: &[Scheme] = &[
         built_in: cfg!(feature = "redis"),
         about: "one Redis server, over a Unix socket",
     },
-    networked(
-        "redis+sentinel",
-        "redis+sentinel://HOST,HOST/SERVICE",
-        "redis",
-        "Redis with Sentinel failover",
-    ),
+    Scheme {
+        name: "redis+sentinel",
+        form: "redis+sentinel://[USER:PASSWORD@]HOST,HOST/SERVICE[/DB]",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "Redis with Sentinel failover",
+    },
     networked("redis+cluster", "redis+cluster://HOST,HOST", "redis", "a Redis Cluster"),
     networked("redlock", "redlock://HOST,HOST,HOST", "redis", "a majority of independent Redis servers"),
     Scheme {
@@ -226,6 +227,14 @@ pub const PARAMETERS: &[Parameter] = &[
         stores: &["redis"],
         about: "whether waiters of all processes are served in the order in which they came",
         read: Read::Here(options::fair),
+    },
+    Parameter {
+        name: "replicas",
+        takes: "0 to 100",
+        default: "0",
+        stores: &["redis"],
+        about: "how many replicas must have a grant before it is one",
+        read: Read::Here(options::replicas),
     },
     Parameter {
         name: "connections",

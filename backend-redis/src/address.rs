@@ -1,12 +1,16 @@
 //! A server's address in a URL, taken apart strictly.
 
-use crate::RedisOptions;
+use crate::{RedisOptions, options::Target};
 use percent_encoding::percent_decode_str;
-use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    io::tcp::TcpSettings,
+};
 use std::{fmt, path::PathBuf};
 use tenure_core::Error;
 
 const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_SENTINEL_PORT: u16 = 26_379;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +20,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    pub(crate) fn connect_to(&self) -> ConnectionAddr {
+    fn connect_to(&self) -> ConnectionAddr {
         match self.clone() {
             Self::Network { host, port, tls: false } => ConnectionAddr::Tcp(host, port),
             Self::Network { host, port, tls: true } => {
@@ -24,6 +28,12 @@ impl Address {
             }
             Self::Socket(path) => ConnectionAddr::Unix(path),
         }
+    }
+
+    /// How a client connects here that is known as `login`.
+    pub(crate) fn info(&self, login: RedisConnectionInfo) -> Result<ConnectionInfo, RedisError> {
+        let info = self.connect_to().into_connection_info()?;
+        Ok(info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
     }
 
     /// A client that connects here.
@@ -63,6 +73,7 @@ impl fmt::Display for Address {
 type Refusal = (&'static str, &'static str);
 
 const NETWORK: &str = "write redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]";
+const SENTINEL: &str = "write redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]";
 const SOCKET: &str = "write redis+unix:/run/redis/redis.sock";
 
 pub(crate) fn parse(url: &str) -> Result<RedisOptions, Error> {
@@ -87,21 +98,60 @@ fn read(url: &str) -> Result<RedisOptions, Refusal> {
             Err(("TLS is not built into this program", "build with the feature \"tls\" of tenure-redis"))
         }
         "redis+unix" => socket(rest),
-        _ => Err(("its scheme is unknown", "valid are redis:, rediss: and redis+unix:")),
+        "redis+sentinel" => sentinel(rest),
+        _ => Err(("its scheme is unknown", "valid are redis:, rediss:, redis+unix: and redis+sentinel:")),
     }
 }
 
 fn network(rest: &str, tls: bool) -> Result<RedisOptions, Refusal> {
-    let Some(rest) = rest.strip_prefix("//") else { return Err(("it has no host", NETWORK)) };
-    let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
-    let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = host_and_port(host)?;
-    let mut options = RedisOptions::at(Address::Network { host, port, tls });
-    if !database.is_empty() {
-        let number = Some(database).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-        let number = number.and_then(|digits| digits.parse().ok());
-        options = options.database(number.ok_or(("its database is no number", NETWORK))?);
+    let Parts { login, hosts, path } = parts(rest, NETWORK)?;
+    let (host, port) = host_and_port(hosts, DEFAULT_PORT)?;
+    let options = RedisOptions::at(Address::Network { host, port, tls });
+    logged_in(at_database(options, path, NETWORK)?, login)
+}
+
+fn sentinel(rest: &str) -> Result<RedisOptions, Refusal> {
+    let Parts { login, hosts, path } = parts(rest, SENTINEL)?;
+    let sentinel = |host| {
+        let (host, port) =
+            host_and_port(host, DEFAULT_SENTINEL_PORT).map_err(|(problem, _)| (problem, SENTINEL))?;
+        Ok(Address::Network { host, port, tls: false })
+    };
+    let sentinels = hosts.split(',').map(sentinel).collect::<Result<_, Refusal>>()?;
+    let (service, database) = path.split_once('/').unwrap_or((path, ""));
+    let service = decode(service)?;
+    if service.is_empty() {
+        return Err(("it names no service", SENTINEL));
     }
+    let options = RedisOptions::of(Target::Sentinel { sentinels, service });
+    logged_in(at_database(options, database, SENTINEL)?, login)
+}
+
+/// What stands behind `//`.
+struct Parts<'a> {
+    login: Option<&'a str>,
+    hosts: &'a str,
+    /// Without the first `/`.
+    path: &'a str,
+}
+
+fn parts<'a>(rest: &'a str, form: &'static str) -> Result<Parts<'a>, Refusal> {
+    let Some(rest) = rest.strip_prefix("//") else { return Err(("it has no host", form)) };
+    let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
+    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+    Ok(Parts { login, hosts, path })
+}
+
+fn at_database(options: RedisOptions, number: &str, form: &'static str) -> Result<RedisOptions, Refusal> {
+    if number.is_empty() {
+        return Ok(options);
+    }
+    let digits = Some(number).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = digits.and_then(|digits| digits.parse().ok());
+    Ok(options.database(number.ok_or(("its database is no number", form))?))
+}
+
+fn logged_in(options: RedisOptions, login: Option<&str>) -> Result<RedisOptions, Refusal> {
     match login.map(|login| login.split_once(':')) {
         None => Ok(options),
         Some(None) => Err(("it has a user without a password", "write redis://USER:PASSWORD@HOST")),
@@ -110,7 +160,7 @@ fn network(rest: &str, tls: bool) -> Result<RedisOptions, Refusal> {
     }
 }
 
-fn host_and_port(text: &str) -> Result<(String, u16), Refusal> {
+fn host_and_port(text: &str, default: u16) -> Result<(String, u16), Refusal> {
     const WRONG: Refusal = ("its host is none", NETWORK);
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -125,7 +175,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), Refusal> {
         return Err(WRONG);
     }
     let port = match port.strip_prefix(':') {
-        None if port.is_empty() => DEFAULT_PORT,
+        None if port.is_empty() => default,
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             digits.parse().ok().filter(|port| *port > 0).ok_or(("its port is none", "1 to 65535"))?
         }
@@ -164,10 +214,11 @@ fn decode(text: &str) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dial::Route;
     use proptest::prelude::*;
 
     fn info(url: &str) -> (String, i64, Option<String>, Option<String>) {
-        let client = parse(url).expect(url).client().expect(url);
+        let Route::Server(client) = parse(url).expect(url).route().expect(url) else { panic!("{url}") };
         let info = client.get_connection_info();
         let login = info.redis_settings();
         let [user, password] = [login.username(), login.password()].map(|text| text.map(str::to_owned));
@@ -185,6 +236,19 @@ mod tests {
         assert_eq!(info("redis://u:p:q@h"), ("h:6379".into(), 0, some("u"), some("p:q")));
         assert_eq!(info("redis+unix:/run/a%20b.sock"), ("/run/a b.sock".into(), 0, None, None));
         assert_eq!(info("redis+unix:///run/r.sock"), ("/run/r.sock".into(), 0, None, None));
+    }
+
+    #[test]
+    fn sentinels() {
+        let url = |url: &str| {
+            parse(url)
+                .expect(url)
+                .check()
+                .map(|options| options.dial(parse(url).unwrap().route().unwrap()).url())
+        };
+        let same = "redis+sentinel://h1:26379,h2:7000,[::1]:26379/my master/3";
+        assert_eq!(url("redis+sentinel://u:p@h1,h2:7000,[::1]/my%20master/3").unwrap(), same);
+        assert_eq!(url("redis+sentinel://h/x").unwrap(), "redis+sentinel://h:26379/x");
     }
 
     #[test]
@@ -211,6 +275,13 @@ mod tests {
             ("redis://user@host", "user without a password"),
             ("redis://u:%zz@host", "hexadecimal"),
             ("redis://u:%ff@host", "not UTF-8"),
+            ("redis+sentinel:h/x", "no host"),
+            ("redis+sentinel://h", "names no service"),
+            ("redis+sentinel://h/", "names no service"),
+            ("redis+sentinel://h,/x", "host is none"),
+            ("redis+sentinel://h:x/x", "port is none"),
+            ("redis+sentinel://h/x/y", "database is no number"),
+            ("redis+sentinel://u@h/x", "user without a password"),
             ("redis+unix:run/r.sock", "not absolute"),
             ("redis+unix://host/r.sock", "no host"),
             ("redis+unix:/run/%00", "control character"),
@@ -223,7 +294,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_refused_without_a_panic(rest in "[%0-9a-f:/@.\\[\\]?#é]{0,30}") {
-            for scheme in ["redis:", "rediss:", "redis+unix:", ""] {
+            for scheme in ["redis:", "rediss:", "redis+unix:", "redis+sentinel:", ""] {
                 let _ = parse(&format!("{scheme}{rest}"));
             }
         }
@@ -232,7 +303,7 @@ mod tests {
         fn a_password_is_never_repeated(
             before in "[:/@%\\[ ]{0,3}",
             after in "[:/@%\\] ]{0,3}",
-            scheme in prop::sample::select(vec!["redis", "rediss", "redis+unix", "http"]),
+            scheme in prop::sample::select(vec!["redis", "rediss", "redis+unix", "redis+sentinel", "http"]),
         ) {
             let secret = "zq7k2xw";
             let url = format!("{scheme}://user:{before}{secret}{after}@host:99999/");

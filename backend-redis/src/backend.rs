@@ -1,7 +1,7 @@
-//! Locks in one Redis server.
+//! Locks in one Redis server, or in the one that Sentinel says is the master.
 
 use crate::{
-    errors::Place,
+    dial::Route,
     fitness,
     options::{Checked, RedisOptions},
     store::Store,
@@ -16,7 +16,8 @@ use tenure_core::{
 
 /// How many leases one request renews.
 const RENEW_BATCH: usize = 250;
-/// Locks in one Redis or Valkey server.
+
+/// Locks in one Redis or Valkey server, or in the master of a service that Sentinel watches over.
 ///
 /// The lock of a name is the key *prefix + name*: a string that holds the claim, with the lease as its time to live.
 /// A second key beside it remembers the last token and who had it. Acquiring, releasing and renewing are one script call
@@ -71,7 +72,7 @@ impl RedisBackend {
     /// Outside a tokio runtime with time enabled.
     pub async fn connect(options: RedisOptions) -> Result<Self, Error> {
         let checked = options.check()?;
-        Self::with(options.client()?, checked).await
+        Self::with(options.route()?, checked).await
     }
 
     /// Connects with a client of the `redis` crate, which says where the server is and who asks. The options say the
@@ -92,12 +93,12 @@ impl RedisBackend {
     ///
     /// As for [`connect`](Self::connect).
     pub async fn from_client(client: Client, options: RedisOptions) -> Result<Self, Error> {
-        Self::with(client, options.check()?).await
+        Self::with(Route::Server(Arc::new(client)), options.check()?).await
     }
 
-    async fn with(client: Client, options: Checked) -> Result<Self, Error> {
-        let store = Store::new(client, options);
-        let address: Arc<str> = address(&store.server.dial().place).into();
+    async fn with(route: Route, options: Checked) -> Result<Self, Error> {
+        let store = Store::new(route, options);
+        let address: Arc<str> = store.server.dial().url().into();
         let fit = fitness::check(&store.server, &store.scripts, &store.options.prefix).await;
         fit.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
         Ok(Self(Arc::new(Inner { address, store })))
@@ -105,16 +106,6 @@ impl RedisBackend {
 
     fn inner(&self) -> &Store {
         &self.0.store
-    }
-}
-
-/// A server in words, as a URL without secrets.
-fn address(place: &Place) -> String {
-    let Place { address, database, tls } = place;
-    match (address.starts_with('/'), database) {
-        (true, 0) => format!("redis+unix:{address}"),
-        (true, number) => format!("redis+unix:{address} (database {number})"),
-        (false, number) => format!("{}://{address}/{number}", if *tls { "rediss" } else { "redis" }),
     }
 }
 

@@ -1,61 +1,130 @@
-//! How connections to one server are made.
+//! How connections are made: to one server, or to whichever is the master of a service.
 
-use crate::errors::Place;
+use crate::{errors::Place, sentinel::Sentinels};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, RedisError,
     aio::{MultiplexedConnection, PubSub},
 };
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
-/// The way to one server.
+/// The way to a server.
 #[derive(Clone)]
 pub(crate) struct Dial {
-    client: Client,
-    pub(crate) place: Place,
+    route: Route,
     connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
 }
 
+/// Where a connection leads.
+#[derive(Clone)]
+pub(crate) enum Route {
+    /// To one server, always.
+    Server(Arc<Client>),
+    /// To the server that is the master now.
+    Master(Arc<Sentinels>),
+}
+
 impl Dial {
-    pub(crate) fn new(client: Client, connect_timeout: Duration, response_timeout: Duration) -> Self {
-        let info = client.get_connection_info();
-        let place = Place {
-            address: address(info.addr()).into(),
-            database: info.redis_settings().db(),
-            tls: matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
-        };
-        Self { client, place, connect_timeout, response_timeout }
+    pub(crate) fn new(route: Route, connect_timeout: Duration, response_timeout: Duration) -> Self {
+        Self { route, connect_timeout, response_timeout }
+    }
+
+    /// The server, as errors name it.
+    pub(crate) fn place(&self) -> Place {
+        match &self.route {
+            Route::Server(client) => {
+                let info = client.get_connection_info();
+                Place {
+                    address: address(info.addr()).into(),
+                    database: info.redis_settings().db(),
+                    tls: matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
+                    watched: false,
+                }
+            }
+            Route::Master(sentinels) => sentinels.place(),
+        }
+    }
+
+    /// The store in words, as a URL without secrets.
+    pub(crate) fn url(&self) -> String {
+        if let Route::Master(sentinels) = &self.route {
+            return sentinels.url();
+        }
+        let Place { address, database, tls, .. } = self.place();
+        match (address.starts_with('/'), database) {
+            (true, 0) => format!("redis+unix:{address}"),
+            (true, number) => format!("redis+unix:{address} (database {number})"),
+            (false, number) => format!("{}://{address}/{number}", if tls { "rediss" } else { "redis" }),
+        }
     }
 
     /// A connection for commands.
     pub(crate) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.response_timeout));
-        self.client.get_multiplexed_async_connection_with_config(&config).await
+        match &self.route {
+            Route::Server(client) => connect(client, self.connect_timeout, self.response_timeout).await,
+            Route::Master(sentinels) => {
+                let connecting = sentinels.connect(self.connect_timeout, self.response_timeout);
+                in_time(self.connect_timeout, connecting).await
+            }
+        }
     }
 
     /// A connection for subscriptions.
     pub(crate) async fn subscriptions(&self) -> Result<PubSub, RedisError> {
-        self.in_time(self.connect_timeout, self.client.get_async_pubsub()).await
+        let connecting = async {
+            match &self.route {
+                Route::Server(client) => client.get_async_pubsub().await,
+                Route::Master(sentinels) => {
+                    sentinels.master(self.connect_timeout).await?.get_async_pubsub().await
+                }
+            }
+        };
+        in_time(self.connect_timeout, connecting).await
     }
 
-    async fn in_time<T>(
-        &self,
-        longest: Duration,
-        request: impl Future<Output = Result<T, RedisError>>,
-    ) -> Result<T, RedisError> {
-        let late = || std::io::Error::from(std::io::ErrorKind::TimedOut).into();
-        tokio::time::timeout(longest, request).await.unwrap_or_else(|_| Err(late()))
+    /// Ends once another server than now has turned out to be the master.
+    pub(crate) fn moved(&self) -> impl Future<Output = ()> + use<> {
+        let master = match &self.route {
+            Route::Server(_) => None,
+            Route::Master(sentinels) => Some(sentinels.follow()),
+        };
+        async move {
+            if let Some(mut master) = master
+                && master.changed().await.is_ok()
+            {
+                return;
+            }
+            std::future::pending::<()>().await;
+        }
     }
 
-    /// The same, for a request to a server that is connected.
+    /// An answer, if it comes in time, to a request to a server that is connected.
     pub(crate) async fn answered<T>(
         &self,
         request: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, RedisError> {
-        self.in_time(self.response_timeout, request).await
+        in_time(self.response_timeout, request).await
     }
+}
+
+/// A connection of this client, with these timeouts.
+pub(crate) async fn connect(
+    client: &Client,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(connect_timeout))
+        .set_response_timeout(Some(response_timeout));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+async fn in_time<T>(
+    longest: Duration,
+    request: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, RedisError> {
+    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut).into();
+    tokio::time::timeout(longest, request).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// An address for people, without secrets.
@@ -70,6 +139,6 @@ fn address(address: &ConnectionAddr) -> String {
 
 impl fmt::Debug for Dial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dial").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Dial").field("place", &self.place()).finish_non_exhaustive()
     }
 }

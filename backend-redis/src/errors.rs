@@ -156,6 +156,8 @@ pub(crate) struct Place {
     pub(crate) address: Arc<str>,
     pub(crate) database: i64,
     pub(crate) tls: bool,
+    /// Whether sentinels say which server it is.
+    pub(crate) watched: bool,
 }
 
 impl Place {
@@ -204,6 +206,9 @@ impl Place {
                 format!("{address} does not speak Redis's protocol here; if it wants TLS, write rediss:")
             }
             Trouble::NoScript => format!("{address} forgot a script while it was being used"),
+            Trouble::ReadOnly if self.watched => {
+                format!("{address} has become a replica; the sentinels are asked for the new master")
+            }
             Trouble::ReadOnly => format!(
                 "{address} is a read-only replica; name the master, or redis+sentinel: if Sentinel watches over them"
             ),

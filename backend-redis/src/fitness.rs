@@ -15,7 +15,7 @@ const OLDEST: u32 = 5;
 pub(crate) async fn check(server: &Server, scripts: &Scripts, prefix: &str) -> Result<(), StoreError> {
     match server.ask(&redis::cmd("INFO")).await {
         Ok(Answer { value: Value::BulkString(text), .. }) => {
-            look_at(&server.dial().place.address, &String::from_utf8_lossy(&text))?;
+            look_at(&server.dial().place().address, &String::from_utf8_lossy(&text))?;
         }
         Err(Failure { error, .. }) if error.is_unavailable() => return Err(error),
         // Some users may not ask that.

@@ -1,12 +1,19 @@
 //! Where the locks live, and how patient to be.
 
-use crate::{address::Address, dial::Dial};
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, io::tcp::TcpSettings};
-use std::{fmt, time::Duration};
+use crate::{
+    address::Address,
+    dial::{Dial, Route},
+    sentinel::Sentinels,
+};
+use redis::RedisConnectionInfo;
+use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{Error, Name};
 
 /// The prefix of all keys unless another is given.
 const DEFAULT_PREFIX: &str = "tenure:";
+
+/// More replicas than anybody has of one master.
+const MOST_REPLICAS: u32 = 100;
 
 /// Which server, and how it is used. Checked by [`RedisBackend::connect`](crate::RedisBackend::connect), before the
 /// server is asked.
@@ -25,7 +32,7 @@ const DEFAULT_PREFIX: &str = "tenure:";
 #[derive(Clone)]
 #[must_use = "options do nothing until they are used to connect"]
 pub struct RedisOptions {
-    address: Option<Address>,
+    target: Option<Target>,
     user: Option<String>,
     password: Option<String>,
     database: u32,
@@ -35,6 +42,14 @@ pub struct RedisOptions {
     response_timeout: Duration,
     remember: Duration,
     fair: bool,
+    replicas: u32,
+}
+
+/// Which server, or how it is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Server(Address),
+    Sentinel { sentinels: Vec<Address>, service: String },
 }
 
 /// What a backend needs of its options, each within its range.
@@ -43,6 +58,7 @@ pub(crate) struct Checked {
     pub(crate) prefix: String,
     pub(crate) remember: Duration,
     pub(crate) fair: bool,
+    pub(crate) replicas: u32,
     connect_timeout: Duration,
     response_timeout: Duration,
 }
@@ -55,6 +71,7 @@ impl RedisOptions {
     /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | over TCP, port 6379 unless said |
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:PATH` | over a Unix socket |
+    /// | `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]` | the master of a service, which these sentinels (port 26379 unless said) know |
     ///
     /// `%XX` is decoded in the user, the password and the path. Parameters (`?…`) are not read here: they are the
     /// facade's, and each has a method of this type.
@@ -68,7 +85,11 @@ impl RedisOptions {
 
     /// The server at this address, with every option at its default.
     pub(crate) fn at(address: Address) -> Self {
-        Self { address: Some(address), ..Self::default() }
+        Self::of(Target::Server(address))
+    }
+
+    pub(crate) fn of(target: Target) -> Self {
+        Self { target: Some(target), ..Self::default() }
     }
 
     /// The user and the password, as Redis's access control lists know them. Servers with a password alone have the
@@ -137,23 +158,48 @@ impl RedisOptions {
         self
     }
 
+    /// How many replicas must have a grant before it is one: none unless said, at most 100.
+    ///
+    /// The master is then asked to [wait](https://redis.io/docs/latest/commands/wait/) for them, for a quarter of the
+    /// response timeout. When fewer have it, the grant is taken back and the lock counts as unavailable. So a replica
+    /// that takes over knows the holder, if it is one of those. Renewals do not wait.
+    pub fn replicas(mut self, count: u32) -> Self {
+        self.replicas = count;
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<Checked, Error> {
         let seconds = Duration::from_secs;
         let patience = Duration::from_millis(1)..=seconds(600);
         Ok(Checked {
             prefix: check_prefix(&self.prefix)?,
             fair: self.fair,
+            replicas: if self.replicas <= MOST_REPLICAS {
+                self.replicas
+            } else {
+                return Err(Error::invalid_option("replicas", self.replicas.to_string(), "0 to 100"));
+            },
             remember: check("remember", self.remember, seconds(60)..=seconds(365 * 86_400))?,
             connect_timeout: check("connect_timeout", self.connect_timeout, patience.clone())?,
             response_timeout: check("response_timeout", self.response_timeout, patience)?,
         })
     }
 
-    /// A client of the `redis` crate for the address.
-    pub(crate) fn client(&self) -> Result<redis::Client, Error> {
-        let Some(address) = &self.address else {
-            return Err(Error::invalid_option("url", "nothing", "the address of a server: redis://HOST"));
-        };
+    /// The way to the server.
+    pub(crate) fn route(&self) -> Result<Route, Error> {
+        match &self.target {
+            Some(Target::Server(address)) => {
+                self.client(address).map(|client| Route::Server(Arc::new(client)))
+            }
+            Some(Target::Sentinel { sentinels, service }) => {
+                let sentinels = Sentinels::new(sentinels.clone(), service.clone(), self.login());
+                Ok(Route::Master(Arc::new(sentinels)))
+            }
+            None => Err(Error::invalid_option("url", "nothing", "the address of a server: redis://HOST")),
+        }
+    }
+
+    fn login(&self) -> RedisConnectionInfo {
         let mut login = RedisConnectionInfo::default()
             .set_db(i64::from(self.database))
             .set_lib_name("tenure", env!("CARGO_PKG_VERSION"));
@@ -163,11 +209,14 @@ impl RedisOptions {
         if let Some(password) = &self.password {
             login = login.set_password(password);
         }
+        login
+    }
+
+    /// A client of the `redis` crate for the address.
+    fn client(&self, address: &Address) -> Result<redis::Client, Error> {
         let refused =
             |error: redis::RedisError| Error::invalid_option("url", "this address", error.to_string());
-        let info = address.connect_to().into_connection_info().map_err(refused)?;
-        let info: ConnectionInfo =
-            info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let info = address.info(self.login()).map_err(refused)?;
         address.client(info, self.tls_roots.as_deref()).map_err(|error| {
             Error::invalid_option("tls_roots", "this file", format!("certificates in PEM format ({error})"))
         })
@@ -175,8 +224,8 @@ impl RedisOptions {
 }
 
 impl Checked {
-    pub(crate) fn dial(&self, client: redis::Client) -> Dial {
-        Dial::new(client, self.connect_timeout, self.response_timeout)
+    pub(crate) fn dial(&self, route: Route) -> Dial {
+        Dial::new(route, self.connect_timeout, self.response_timeout)
     }
 }
 
@@ -184,7 +233,7 @@ impl Default for RedisOptions {
     /// Without an address, for [`RedisBackend::from_client`](crate::RedisBackend::from_client).
     fn default() -> Self {
         Self {
-            address: None,
+            target: None,
             user: None,
             password: None,
             database: 0,
@@ -194,6 +243,7 @@ impl Default for RedisOptions {
             response_timeout: Duration::from_secs(2),
             remember: Duration::from_hours(24),
             fair: false,
+            replicas: 0,
         }
     }
 }
@@ -201,7 +251,7 @@ impl Default for RedisOptions {
 impl fmt::Debug for RedisOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisOptions")
-            .field("address", &self.address)
+            .field("target", &self.target)
             .field("user", &self.user)
             .field("database", &self.database)
             .field("prefix", &self.prefix)
@@ -209,6 +259,7 @@ impl fmt::Debug for RedisOptions {
             .field("response_timeout", &self.response_timeout)
             .field("remember", &self.remember)
             .field("fair", &self.fair)
+            .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }
 }
@@ -254,7 +305,8 @@ mod tests {
         refused(&some().connect_timeout(Duration::ZERO), "connect_timeout");
         refused(&some().response_timeout(Duration::MAX), "response_timeout");
         refused(&some().remember(Duration::from_secs(59)), "remember");
-        assert!(some().client().is_err());
+        refused(&some().replicas(101), "replicas");
+        assert!(some().route().is_err());
     }
 
     #[test]
@@ -262,9 +314,6 @@ mod tests {
         let options = RedisOptions::from_url("redis://app:zq7k2@host/3").unwrap();
         assert!(format!("{options:?}").contains("app"));
         assert!(!format!("{options:?}").contains("zq7k2"));
-        assert_eq!(
-            options.client().unwrap().get_connection_info().redis_settings().password(),
-            Some("zq7k2")
-        );
+        assert_eq!(options.login().password(), Some("zq7k2"));
     }
 }

@@ -1,8 +1,8 @@
 //! What the scripts answer, in types.
 
-use crate::record::Seen;
+use crate::{record::Seen, sentinel::Known};
 use redis::Value;
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 use tenure_core::{Holder, LossCause, Name, Renewal, StoreError, Token};
 
 /// The answer to an attempt.
@@ -84,6 +84,40 @@ pub(crate) fn page(value: &Value) -> Result<(u64, Vec<String>), StoreError> {
     Ok((next, keys.iter().filter_map(text).map(str::to_owned).collect()))
 }
 
+/// What a sentinel answers when it is asked for a master; `None` when that is no sentinel's answer.
+pub(crate) fn known(value: &Value) -> Option<Known> {
+    let mut fields = HashMap::new();
+    match value {
+        Value::Array(words) => {
+            fields
+                .extend(words.chunks(2).filter_map(|pair| Some((text(pair.first()?)?, text(pair.get(1)?)?))));
+        }
+        Value::Map(pairs) => {
+            fields.extend(pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))));
+        }
+        _ => return None,
+    }
+    let number = |name| fields.get(name)?.parse::<u64>().ok();
+    Some(Known {
+        host: (*fields.get("ip")?).to_owned(),
+        port: u16::try_from(number("port")?).ok()?,
+        epoch: number("config-epoch")?,
+    })
+}
+
+/// Whether a server that was asked for its role is a master.
+pub(crate) fn is_master(role: &Value) -> bool {
+    matches!(role, Value::Array(parts) if parts.first().and_then(text) == Some("master"))
+}
+
+/// How many replicas have acknowledged.
+pub(crate) fn acknowledged(value: &Value) -> Result<u32, StoreError> {
+    match value {
+        Value::Int(count) => u32::try_from(*count).map_err(|_| unexpected(value)),
+        value => Err(unexpected(value)),
+    }
+}
+
 /// What is left of a lease; `None` where it has no end.
 fn millis(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
@@ -118,4 +152,30 @@ fn number(value: &Value) -> Option<u64> {
 fn unexpected(value: &Value) -> StoreError {
     let shown: String = format!("{value:?}").chars().take(80).collect();
     StoreError::failed(format!("the server answered what no script of tenure answers: {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_sentinel_knows() {
+        let words = |words: &[&str]| {
+            Value::Array(words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect())
+        };
+        let said =
+            words(&["name", "x", "ip", "10.0.0.1", "port", "6379", "flags", "master", "config-epoch", "7"]);
+        assert_eq!(known(&said), Some(Known { host: "10.0.0.1".into(), port: 6379, epoch: 7 }));
+        for nonsense in [
+            words(&[]),
+            words(&["ip"]),
+            words(&["ip", "h", "port", "70000", "config-epoch", "7"]),
+            Value::Nil,
+        ] {
+            assert_eq!(known(&nonsense), None);
+        }
+        assert!(
+            is_master(&words(&["master", "0"])) && !is_master(&words(&["slave"])) && !is_master(&Value::Nil)
+        );
+    }
 }

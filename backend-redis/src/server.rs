@@ -54,6 +54,8 @@ pub(crate) struct Answer {
     /// Whether the request had been sent before on a connection that turned out to be broken. That one may have been
     /// carried out too, or still may be.
     pub(crate) resent: bool,
+    /// The connection that brought it.
+    pub(crate) line: u64,
 }
 
 impl Server {
@@ -126,7 +128,23 @@ impl Server {
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Answer, Failure> {
         self.send(command)
             .await
-            .map_err(|refusal| refusal.explained(|source| self.dial.place.explain(source)))
+            .map_err(|refusal| refusal.explained(|source| self.dial.place().explain(source)))
+    }
+
+    /// The same on that connection and no other.
+    pub(crate) async fn ask_on(&self, line: u64, command: &Cmd) -> Result<Answer, Failure> {
+        let connection = {
+            let now = self.line();
+            match &now.state {
+                State::Connected(connection) if now.number == line => connection.clone(),
+                _ => {
+                    let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+                    return Err(Failure { error: self.dial.place().explain(broken), in_doubt: false });
+                }
+            }
+        };
+        let answer = self.send_on(connection, line, command).await;
+        answer.map_err(|refusal| refusal.explained(|source| self.dial.place().explain(source)))
     }
 
     /// Calls a script, and has it loaded first when the server does not know it. `about` is the key that errors name.
@@ -144,7 +162,7 @@ impl Server {
                 Err(Refusal { error, .. }) => Err(Refusal { error, in_doubt: false }),
             };
         }
-        outcome.map_err(|refusal| refusal.explained(|source| self.dial.place.explain_for(about, source)))
+        outcome.map_err(|refusal| refusal.explained(|source| self.dial.place().explain_for(about, source)))
     }
 
     async fn send(&self, command: &Cmd) -> Result<Answer, Refusal> {
@@ -161,16 +179,25 @@ impl Server {
 
     /// Sends a command once. An error comes with whether the connection was one from before.
     async fn send_once(&self, command: &Cmd) -> Result<Answer, (Refusal, bool)> {
-        let (mut connection, number, from_before) =
+        let (connection, number, from_before) =
             self.connection().await.map_err(|error| (Refusal { error, in_doubt: false }, false))?;
+        self.send_on(connection, number, command).await.map_err(|refusal| (refusal, from_before))
+    }
+
+    async fn send_on(
+        &self,
+        mut connection: MultiplexedConnection,
+        number: u64,
+        command: &Cmd,
+    ) -> Result<Answer, Refusal> {
         let sent = Moment::now();
         let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
-        answer.map(|value| Answer { value, sent, resent: false }).map_err(|error| {
+        answer.map(|value| Answer { value, sent, resent: false, line: number }).map_err(|error| {
             let trouble = Trouble::of(&error);
             if trouble.spoils_connection() {
                 self.spoilt(number);
             }
-            (Refusal { error, in_doubt: trouble.leaves_doubt() }, from_before)
+            Refusal { error, in_doubt: trouble.leaves_doubt() }
         })
     }
 }

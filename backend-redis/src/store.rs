@@ -1,11 +1,13 @@
 //! What is asked of one server, one script call each.
 
 use crate::{
+    dial::Route,
     doubts::{Doubts, LONGEST},
     errors::Failure,
     keys,
     options::Checked,
     record::Told,
+    replication::Replication,
     replies,
     script::{Script, Scripts},
     server::{Answer, Server},
@@ -26,6 +28,8 @@ pub(crate) struct Store {
     pub(crate) subscriptions: Subscriptions,
     pub(crate) scripts: Scripts,
     pub(crate) turns: Turns,
+    /// Where replicas must have a grant.
+    replication: Option<Replication>,
     doubts: Doubts,
     /// This client, for those who hand locks over to it.
     client: ClaimId,
@@ -42,10 +46,12 @@ pub(crate) struct Asked {
 }
 
 impl Store {
-    pub(crate) fn new(client: redis::Client, options: Checked) -> Self {
-        let (dial, turns) = (options.dial(client), Turns::default());
+    pub(crate) fn new(route: Route, options: Checked) -> Self {
+        let (dial, turns) = (options.dial(route), Turns::default());
+        let wanted = Some(options.replicas).filter(|replicas| *replicas > 0);
         Self {
             subscriptions: Subscriptions::new(dial.clone(), turns.clone()),
+            replication: wanted.map(|wanted| Replication::new(dial.clone(), wanted)),
             server: Server::new(dial),
             scripts: Scripts::new(options.fair),
             turns,
@@ -76,6 +82,9 @@ impl Store {
     pub(crate) fn disconnect(&self) {
         drop(self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.subscriptions.disconnect();
+        if let Some(replication) = &self.replication {
+            replication.disconnect();
+        }
         self.server.disconnect();
     }
 
@@ -112,7 +121,11 @@ impl Store {
             call.arg(inbox.channel());
         }
         let asking = self.doubts.asking(claim.id);
-        let Answer { value, sent, resent } = match self.run(script, &call, &lock).await {
+        let answer = match &self.replication {
+            Some(replication) => replication.run(script, &call, &lock).await,
+            None => self.run(script, &call, &lock).await,
+        };
+        let Answer { value, sent, resent, line } = match answer {
             Ok(answer) => answer,
             Err(Failure { error, in_doubt }) => {
                 if !in_doubt {
@@ -125,10 +138,28 @@ impl Store {
             asking.settle();
         }
         let (attempt, at) = match replies::attempt(&value)? {
-            replies::Attempt::Granted(token) => (Attempt::Granted(Grant::leased(claim, token, sent)), None),
+            replies::Attempt::Granted(token) => {
+                self.confirm(claim, line).await?;
+                (Attempt::Granted(Grant::leased(claim, token, sent)), None)
+            }
             replies::Attempt::Busy { expires_in, at } => (Attempt::Busy { expires_in }, at),
         };
         Ok(Asked { attempt, sent, at })
+    }
+
+    /// Makes sure that enough replicas have a grant, and takes it back otherwise.
+    async fn confirm(&self, claim: &Claim, line: u64) -> Result<(), StoreError> {
+        let Some(replication) = &self.replication else { return Ok(()) };
+        let had = replication.count(line).await?;
+        let Err(too_few) = replication.judge(had) else { return Ok(()) };
+        // Without a mark, since whoever waits asks again with the same claim.
+        self.end_hold(&claim.name, claim.id).await?;
+        Err(too_few)
+    }
+
+    /// Whether a grant counts only once replicas have it.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.replication.is_some()
     }
 
     /// Ends the hold of a claim that was granted. `None` when it has none.
@@ -136,6 +167,10 @@ impl Store {
         if self.doubts.contains(claim) {
             return self.retire(name, claim).await;
         }
+        self.end_hold(name, claim).await
+    }
+
+    async fn end_hold(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
         let script = &self.scripts.release;
         let (mut call, lock) = if self.options.fair {
             self.call(script, name)

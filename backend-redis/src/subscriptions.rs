@@ -166,17 +166,29 @@ impl Hub {
                 self.changed.notified().await;
             }
             let began = Instant::now();
-            let ended = match self.dial.subscriptions().await {
-                Ok(connection) => self.serve(connection).await,
-                Err(error) => Err(error),
+            // Follows as soon as a request has found another master.
+            let moved = self.dial.moved();
+            tokio::pin!(moved);
+            let ended = tokio::select! {
+                ended = self.connect() => ended,
+                () = &mut moved => Ok(()),
             };
             self.interrupted();
             let Err(error) = ended else { continue };
-            let error = self.dial.place.explain(error);
-            tracing::warn!(server = %self.dial.place.address, %error, "waiters are not told of releases, and only ask again and again");
+            let place = self.dial.place();
+            let error = place.explain(error);
+            tracing::warn!(server = %place.address, %error, "waiters are not told of releases, and only ask again and again");
             pause = if began.elapsed() > PAUSES.1 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
-            tokio::time::sleep(pause).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = moved => {}
+            }
         }
+    }
+
+    async fn connect(&self) -> Result<(), RedisError> {
+        let connection = self.dial.subscriptions().await?;
+        self.serve(connection).await
     }
 
     /// Serves the listeners until there are none, or until the connection breaks.

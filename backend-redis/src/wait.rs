@@ -74,6 +74,8 @@ impl Store {
                     biased;
                     () = &mut interrupted => break,
                     note = waiting.note() => match note {
+                        // Asked once more, it is granted once replicas have it.
+                        Note::Turn { .. } if self.is_replicated() => break,
                         Note::Turn { token, at } => if let Some(sent) = asked.before(at) {
                             return Ok(Grant::handed_over(claim, token, sent, STANDS));
                         }

@@ -1,0 +1,119 @@
+//! From the call that releases to the grant in another process, beside a token that goes through a list.
+
+use crate::server::{Server, connection, locks};
+use rustix::time::{ClockId, clock_gettime};
+use std::{process::Stdio, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+/// What tells a process that it is the other one.
+pub(crate) const CHILD: &str = "the-other-process";
+const SAMPLES: u32 = 300;
+/// In which the other process has begun to wait.
+const SETTLE: Duration = Duration::from_millis(40);
+
+/// The time of the machine, which both processes read alike.
+fn now() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("less than a second"))
+}
+
+pub(crate) async fn measure(server: &Server) {
+    let mut ways = [("BLPOP", vec![]), ("tenure", vec![]), ("tenure, fair=true", vec![])];
+    let mut connection = server.connection().await;
+    let clients = [locks(&server.url(), false).await, locks(&server.url(), true).await];
+    let mut other = Other::start(&server.url());
+    for _ in 0..SAMPLES {
+        for (number, (_, samples)) in ways.iter_mut().enumerate() {
+            let sample = if number == 0 {
+                other.begin(number).await;
+                let begin = now();
+                let () = redis::cmd("RPUSH")
+                    .arg("tokens")
+                    .arg("x")
+                    .query_async(&mut connection)
+                    .await
+                    .expect("pushed");
+                other.granted().await.saturating_sub(begin)
+            } else {
+                let name = format!("hand-off {number}");
+                let guard = clients[number - 1].lock(&name).acquire().await.expect("it is free");
+                other.begin(number).await;
+                let begin = now();
+                guard.release().await.expect("it was held");
+                other.granted().await.saturating_sub(begin)
+            };
+            samples.push(sample);
+        }
+    }
+    println!("redis: from release to the grant in another process, the median of {SAMPLES}");
+    let mut bare = None;
+    for (name, samples) in &mut ways {
+        samples.sort();
+        let [low, median, high] = [10, 50, 90].map(|percent| samples[samples.len() * percent / 100]);
+        let bare = *bare.get_or_insert(median);
+        println!(
+            "  {name:<24} {median:>10.2?} (tenth to ninetieth percentile: {low:.2?} to {high:.2?}), {:.2} times BLPOP",
+            median.as_secs_f64() / bare.as_secs_f64()
+        );
+    }
+}
+
+/// The other process, as this one sees it.
+struct Other {
+    _process: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Other {
+    fn start(url: &str) -> Self {
+        let mut process = Command::new(std::env::current_exe().expect("a path"))
+            .args([CHILD, url])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("another process");
+        let orders = process.stdin.take().expect("a pipe");
+        let answers = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        Self { _process: process, orders, answers }
+    }
+
+    /// Has it wait in one of the ways.
+    async fn begin(&mut self, way: usize) {
+        self.orders.write_all(format!("{way}\n").as_bytes()).await.expect("a pipe");
+        tokio::time::sleep(SETTLE).await;
+    }
+
+    async fn granted(&mut self) -> Duration {
+        let line = self.answers.next_line().await.expect("a pipe").expect("an answer");
+        Duration::from_nanos(line.parse().expect("a number"))
+    }
+}
+
+/// What the other process does.
+pub(crate) async fn child(arguments: &[String]) {
+    let url = arguments.first().expect("a URL");
+    let mut connection = connection(url).await;
+    connection.set_response_timeout(Duration::from_mins(1));
+    let clients = [locks(url, false).await, locks(url, true).await];
+    let mut orders = BufReader::new(tokio::io::stdin()).lines();
+    while let Ok(Some(way)) = orders.next_line().await {
+        let way: usize = way.parse().expect("a number");
+        let granted = if way == 0 {
+            let _: (String, String) =
+                redis::cmd("BLPOP").arg("tokens").arg(0).query_async(&mut connection).await.expect("popped");
+            now()
+        } else {
+            let name = format!("hand-off {way}");
+            let guard = clients[way - 1].lock(&name).acquire().await.expect("it comes free");
+            let granted = now();
+            guard.release().await.expect("it was held");
+            granted
+        };
+        println!("{}", granted.as_nanos());
+    }
+}

@@ -1,0 +1,45 @@
+//! What the locks cost in Redis, beside the bare commands on a connection of the same kind.
+//!
+//! Clients and server on a core each, or the scheduler's choices drown the difference; the server takes core 0:
+//! `taskset -c 1 cargo bench -p tenure-redis --bench redis`, or one of them: `… --bench redis -- hand_off`.
+
+mod hand_off;
+mod renewal;
+mod server;
+#[path = "../../../benches/support/mod.rs"]
+mod support;
+mod uncontended;
+mod waiting;
+
+use server::Server;
+use tokio::runtime::{Builder, Runtime};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == hand_off::CHILD) {
+        return runtime().block_on(hand_off::child(&arguments[at + 1..]));
+    }
+    let named: Vec<&String> = arguments[1..].iter().filter(|argument| !argument.starts_with('-')).collect();
+    let wanted = |name: &str| named.is_empty() || named.iter().any(|wanted| *wanted == name);
+    let server = Server::start();
+    runtime().block_on(async {
+        if wanted("uncontended") {
+            uncontended::one(&server).await;
+            uncontended::many(&server).await;
+        }
+        if wanted("hand_off") {
+            hand_off::measure(&server).await;
+        }
+        if wanted("waiting") {
+            waiting::measure(&server).await;
+        }
+        if wanted("renewal") {
+            renewal::measure(&server).await;
+        }
+    });
+}
+
+/// As a small program has it: one thread for all tasks.
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}

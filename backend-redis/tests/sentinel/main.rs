@@ -1,0 +1,268 @@
+//! Masters that change, and replicas that must have a grant.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tenure_conformance::{
+    saboteur::Saboteur,
+    servers::{Member, Server},
+};
+use tenure_core::{Attempt, Backend, Claim, ClaimId, Error, HolderInfo, Locks, LossCause, Mode, Name};
+use tenure_redis::{RedisBackend, RedisOptions};
+
+const LEASE: Duration = Duration::from_secs(20);
+/// In which a failover ends: the sentinels need a second to find the master dead, and some to agree.
+const FAILOVER: Duration = Duration::from_secs(30);
+
+fn options(server: &Server) -> RedisOptions {
+    RedisOptions::from_url(&server.url()).unwrap().response_timeout(Duration::from_secs(1))
+}
+
+async fn backend(server: &Server) -> RedisBackend {
+    RedisBackend::connect(options(server)).await.unwrap()
+}
+
+async fn locks(server: &Server) -> Locks {
+    Locks::new(backend(server).await)
+}
+
+fn claim(name: &str) -> Claim {
+    Claim {
+        id: ClaimId::new(),
+        name: Name::new(name).unwrap(),
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        waits: false,
+        holder: Arc::new(HolderInfo::here(None)),
+    }
+}
+
+/// The whole of what a person is told.
+fn said(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", said(source)),
+        None => error.to_string(),
+    }
+}
+
+/// Asks one member something past tenure.
+async fn tell<T: redis::FromRedisValue>(member: &Member, words: &[&str]) -> T {
+    let client = redis::Client::open(member.direct_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap()
+}
+
+/// The member that is the master, and those that are replicas.
+async fn roles(server: &Server) -> (Member, Vec<Member>) {
+    let (mut masters, mut replicas) = (Vec::new(), Vec::new());
+    for member in server.members().into_iter().take(3) {
+        let role: redis::Value = tell(&member, &["ROLE"]).await;
+        if format!("{role:?}").contains("master") { masters.push(member) } else { replicas.push(member) }
+    }
+    assert_eq!(masters.len(), 1, "{masters:?}");
+    (masters.remove(0), replicas)
+}
+
+/// Waits until every replica has what the master has now.
+async fn replicated(master: &Member) {
+    // A write, because a connection waits for its own.
+    let client = redis::Client::open(master.direct_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let () = redis::cmd("SET").arg("after").arg("all").query_async(&mut connection).await.unwrap();
+    let had: u32 = redis::cmd("WAIT").arg(2).arg(400).query_async(&mut connection).await.unwrap();
+    assert_eq!(had, 2);
+}
+
+async fn failover_while_holding_and_waiting(lose: impl AsyncFn(&dyn Saboteur)) {
+    let server = Server::redis_sentinel().await.unwrap();
+    let (one, other) = (locks(&server).await, locks(&server).await);
+    let guard = one.lock("a").lease(FAILOVER).acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = other.lock("a");
+        async move { lock.acquire().await.map(|guard| (Instant::now(), guard)) }
+    });
+    let (master, _) = roles(&server).await;
+    replicated(&master).await;
+    lose(&*master.saboteur()).await;
+    let begin = Instant::now();
+    // A lock that is free can be had from the new master.
+    let another = other.lock("b").wait(FAILOVER).acquire().await.unwrap();
+    println!("a new master after {:?}", begin.elapsed());
+    another.release().await.unwrap();
+    assert!(guard.is_held() && !waiter.is_finished(), "the new master knows the holder");
+    let (first, released) = (guard.token(), Instant::now());
+    guard.release().await.unwrap();
+    let (when, next) = waiter.await.unwrap().unwrap();
+    println!("handed over after {:?}", when.duration_since(released));
+    assert!(when.duration_since(released) < Duration::from_secs(3));
+    assert!(next.token() > first);
+    // The waiters' connection has followed too: this one is told, long before it would ask again.
+    let mut fastest = Duration::MAX;
+    let mut held = next;
+    for _ in 0..5 {
+        let waiter = tokio::spawn({
+            let lock = one.lock("a");
+            async move { lock.acquire().await.map(|guard| (Instant::now(), guard)) }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        let (when, guard) = waiter.await.unwrap().unwrap();
+        fastest = fastest.min(when.duration_since(released));
+        guard.release().await.unwrap();
+        held = other.lock("a").acquire().await.unwrap();
+    }
+    assert!(fastest < Duration::from_millis(300), "{fastest:?}");
+    held.release().await.unwrap();
+    master.saboteur().heal().await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_killed() {
+    failover_while_holding_and_waiting(async |master| master.kill().await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_frozen() {
+    failover_while_holding_and_waiting(async |master| master.freeze().await.unwrap()).await;
+}
+
+/// The master is put down without its connections noticing: the next write is refused, and asked of the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_only_after_failover() {
+    let server = Server::redis_sentinel().await.unwrap();
+    let locks = locks(&server).await;
+    let guard = locks.lock("a").lease(FAILOVER).acquire().await.unwrap();
+    let (master, _) = roles(&server).await;
+    replicated(&master).await;
+    let sentinel = &server.members()[3];
+    tell::<()>(sentinel, &["SENTINEL", "FAILOVER", "tenure"]).await;
+    let another = locks.lock("b").wait(FAILOVER).acquire().await.unwrap();
+    let begin = Instant::now();
+    while roles_of(&server).await != ["slave", "slave", "master"].map(str::to_owned)
+        && roles_of(&server).await != ["slave", "master", "slave"].map(str::to_owned)
+    {
+        assert!(begin.elapsed() < FAILOVER, "{:?}", roles_of(&server).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Whatever it held when the old master was put down, from now on all is well.
+    let _ = another.release().await;
+    let third = locks.lock("c").wait(FAILOVER).acquire().await.unwrap();
+    let (now, _) = roles(&server).await;
+    assert_ne!(now.name(), master.name());
+    assert_eq!(tell::<u64>(&now, &["EXISTS", "tenure:c"]).await, 1);
+    assert!(guard.is_held(), "{:?}", guard.loss());
+    guard.release().await.unwrap();
+    third.release().await.unwrap();
+    server.stop().await.unwrap();
+}
+
+async fn roles_of(server: &Server) -> Vec<String> {
+    let mut roles = Vec::new();
+    for member in server.members().into_iter().take(3) {
+        let info: String = tell(&member, &["INFO", "replication"]).await;
+        roles.push(if info.contains("role:master") { "master" } else { "slave" }.to_owned());
+    }
+    roles
+}
+
+/// What the dead master had not passed on is forgotten; the holder learns it, and the token rises all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_no_replica_had_is_lost() {
+    let server = Server::redis_sentinel().await.unwrap();
+    let (one, other) = (locks(&server).await, locks(&server).await);
+    let (master, _) = roles(&server).await;
+    // From now on it passes nothing on.
+    tell::<()>(&master, &["ACL", "SETUSER", "default", "-psync", "-sync"]).await;
+    tell::<u64>(&master, &["CLIENT", "KILL", "TYPE", "replica"]).await;
+    let lease = Duration::from_secs(15);
+    let guard = one.lock("a").lease(lease).acquire().await.unwrap();
+    master.saboteur().kill().await.unwrap();
+    let next = other.lock("a").wait(FAILOVER).acquire().await.unwrap();
+    assert!(next.token() > guard.token());
+    let cause = tokio::time::timeout(lease, guard.lost()).await.expect("lost within the lease");
+    assert!(matches!(cause, LossCause::TakenOver | LossCause::Forgotten), "{cause:?}");
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_few_replicas() {
+    let server = Server::redis_sentinel().await.unwrap();
+    let with = async |count| RedisBackend::connect(options(&server).replicas(count)).await.unwrap();
+    let (master, replicas) = roles(&server).await;
+    let (two, three) = (with(2).await, with(3).await);
+    let Attempt::Granted(grant) = two.try_acquire(&claim("a")).await.unwrap() else { panic!("it is free") };
+    for replica in &replicas {
+        assert_eq!(tell::<u64>(replica, &["EXISTS", "tenure:a"]).await, 1, "acknowledged and missing");
+    }
+    let begin = Instant::now();
+    let error = three.try_acquire(&claim("b")).await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("2 of 3 replicas had the grant"), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert_eq!(tell::<u64>(&master, &["EXISTS", "tenure:b"]).await, 0, "taken back");
+    // Many at once do not stand behind each other, and releases and renewals behind none.
+    replicas[0].saboteur().freeze().await.unwrap();
+    let locks = Locks::new(two.clone());
+    let attempts: Vec<_> = (0..50)
+        .map(|number| {
+            let lock = locks.lock(format!("many {number}"));
+            tokio::spawn(async move { lock.try_acquire().await })
+        })
+        .collect();
+    let renewing = Instant::now();
+    two.renew(std::slice::from_ref(&grant)).await.unwrap();
+    assert!(renewing.elapsed() < Duration::from_millis(200), "{:?}", renewing.elapsed());
+    for attempt in attempts {
+        let error = attempt.await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(said(&error).contains("1 of 2 replicas had the grant"), "{}", said(&error));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    // A waiter goes on asking, and has the lock once the replica is back.
+    let waiter = tokio::spawn({
+        let lock = locks.lock("c").wait(FAILOVER);
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiter.is_finished());
+    replicas[0].saboteur().thaw().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    two.release(&grant).await.unwrap();
+    locks.close().await;
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_person_may_get_wrong() {
+    let server = Server::redis_sentinel().await.unwrap();
+    let refusal = async |url: &str| {
+        let begin = Instant::now();
+        let options = RedisOptions::from_url(url).unwrap().connect_timeout(Duration::from_secs(1));
+        let error = RedisBackend::connect(options).await.expect_err(url);
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+        let text = said(&error);
+        (error, text)
+    };
+    let (error, text) = refusal(&server.url().replace("/tenure", "/another")).await;
+    assert!(matches!(error, Error::Store { .. }), "{text}");
+    assert!(text.contains("no sentinel knows this service") && text.contains("\"another\""), "{text}");
+    let (master, replicas) = roles(&server).await;
+    let (error, text) = refusal(&format!("redis+sentinel://{}/tenure", master.address())).await;
+    assert!(matches!(error, Error::Store { .. }) && text.contains("it is no sentinel"), "{text}");
+    let (error, text) = refusal("redis+sentinel://127.0.0.1:1/tenure").await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("127.0.0.1:1"), "{text}");
+    let (error, text) = refusal(&replicas[0].url()).await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("redis+sentinel:"), "{text}");
+    // One that does not answer is no hindrance.
+    let sentinels = &server.members()[3..];
+    sentinels[0].saboteur().freeze().await.unwrap();
+    let begin = Instant::now();
+    let backend = backend(&server).await;
+    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+    assert_eq!(backend.store(), server.url().trim_end_matches('/'));
+    server.stop().await.unwrap();
+}
