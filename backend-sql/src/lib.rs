@@ -1,11 +1,14 @@
-//! Locks of tenure in SQL databases: one row per name, taken for a lease.
+//! Locks of tenure in SQL databases: one row per name, taken for a lease, or locked by a connection.
 //!
 //! | you look for | it is in |
 //! |---|---|
 //! | locks in a SQLite file | `SqliteBackend`, `SqliteOptions` |
 //! | locks in PostgreSQL | `PostgresBackend`, `PostgresOptions` |
 //! | locks in MySQL or MariaDB | `MySqlBackend`, `MySqlOptions` |
-//! | the table, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
+//! | row locks in place of lease rows | `Strategy` |
+//! | a row of yours that refuses holders who were overtaken | `Fence` |
+//! | the table of lease rows, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
+//! | the table of row locks, to create it by hand | `postgres_row_schema`, `mysql_row_schema` |
 //!
 //! Each database is a feature: `sqlite` (on by default), `postgres`, `mysql`.
 //!
@@ -16,7 +19,11 @@
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod fault;
 #[cfg(feature = "_server")]
+mod fence;
+#[cfg(feature = "_server")]
 mod hints;
+#[cfg(feature = "_server")]
+mod keeper;
 #[cfg(feature = "_server")]
 mod lane;
 #[cfg(feature = "_server")]
@@ -27,6 +34,8 @@ mod mysql;
 mod options;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "_server")]
+mod row_locks;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod rows;
 #[cfg(feature = "sqlite")]
@@ -38,9 +47,13 @@ mod sweep;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod table;
 
+#[cfg(feature = "_server")]
+pub use fence::{Fence, FenceError};
 #[cfg(feature = "mysql")]
-pub use mysql::{MySqlBackend, MySqlOptions, mysql_schema};
+pub use mysql::{MySqlBackend, MySqlOptions, mysql_row_schema, mysql_schema};
+#[cfg(feature = "_server")]
+pub use options::Strategy;
 #[cfg(feature = "postgres")]
-pub use postgres::{Durability, PostgresBackend, PostgresOptions, postgres_schema};
+pub use postgres::{Durability, PostgresBackend, PostgresOptions, postgres_row_schema, postgres_schema};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_schema};

@@ -19,11 +19,39 @@ pub(crate) fn check_range(option: &'static str, given: Duration, most: Duration)
     Err(Error::invalid_option(option, format!("{given:?}"), format!("{least:?} to {most:?}")))
 }
 
-/// Over how many connections names are spread.
+/// What a lock is on a database server. Each strategy has a table of its own, so they never meet.
 #[cfg(feature = "_server")]
-pub(crate) fn check_connections(given: usize) -> Result<usize, Error> {
-    if (1..=64).contains(&given) {
-        return Ok(given);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// A row that says who holds it, until when. A lock costs no connection, and survives the loss of one.
+    #[default]
+    LeaseRow,
+    /// A row that is locked by a transaction, on a connection of its own. Waiters stand in the server's own queue, and
+    /// are served within one hop of a release. It is lost with its connection.
+    RowLock,
+}
+
+#[cfg(feature = "_server")]
+impl Strategy {
+    /// The table, unless another is named.
+    pub(crate) const fn default_table(self) -> &'static str {
+        match self {
+            Self::LeaseRow => crate::table::DEFAULT_TABLE,
+            Self::RowLock => "tenure_row_locks",
+        }
     }
-    Err(Error::invalid_option("connections", given.to_string(), "1 to 64"))
+
+    /// How many connections: those over which names are spread, or as many as may hold a lock or wait for one.
+    pub(crate) fn check_connections(self, given: Option<usize>) -> Result<usize, Error> {
+        let (usual, most) = match self {
+            Self::LeaseRow => (2, 64),
+            Self::RowLock => (20, 1000),
+        };
+        let given = given.unwrap_or(usual);
+        if (1..=most).contains(&given) {
+            return Ok(given);
+        }
+        Err(Error::invalid_option("connections", given.to_string(), format!("1 to {most}")))
+    }
 }

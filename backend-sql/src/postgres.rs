@@ -3,19 +3,22 @@
 mod errors;
 mod listener;
 mod options;
+mod row_locks;
+mod row_statements;
 mod rows;
 mod server;
 mod statements;
 
 pub use options::{Durability, PostgresOptions};
+pub use row_statements::postgres_row_schema;
 pub use statements::postgres_schema;
 
-use crate::lease_rows::LeaseRows;
+use crate::{lease_rows::LeaseRows, options::Strategy, row_locks::RowLocks};
 use options::Checked;
+use row_locks::PostgresRowLocks;
 use rows::PostgresRows;
-use server::Postgres;
-use sqlx::{PgPool, postgres::PgConnectOptions};
-use std::{fmt, sync::Arc, time::Duration};
+use sqlx::{PgConnection, PgPool, postgres::PgConnectOptions};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, Name, Release, Renewal, StoreError,
     async_trait,
@@ -30,6 +33,10 @@ use tenure_core::{
 ///
 /// Connections are opened when they are needed: [two](PostgresOptions::connections) that acquire and release, one for
 /// renewals, which nothing else can hold up, and one that listens once somebody waits.
+///
+/// With [`Strategy::RowLock`] a lock is a row that a transaction has locked, on a connection of its own; waiters stand in the
+/// server's queue. The fencing token is taken once the row is locked, by a statement of its own: what the holder's
+/// transaction wrote, a crash would undo.
 ///
 /// Cloning is cheap, and clones share the connections.
 ///
@@ -48,7 +55,25 @@ use tenure_core::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct PostgresBackend(Arc<LeaseRows<PostgresRows>>);
+pub struct PostgresBackend(Locks);
+
+/// By strategy.
+#[derive(Clone)]
+enum Locks {
+    LeaseRows(Arc<LeaseRows<PostgresRows>>),
+    RowLocks(Arc<RowLocks<PostgresRowLocks>>),
+}
+
+impl Deref for Locks {
+    type Target = dyn Backend;
+
+    fn deref(&self) -> &(dyn Backend + 'static) {
+        match self {
+            Self::LeaseRows(rows) => &**rows,
+            Self::RowLocks(rows) => &**rows,
+        }
+    }
+}
 
 impl PostgresBackend {
     /// Connects to the server, and creates the table as far as the options say.
@@ -105,18 +130,90 @@ impl PostgresBackend {
     }
 
     async fn open(options: Checked, connect: PgConnectOptions) -> Result<Self, Error> {
-        let server = Postgres::new(options, connect);
-        let store = Arc::from(server.store.as_str());
-        match LeaseRows::open(PostgresRows::new(server)).await {
-            Ok(rows) => Ok(Self(Arc::new(rows))),
-            Err(error) => Err(Error::from_store(&store, Doing::Connecting, error)),
-        }
+        let store = Arc::from(server::store(&connect));
+        let opened = match options.strategy {
+            Strategy::LeaseRow => {
+                let rows = LeaseRows::open(PostgresRows::new(options, connect)).await;
+                rows.map(|rows| Locks::LeaseRows(Arc::new(rows)))
+            }
+            Strategy::RowLock => {
+                let rows = RowLocks::open(PostgresRowLocks::new(options, connect)).await;
+                rows.map(|rows| Locks::RowLocks(Arc::new(rows)))
+            }
+        };
+        opened.map(Self).map_err(|error| Error::from_store(&store, Doing::Connecting, error))
+    }
+
+    /// Locks `name` inside a transaction of yours, and waits for it as long as the server lets that transaction wait: it is
+    /// held until the transaction ends, however it does.
+    ///
+    /// There is no guard, no lease and no renewal, and no token: what the transaction writes is there only if it held the
+    /// lock until the end. Such a lock and one that was acquired from a backend with the same table, prefix and
+    /// [`Strategy::RowLock`] exclude each other. `tenure ls` does not show it.
+    ///
+    /// `transaction` must be one of the database that this backend uses. Take several locks in one order everywhere, or the
+    /// server ends one of the transactions as a deadlock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: roll the transaction back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] unless the strategy is [`Strategy::RowLock`]; [`Error::InvalidName`]; [`Error::Unavailable`]
+    /// when the server ended the wait or the transaction; [`Error::Store`] when it refuses. The transaction is to be rolled
+    /// back then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: sqlx::PgPool, locks: tenure_sql::PostgresBackend) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut transaction = pool.begin().await?;
+    /// locks.in_transaction(&mut transaction, "orders/42").await?;
+    /// sqlx::query("UPDATE orders SET state = 'shipped' WHERE id = 42").execute(&mut *transaction).await?;
+    /// transaction.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn in_transaction(
+        &self,
+        transaction: &mut PgConnection,
+        name: impl AsRef<str>,
+    ) -> Result<(), Error> {
+        self.lock_in(transaction, name.as_ref(), true).await.map(drop)
+    }
+
+    /// As [`in_transaction`](Self::in_transaction), without waiting: `false` when another holds the name.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: roll the transaction back.
+    ///
+    /// # Errors
+    ///
+    /// As for [`in_transaction`](Self::in_transaction).
+    pub async fn try_in_transaction(
+        &self,
+        transaction: &mut PgConnection,
+        name: impl AsRef<str>,
+    ) -> Result<bool, Error> {
+        self.lock_in(transaction, name.as_ref(), false).await
+    }
+
+    async fn lock_in(&self, transaction: &mut PgConnection, name: &str, waits: bool) -> Result<bool, Error> {
+        let name = Name::new(name)?;
+        let Locks::RowLocks(rows) = &self.0 else {
+            let allowed = "row-lock, for locks inside a transaction";
+            return Err(Error::invalid_option("strategy", "lease-row", allowed));
+        };
+        let locked = rows.lock_in(transaction, &name, waits).await;
+        locked.map_err(|error| Error::from_store(&self.store().into(), Doing::Acquiring(name), error))
     }
 
     /// Deletes the rows that nobody has used for a day, and tells how many. Their tokens stay below every later one.
     ///
     /// Not needed: it is done in the background, once an hour for a table, by whichever client is the first to release
-    /// something then.
+    /// something then. Row locks keep their rows: 0.
     ///
     /// # Cancel safety
     ///
@@ -126,7 +223,10 @@ impl PostgresBackend {
     ///
     /// What the server could not do.
     pub async fn sweep(&self) -> Result<u64, StoreError> {
-        self.0.sweep().await
+        match &self.0 {
+            Locks::LeaseRows(rows) => rows.sweep().await,
+            Locks::RowLocks(_) => Ok(0),
+        }
     }
 }
 

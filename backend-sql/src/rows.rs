@@ -94,13 +94,22 @@ pub(crate) type HolderRow = (String, String, i64, i64, i64, i64, Option<String>,
 /// The holder that a row tells of.
 pub(crate) fn holder(row: HolderRow) -> Result<Holder, StoreError> {
     let (name, claim, token, since, age, left, label, host, pid) = row;
+    row_holder((name, claim, token, since, age, label, host, pid)).map(|holder| holder.left(span(left)))
+}
+
+/// The columns of the holder of a row's lock: name, claim, token, since when in ms of 1970, age in ms, label, host, process.
+pub(crate) type RowHolder = (String, String, i64, i64, i64, Option<String>, String, i64);
+
+/// The holder that such a row tells of.
+pub(crate) fn row_holder(row: RowHolder) -> Result<Holder, StoreError> {
+    let (name, claim, token, since, age, label, host, pid) = row;
     let name = Name::new(name).map_err(StoreError::failed)?;
     let claim = claim.parse::<ClaimId>().map_err(StoreError::failed)?;
     let token = Token::try_from(token).map_err(StoreError::failed)?;
     let pid = u32::try_from(pid).map_err(StoreError::failed)?;
     let since = SystemTime::UNIX_EPOCH + span(since);
     let info = HolderInfo { label, host, pid };
-    Ok(Holder::of(name).claim(claim, token).info(info).since(since, span(age)).left(span(left)))
+    Ok(Holder::of(name).claim(claim, token).info(info).since(since, span(age)))
 }
 
 #[cfg(test)]

@@ -8,8 +8,11 @@ use tenure_conformance::{
     servers::{Kind, Server},
 };
 use tenure_core::Backend;
-use tenure_sql::{MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions};
+use tenure_sql::{MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions, Strategy};
 use tokio::sync::{OnceCell, SetError};
+
+/// As many locks as a case holds at once, and a few more: each takes a connection.
+const ROW_LOCKS: usize = 90;
 
 /// One strategy on a server.
 struct OnServer {
@@ -25,7 +28,7 @@ impl OnServer {
 
     /// In which another process finds the server.
     fn variable(&self) -> String {
-        format!("TENURE_SQL_TEST_{}", self.name.to_uppercase())
+        format!("TENURE_SQL_TEST_{}", self.name.to_uppercase().replace('-', "_"))
     }
 
     fn url(&self) -> Result<String, BoxError> {
@@ -39,8 +42,16 @@ impl OnServer {
         let url = self.url()?;
         Ok(match self.name {
             "postgres" => Arc::new(PostgresBackend::connect(PostgresOptions::new(url).prefix(prefix)).await?),
+            "postgres-row-lock" => {
+                let options = PostgresOptions::new(url).prefix(prefix).strategy(Strategy::RowLock);
+                Arc::new(PostgresBackend::connect(options.connections(ROW_LOCKS)).await?)
+            }
             "mariadb" | "mysql" => {
                 Arc::new(MySqlBackend::connect(MySqlOptions::new(url).prefix(prefix)).await?)
+            }
+            "mariadb-row-lock" | "mysql-row-lock" => {
+                let options = MySqlOptions::new(url).prefix(prefix).strategy(Strategy::RowLock);
+                Arc::new(MySqlBackend::connect(options.connections(ROW_LOCKS)).await?)
             }
             name => return Err(format!("there is no {name}").into()),
         })
@@ -80,7 +91,7 @@ impl Subject for OnServer {
     }
 
     async fn wipe(&self) -> Result<bool, BoxError> {
-        let drop_tables = "DROP TABLE IF EXISTS tenure_locks";
+        let drop_tables = "DROP TABLE IF EXISTS tenure_locks, tenure_row_locks";
         if self.kind == Kind::Postgres {
             PgConnection::connect(&self.url()?).await?.execute(drop_tables).await?;
         } else {
@@ -94,7 +105,10 @@ fn main() -> ExitCode {
     tenure_conformance::main(|| async {
         Subjects::new()
             .with(OnServer::new("postgres", Kind::Postgres))
+            .with(OnServer::new("postgres-row-lock", Kind::Postgres))
             .with(OnServer::new("mariadb", Kind::Mariadb))
+            .with(OnServer::new("mariadb-row-lock", Kind::Mariadb))
             .with(OnServer::new("mysql", Kind::Mysql))
+            .with(OnServer::new("mysql-row-lock", Kind::Mysql))
     })
 }

@@ -22,6 +22,8 @@ mod number {
     pub(super) const NO_SUCH_TABLE: u16 = 1146;
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
+    /// What was not to be waited for: MariaDB has the number of a timeout for it.
+    pub(super) const NOT_WAITED_FOR: [u16; 2] = [LOCK_WAIT_TIMEOUT, 3572];
     /// `read_only`, `super_read_only`, a read-only transaction.
     pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
     /// Interrupted, `max_statement_time`, `max_execution_time`.
@@ -38,6 +40,20 @@ fn database_error(error: &sqlx::Error) -> Option<&MySqlDatabaseError> {
 
 pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
     database_error(error).is_some_and(|error| error.number() == number::NO_SUCH_TABLE)
+}
+
+/// Whether a row was locked already, and not to be waited for.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    database_error(error).is_some_and(|error| number::NOT_WAITED_FOR.contains(&error.number()))
+}
+
+/// Whether the server undid a statement that waited for a row, which may be asked again.
+pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
+    database_error(error).is_some_and(|error| {
+        let number = error.number();
+        matches!(number, number::DEADLOCK | number::LOCK_WAIT_TIMEOUT)
+            || number::INTERRUPTED.contains(&number)
+    })
 }
 
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {

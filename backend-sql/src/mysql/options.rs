@@ -1,8 +1,8 @@
 //! How a MySQL or MariaDB server is used for locks.
 
 use crate::{
-    options::{check_connections, check_prefix, check_range},
-    table::{DEFAULT_TABLE, TablePath},
+    options::{Strategy, check_prefix, check_range},
+    table::TablePath,
 };
 use sqlx::mysql::MySqlConnectOptions;
 use std::{fmt, str::FromStr, time::Duration};
@@ -23,10 +23,11 @@ use tenure_core::Error;
 #[must_use = "options do nothing until the server is connected to"]
 pub struct MySqlOptions {
     url: String,
-    table: String,
+    strategy: Strategy,
+    table: Option<String>,
     prefix: String,
     poll: Duration,
-    connections: usize,
+    connections: Option<usize>,
     connect_timeout: Duration,
     response_timeout: Duration,
     create_table: bool,
@@ -35,6 +36,7 @@ pub struct MySqlOptions {
 /// The same, each within its range.
 #[derive(Clone)]
 pub(super) struct Checked {
+    pub(super) strategy: Strategy,
     pub(super) table: TablePath,
     pub(super) prefix: String,
     pub(super) poll: Duration,
@@ -56,20 +58,27 @@ impl MySqlOptions {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            table: DEFAULT_TABLE.to_owned(),
+            strategy: Strategy::LeaseRow,
+            table: None,
             prefix: String::new(),
             poll: Duration::from_millis(200),
-            connections: 2,
+            connections: None,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(5),
             create_table: true,
         }
     }
 
-    /// The table, `tenure_locks` unless said; `schema.table` where it is in a schema that `search_path` does not lead to.
-    /// Each part is 1 to 63 letters, digits and underscores.
+    /// What a lock is: [`Strategy::LeaseRow`] unless said.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// The table, `tenure_locks` unless said, or `tenure_row_locks` for row locks; `database.table` where it is in another
+    /// database. Each part is 1 to 63 letters, digits and underscores.
     pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.table = table.into();
+        self.table = Some(table.into());
         self
     }
 
@@ -89,8 +98,11 @@ impl MySqlOptions {
 
     /// Over how many connections names are spread: 1 to 64, 2 unless said. More of them let more names be acquired and
     /// released at the same time. Beside them there is one for renewals.
+    ///
+    /// For row locks it is how many locks this client may hold or wait for at once, because each takes a connection: 1 to
+    /// 1000, 20 unless said. One more is refused as [`Error::Unavailable`]. Beside them there is one that takes tokens.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
+        self.connections = Some(connections);
         self
     }
 
@@ -116,9 +128,10 @@ impl MySqlOptions {
     pub(super) fn check(self) -> Result<Checked, Error> {
         let longest_patience = Duration::from_mins(10);
         Ok(Checked {
-            table: TablePath::new(&self.table)?,
+            strategy: self.strategy,
+            table: TablePath::new(self.table.as_deref().unwrap_or(self.strategy.default_table()))?,
             prefix: check_prefix(self.prefix)?,
-            connections: check_connections(self.connections)?,
+            connections: self.strategy.check_connections(self.connections)?,
             poll: check_range("poll", self.poll, Duration::from_mins(1))?,
             connect_timeout: check_range("connect_timeout", self.connect_timeout, longest_patience)?,
             response_timeout: check_range("response_timeout", self.response_timeout, longest_patience)?,
@@ -162,6 +175,7 @@ impl Default for MySqlOptions {
 impl fmt::Debug for MySqlOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MySqlOptions")
+            .field("strategy", &self.strategy)
             .field("table", &self.table)
             .field("prefix", &self.prefix)
             .field("poll", &self.poll)

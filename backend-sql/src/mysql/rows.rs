@@ -1,6 +1,7 @@
 //! The table, asked.
 
 use super::{
+    options::Checked,
     server::{MySql, arguments},
     statements::Statements,
 };
@@ -11,6 +12,7 @@ use crate::{
     rows::{HolderRow, Standing, StandingRow, beyond_all_names, end_of_prefix, millis, span},
     sweep::{BATCH, IDLE},
 };
+use sqlx::mysql::MySqlConnectOptions;
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
@@ -25,6 +27,7 @@ const AWAITED: Duration = Duration::from_secs(2);
 /// Lease rows in MySQL or MariaDB.
 pub(super) struct MySqlRows {
     server: Arc<MySql>,
+    statements: Arc<Statements>,
     /// Acquires, releases and withdraws. What concerns one name goes over one of them, in order: see [`Lane`].
     lanes: Vec<Lane<MySql>>,
     renewals: Lane<MySql>,
@@ -32,11 +35,13 @@ pub(super) struct MySqlRows {
 }
 
 impl MySqlRows {
-    pub(super) fn new(server: MySql) -> Self {
-        let server = Arc::new(server);
+    pub(super) fn new(options: Checked, connect: MySqlConnectOptions) -> Self {
+        let statements = Arc::new(Statements::new(&options.table));
+        let (create, probe) = (statements.create.clone(), statements.acquire.clone());
+        let server = Arc::new(MySql::new(options, connect, create, probe));
         let lane = |manner| Lane::new(&server, manner);
         let lanes = (0..server.options.connections).map(|_| lane(Manner::Ordered)).collect();
-        Self { lanes, renewals: lane(Manner::Impatient), hints: Arc::default(), server }
+        Self { lanes, renewals: lane(Manner::Impatient), hints: Arc::default(), server, statements }
     }
 
     fn lane(&self, name: &Name) -> &Lane<MySql> {
@@ -53,7 +58,7 @@ impl MySqlRows {
     async fn look_on(&self, lane: &Lane<MySql>, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         let arguments = arguments![serde_json::json!(names).to_string(), self.prefix()];
-        let done = lane.run(&self.server.statements.look, arguments, Again::Safe).await?;
+        let done = lane.run(&self.statements.look, arguments, Again::Safe).await?;
         let rows: Vec<StandingRow> = self.server.rows(&done)?;
         Ok(rows.into_iter().map(Standing::from).collect())
     }
@@ -62,7 +67,7 @@ impl MySqlRows {
         let Claim { id, name, .. } = claim;
         let (awaited, prefix, name_text) = (millis(AWAITED), self.prefix(), name.as_str());
         let arguments = arguments![awaited, prefix, name_text, id.to_string(), awaited];
-        self.lane(name).run(&self.server.statements.mark, arguments, Again::Safe).await.map(drop)
+        self.lane(name).run(&self.statements.mark, arguments, Again::Safe).await.map(drop)
     }
 }
 
@@ -90,7 +95,7 @@ impl LeaseTable for MySqlRows {
             holder.host.as_str(),
             i64::from(holder.pid),
         ];
-        let done = self.lane(name).run(&self.server.statements.acquire, arguments, Again::Safe).await?;
+        let done = self.lane(name).run(&self.statements.acquire, arguments, Again::Safe).await?;
         let token = i64::try_from(done.last_insert_id).map_err(StoreError::failed)?;
         Ok((token != 0).then_some(token))
     }
@@ -113,14 +118,14 @@ impl LeaseTable for MySqlRows {
     async fn release(&self, grant: &Grant) -> Result<Option<bool>, StoreError> {
         let Grant { name, claim, .. } = grant;
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
-        let done = self.lane(name).run(&self.server.statements.release, arguments, Again::No).await?;
+        let done = self.lane(name).run(&self.statements.release, arguments, Again::No).await?;
         Ok((done.affected > 0).then_some(done.last_insert_id != 0))
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
         let Claim { id, name, .. } = claim;
         let arguments = arguments![self.prefix(), name.as_str(), id.to_string()];
-        self.lane(name).run(&self.server.statements.withdraw, arguments, Again::Safe).await.map(drop)
+        self.lane(name).run(&self.statements.withdraw, arguments, Again::Safe).await.map(drop)
     }
 
     /// The server tells how many were renewed. Only when it was not all of them, which ones is asked for.
@@ -130,7 +135,7 @@ impl LeaseTable for MySqlRows {
             .map(|Grant { name, claim, lease, .. }| (name.as_str(), claim.to_string(), millis(*lease)))
             .collect();
         let arguments = arguments![serde_json::json!(asked).to_string(), self.prefix()];
-        let done = self.renewals.run(&self.server.statements.renew, arguments, Again::Safe).await?;
+        let done = self.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         if done.affected == grants.len() as u64 {
             return Ok(asked.into_iter().map(|(_, claim, _)| claim).collect());
         }
@@ -155,14 +160,14 @@ impl LeaseTable for MySqlRows {
 
     async fn holders(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
         let arguments = arguments![self.prefix(), name.as_str()];
-        let done = self.lane(name).run(&self.server.statements.holders, arguments, Again::Safe).await?;
+        let done = self.lane(name).run(&self.statements.holders, arguments, Again::Safe).await?;
         self.server.rows(&done)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<HolderRow>, StoreError> {
         let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
         let arguments = arguments![self.prefix(), prefix, end];
-        let done = self.lanes[0].run(&self.server.statements.list, arguments, Again::Safe).await?;
+        let done = self.lanes[0].run(&self.statements.list, arguments, Again::Safe).await?;
         self.server.rows(&done)
     }
 
@@ -170,14 +175,14 @@ impl LeaseTable for MySqlRows {
     async fn force(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
         let Some(holder) = self.holders(name).await?.pop() else { return Ok(Vec::new()) };
         let arguments = arguments![self.prefix(), name.as_str(), holder.1.as_str()];
-        let done = self.lane(name).run(&self.server.statements.force, arguments, Again::No).await?;
+        let done = self.lane(name).run(&self.statements.force, arguments, Again::No).await?;
         Ok(if done.affected > 0 { vec![holder] } else { Vec::new() })
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
-        // The first renewal of a short lease could not wait for its connection.
-        self.renewals.open();
-        let done = self.lanes[0].run(&self.server.statements.last_sweep, arguments![], Again::Safe).await?;
+        // What is first asked on each, with a short lease or a short wait, could not wait for its connection too.
+        self.lanes.iter().chain([&self.renewals]).for_each(Lane::open);
+        let done = self.lanes[0].run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = done.rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))
     }
@@ -185,7 +190,8 @@ impl LeaseTable for MySqlRows {
     type Broom = MySqlBroom;
 
     fn broom(&self) -> MySqlBroom {
-        MySqlBroom { lane: Lane::new(&self.server, Manner::Ordered), server: Arc::clone(&self.server) }
+        let (server, statements) = (Arc::clone(&self.server), Arc::clone(&self.statements));
+        MySqlBroom { lane: Lane::new(&server, Manner::Ordered), server, statements }
     }
 
     async fn close(&self) {
@@ -198,28 +204,29 @@ impl LeaseTable for MySqlRows {
 /// A connection of its own: looking through a large table takes a while.
 pub(super) struct MySqlBroom {
     server: Arc<MySql>,
+    statements: Arc<Statements>,
     lane: Lane<MySql>,
 }
 
 impl Broom for MySqlBroom {
     async fn begin(&self, every: Duration) -> Result<bool, StoreError> {
-        let Statements { prepare_sweep, begin_sweep, .. } = &self.server.statements;
+        let Statements { prepare_sweep, begin_sweep, .. } = &*self.statements;
         self.lane.run(prepare_sweep, arguments![], Again::Safe).await?;
         Ok(self.lane.run(begin_sweep, arguments![millis(every)], Again::No).await?.affected > 0)
     }
 
     async fn idle(&self, (prefix, name): (String, String)) -> Result<Vec<(String, String, i64)>, StoreError> {
         let arguments = arguments![prefix.as_str(), prefix.as_str(), name, millis(IDLE), i64::from(BATCH)];
-        self.server.rows(&self.lane.run(&self.server.statements.find_idle, arguments, Again::Safe).await?)
+        self.server.rows(&self.lane.run(&self.statements.find_idle, arguments, Again::Safe).await?)
     }
 
     async fn raise_floor(&self, token: i64) -> Result<(), StoreError> {
-        self.lane.run(&self.server.statements.raise_floor, arguments![token], Again::Safe).await.map(drop)
+        self.lane.run(&self.statements.raise_floor, arguments![token], Again::Safe).await.map(drop)
     }
 
     async fn delete(&self, rows: Vec<(String, String)>) -> Result<u64, StoreError> {
         let arguments = arguments![serde_json::json!(rows).to_string(), millis(IDLE)];
-        Ok(self.lane.run(&self.server.statements.delete_idle, arguments, Again::Safe).await?.affected)
+        Ok(self.lane.run(&self.statements.delete_idle, arguments, Again::Safe).await?.affected)
     }
 
     async fn close(&self) {

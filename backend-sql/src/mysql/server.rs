@@ -3,7 +3,6 @@
 use super::{
     errors::{self, Place},
     options::Checked,
-    statements::Statements,
 };
 use crate::{
     lane::{Server, Verdict},
@@ -20,10 +19,13 @@ use tenure_core::StoreError;
 /// The server: how to connect to it, and what to ask of it.
 pub(super) struct MySql {
     pub(super) options: Checked,
-    pub(super) statements: Statements,
+    /// The table's DDL.
+    create: Statement,
+    /// A statement that tells a table of another shape.
+    probe: Statement,
     /// The store in words.
     pub(super) store: String,
-    connect: MySqlConnectOptions,
+    pub(super) connect: MySqlConnectOptions,
 }
 
 /// What a statement gives.
@@ -35,17 +37,27 @@ pub(super) struct Done {
     pub(super) last_insert_id: u64,
 }
 
+/// The store in words.
+pub(super) fn store(connect: &MySqlConnectOptions) -> String {
+    let (host, port) = (connect.get_host(), connect.get_port());
+    let place = match connect.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None if host.contains(':') => format!("[{host}]:{port}"),
+        None => format!("{host}:{port}"),
+    };
+    format!("mysql://{place}/{}", connect.get_database().unwrap_or_default())
+}
+
 impl MySql {
-    pub(super) fn new(options: Checked, connect: MySqlConnectOptions) -> Self {
-        let (host, port) = (connect.get_host(), connect.get_port());
-        let place = match connect.get_socket() {
-            Some(socket) => socket.display().to_string(),
-            None if host.contains(':') => format!("[{host}]:{port}"),
-            None => format!("{host}:{port}"),
-        };
-        let store = format!("mysql://{place}/{}", connect.get_database().unwrap_or_default());
+    pub(super) fn new(
+        options: Checked,
+        connect: MySqlConnectOptions,
+        create: Statement,
+        probe: Statement,
+    ) -> Self {
+        let store = store(&connect);
         let connect = connect.disable_statement_logging();
-        Self { statements: Statements::new(&options.table), store, options, connect }
+        Self { options, create, probe, store, connect }
     }
 
     /// A row of ours, as a tuple.
@@ -69,14 +81,14 @@ impl MySql {
         );
         connection.execute(AssertSqlSafe(settings)).await?;
         // Tells a table of another shape, and is needed soon in any case.
-        let check = || self.statements.acquire.sql().into_sql_str();
+        let check = || self.probe.sql().into_sql_str();
         match connection.prepare(check()).await {
             Err(error) if errors::is_missing_table(&error) => {
                 if !self.options.create_table {
                     let missing = errors::missing_table(&self.options.table.to_string());
                     return Err(Refusal::Said(StoreError::failed(missing)));
                 }
-                connection.execute(self.statements.create.sql()).await?;
+                connection.execute(self.create.sql()).await?;
                 connection.prepare(check()).await?;
             }
             checked => drop(checked?),

@@ -15,6 +15,8 @@ pub(super) struct Place<'a> {
 mod code {
     pub(super) const UNIQUE_VIOLATION: &str = "23505";
     pub(super) const READ_ONLY: &str = "25006";
+    /// The server heard nothing for as long as the transaction allows.
+    pub(super) const IDLE_TRANSACTION: &str = "25P03";
     pub(super) const NO_SUCH_STATEMENT: &str = "26000";
     pub(super) const DUPLICATE_STATEMENT: &str = "42P05";
     pub(super) const WRONG_PASSWORD: &str = "28P01";
@@ -25,6 +27,8 @@ mod code {
     pub(super) const DEADLOCK: &str = "40P01";
     pub(super) const NO_PERMISSION: &str = "42501";
     pub(super) const DUPLICATE_TABLE: &str = "42P07";
+    /// The type of a table's rows.
+    pub(super) const DUPLICATE_OBJECT: &str = "42710";
     pub(super) const NO_SUCH_TABLE: &str = "42P01";
     /// A prepared statement's table was changed.
     pub(super) const FEATURE_NOT_SUPPORTED: &str = "0A000";
@@ -43,8 +47,18 @@ fn code_of(error: &sqlx::Error) -> Option<String> {
 
 /// Whether somebody else created the table at the same moment.
 pub(super) fn is_creation_race(error: &sqlx::Error) -> bool {
-    let races = [code::UNIQUE_VIOLATION, code::DUPLICATE_TABLE, code::INTERNAL];
+    let races = [code::UNIQUE_VIOLATION, code::DUPLICATE_TABLE, code::DUPLICATE_OBJECT, code::INTERNAL];
     code_of(error).is_some_and(|code| races.contains(&code.as_str()))
+}
+
+pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
+    code_of(error).is_some_and(|code| code == code::NO_SUCH_TABLE)
+}
+
+/// Whether the server undid a statement that waited for a row, which may be asked again.
+pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
+    let over = [code::LOCK_TIMEOUT, code::CANCELED, code::DEADLOCK, code::SERIALIZATION_FAILURE];
+    code_of(error).is_some_and(|code| over.contains(&code.as_str()))
 }
 
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
@@ -52,9 +66,11 @@ pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
     match code.as_str() {
         code::SERIALIZATION_FAILURE | code::DEADLOCK => Verdict::Collided,
         // A new connection looks for the table anew, and may reach another server.
-        code::NO_SUCH_TABLE | code::FEATURE_NOT_SUPPORTED | code::READ_ONLY | code::NO_SUCH_STATEMENT => {
-            Verdict::Broken
-        }
+        code::NO_SUCH_TABLE
+        | code::FEATURE_NOT_SUPPORTED
+        | code::READ_ONLY
+        | code::NO_SUCH_STATEMENT
+        | code::IDLE_TRANSACTION => Verdict::Broken,
         // Connection exceptions, operator intervention, system errors.
         code if code.starts_with("08") || code.starts_with("57P") || code.starts_with("58") => {
             Verdict::Broken
@@ -96,6 +112,9 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
             "a prepared statement went astray, as behind a pooler in transaction mode; say so with the option pooler"
                 .to_owned(),
         ),
+        code::IDLE_TRANSACTION => {
+            (true, format!("the server ended the connection: it heard nothing of it for a lease ({message})"))
+        }
         code::DISK_FULL => (false, "the server's disk is full; make room on it".to_owned()),
         code if code::OTHER_SHAPE.contains(&code) => (false, other_shape(table, message)),
         code => {

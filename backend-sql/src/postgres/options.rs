@@ -1,8 +1,8 @@
 //! How a PostgreSQL server is used for locks.
 
 use crate::{
-    options::{check_connections, check_prefix, check_range},
-    table::{DEFAULT_TABLE, TablePath},
+    options::{Strategy, check_prefix, check_range},
+    table::TablePath,
 };
 use sqlx::postgres::PgConnectOptions;
 use std::{fmt, str::FromStr, time::Duration};
@@ -37,10 +37,11 @@ pub enum Durability {
 #[must_use = "options do nothing until the server is connected to"]
 pub struct PostgresOptions {
     url: String,
-    table: String,
+    strategy: Strategy,
+    table: Option<String>,
     prefix: String,
     poll: Option<Duration>,
-    connections: usize,
+    connections: Option<usize>,
     connect_timeout: Duration,
     response_timeout: Duration,
     create_table: bool,
@@ -51,6 +52,7 @@ pub struct PostgresOptions {
 /// The same, each within its range.
 #[derive(Clone)]
 pub(super) struct Checked {
+    pub(super) strategy: Strategy,
     pub(super) table: TablePath,
     pub(super) prefix: String,
     pub(super) poll: Duration,
@@ -76,10 +78,11 @@ impl PostgresOptions {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            table: DEFAULT_TABLE.to_owned(),
+            strategy: Strategy::LeaseRow,
+            table: None,
             prefix: String::new(),
             poll: None,
-            connections: 2,
+            connections: None,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(5),
             create_table: true,
@@ -88,10 +91,16 @@ impl PostgresOptions {
         }
     }
 
-    /// The table, `tenure_locks` unless said; `schema.table` where it is in a schema that `search_path` does not lead to.
-    /// Each part is 1 to 63 letters, digits and underscores.
+    /// What a lock is: [`Strategy::LeaseRow`] unless said.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// The table, `tenure_locks` unless said, or `tenure_row_locks` for row locks; `schema.table` where it is in a schema
+    /// that `search_path` does not lead to. Each part is 1 to 63 letters, digits and underscores.
     pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.table = table.into();
+        self.table = Some(table.into());
         self
     }
 
@@ -111,8 +120,11 @@ impl PostgresOptions {
 
     /// Over how many connections names are spread: 1 to 64, 2 unless said. More of them let more names be acquired and
     /// released at the same time. Beside them there are one for renewals and, while somebody waits, one that listens.
+    ///
+    /// For row locks it is how many locks this client may hold or wait for at once, because each takes a connection: 1 to
+    /// 1000, 20 unless said. One more is refused as [`Error::Unavailable`]. Beside them there is one that takes tokens.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
+        self.connections = Some(connections);
         self
     }
 
@@ -154,14 +166,19 @@ impl PostgresOptions {
         let longest_patience = Duration::from_mins(10);
         let poll = if self.pooler { Duration::from_millis(100) } else { Duration::from_secs(2) };
         Ok(Checked {
-            table: TablePath::new(&self.table)?,
+            strategy: self.strategy,
+            table: TablePath::new(self.table.as_deref().unwrap_or(self.strategy.default_table()))?,
             prefix: check_prefix(self.prefix)?,
-            connections: check_connections(self.connections)?,
+            connections: self.strategy.check_connections(self.connections)?,
             poll: check_range("poll", self.poll.unwrap_or(poll), Duration::from_mins(1))?,
             connect_timeout: check_range("connect_timeout", self.connect_timeout, longest_patience)?,
             response_timeout: check_range("response_timeout", self.response_timeout, longest_patience)?,
             create_table: self.create_table,
-            durability: self.durability,
+            // A crash of the server ends all row locks, and tokens follow its clock: nothing of them needs the disk.
+            durability: match self.strategy {
+                Strategy::LeaseRow => self.durability,
+                Strategy::RowLock => Durability::Relaxed,
+            },
             pooler: self.pooler,
         })
     }
@@ -202,6 +219,7 @@ impl Default for PostgresOptions {
 impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresOptions")
+            .field("strategy", &self.strategy)
             .field("table", &self.table)
             .field("prefix", &self.prefix)
             .field("poll", &self.poll)
@@ -238,6 +256,8 @@ mod tests {
         refused(server().poll(Duration::ZERO), "poll");
         refused(server().connections(0), "connections");
         refused(server().connections(65), "connections");
+        assert!(server().strategy(Strategy::RowLock).connections(65).check().is_ok());
+        refused(server().strategy(Strategy::RowLock).connections(1001), "connections");
         refused(server().connect_timeout(Duration::ZERO), "connect_timeout");
         refused(server().response_timeout(Duration::MAX), "response_timeout");
     }

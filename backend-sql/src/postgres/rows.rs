@@ -2,7 +2,9 @@
 
 use super::{
     listener::Listener,
+    options::Checked,
     server::{Postgres, arguments},
+    statements::Statements,
 };
 use crate::{
     hints::Hint,
@@ -12,7 +14,7 @@ use crate::{
     statement::Statement,
     sweep::{BATCH, IDLE},
 };
-use sqlx::postgres::PgArguments;
+use sqlx::postgres::{PgArguments, PgConnectOptions};
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
@@ -23,9 +25,11 @@ use tenure_core::{Claim, Grant, Name, StoreError, Wakeup};
 
 /// For how long a waiter's mark tells the holder that it is awaited. Renewed at half of it, by one of all waiters.
 const AWAITED: Duration = Duration::from_secs(10);
+
 /// Lease rows in PostgreSQL.
 pub(super) struct PostgresRows {
     server: Arc<Postgres>,
+    statements: Arc<Statements>,
     /// Acquires, releases and withdraws. What concerns one name goes over one of them, in order: see [`Lane`].
     lanes: Vec<Lane<Postgres>>,
     renewals: Lane<Postgres>,
@@ -33,11 +37,19 @@ pub(super) struct PostgresRows {
 }
 
 impl PostgresRows {
-    pub(super) fn new(server: Postgres) -> Self {
-        let server = Arc::new(server);
+    pub(super) fn new(options: Checked, connect: PgConnectOptions) -> Self {
+        let statements = Arc::new(Statements::new(&options.table));
+        let (create, probe) = (statements.create.clone(), statements.acquire.clone());
+        let server = Arc::new(Postgres::new(options, connect, create, probe));
         let lane = |manner| Lane::new(&server, manner);
         let lanes = (0..server.options.connections).map(|_| lane(Manner::Ordered)).collect();
-        Self { lanes, renewals: lane(Manner::Impatient), listener: Listener::new(&server), server }
+        Self {
+            lanes,
+            renewals: lane(Manner::Impatient),
+            listener: Listener::new(&server),
+            server,
+            statements,
+        }
     }
 
     fn lane(&self, name: &Name) -> &Lane<Postgres> {
@@ -59,7 +71,7 @@ impl PostgresRows {
     async fn look_on(&self, lane: &Lane<Postgres>, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         let arguments = arguments![self.prefix(), names];
-        let rows = lane.run(&self.server.statements.look, arguments, Again::Safe).await?;
+        let rows = lane.run(&self.statements.look, arguments, Again::Safe).await?;
         let rows: Vec<StandingRow> = self.server.rows(&rows)?;
         Ok(rows.into_iter().map(Standing::from).collect())
     }
@@ -98,7 +110,7 @@ impl LeaseTable for PostgresRows {
             holder.host.as_str(),
             i64::from(holder.pid),
         ];
-        let rows = self.lane(name).run(&self.server.statements.acquire, arguments, Again::Safe).await?;
+        let rows = self.lane(name).run(&self.statements.acquire, arguments, Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(token,)| Some(token))
     }
@@ -110,7 +122,7 @@ impl LeaseTable for PostgresRows {
             return Ok(standing.and_then(|row| row.held_by_another(*id)));
         }
         let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), millis(AWAITED)];
-        let rows = self.lane(name).run(&self.server.statements.stand_by, arguments, Again::Safe).await?;
+        let rows = self.lane(name).run(&self.statements.stand_by, arguments, Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(left,)| Some(span(left)))
     }
@@ -122,7 +134,7 @@ impl LeaseTable for PostgresRows {
     async fn release(&self, grant: &Grant) -> Result<Option<bool>, StoreError> {
         let Grant { name, claim, .. } = grant;
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string(), self.channel()];
-        let rows = self.lane(name).run(&self.server.statements.release, arguments, Again::No).await?;
+        let rows = self.lane(name).run(&self.statements.release, arguments, Again::No).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(bool,)>(row).map(|(awaited,)| Some(awaited))
     }
@@ -130,7 +142,7 @@ impl LeaseTable for PostgresRows {
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
         let Claim { id, name, .. } = claim;
         let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), self.channel()];
-        self.lane(name).run(&self.server.statements.withdraw, arguments, Again::Safe).await.map(drop)
+        self.lane(name).run(&self.statements.withdraw, arguments, Again::Safe).await.map(drop)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<HashSet<String>, StoreError> {
@@ -138,7 +150,7 @@ impl LeaseTable for PostgresRows {
         let claims: Vec<String> = grants.iter().map(|grant| grant.claim.to_string()).collect();
         let leases: Vec<i64> = grants.iter().map(|grant| millis(grant.lease)).collect();
         let arguments = arguments![self.prefix(), names, claims, leases];
-        let rows = self.renewals.run(&self.server.statements.renew, arguments, Again::Safe).await?;
+        let rows = self.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         rows.iter().map(|row| self.server.row::<(String,)>(row).map(|(claim,)| claim)).collect()
     }
 
@@ -155,25 +167,25 @@ impl LeaseTable for PostgresRows {
 
     async fn holders(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
         let arguments = arguments![self.prefix(), name.as_str()];
-        self.holder_rows(self.lane(name), &self.server.statements.holders, arguments).await
+        self.holder_rows(self.lane(name), &self.statements.holders, arguments).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<HolderRow>, StoreError> {
         let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
         let arguments = arguments![self.prefix(), prefix, end];
-        self.holder_rows(&self.lanes[0], &self.server.statements.list, arguments).await
+        self.holder_rows(&self.lanes[0], &self.statements.list, arguments).await
     }
 
     async fn force(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
         let arguments = arguments![self.prefix(), name.as_str(), self.channel()];
-        let force = &self.server.statements.force;
+        let force = &self.statements.force;
         self.server.rows(&self.lane(name).run(force, arguments, Again::No).await?)
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
-        // The first renewal of a short lease could not wait for its connection.
-        self.renewals.open();
-        let rows = self.lanes[0].run(&self.server.statements.last_sweep, arguments![], Again::Safe).await?;
+        // What is first asked on each, with a short lease or a short wait, could not wait for its connection too.
+        self.lanes.iter().chain([&self.renewals]).for_each(Lane::open);
+        let rows = self.lanes[0].run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))
     }
@@ -181,7 +193,8 @@ impl LeaseTable for PostgresRows {
     type Broom = PostgresBroom;
 
     fn broom(&self) -> PostgresBroom {
-        PostgresBroom { lane: Lane::new(&self.server, Manner::Ordered), server: Arc::clone(&self.server) }
+        let (server, statements) = (Arc::clone(&self.server), Arc::clone(&self.statements));
+        PostgresBroom { lane: Lane::new(&server, Manner::Ordered), server, statements }
     }
 
     async fn close(&self) {
@@ -195,28 +208,29 @@ impl LeaseTable for PostgresRows {
 /// A connection of its own: looking through a large table takes a while.
 pub(super) struct PostgresBroom {
     server: Arc<Postgres>,
+    statements: Arc<Statements>,
     lane: Lane<Postgres>,
 }
 
 impl Broom for PostgresBroom {
     async fn begin(&self, every: Duration) -> Result<bool, StoreError> {
-        let begin = &self.server.statements.begin_sweep;
+        let begin = &self.statements.begin_sweep;
         Ok(!self.lane.run(begin, arguments![millis(every)], Again::No).await?.is_empty())
     }
 
     async fn idle(&self, (prefix, name): (String, String)) -> Result<Vec<(String, String, i64)>, StoreError> {
         let arguments = arguments![prefix, name, millis(IDLE), i64::from(BATCH)];
-        self.server.rows(&self.lane.run(&self.server.statements.find_idle, arguments, Again::Safe).await?)
+        self.server.rows(&self.lane.run(&self.statements.find_idle, arguments, Again::Safe).await?)
     }
 
     async fn raise_floor(&self, token: i64) -> Result<(), StoreError> {
-        self.lane.run(&self.server.statements.raise_floor, arguments![token], Again::Safe).await.map(drop)
+        self.lane.run(&self.statements.raise_floor, arguments![token], Again::Safe).await.map(drop)
     }
 
     async fn delete(&self, rows: Vec<(String, String)>) -> Result<u64, StoreError> {
         let (prefixes, names): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let arguments = arguments![prefixes, names, millis(IDLE)];
-        let deleted = self.lane.run(&self.server.statements.delete_idle, arguments, Again::Safe).await?;
+        let deleted = self.lane.run(&self.statements.delete_idle, arguments, Again::Safe).await?;
         Ok(deleted.len() as u64)
     }
 

@@ -3,7 +3,6 @@
 use super::{
     errors::{self, Place},
     options::{Checked, Durability},
-    statements::Statements,
 };
 use crate::{
     lane::{Server, Verdict},
@@ -19,25 +18,38 @@ use tenure_core::{Moment, StoreError};
 /// The server: how to connect to it, and what to ask of it.
 pub(super) struct Postgres {
     pub(super) options: Checked,
-    pub(super) statements: Statements,
+    /// The table's DDL.
+    create: Statement,
+    /// A statement that tells a table of another shape.
+    probe: Statement,
     /// The store in words.
     pub(super) store: String,
     pub(super) connect: PgConnectOptions,
 }
 
+/// The store in words.
+pub(super) fn store(connect: &PgConnectOptions) -> String {
+    let (host, port) = (connect.get_host(), connect.get_port());
+    let place = match connect.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None if host.contains(':') => format!("[{host}]:{port}"),
+        None => format!("{host}:{port}"),
+    };
+    let database = connect.get_database().unwrap_or_else(|| connect.get_username());
+    format!("postgres://{place}/{database}")
+}
+
 impl Postgres {
-    pub(super) fn new(options: Checked, connect: PgConnectOptions) -> Self {
-        let (host, port) = (connect.get_host(), connect.get_port());
-        let place = match connect.get_socket() {
-            Some(socket) => socket.display().to_string(),
-            None if host.contains(':') => format!("[{host}]:{port}"),
-            None => format!("{host}:{port}"),
-        };
-        let database = connect.get_database().unwrap_or_else(|| connect.get_username());
-        let store = format!("postgres://{place}/{database}");
+    pub(super) fn new(
+        options: Checked,
+        connect: PgConnectOptions,
+        create: Statement,
+        probe: Statement,
+    ) -> Self {
+        let store = store(&connect);
         // Poolers refuse parameters that they do not know, and no statement reads a floating-point number.
         let connect = connect.extra_float_digits(None).disable_statement_logging();
-        Self { statements: Statements::new(&options.table), store, options, connect }
+        Self { options, create, probe, store, connect }
     }
 
     /// A row of ours, as a tuple.
@@ -55,25 +67,32 @@ impl Postgres {
         if self.options.durability == Durability::Relaxed && !self.options.pooler {
             connection.execute("SET synchronous_commit = off").await?;
         }
-        self.ensure_table(&mut connection).await?;
+        if self.options.pooler {
+            // Otherwise a statement may be parsed in one server process and carried out in another.
+            connection.execute("BEGIN").await?;
+            self.ensure_table(&mut connection).await?;
+            connection.execute("COMMIT").await?;
+        } else {
+            self.ensure_table(&mut connection).await?;
+        }
         Ok(connection)
     }
 
     async fn ensure_table(&self, connection: &mut PgConnection) -> Result<(), Refusal> {
-        let Statements { create, exists, acquire, .. } = &self.statements;
         let table = self.options.table.quoted('"');
-        let asked = sqlx::query_scalar(exists.sql()).bind(table).persistent(false);
+        let asked = sqlx::query_scalar("SELECT to_regclass($1::text) IS NOT NULL").bind(table);
+        let asked = asked.persistent(false);
         let there: bool = asked.fetch_one(&mut *connection).await?;
         if !there {
             if !self.options.create_table {
                 let missing = errors::missing_table(&self.options.table.to_string());
                 return Err(Refusal::Said(StoreError::failed(missing)));
             }
-            sqlx::raw_sql(create.sql()).execute(&mut *connection).await?;
+            sqlx::raw_sql(self.create.sql()).execute(&mut *connection).await?;
         }
         if !self.options.pooler {
             // Tells a table of another shape, and is needed soon in any case.
-            connection.prepare(acquire.sql().into_sql_str()).await?;
+            connection.prepare(self.probe.sql().into_sql_str()).await?;
         }
         Ok(())
     }

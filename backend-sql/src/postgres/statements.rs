@@ -7,8 +7,6 @@ use tenure_core::Error;
 /// the one that is sent, its type is written out.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// `$1` the table. A row with whether it is there.
-    pub(super) exists: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` lease, `$5` label, `$6` host, `$7` pid. A row with the token when
     /// granted, none when another holds the name.
     pub(super) acquire: Statement,
@@ -91,7 +89,6 @@ impl Statements {
         };
         Self {
             create: Statement::new(schema(table)),
-            exists: fill("SELECT to_regclass($1::text) IS NOT NULL"),
             acquire: fill(ACQUIRE),
             release: fill(&format!("{CLEAR} AND expires_at >= now() {AWAITED}")),
             withdraw: fill(&format!("{CLEAR} {AWAITED}")),

@@ -34,8 +34,9 @@ const NAME: &str = "tenure";
 const ROOT: &str = "tenure-root";
 
 /// The connections that are held to fill it up have not said who they are; it must be patient with them, and not
-/// shut out their host afterwards.
-const OPTIONS: [&str; 3] = ["--connect-timeout=600", "--max-connect-errors=1000000", "--skip-name-resolve"];
+/// shut out their host afterwards. A lock on a row takes a connection, and many cases run at once.
+const OPTIONS: [&str; 4] =
+    ["--connect-timeout=600", "--max-connect-errors=1000000", "--skip-name-resolve", "--max-connections=500"];
 
 /// MySQL's usual way to ask for a password needs TLS or a key, which clients without TLS lack.
 const PLAIN: &str = "--default-authentication-plugin=mysql_native_password";

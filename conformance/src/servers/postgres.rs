@@ -25,8 +25,9 @@ pub(super) struct Postgres;
 /// The user, who owns the server, the password, and the database.
 pub(super) const NAME: &str = "tenure";
 
-/// The connections that are held to fill it up have not said who they are; it must be patient with them.
-const OPTIONS: [&str; 2] = ["-c", "authentication_timeout=600s"];
+/// The connections that are held to fill it up have not said who they are; it must be patient with them. A lock on a row
+/// takes a connection, and many cases run at once.
+const OPTIONS: [&str; 4] = ["-c", "authentication_timeout=600s", "-c", "max_connections=500"];
 
 #[async_trait]
 impl Recipe for Postgres {

@@ -129,7 +129,10 @@ async fn idle_rows_go_and_tokens_rise_though_the_clock_went_back() {
     table.execute("UPDATE {t} SET expires_at = expires_at - INTERVAL 2 DAY WHERE name LIKE 'old%'").await;
     table.execute("UPDATE {t} SET token = token + 3600000000").await;
     let greatest = table.number("SELECT MAX(token) FROM {t} WHERE name LIKE 'old%'").await;
-    assert_eq!(backend.sweep().await.unwrap(), 2);
+    // The first release sweeps too, in the background, and may have found them first.
+    assert!(backend.sweep().await.unwrap() <= 2);
+    until(async || table.number("SELECT COUNT(*) FROM {t} WHERE name LIKE 'old%'").await == 0).await;
+    assert_eq!(table.number("SELECT COUNT(*) FROM {t} WHERE name = 'used'").await, 1);
     assert_eq!(backend.sweep().await.unwrap(), 0);
     let grant = granted(&backend, &claim("old")).await;
     assert!(grant.token.as_i64() > greatest, "{} is not above {greatest}", grant.token);

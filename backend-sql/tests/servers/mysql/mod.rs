@@ -2,6 +2,8 @@
 
 mod errors;
 mod leases;
+mod row_locks;
+mod transactions;
 
 use super::*;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};

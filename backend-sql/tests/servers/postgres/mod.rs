@@ -2,6 +2,9 @@
 
 mod errors;
 mod leases;
+mod pooler;
+mod row_locks;
+mod transactions;
 mod waiting;
 
 use super::*;

@@ -1,0 +1,264 @@
+//! One claim on a row lock: its connection, from the first request to the end of its hold.
+
+use crate::row_locks::{ASK_AGAIN, Claims, Found, Idle, Order, RowTable, Stage};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tenure_core::{Claim, Grant, Liveness, LossCause, Moment, Session, StoreError, lease};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+
+/// The longest pause between two proofs of life, however long the lease: a lock is lost with its connection, so that is how
+/// long two may believe in it.
+const LONGEST_PERIOD: Duration = Duration::from_secs(1);
+/// How often a wait that was given up is interrupted, until it ends: the server may not have begun it.
+const INTERRUPT_EVERY: Duration = Duration::from_millis(20);
+/// How long it may take to learn why a connection was ended.
+const REASON: Duration = Duration::from_millis(300);
+
+/// Asks for a claim, holds what it was granted, and gives it back, in a task of its own.
+///
+/// No statement is ever dropped half done on a connection that is used again: whoever gives up tells the keeper, which
+/// ends the transaction, or lets go of the connection.
+pub(crate) struct Keeper<T: RowTable> {
+    pub(crate) table: Arc<T>,
+    pub(crate) claim: Claim,
+    /// Whether it waits in the server, in its queue.
+    pub(crate) waits: bool,
+    pub(crate) orders: mpsc::UnboundedReceiver<Order>,
+    pub(crate) told: watch::Sender<Stage>,
+    /// Weak, because the way to give orders is in it: when the backend goes, the keeper does.
+    pub(crate) claims: Weak<Claims>,
+    pub(crate) idle: Arc<Idle<T::Connection>>,
+    pub(crate) _permit: OwnedSemaphorePermit,
+}
+
+/// A lock that is held.
+struct Held<C> {
+    connection: C,
+    session: Session,
+    liveness: Liveness,
+    grant: Grant,
+    /// When the last proof of life was sent.
+    proven: Moment,
+}
+
+/// Why nothing is held.
+enum Stop {
+    Busy,
+    Failed(StoreError),
+    /// Nobody wants it any more; who said so, unless the backend is gone.
+    Unwanted(Option<Order>),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<T: RowTable> Keeper<T> {
+    pub(crate) async fn keep(mut self) {
+        match self.take().await {
+            Ok(held) => {
+                self.told.send_replace(Stage::Held(held.grant.clone()));
+                self.hold(held).await;
+            }
+            Err(stop) => {
+                self.forget();
+                match stop {
+                    Stop::Busy => drop(self.told.send_replace(Stage::Busy)),
+                    Stop::Failed(error) => drop(self.told.send_replace(Stage::Failed(Arc::new(error)))),
+                    Stop::Unwanted(order) => answer(order, Ok(false)),
+                }
+            }
+        }
+    }
+
+    /// From now on nobody finds this keeper by its claim.
+    fn forget(&self) {
+        if let Some(claims) = self.claims.upgrade() {
+            claims.remove(self.claim.id);
+        }
+    }
+
+    async fn take(&mut self) -> Result<Held<T::Connection>, Stop> {
+        loop {
+            if let Ok(order) = self.orders.try_recv() {
+                return Err(Stop::Unwanted(Some(order)));
+            }
+            let mut connection = self.begin().await?;
+            let found = loop {
+                match self.lock(&mut connection).await {
+                    Ok(Found::Nothing) if self.table.make(&self.claim.name).await? || self.waits => {}
+                    Ok(found) => break found,
+                    Err((keeps, stop)) => {
+                        if keeps {
+                            self.end(connection).await;
+                        }
+                        return Err(stop);
+                    }
+                }
+            };
+            if found == Found::Locked {
+                return self.prove(connection).await;
+            }
+            self.end(connection).await;
+            match found {
+                Found::Nothing => return Err(Stop::Busy),
+                Found::NoTable => drop(self.table.make(&self.claim.name).await?),
+                Found::Locked | Found::Again => {}
+            }
+        }
+    }
+
+    /// A connection with a transaction that shows the claim, and that the server ends when it hears nothing for a lease.
+    async fn begin(&mut self) -> Result<T::Connection, Stop> {
+        loop {
+            let used = self.idle.take();
+            let fresh = used.is_none();
+            let connecting = async {
+                match used {
+                    Some(connection) => Ok(connection),
+                    None => self.table.connect().await,
+                }
+            };
+            let mut connection = tokio::select! {
+                biased;
+                order = self.orders.recv() => return Err(Stop::Unwanted(order)),
+                connection = connecting => connection?,
+            };
+            match in_time(&*self.table, self.table.begin(&mut connection, &self.claim)).await {
+                Ok(()) => return Ok(connection),
+                Err(error) if fresh => return Err(error.into()),
+                // The server may have ended it long ago.
+                Err(error) => tracing::debug!(%error, "an idle connection was of no use any more"),
+            }
+        }
+    }
+
+    /// Asks for the row's lock. With an error comes whether the connection is still of use.
+    async fn lock(&mut self, connection: &mut T::Connection) -> Result<Found, (bool, Stop)> {
+        let Self { table, claim, orders, .. } = self;
+        if !self.waits {
+            let found = in_time(&**table, table.lock(connection, &claim.name, false)).await;
+            return found.map_err(|error| (false, error.into()));
+        }
+        let mut locking = pin!(table.lock(connection, &claim.name, true));
+        loop {
+            tokio::select! {
+                biased;
+                found = &mut locking => return found.map_err(|error| (false, error.into())),
+                order = orders.recv() => {
+                    let interrupted = async {
+                        loop {
+                            table.interrupt(claim.id).await?;
+                            if let Ok(found) = tokio::time::timeout(INTERRUPT_EVERY, &mut locking).await {
+                                return found;
+                            }
+                        }
+                    };
+                    let ended = in_time(&**table, interrupted).await;
+                    return Err((ended.is_ok(), Stop::Unwanted(order)));
+                }
+                () = tokio::time::sleep(ASK_AGAIN) => {
+                    let lives = table.lives(claim.id).await.map_err(|error| (false, error.into()))?;
+                    if !lives {
+                        let error = StoreError::unavailable("the connection that waited for the lock is gone");
+                        return Err((false, error.into()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a token, and shows that the transaction stands: the lock may have been granted a while ago.
+    async fn prove(&mut self, mut connection: T::Connection) -> Result<Held<T::Connection>, Stop> {
+        let proven = Moment::now();
+        let beat = in_time(&*self.table, self.table.beat(&mut connection));
+        let (beat, token) = tokio::join!(beat, self.table.note(&self.claim));
+        beat?;
+        let token = match token {
+            Ok(token) => token,
+            Err(error) => {
+                self.end(connection).await;
+                return Err(error.into());
+            }
+        };
+        let session = Session::new(self.table.lease(&self.claim), proven);
+        let liveness = session.liveness();
+        let grant = Grant::in_session(&self.claim, token, liveness.clone());
+        Ok(Held { connection, session, liveness, grant, proven })
+    }
+
+    /// Proves the connection's life until somebody wants the lock released, or it is lost.
+    async fn hold(mut self, mut held: Held<T::Connection>) {
+        let period = lease::renewal_period(self.table.lease(&self.claim)).min(LONGEST_PERIOD);
+        loop {
+            tokio::select! {
+                biased;
+                order = self.orders.recv() => return self.release(held, order).await,
+                cause = held.liveness.ended() => return self.lose(&held.session, cause),
+                () = (held.proven + period).reached() => {}
+            }
+            let sent = Moment::now();
+            let beaten = tokio::select! {
+                biased;
+                beaten = self.table.beat(&mut held.connection) => beaten,
+                cause = held.liveness.ended() => return self.lose(&held.session, cause),
+            };
+            if let Err(error) = beaten {
+                tracing::debug!(name = %self.claim.name, %error, "the connection that holds a lock has failed");
+                let forced = tokio::time::timeout(REASON, self.table.was_forced(&self.claim)).await;
+                let forced = matches!(forced, Ok(Ok(true)));
+                let cause = if forced { LossCause::Forced } else { LossCause::SessionEnded };
+                return self.lose(&held.session, cause);
+            }
+            held.session.proven(sent);
+            held.proven = sent;
+        }
+    }
+
+    fn lose(&self, session: &Session, cause: LossCause) {
+        self.forget();
+        session.end(cause);
+    }
+
+    async fn release(&self, mut held: Held<T::Connection>, order: Option<Order>) {
+        let ended = in_time(&*self.table, self.table.end(&mut held.connection, &self.claim)).await;
+        self.forget();
+        held.session.end(LossCause::SessionEnded);
+        if ended.is_ok() && order.is_some() {
+            self.idle.put(held.connection);
+        }
+        answer(order, ended.map(|()| true));
+    }
+
+    /// Ends the transaction, so that the connection can be used again.
+    async fn end(&self, mut connection: T::Connection) {
+        match in_time(&*self.table, self.table.end(&mut connection, &self.claim)).await {
+            Ok(()) => self.idle.put(connection),
+            Err(error) => {
+                tracing::debug!(%error, "a transaction could not be ended; its connection is dropped");
+            }
+        }
+    }
+}
+
+/// Whoever asked may have gone.
+fn answer(order: Option<Order>, outcome: Result<bool, StoreError>) {
+    if let Some(Order(reply)) = order {
+        let _ = reply.send(outcome);
+    }
+}
+
+async fn in_time<V>(
+    table: &impl RowTable,
+    request: impl Future<Output = Result<V, StoreError>>,
+) -> Result<V, StoreError> {
+    let longest = table.response_timeout();
+    let late = |_| StoreError::unavailable(format!("no answer within {longest:?}"));
+    tokio::time::timeout(longest, request).await.map_err(late)?
+}

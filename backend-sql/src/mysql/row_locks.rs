@@ -1,0 +1,231 @@
+//! Row locks, asked.
+
+use super::{
+    errors,
+    options::Checked,
+    row_statements::{RowStatements, mark},
+    server::{Done, MySql, arguments},
+};
+use crate::{
+    lane::{Again, Lane, Manner, Server},
+    row_locks::{Found, RowTable},
+    rows::{RowHolder, beyond_all_names, end_of_prefix, row_holder},
+    statement::Statement,
+};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Executor, MySqlConnection,
+    mysql::{MySqlArguments, MySqlConnectOptions},
+};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
+
+/// How long the server lets somebody wait for a row. Who waited for so long asks again.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
+/// Locked rows in MySQL or MariaDB.
+pub(super) struct MySqlRowLocks {
+    server: Arc<MySql>,
+    statements: RowStatements,
+    /// Takes tokens, and looks after the connections that hold and wait.
+    desk: Lane<MySql>,
+    is_mariadb: OnceLock<bool>,
+}
+
+impl MySqlRowLocks {
+    pub(super) fn new(options: Checked, connect: MySqlConnectOptions) -> Self {
+        let statements = RowStatements::new(&options.table);
+        let (create, probe) = (statements.create.clone(), statements.note.clone());
+        let server = Arc::new(MySql::new(options, connect, create, probe));
+        Self { desk: Lane::new(&server, Manner::Ordered), server, statements, is_mariadb: OnceLock::new() }
+    }
+
+    fn prefix(&self) -> &str {
+        &self.server.options.prefix
+    }
+
+    async fn ask(&self, statement: &Statement, arguments: MySqlArguments) -> Result<Done, StoreError> {
+        self.desk.run(statement, arguments, Again::Safe).await
+    }
+
+    fn tell(&self, done: &Done) -> Result<Vec<Holder>, StoreError> {
+        self.server.rows::<RowHolder>(done)?.into_iter().map(row_holder).collect()
+    }
+
+    /// The number of the claim's connection.
+    async fn connection_of(&self, claim: ClaimId) -> Result<Option<i64>, StoreError> {
+        let done = self.ask(&self.statements.marked, arguments![mark(claim)]).await?;
+        let numbers = self.server.rows::<(Option<i64>,)>(&done)?;
+        Ok(numbers.first().and_then(|(number,)| *number))
+    }
+
+    async fn execute(&self, connection: &mut MySqlConnection, statements: String) -> Result<(), StoreError> {
+        let done = sqlx::raw_sql(AssertSqlSafe(statements)).execute(connection).await;
+        done.map(drop).map_err(|error| self.server.explain(error))
+    }
+
+    async fn exists(&self, name: &Name) -> Result<bool, StoreError> {
+        let found = self.ask(&self.statements.exists, arguments![self.prefix(), name.as_str()]).await?;
+        Ok(!found.rows.is_empty())
+    }
+}
+
+impl RowTable for MySqlRowLocks {
+    type Connection = MySqlConnection;
+
+    fn store(&self) -> &str {
+        &self.server.store
+    }
+
+    /// MySQL prefers [those whom many wait for](https://dev.mysql.com/doc/refman/8.0/en/innodb-transaction-scheduling.html).
+    fn fair(&self) -> bool {
+        self.is_mariadb.get().is_some_and(|mariadb| *mariadb)
+    }
+
+    fn connections(&self) -> usize {
+        self.server.options.connections
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.server.options.response_timeout
+    }
+
+    fn lease(&self, claim: &Claim) -> Duration {
+        claim.lease
+    }
+
+    async fn connect(&self) -> Result<MySqlConnection, StoreError> {
+        let longest = self.server.options.connect_timeout;
+        let late =
+            |_| StoreError::unavailable(format!("no connection to {} within {longest:?}", self.server.store));
+        let connected = tokio::time::timeout(longest, self.server.connect.connect()).await.map_err(late)?;
+        connected.map_err(|error| self.server.explain(error))
+    }
+
+    /// The server counts whole seconds. Committed rows are seen as they are, and no gap between rows is locked.
+    async fn begin(&self, connection: &mut MySqlConnection, claim: &Claim) -> Result<(), StoreError> {
+        let (mark, wait) = (mark(claim.id), LONGEST_WAIT.as_secs());
+        let lease = self.lease(claim).as_millis().div_ceil(1000);
+        let begin = format!(
+            "SET SESSION wait_timeout = {lease}, SESSION innodb_lock_wait_timeout = {wait}; DO GET_LOCK('{mark}', 0); \
+             SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
+        );
+        self.execute(connection, begin).await
+    }
+
+    async fn lock(
+        &self,
+        connection: &mut MySqlConnection,
+        name: &Name,
+        waits: bool,
+    ) -> Result<Found, StoreError> {
+        let RowStatements { lock, try_lock, .. } = &self.statements;
+        let statement = if waits { lock } else { try_lock };
+        let asked = sqlx::query_with(statement.sql(), arguments![self.prefix(), name.as_str()]);
+        match asked.fetch_optional(connection).await {
+            Ok(Some(_)) => Ok(Found::Locked),
+            Ok(None) => Ok(Found::Nothing),
+            Err(error) if errors::is_missing_table(&error) => Ok(Found::NoTable),
+            Err(error) if !waits && errors::is_locked(&error) => Ok(Found::Nothing),
+            Err(error) if errors::ended_the_wait(&error) => Ok(Found::Again),
+            Err(error) => Err(self.server.explain(error)),
+        }
+    }
+
+    async fn beat(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
+        connection.execute("DO 1").await.map(drop).map_err(|error| self.server.explain(error))
+    }
+
+    async fn end(&self, connection: &mut MySqlConnection, claim: &Claim) -> Result<(), StoreError> {
+        let mark = mark(claim.id);
+        let end =
+            format!("ROLLBACK; DO RELEASE_LOCK('{mark}'); SET SESSION wait_timeout = @@GLOBAL.wait_timeout");
+        self.execute(connection, end).await
+    }
+
+    /// One at a time, and only when it is missing: an insert would wait for a holder of the same row.
+    async fn make(&self, name: &Name) -> Result<bool, StoreError> {
+        if self.exists(name).await? {
+            return Ok(false);
+        }
+        let RowStatements { begin_making, make, end_making, .. } = &self.statements;
+        let patience = self.response_timeout().as_secs().max(1);
+        self.ask(begin_making, arguments![i64::try_from(patience).unwrap_or(1)]).await?;
+        let missing = !self.exists(name).await?;
+        let made = if missing {
+            self.ask(make, arguments![self.prefix(), name.as_str()]).await.map(drop)
+        } else {
+            Ok(())
+        };
+        self.ask(end_making, arguments![]).await?;
+        made.map(|()| missing)
+    }
+
+    async fn note(&self, claim: &Claim) -> Result<Token, StoreError> {
+        let Claim { id, name, holder, .. } = claim;
+        let arguments = arguments![
+            self.prefix(),
+            name.as_str(),
+            id.to_string(),
+            holder.label.as_deref(),
+            holder.host.as_str(),
+            i64::from(holder.pid),
+        ];
+        let done = self.ask(&self.statements.note, arguments).await?;
+        let token = i64::try_from(done.last_insert_id).map_err(StoreError::failed)?;
+        Token::try_from(token).map_err(StoreError::failed)
+    }
+
+    async fn lives(&self, claim: ClaimId) -> Result<bool, StoreError> {
+        Ok(self.connection_of(claim).await?.is_some())
+    }
+
+    /// With the whole connection: the server may apply an interruption of a statement to the next one.
+    async fn interrupt(&self, claim: ClaimId) -> Result<(), StoreError> {
+        if let Some(number) = self.connection_of(claim).await? {
+            // It may have gone by itself.
+            if let Err(error) = self.ask(&self.statements.kill, arguments![number]).await {
+                tracing::debug!(%error, "a connection could not be ended");
+            }
+        }
+        Ok(())
+    }
+
+    async fn was_forced(&self, claim: &Claim) -> Result<bool, StoreError> {
+        let arguments = arguments![self.prefix(), claim.name.as_str(), claim.id.to_string()];
+        Ok(!self.ask(&self.statements.was_forced, arguments).await?.rows.is_empty())
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.tell(&self.ask(&self.statements.holders, arguments![self.prefix(), name.as_str()]).await?)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
+        self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), prefix, end]).await?)
+    }
+
+    /// Notes it first, so that the holder finds out why.
+    async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let holders = self.holders(name).await?;
+        for claim in holders.iter().filter_map(|holder| holder.claim) {
+            let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
+            self.ask(&self.statements.force, arguments).await?;
+            self.interrupt(claim).await?;
+        }
+        Ok(holders)
+    }
+
+    async fn open(&self) -> Result<(), StoreError> {
+        let done = self.ask(&self.statements.version, arguments![]).await?;
+        let versions = self.server.rows::<(String,)>(&done)?;
+        let _ = self.is_mariadb.set(versions.iter().any(|(version,)| version.contains("MariaDB")));
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.desk.close().await;
+    }
+}

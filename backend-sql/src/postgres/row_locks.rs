@@ -1,0 +1,188 @@
+//! Row locks, asked.
+
+use super::{
+    errors,
+    options::Checked,
+    row_statements::{RowStatements, application},
+    server::{Postgres, arguments},
+};
+use crate::{
+    lane::{Again, Lane, Manner, Server},
+    row_locks::{Found, RowTable},
+    rows::{RowHolder, beyond_all_names, end_of_prefix, millis, row_holder},
+    statement::Statement,
+};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Executor, PgConnection,
+    postgres::{PgArguments, PgConnectOptions, PgRow},
+};
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
+
+/// The longest time that the server counts, in milliseconds.
+const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+/// How long the server lets somebody wait for a row. Nobody is to wait for ever, which 0 would mean; who waited for so long
+/// asks again.
+const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
+/// Locked rows in PostgreSQL.
+pub(super) struct PostgresRowLocks {
+    server: Arc<Postgres>,
+    statements: RowStatements,
+    /// Takes tokens, and looks after the connections that hold and wait.
+    desk: Lane<Postgres>,
+}
+
+impl PostgresRowLocks {
+    pub(super) fn new(options: Checked, connect: PgConnectOptions) -> Self {
+        let statements = RowStatements::new(&options.table);
+        let (create, probe) = (statements.create.clone(), statements.note.clone());
+        let server = Arc::new(Postgres::new(options, connect, create, probe));
+        Self { desk: Lane::new(&server, Manner::Ordered), server, statements }
+    }
+
+    fn prefix(&self) -> &str {
+        &self.server.options.prefix
+    }
+
+    async fn ask(&self, statement: &Statement, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
+        self.desk.run(statement, arguments, Again::Safe).await
+    }
+
+    fn tell(&self, rows: &[PgRow]) -> Result<Vec<Holder>, StoreError> {
+        self.server.rows::<RowHolder>(rows)?.into_iter().map(row_holder).collect()
+    }
+}
+
+impl RowTable for PostgresRowLocks {
+    type Connection = PgConnection;
+
+    fn store(&self) -> &str {
+        &self.server.store
+    }
+
+    /// Those who wait stand [in a queue](https://github.com/postgres/postgres/blob/master/src/backend/access/heap/README.tuplock).
+    fn fair(&self) -> bool {
+        true
+    }
+
+    fn connections(&self) -> usize {
+        self.server.options.connections
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.server.options.response_timeout
+    }
+
+    fn lease(&self, claim: &Claim) -> Duration {
+        claim.lease.min(LONGEST)
+    }
+
+    async fn connect(&self) -> Result<PgConnection, StoreError> {
+        let longest = self.server.options.connect_timeout;
+        let late =
+            |_| StoreError::unavailable(format!("no connection to {} within {longest:?}", self.server.store));
+        let connected = tokio::time::timeout(longest, self.server.connect.connect()).await.map_err(late)?;
+        connected.map_err(|error| self.server.explain(error))
+    }
+
+    /// All of it is for this transaction only, so that a pooler in transaction mode keeps it together.
+    async fn begin(&self, connection: &mut PgConnection, claim: &Claim) -> Result<(), StoreError> {
+        let (application, lease) = (application(claim.id), millis(self.lease(claim)));
+        let wait = millis(LONGEST_WAIT);
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '{application}'; \
+             SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = 0; \
+             SET LOCAL idle_in_transaction_session_timeout = {lease}"
+        );
+        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).execute(connection).await;
+        begun.map(drop).map_err(|error| self.server.explain(error))
+    }
+
+    async fn lock(
+        &self,
+        connection: &mut PgConnection,
+        name: &Name,
+        waits: bool,
+    ) -> Result<Found, StoreError> {
+        let RowStatements { lock, try_lock, .. } = &self.statements;
+        let statement = if waits { lock } else { try_lock };
+        let asked = sqlx::query_with(statement.sql(), arguments![self.prefix(), name.as_str()]);
+        match asked.persistent(!self.server.options.pooler).fetch_optional(connection).await {
+            Ok(Some(_)) => Ok(Found::Locked),
+            Ok(None) => Ok(Found::Nothing),
+            Err(error) if errors::is_missing_table(&error) => Ok(Found::NoTable),
+            Err(error) if errors::ended_the_wait(&error) => Ok(Found::Again),
+            Err(error) => Err(self.server.explain(error)),
+        }
+    }
+
+    async fn beat(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+        connection.execute("SELECT 1").await.map(drop).map_err(|error| self.server.explain(error))
+    }
+
+    async fn end(&self, connection: &mut PgConnection, _: &Claim) -> Result<(), StoreError> {
+        connection.execute("ROLLBACK").await.map(drop).map_err(|error| self.server.explain(error))
+    }
+
+    async fn make(&self, name: &Name) -> Result<bool, StoreError> {
+        let made = self.ask(&self.statements.make, arguments![self.prefix(), name.as_str()]).await?;
+        Ok(!made.is_empty())
+    }
+
+    async fn note(&self, claim: &Claim) -> Result<Token, StoreError> {
+        let Claim { id, name, holder, .. } = claim;
+        let arguments = arguments![
+            self.prefix(),
+            name.as_str(),
+            id.to_string(),
+            holder.label.as_deref(),
+            holder.host.as_str(),
+            i64::from(holder.pid),
+        ];
+        let rows = self.ask(&self.statements.note, arguments).await?;
+        let row = rows.first().ok_or_else(|| StoreError::failed("the server gave no token"))?;
+        self.server.row::<(i64,)>(row).and_then(|(token,)| Token::try_from(token).map_err(StoreError::failed))
+    }
+
+    async fn lives(&self, claim: ClaimId) -> Result<bool, StoreError> {
+        let found = self.ask(&self.statements.lives, arguments![application(claim)]).await?;
+        Ok(!found.is_empty())
+    }
+
+    async fn interrupt(&self, claim: ClaimId) -> Result<(), StoreError> {
+        self.ask(&self.statements.interrupt, arguments![application(claim)]).await.map(drop)
+    }
+
+    async fn was_forced(&self, claim: &Claim) -> Result<bool, StoreError> {
+        let arguments = arguments![self.prefix(), claim.name.as_str(), claim.id.to_string()];
+        Ok(!self.ask(&self.statements.was_forced, arguments).await?.is_empty())
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.tell(&self.ask(&self.statements.holders, arguments![self.prefix(), name.as_str()]).await?)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
+        self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), prefix, end]).await?)
+    }
+
+    /// Notes it first, so that the holder finds out why.
+    async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let forced = arguments![self.prefix(), name.as_str()];
+        let holders = self.tell(&self.ask(&self.statements.force, forced).await?)?;
+        for claim in holders.iter().filter_map(|holder| holder.claim) {
+            self.ask(&self.statements.terminate, arguments![application(claim)]).await?;
+        }
+        Ok(holders)
+    }
+
+    async fn open(&self) -> Result<(), StoreError> {
+        self.lives(ClaimId::new()).await.map(drop)
+    }
+
+    async fn close(&self) {
+        self.desk.close().await;
+    }
+}

@@ -1,0 +1,135 @@
+//! The statements of row locks.
+
+use crate::{statement::Statement, table::TablePath};
+use tenure_core::Error;
+
+/// All of them, for one table. Only `lock` and `try_lock` belong in a transaction; each of the others commits by itself.
+pub(super) struct RowStatements {
+    pub(super) create: Statement,
+    /// `$1` prefix, `$2` name. A row once it is locked; none when there is none.
+    pub(super) lock: Statement,
+    /// The same, and none when it is locked already.
+    pub(super) try_lock: Statement,
+    /// `$1` prefix, `$2` name. A row when it was missing, and was made.
+    pub(super) make: Statement,
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` label, `$5` host, `$6` pid. A row with the token.
+    pub(super) note: Statement,
+    /// `$1` an application's name. A row when a connection has it.
+    pub(super) lives: Statement,
+    /// `$1` an application's name. Ends what its connection waits for.
+    pub(super) interrupt: Statement,
+    /// `$1` an application's name. Ends its connection.
+    pub(super) terminate: Statement,
+    /// `$1` prefix, `$2` name, `$3` claim. A row when it was put out by force.
+    pub(super) was_forced: Statement,
+    /// `$1` prefix, `$2` name.
+    pub(super) holders: Statement,
+    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last.
+    pub(super) list: Statement,
+    /// `$1` prefix, `$2` name.
+    pub(super) force: Statement,
+}
+
+/// The DDL of the table `table` of row locks, which may be `schema.table`.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`] unless each part is 1 to 63 letters, digits and underscores.
+///
+/// # Examples
+///
+/// ```
+/// let ddl = tenure_sql::postgres_row_schema("app.tenure_row_locks")?;
+/// assert!(ddl.starts_with("CREATE TABLE IF NOT EXISTS \"app\".\"tenure_row_locks\""));
+/// # Ok::<(), tenure_core::Error>(())
+/// ```
+pub fn postgres_row_schema(table: &str) -> Result<String, Error> {
+    TablePath::new(table).map(|table| schema(&table))
+}
+
+/// A name has two rows, because nobody can change the one that its holder has locked, and what the holder changed in its
+/// own transaction would be undone with it.
+fn schema(table: &TablePath) -> String {
+    let table = table.quoted('"');
+    format!(
+        r#"CREATE TABLE IF NOT EXISTS {table} (
+  prefix      text COLLATE "C" NOT NULL, -- the namespace
+  name        text COLLATE "C" NOT NULL, -- what is locked
+  part        smallint         NOT NULL, -- 0: the row that the holder locks; 1: what is told of the last grant
+  token       bigint,                    -- its fencing token
+  claim       text,                      -- who was granted it; the holder, if a connection is named after it
+  acquired_at timestamptz,               -- since when, by the server's clock
+  forced      text,                      -- the claim that was last put out by force
+  label       text,                      -- what people are told about the holder
+  host        text,
+  pid         bigint,
+  PRIMARY KEY (prefix, name, part)
+) WITH (fillfactor = 50);
+"#
+    )
+}
+
+impl RowStatements {
+    pub(super) fn new(table: &TablePath) -> Self {
+        let name = table.quoted('"');
+        let fill = |text: &str| Statement::new(text.replace("{live}", LIVE).replace("{t}", &name));
+        Self {
+            create: Statement::new(schema(table)),
+            lock: fill(&format!("{ROW} FOR UPDATE")),
+            try_lock: fill(&format!("{ROW} FOR UPDATE SKIP LOCKED")),
+            make: fill(
+                "INSERT INTO {t} (prefix, name, part) VALUES ($1, $2, 0) ON CONFLICT DO NOTHING RETURNING 1",
+            ),
+            note: fill(NOTE),
+            lives: fill("SELECT 1 FROM pg_stat_activity WHERE application_name = $1"),
+            interrupt: fill(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+            ),
+            terminate: fill(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+            ),
+            was_forced: fill(
+                "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 1 AND forced = $3",
+            ),
+            holders: fill(&format!(
+                "SELECT {HOLDER} FROM {{t}} AS last WHERE prefix = $1 AND name = $2 AND {{live}}"
+            )),
+            list: fill(&format!(
+                "SELECT {HOLDER} FROM {{t}} AS last WHERE prefix = $1 AND name >= $2 AND name < $3 AND {{live}} \
+                 ORDER BY name"
+            )),
+            force: fill(&format!(
+                "UPDATE {{t}} AS last SET forced = claim WHERE prefix = $1 AND name = $2 AND {{live}} RETURNING {HOLDER}"
+            )),
+        }
+    }
+}
+
+/// What the connection of a claim's transaction is named.
+pub(super) fn application(claim: tenure_core::ClaimId) -> String {
+    format!("tenure {claim}")
+}
+
+const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0";
+
+/// Asked once the row is locked, so each token of a name is greater than those before. It is no part of the holder's
+/// transaction, whose end undoes all that it did.
+const NOTE: &str = "
+INSERT INTO {t} AS last (prefix, name, part, token, claim, acquired_at, label, host, pid)
+VALUES ($1, $2, 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, $3, clock_timestamp(), $4, $5, $6)
+ON CONFLICT (prefix, name, part) DO UPDATE SET
+  token = greatest(last.token + 1, excluded.token),
+  claim = excluded.claim,
+  acquired_at = excluded.acquired_at,
+  label = excluded.label,
+  host = excluded.host,
+  pid = excluded.pid
+RETURNING token";
+
+/// Whether the last grant's transaction stands.
+const LIVE: &str = "part = 1 AND EXISTS \
+  (SELECT FROM pg_stat_activity WHERE application_name = 'tenure ' || last.claim)";
+
+const HOLDER: &str = "
+name, claim, token, floor(extract(epoch FROM acquired_at) * 1000)::bigint,
+floor(extract(epoch FROM clock_timestamp() - acquired_at) * 1000)::bigint, label, host, pid";
