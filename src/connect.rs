@@ -17,6 +17,8 @@ use std::sync::Arc;
 use tenure_core::{Backend, Error, Locks, Memory, lease};
 #[cfg(feature = "redis")]
 use tenure_redis::{RedisBackend, RedisOptions};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use tenure_sql::Strategy;
 #[cfg(feature = "postgres")]
 use tenure_sql::{Durability, PostgresBackend, PostgresOptions};
 #[cfg(feature = "mysql")]
@@ -152,6 +154,9 @@ fn for_driver(mut url: String, parameters: &[(&'static str, String)]) -> String 
 #[cfg(feature = "mysql")]
 fn mysql(url: String, given: Options) -> MySqlOptions {
     let mut options = MySqlOptions::new(for_driver(url, &given.driver));
+    if let Some(row_lock) = given.row_lock {
+        options = options.strategy(if row_lock { Strategy::RowLock } else { Strategy::LeaseRow });
+    }
     if let Some(prefix) = given.prefix {
         options = options.prefix(prefix);
     }
@@ -179,6 +184,9 @@ fn mysql(url: String, given: Options) -> MySqlOptions {
 #[cfg(feature = "postgres")]
 fn postgres(url: String, given: Options) -> PostgresOptions {
     let mut options = PostgresOptions::new(for_driver(url, &given.driver));
+    if let Some(row_lock) = given.row_lock {
+        options = options.strategy(if row_lock { Strategy::RowLock } else { Strategy::LeaseRow });
+    }
     if let Some(prefix) = given.prefix {
         options = options.prefix(prefix);
     }

@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) pooler: Option<bool>,
     pub(crate) session_timeout: Option<Duration>,
     pub(crate) fair: Option<bool>,
+    /// Whether a lock is a locked row.
+    pub(crate) row_lock: Option<bool>,
     pub(crate) replicas: Option<u32>,
     /// What is handed on to the driver, as name and value.
     pub(crate) driver: Vec<(&'static str, String)>,
@@ -91,6 +93,15 @@ pub(crate) fn durability(options: &mut Options, given: &str) -> bool {
         _ => None,
     };
     put(&mut options.durable, durable)
+}
+
+pub(crate) fn strategy(options: &mut Options, given: &str) -> bool {
+    let row_lock = match given {
+        "lease-row" => Some(false),
+        "row-lock" => Some(true),
+        _ => None,
+    };
+    put(&mut options.row_lock, row_lock)
 }
 
 pub(crate) fn pooler(options: &mut Options, given: &str) -> bool {

@@ -157,9 +157,17 @@ pub const PARAMETERS: &[Parameter] = &[
         read: Read::Here(options::prefix),
     },
     Parameter {
+        name: "strategy",
+        takes: "lease-row or row-lock",
+        default: "lease-row",
+        stores: &["postgres", "mysql"],
+        about: "what a lock is: a row that says who holds it, or a row that a connection has locked",
+        read: Read::Here(options::strategy),
+    },
+    Parameter {
         name: "table",
         takes: "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit",
-        default: "tenure_locks",
+        default: "tenure_locks; tenure_row_locks for row locks",
         stores: &["sqlite", "postgres", "mysql"],
         about: "the table",
         read: Read::Here(options::table),
@@ -238,10 +246,10 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "connections",
-        takes: "1 to 64",
-        default: "2",
+        takes: "1 to 64; for row locks 1 to 1000",
+        default: "2; 20 for row locks",
         stores: &["postgres", "mysql"],
-        about: "over how many connections names are spread; one for renewals, and in PostgreSQL one that listens, come on top",
+        about: "over how many connections names are spread, or how many row locks may be held or waited for; a few come on top",
         read: Read::Here(options::connections),
     },
     Parameter {

@@ -126,6 +126,18 @@ pub(crate) struct Conformance {
 pub(crate) struct Schema {
     /// The database
     pub(crate) dialect: Dialect,
+    /// What a lock is in it
+    #[arg(long, default_value = "lease-row")]
+    pub(crate) strategy: Strategy,
+}
+
+/// What a lock is in a database.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Strategy {
+    /// A row that says who holds it, until when
+    LeaseRow,
+    /// A row that a connection has locked
+    RowLock,
 }
 
 /// A database's dialect of SQL.

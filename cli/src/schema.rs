@@ -1,19 +1,26 @@
 //! `tenure schema`: the table, for those who create it by hand.
 
 use crate::{
-    args,
+    args::{self, Dialect, Strategy},
     exit::{self, Failure},
 };
 use std::process::ExitCode;
 
-/// What the table is called unless the URL says otherwise.
-const TABLE: &str = "tenure_locks";
+/// What the tables are called unless the URL says otherwise.
+const LEASE_ROWS: &str = "tenure_locks";
+const ROW_LOCKS: &str = "tenure_row_locks";
 
 pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
-    let ddl = match args.dialect {
-        args::Dialect::Sqlite => tenure_sql::sqlite_schema(TABLE)?,
-        args::Dialect::Postgres => tenure_sql::postgres_schema(TABLE)?,
-        args::Dialect::Mysql => tenure_sql::mysql_schema(TABLE)?,
+    let ddl = match (args.dialect, args.strategy) {
+        (Dialect::Sqlite, Strategy::LeaseRow) => tenure_sql::sqlite_schema(LEASE_ROWS)?,
+        (Dialect::Postgres, Strategy::LeaseRow) => tenure_sql::postgres_schema(LEASE_ROWS)?,
+        (Dialect::Mysql, Strategy::LeaseRow) => tenure_sql::mysql_schema(LEASE_ROWS)?,
+        (Dialect::Postgres, Strategy::RowLock) => tenure_sql::postgres_row_schema(ROW_LOCKS)?,
+        (Dialect::Mysql, Strategy::RowLock) => tenure_sql::mysql_row_schema(ROW_LOCKS)?,
+        (Dialect::Sqlite, Strategy::RowLock) => {
+            let text = "SQLite has no row locks; it has --strategy lease-row";
+            return Err(Failure::Usage(text.to_owned()));
+        }
     };
     exit::print(&ddl)?;
     Ok(ExitCode::SUCCESS)

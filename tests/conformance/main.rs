@@ -14,6 +14,10 @@ use tenure_conformance::Subjects;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use tenure_conformance::servers::Kind;
 
+/// With connections for as many locks as a case holds at once.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const ROW_LOCK: &str = "strategy=row-lock&connections=90";
+
 fn main() -> ExitCode {
     tenure_conformance::main(|| async { subjects() })
 }
@@ -38,11 +42,15 @@ fn subjects() -> Subjects {
     #[cfg(feature = "postgres")]
     {
         subjects = subjects.with(OnServer::new("postgres", Kind::Postgres, ""));
+        subjects = subjects.with(OnServer::new("postgres-row-lock", Kind::Postgres, ROW_LOCK));
+        subjects = subjects.with(OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true"));
     }
     #[cfg(feature = "mysql")]
     {
         subjects = subjects.with(OnServer::new("mariadb", Kind::Mariadb, ""));
+        subjects = subjects.with(OnServer::new("mariadb-row-lock", Kind::Mariadb, ROW_LOCK));
         subjects = subjects.with(OnServer::new("mysql", Kind::Mysql, ""));
+        subjects = subjects.with(OnServer::new("mysql-row-lock", Kind::Mysql, ROW_LOCK));
     }
     #[cfg(feature = "zookeeper")]
     {
