@@ -115,7 +115,7 @@ fn target(scheme: &Scheme, place: &str) -> Result<Target, Refusal> {
             return refuse("a Unix socket has no host", "write redis+unix:/PATH");
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" => {
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => {
             Target::Redis(format!("{}:{place}", scheme.name))
         }
         #[cfg(feature = "postgres")]

@@ -69,7 +69,13 @@ pub const SCHEMES: &[Scheme] = &[
         built_in: cfg!(feature = "redis"),
         about: "Redis with Sentinel failover",
     },
-    networked("redis+cluster", "redis+cluster://HOST,HOST", "redis", "a Redis Cluster"),
+    Scheme {
+        name: "redis+cluster",
+        form: "redis+cluster://[USER:PASSWORD@]HOST,HOST",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "a Redis Cluster",
+    },
     networked("redlock", "redlock://HOST,HOST,HOST", "redis", "a majority of independent Redis servers"),
     Scheme {
         name: "postgres",

@@ -13,7 +13,7 @@ const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26_379;
 
 /// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
     Network { host: String, port: u16, tls: bool },
     Socket(PathBuf),
@@ -74,6 +74,7 @@ type Refusal = (&'static str, &'static str);
 
 const NETWORK: &str = "write redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]";
 const SENTINEL: &str = "write redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]";
+const CLUSTER: &str = "write redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]";
 const SOCKET: &str = "write redis+unix:/run/redis/redis.sock";
 
 pub(crate) fn parse(url: &str) -> Result<RedisOptions, Error> {
@@ -99,7 +100,11 @@ fn read(url: &str) -> Result<RedisOptions, Refusal> {
         }
         "redis+unix" => socket(rest),
         "redis+sentinel" => sentinel(rest),
-        _ => Err(("its scheme is unknown", "valid are redis:, rediss:, redis+unix: and redis+sentinel:")),
+        "redis+cluster" => cluster(rest),
+        _ => Err((
+            "its scheme is unknown",
+            "valid are redis:, rediss:, redis+unix:, redis+sentinel: and redis+cluster:",
+        )),
     }
 }
 
@@ -112,12 +117,7 @@ fn network(rest: &str, tls: bool) -> Result<RedisOptions, Refusal> {
 
 fn sentinel(rest: &str) -> Result<RedisOptions, Refusal> {
     let Parts { login, hosts, path } = parts(rest, SENTINEL)?;
-    let sentinel = |host| {
-        let (host, port) =
-            host_and_port(host, DEFAULT_SENTINEL_PORT).map_err(|(problem, _)| (problem, SENTINEL))?;
-        Ok(Address::Network { host, port, tls: false })
-    };
-    let sentinels = hosts.split(',').map(sentinel).collect::<Result<_, Refusal>>()?;
+    let sentinels = several(hosts, DEFAULT_SENTINEL_PORT, SENTINEL)?;
     let (service, database) = path.split_once('/').unwrap_or((path, ""));
     let service = decode(service)?;
     if service.is_empty() {
@@ -125,6 +125,23 @@ fn sentinel(rest: &str) -> Result<RedisOptions, Refusal> {
     }
     let options = RedisOptions::of(Target::Sentinel { sentinels, service });
     logged_in(at_database(options, database, SENTINEL)?, login)
+}
+
+fn cluster(rest: &str) -> Result<RedisOptions, Refusal> {
+    let Parts { login, hosts, path } = parts(rest, CLUSTER)?;
+    if !path.is_empty() {
+        return Err(("a Cluster has no databases", CLUSTER));
+    }
+    let seeds = several(hosts, DEFAULT_PORT, CLUSTER)?;
+    logged_in(RedisOptions::of(Target::Cluster(seeds)), login)
+}
+
+fn several(hosts: &str, default: u16, form: &'static str) -> Result<Vec<Address>, Refusal> {
+    let address = |host| {
+        let (host, port) = host_and_port(host, default).map_err(|(problem, _)| (problem, form))?;
+        Ok(Address::Network { host, port, tls: false })
+    };
+    hosts.split(',').map(address).collect()
 }
 
 /// What stands behind `//`.
@@ -275,6 +292,8 @@ mod tests {
             ("redis://user@host", "user without a password"),
             ("redis://u:%zz@host", "hexadecimal"),
             ("redis://u:%ff@host", "not UTF-8"),
+            ("redis+cluster://h/0", "no databases"),
+            ("redis+cluster://h,", "host is none"),
             ("redis+sentinel:h/x", "no host"),
             ("redis+sentinel://h", "names no service"),
             ("redis+sentinel://h/", "names no service"),

@@ -1,10 +1,10 @@
-//! Locks in one Redis server, or in the one that Sentinel says is the master.
+//! Locks in one Redis server, in the one that Sentinel says is the master, or in a Cluster.
 
 use crate::{
     dial::Route,
-    fitness,
-    options::{Checked, RedisOptions},
+    options::RedisOptions,
     store::Store,
+    stores::{Stores, ask},
     wait::ASK_AGAIN,
 };
 use redis::Client;
@@ -17,7 +17,7 @@ use tenure_core::{
 /// How many leases one request renews.
 const RENEW_BATCH: usize = 250;
 
-/// Locks in one Redis or Valkey server, or in the master of a service that Sentinel watches over.
+/// Locks in one Redis or Valkey server, in the master of a service that Sentinel watches over, or in a Cluster.
 ///
 /// The lock of a name is the key *prefix + name*: a string that holds the claim, with the lease as its time to live.
 /// A second key beside it remembers the last token and who had it. Acquiring, releasing and renewing are one script call
@@ -51,7 +51,8 @@ pub struct RedisBackend(Arc<Inner>);
 struct Inner {
     /// In words, as a URL without secrets.
     address: Arc<str>,
-    store: Store,
+    fair: bool,
+    stores: Stores,
 }
 
 impl RedisBackend {
@@ -72,7 +73,8 @@ impl RedisBackend {
     /// Outside a tokio runtime with time enabled.
     pub async fn connect(options: RedisOptions) -> Result<Self, Error> {
         let checked = options.check()?;
-        Self::with(options.route()?, checked).await
+        let fair = checked.fair;
+        Self::with(Stores::new(&options, checked)?, fair).await
     }
 
     /// Connects with a client of the `redis` crate, which says where the server is and who asks. The options say the
@@ -93,19 +95,25 @@ impl RedisBackend {
     ///
     /// As for [`connect`](Self::connect).
     pub async fn from_client(client: Client, options: RedisOptions) -> Result<Self, Error> {
-        Self::with(Route::Server(Arc::new(client)), options.check()?).await
+        let checked = options.check()?;
+        let fair = checked.fair;
+        Self::with(Stores::One(Arc::new(Store::new(Route::Server(Arc::new(client)), checked))), fair).await
     }
 
-    async fn with(route: Route, options: Checked) -> Result<Self, Error> {
-        let store = Store::new(route, options);
-        let address: Arc<str> = store.server.dial().url().into();
-        let fit = fitness::check(&store.server, &store.scripts, &store.options.prefix).await;
+    async fn with(stores: Stores, fair: bool) -> Result<Self, Error> {
+        let address: Arc<str> = stores.url().into();
+        let fit = stores.check().await;
         fit.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
-        Ok(Self(Arc::new(Inner { address, store })))
+        Ok(Self(Arc::new(Inner { address, fair, stores })))
     }
 
-    fn inner(&self) -> &Store {
-        &self.0.store
+    fn stores(&self) -> &Stores {
+        &self.0.stores
+    }
+
+    /// Why a grant is gone.
+    async fn why(&self, grant: &Grant) -> Result<LossCause, StoreError> {
+        ask!(self.stores(), &grant.name, store => store.why(grant).await)
     }
 }
 
@@ -116,7 +124,7 @@ impl Backend for RedisBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let fair = self.inner().options.fair;
+        let fair = self.0.fair;
         Capabilities {
             wakeup: if fair { Wakeup::Queue } else { Wakeup::Push },
             ask_again: ASK_AGAIN.1,
@@ -128,52 +136,56 @@ impl Backend for RedisBackend {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        Ok(self.inner().ask(claim, None).await?.attempt)
+        Ok(ask!(self.stores(), &claim.name, store => store.ask(claim, None).await)?.attempt)
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        if self.inner().options.fair {
-            self.inner().wait_in_turn(claim).await
+        if self.0.fair {
+            ask!(self.stores(), &claim.name, store => store.wait_in_turn(claim).await)
         } else {
-            self.inner().wait(claim).await
+            ask!(self.stores(), &claim.name, store => store.wait(claim).await)
         }
     }
 
     async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
-        self.inner().wait_for_release(claim, at_most).await;
+        self.stores().route(&claim.name).next().await?.wait_for_release(claim, at_most).await;
         Ok(())
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        match self.inner().release(&grant.name, grant.claim).await? {
+        match ask!(self.stores(), &grant.name, store => store.release(&grant.name, grant.claim).await)? {
             Some(released) => Ok(released),
             // That it is gone is certain, also when the store does not answer a second time.
-            None => Ok(Release::NotHeld(self.inner().why(grant).await.unwrap_or(LossCause::Expired))),
+            None => Ok(Release::NotHeld(self.why(grant).await.unwrap_or(LossCause::Expired))),
         }
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        self.inner().retire(&claim.name, claim.id).await.map(drop)
+        ask!(self.stores(), &claim.name, store => store.retire(&claim.name, claim.id).await).map(drop)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        self.inner().renew(grants).await
+        self.stores().renew(grants).await
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.inner().look(std::slice::from_ref(name)).await
+        ask!(self.stores(), name, store => store.look(std::slice::from_ref(name)).await)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        self.inner().list(prefix).await
+        self.stores().list(prefix).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.inner().force(name).await
+        ask!(self.stores(), name, store => store.force(name).await)
+    }
+
+    fn shard(&self, name: &Name) -> u64 {
+        self.stores().shard(name)
     }
 
     async fn close(&self) {
-        self.inner().disconnect();
+        self.stores().disconnect();
     }
 }
 

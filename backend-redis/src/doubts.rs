@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tenure_core::{ClaimId, Moment};
@@ -14,8 +14,8 @@ pub(crate) const LONGEST: Duration = Duration::from_mins(2);
 ///
 /// The server may carry such a request out after the claim was withdrawn or released: `CLIENT PAUSE` holds it back, and
 /// so may a network. Whoever ends a claim in doubt therefore leaves a mark in the store. The others, nearly all, need none.
-#[derive(Default)]
-pub(crate) struct Doubts(Mutex<HashMap<ClaimId, Moment>>);
+#[derive(Clone, Default)]
+pub(crate) struct Doubts(Arc<Mutex<HashMap<ClaimId, Moment>>>);
 
 impl Doubts {
     fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, Moment>> {

@@ -1,6 +1,7 @@
 //! What Redis's errors mean for locks, and what to do about them.
 
-use redis::{ErrorKind, RedisError};
+use crate::address::Address;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::{error::Error as _, io, sync::Arc};
 use tenure_core::StoreError;
 
@@ -57,6 +58,8 @@ pub(crate) enum Trouble {
     CannotSave,
     /// It is a node of a Cluster.
     Cluster,
+    /// It is one whose slot is moving to another just now.
+    Moving,
     /// TLS, or none, where the server speaks the other.
     Garbled,
     /// Anything else.
@@ -90,14 +93,15 @@ impl Trouble {
         match code.split(' ').next().unwrap_or_default() {
             "NOSCRIPT" => Self::NoScript,
             "READONLY" => Self::ReadOnly,
-            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" | "UNBLOCKED" => Self::NotReady,
+            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "BUSY" | "UNBLOCKED" => Self::NotReady,
             "WRONGPASS" => Self::Refused,
             "NOAUTH" => Self::Anonymous,
             "NOPERM" => Self::Forbidden,
             "WRONGTYPE" => Self::WrongType,
             "OOM" => Self::OutOfMemory,
             "MISCONF" => Self::CannotSave,
-            "MOVED" | "ASK" | "CROSSSLOT" => Self::Cluster,
+            "MOVED" | "CROSSSLOT" => Self::Cluster,
+            "ASK" | "TRYAGAIN" => Self::Moving,
             _ if detail.contains("WRONGTYPE ") => Self::WrongType,
             _ if error.to_string().contains("refused to switch database") => match detail {
                 loading if loading.contains("loading") => Self::NotReady,
@@ -136,6 +140,7 @@ impl Trouble {
                 | Self::NoScript
                 | Self::ReadOnly
                 | Self::NotReady
+                | Self::Moving
                 | Self::Garbled
         )
     }
@@ -146,6 +151,28 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
     match source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
         Some(shared) => shared.downcast_ref(),
         None => source.downcast_ref(),
+    }
+}
+
+/// Where a node of a Cluster says that a slot is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// For good.
+    Moved(Address),
+    /// While it moves, for this request.
+    Ask(Address),
+}
+
+/// Whether a request failed because another server keeps its slot.
+pub(crate) fn redirect(error: &StoreError) -> Option<Redirect> {
+    let Fault { source, .. } = error.cause().downcast_ref::<Fault>()?;
+    let (place, _) = source.redirect_node()?;
+    let (host, port) = place.rsplit_once(':')?;
+    let address = Address::Network { host: host.to_owned(), port: port.parse().ok()?, tls: false };
+    match source.kind() {
+        ErrorKind::Server(ServerErrorKind::Moved) => Some(Redirect::Moved(address)),
+        ErrorKind::Server(ServerErrorKind::Ask) => Some(Redirect::Ask(address)),
+        _ => None,
     }
 }
 
@@ -225,6 +252,7 @@ impl Place {
             Trouble::CannotSave => {
                 format!("{address} cannot save to its disk, and takes no writes until it can")
             }
+            Trouble::Moving => format!("{address}: the slot is moving to another node just now ({source})"),
             Trouble::Cluster => format!("{address} is a node of a Redis Cluster; write redis+cluster:"),
             Trouble::Cut | Trouble::Other => format!("{address}: {source}"),
         }

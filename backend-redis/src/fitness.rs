@@ -12,23 +12,33 @@ use tenure_core::StoreError;
 const OLDEST: u32 = 5;
 
 /// Asks the server what it is, and whether this user may do what locks need.
-pub(crate) async fn check(server: &Server, scripts: &Scripts, prefix: &str) -> Result<(), StoreError> {
+pub(crate) async fn check(
+    server: &Server,
+    scripts: &Scripts,
+    prefix: &str,
+    in_cluster: bool,
+) -> Result<(), StoreError> {
     match server.ask(&redis::cmd("INFO")).await {
         Ok(Answer { value: Value::BulkString(text), .. }) => {
-            look_at(&server.dial().place().address, &String::from_utf8_lossy(&text))?;
+            look_at(&server.dial().place().address, &String::from_utf8_lossy(&text), in_cluster)?;
         }
         Err(Failure { error, .. }) if error.is_unavailable() => return Err(error),
         // Some users may not ask that.
         _ => {}
     }
     // A look at a key that is nobody's lock needs the same rights as a lock, but for writing.
-    let key = format!("{prefix}\u{1f}");
+    let key = key(prefix);
     let mut call = scripts.look.call(2, 2 * key.len());
     call.arg(&key).arg(&key);
     Ok(server.run(&scripts.look, &call, &key).await.map(drop)?)
 }
 
-fn look_at(address: &str, info: &str) -> Result<(), StoreError> {
+/// A key that is nobody's lock.
+pub(crate) fn key(prefix: &str) -> String {
+    format!("{prefix}\u{1f}")
+}
+
+fn look_at(address: &str, info: &str, in_cluster: bool) -> Result<(), StoreError> {
     let value = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     if value("role") == Some("slave") {
         let what = format!(
@@ -36,7 +46,7 @@ fn look_at(address: &str, info: &str) -> Result<(), StoreError> {
         );
         return Err(StoreError::unavailable(what));
     }
-    if value("cluster_enabled") == Some("1") {
+    if value("cluster_enabled") == Some("1") && !in_cluster {
         return Err(StoreError::failed(format!(
             "{address} is a node of a Redis Cluster; write redis+cluster:"
         )));
@@ -62,7 +72,7 @@ mod tests {
     use super::*;
 
     fn refusal(info: &str) -> Option<String> {
-        look_at("host:6379", info).err().map(|error| error.to_string())
+        look_at("host:6379", info, false).err().map(|error| error.to_string())
     }
 
     #[test]

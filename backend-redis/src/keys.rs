@@ -71,7 +71,13 @@ fn tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-const SLOTS: u16 = 16_384;
+/// The slot of a key.
+pub(crate) fn slot_of(key: &str) -> u16 {
+    slot(tag(key).unwrap_or(key).as_bytes())
+}
+
+/// How many slots a Cluster has.
+pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of bytes that hold no tag.
 fn slot(bytes: &[u8]) -> u16 {
@@ -106,7 +112,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// The slot of a key, by the letter of the specification.
-    fn slot_of(key: &str) -> u16 {
+    fn specified(key: &str) -> u16 {
         let bytes = key.as_bytes();
         let open = bytes.iter().position(|byte| *byte == b'{');
         let tag = open.and_then(|open| {
@@ -146,7 +152,8 @@ mod tests {
         ) {
             let lock = lock(&prefix, &Name::new(name).unwrap());
             let sibling = sibling(&lock, &kind);
-            prop_assert_eq!(slot_of(&sibling), slot_of(&lock), "{}", sibling);
+            prop_assert_eq!(specified(&sibling), specified(&lock), "{}", sibling);
+            prop_assert_eq!(slot_of(&lock), specified(&lock), "{}", lock);
             prop_assert!(sibling.starts_with(&lock));
             prop_assert_eq!(name_of(&prefix, &sibling), None);
         }

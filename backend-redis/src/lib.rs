@@ -12,6 +12,7 @@
 
 mod address;
 mod backend;
+mod cluster;
 mod dial;
 mod doubts;
 mod errors;
@@ -25,7 +26,9 @@ mod replies;
 mod script;
 mod sentinel;
 mod server;
+mod slots;
 mod store;
+mod stores;
 mod subscriptions;
 mod turns;
 mod wait;

@@ -1,7 +1,7 @@
 //! All locks under a prefix.
 
 use crate::{keys, replies, store::Store};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::{Holder, Name, StoreError};
 
 /// How many locks one request looks at.
@@ -11,14 +11,28 @@ impl Store {
     /// Who holds names that begin so, in order.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let mut holders = Vec::new();
-        for names in self.scan(prefix).await?.chunks(LOOK_BATCH) {
-            holders.extend(self.look(names).await?);
+        for names in self.together(&self.scan(prefix).await?) {
+            for names in names.chunks(LOOK_BATCH) {
+                holders.extend(self.look(names).await?);
+            }
         }
         if self.options.prefix.is_empty() {
             // Any key may be here then; a lock is one that tenure knows, or that ends by itself.
             holders.retain(|holder| holder.claim.is_some() || holder.left.is_some());
         }
         Ok(holders)
+    }
+
+    /// The names, by what can be asked about together.
+    fn together(&self, names: &[Name]) -> Vec<Vec<Name>> {
+        if !self.is_in_cluster() {
+            return vec![names.to_vec()];
+        }
+        let mut slots: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
+        for name in names {
+            slots.entry(keys::slot_of(&self.lock_key(name))).or_default().push(name.clone());
+        }
+        slots.into_values().collect()
     }
 
     /// The names that begin so whose keys are there, in order.

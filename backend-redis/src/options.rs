@@ -50,6 +50,7 @@ pub struct RedisOptions {
 pub(crate) enum Target {
     Server(Address),
     Sentinel { sentinels: Vec<Address>, service: String },
+    Cluster(Vec<Address>),
 }
 
 /// What a backend needs of its options, each within its range.
@@ -72,6 +73,7 @@ impl RedisOptions {
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:PATH` | over a Unix socket |
     /// | `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]` | the master of a service, which these sentinels (port 26379 unless said) know |
+    /// | `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]` | all servers of the Cluster of which these are some |
     ///
     /// `%XX` is decoded in the user, the password and the path. Parameters (`?…`) are not read here: they are the
     /// facade's, and each has a method of this type.
@@ -188,15 +190,29 @@ impl RedisOptions {
     /// The way to the server.
     pub(crate) fn route(&self) -> Result<Route, Error> {
         match &self.target {
-            Some(Target::Server(address)) => {
-                self.client(address).map(|client| Route::Server(Arc::new(client)))
-            }
+            Some(Target::Server(address)) => self.route_to(address),
             Some(Target::Sentinel { sentinels, service }) => {
                 let sentinels = Sentinels::new(sentinels.clone(), service.clone(), self.login());
                 Ok(Route::Master(Arc::new(sentinels)))
             }
-            None => Err(Error::invalid_option("url", "nothing", "the address of a server: redis://HOST")),
+            // A Cluster has a way to each of its servers.
+            Some(Target::Cluster(_)) | None => {
+                Err(Error::invalid_option("url", "nothing", "the address of a server: redis://HOST"))
+            }
         }
+    }
+
+    /// The servers of a Cluster that are named.
+    pub(crate) fn seeds(&self) -> Option<&[Address]> {
+        match &self.target {
+            Some(Target::Cluster(seeds)) => Some(seeds),
+            _ => None,
+        }
+    }
+
+    /// The way to this server.
+    pub(crate) fn route_to(&self, address: &Address) -> Result<Route, Error> {
+        self.client(address).map(|client| Route::Server(Arc::new(client)))
     }
 
     fn login(&self) -> RedisConnectionInfo {

@@ -46,6 +46,14 @@ enum State {
     Connected(MultiplexedConnection),
 }
 
+/// How a command is sent.
+#[derive(Clone, Copy)]
+enum Sending {
+    Plain,
+    /// Behind `ASKING`.
+    Asking,
+}
+
 /// The answer to a request.
 pub(crate) struct Answer {
     pub(crate) value: Value,
@@ -126,7 +134,7 @@ impl Server {
 
     /// Sends a command, and waits for its answer as long as the timeouts allow.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Answer, Failure> {
-        self.send(command)
+        self.send(Sending::Plain, command)
             .await
             .map_err(|refusal| refusal.explained(|source| self.dial.place().explain(source)))
     }
@@ -143,7 +151,7 @@ impl Server {
                 }
             }
         };
-        let answer = self.send_on(connection, line, command).await;
+        let answer = self.send_on(connection, line, Sending::Plain, command).await;
         answer.map_err(|refusal| refusal.explained(|source| self.dial.place().explain(source)))
     }
 
@@ -152,23 +160,43 @@ impl Server {
     /// The call is sent again when a connection from before turns out to be broken, as it is after the server was
     /// restarted. So it must be one that may be carried out twice.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
-        let mut outcome = self.send(call).await;
+        self.run_as(Sending::Plain, script, call, about).await
+    }
+
+    /// The same, at a node of a Cluster to which the slot is moving.
+    pub(crate) async fn run_asking(
+        &self,
+        script: &Script,
+        call: &Cmd,
+        about: &str,
+    ) -> Result<Answer, Failure> {
+        self.run_as(Sending::Asking, script, call, about).await
+    }
+
+    async fn run_as(
+        &self,
+        how: Sending,
+        script: &Script,
+        call: &Cmd,
+        about: &str,
+    ) -> Result<Answer, Failure> {
+        let mut outcome = self.send(how, call).await;
         if let Err(Refusal { error, .. }) = &outcome
             && Trouble::of(error) == Trouble::NoScript
         {
             // Nothing was carried out.
-            outcome = match self.send(&script.load()).await {
-                Ok(_) => self.send(call).await,
+            outcome = match self.send(Sending::Plain, &script.load()).await {
+                Ok(_) => self.send(how, call).await,
                 Err(Refusal { error, .. }) => Err(Refusal { error, in_doubt: false }),
             };
         }
         outcome.map_err(|refusal| refusal.explained(|source| self.dial.place().explain_for(about, source)))
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Answer, Refusal> {
-        match self.send_once(command).await {
+    async fn send(&self, how: Sending, command: &Cmd) -> Result<Answer, Refusal> {
+        match self.send_once(how, command).await {
             Err((Refusal { error, .. }, true)) if Trouble::of(&error).is_broken() => {
-                match self.send_once(command).await {
+                match self.send_once(how, command).await {
                     Ok(answer) => Ok(Answer { resent: true, ..answer }),
                     Err((refusal, _)) => Err(Refusal { in_doubt: true, ..refusal }),
                 }
@@ -178,20 +206,30 @@ impl Server {
     }
 
     /// Sends a command once. An error comes with whether the connection was one from before.
-    async fn send_once(&self, command: &Cmd) -> Result<Answer, (Refusal, bool)> {
+    async fn send_once(&self, how: Sending, command: &Cmd) -> Result<Answer, (Refusal, bool)> {
         let (connection, number, from_before) =
             self.connection().await.map_err(|error| (Refusal { error, in_doubt: false }, false))?;
-        self.send_on(connection, number, command).await.map_err(|refusal| (refusal, from_before))
+        self.send_on(connection, number, how, command).await.map_err(|refusal| (refusal, from_before))
     }
 
     async fn send_on(
         &self,
         mut connection: MultiplexedConnection,
         number: u64,
+        how: Sending,
         command: &Cmd,
     ) -> Result<Answer, Refusal> {
         let sent = Moment::now();
-        let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        let answer = match how {
+            Sending::Plain => connection.send_packed_command(command).await,
+            Sending::Asking => {
+                let mut both = redis::pipe();
+                both.cmd("ASKING").add_command(command.clone());
+                let answers = connection.send_packed_commands(&both, 1, 1).await;
+                answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
+            }
+        };
+        let answer = answer.and_then(Value::extract_error);
         answer.map(|value| Answer { value, sent, resent: false, line: number }).map_err(|error| {
             let trouble = Trouble::of(&error);
             if trouble.spoils_connection() {

@@ -1,9 +1,10 @@
 //! What is asked of one server, one script call each.
 
 use crate::{
+    cluster::Members,
     dial::Route,
     doubts::{Doubts, LONGEST},
-    errors::Failure,
+    errors::{Failure, Redirect, redirect},
     keys,
     options::Checked,
     record::Told,
@@ -16,7 +17,7 @@ use crate::{
 };
 use redis::{Cmd, RedisWrite};
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 use tenure_core::{Attempt, Claim, ClaimId, Grant, LossCause, Moment, Name, Release, Renewal, StoreError};
@@ -31,6 +32,8 @@ pub(crate) struct Store {
     /// Where replicas must have a grant.
     replication: Option<Replication>,
     doubts: Doubts,
+    /// The servers among which this is one, in a Cluster.
+    members: Option<Weak<Members>>,
     /// This client, for those who hand locks over to it.
     client: ClaimId,
     inbox: Mutex<Option<Listening>>,
@@ -47,6 +50,15 @@ pub(crate) struct Asked {
 
 impl Store {
     pub(crate) fn new(route: Route, options: Checked) -> Self {
+        Self::with(None, route, options, Doubts::default())
+    }
+
+    /// One server of a Cluster.
+    pub(crate) fn among(members: Weak<Members>, route: Route, options: Checked, doubts: Doubts) -> Self {
+        Self::with(Some(members), route, options, doubts)
+    }
+
+    fn with(members: Option<Weak<Members>>, route: Route, options: Checked, doubts: Doubts) -> Self {
         let (dial, turns) = (options.dial(route), Turns::default());
         let wanted = Some(options.replicas).filter(|replicas| *replicas > 0);
         Self {
@@ -55,7 +67,8 @@ impl Store {
             server: Server::new(dial),
             scripts: Scripts::new(options.fair),
             turns,
-            doubts: Doubts::default(),
+            doubts,
+            members,
             client: ClaimId::new(),
             inbox: Mutex::default(),
             options,
@@ -103,7 +116,26 @@ impl Store {
     }
 
     async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
-        self.server.run(script, call, about).await
+        match self.server.run(script, call, about).await {
+            Err(failure) => match self.asked_to_ask(&failure) {
+                Some(store) => store.server.run_asking(script, call, about).await,
+                None => Err(failure),
+            },
+            answer => answer,
+        }
+    }
+
+    /// The server to which the slot of a request is moving, if that is why it failed.
+    fn asked_to_ask(&self, failure: &Failure) -> Option<Arc<Store>> {
+        match redirect(&failure.error)? {
+            Redirect::Ask(address) => self.members.as_ref()?.upgrade()?.at(&address).ok(),
+            Redirect::Moved(_) => None,
+        }
+    }
+
+    /// Whether names of different slots cannot be asked about together.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.members.is_some()
     }
 
     /// How long the record of a grant is remembered, in seconds: longer than the grant stands.

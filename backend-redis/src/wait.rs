@@ -9,7 +9,7 @@ use tenure_core::{Attempt, Claim, Grant, Moment, StoreError};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The shortest and the longest time that a waiter lets pass without asking again, unless it is told to.
-pub(crate) const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(1500));
+pub(crate) const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(1200), Duration::from_millis(1800));
 
 impl Store {
     /// Asks, and asks again whenever the lock may be free.

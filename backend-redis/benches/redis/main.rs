@@ -23,6 +23,8 @@ fn main() {
     let wanted = |name: &str| named.is_empty() || named.iter().any(|wanted| *wanted == name);
     let server = Server::start();
     runtime().block_on(async {
+        // It answers.
+        drop(server.connection().await);
         if wanted("uncontended") {
             uncontended::one(&server).await;
             uncontended::many(&server).await;

@@ -1,0 +1,123 @@
+//! Which server of a Cluster keeps which slots.
+
+use crate::{address::Address, keys::SLOTS};
+
+/// The owner of each slot.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    owners: Vec<Address>,
+    /// For each slot its owner's place among those; empty while nothing is known.
+    by_slot: Vec<Option<usize>>,
+}
+
+/// What one node says of one master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    address: Address,
+    /// Rises whenever slots change hands.
+    epoch: u64,
+    ranges: Vec<(u16, u16)>,
+}
+
+impl Slots {
+    /// Of all that was said, the newest counts.
+    pub(crate) fn of(said: impl IntoIterator<Item = Owner>) -> Self {
+        let mut newest = vec![None; usize::from(SLOTS)];
+        let mut owners = Vec::new();
+        for Owner { address, epoch, ranges } in said {
+            let owner = owners.iter().position(|known| *known == address).unwrap_or_else(|| {
+                owners.push(address);
+                owners.len() - 1
+            });
+            for (first, last) in ranges {
+                for slot in &mut newest[usize::from(first)..=usize::from(last)] {
+                    if slot.is_none_or(|(known, _)| known < epoch) {
+                        *slot = Some((epoch, owner));
+                    }
+                }
+            }
+        }
+        let by_slot: Vec<_> = newest.into_iter().map(|slot| slot.map(|(_, owner)| owner)).collect();
+        Self { owners, by_slot }
+    }
+
+    pub(crate) fn owner(&self, slot: u16) -> Option<&Address> {
+        self.owners.get(self.place(slot)?)
+    }
+
+    /// Its owner's place among the owners.
+    pub(crate) fn place(&self, slot: u16) -> Option<usize> {
+        *self.by_slot.get(usize::from(slot))?
+    }
+
+    /// Every server that keeps a slot.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &Address> {
+        let owns = |owner: &usize| self.by_slot.contains(&Some(*owner));
+        (0..self.owners.len()).filter(owns).map(|owner| &self.owners[owner])
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_slot.is_empty()
+    }
+}
+
+/// Reads the answer to [`CLUSTER NODES`](https://redis.io/docs/latest/commands/cluster-nodes/) of the node at `asked`.
+pub(crate) fn read(text: &str, asked: &Address) -> Vec<Owner> {
+    text.lines().filter_map(|line| read_line(line, asked)).collect()
+}
+
+/// `id ip:port@bus flags master ping pong epoch link slot…`; a slot that moves is in brackets.
+fn read_line(line: &str, asked: &Address) -> Option<Owner> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [_, place, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { return None };
+    if !flags.split(',').any(|flag| flag == "master") {
+        return None;
+    }
+    let (host, port) = place.split('@').next()?.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let host = match (host, asked) {
+        // A node that does not know its own address was reached at this one.
+        ("", Address::Network { host, .. }) if flags.contains("myself") => host.clone(),
+        ("", _) => return None,
+        (host, _) => host.to_owned(),
+    };
+    let range = |slots: &&str| {
+        let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
+        let range = (first.parse().ok()?, last.parse().ok()?);
+        (range.0 <= range.1 && range.1 < SLOTS).then_some(range)
+    };
+    let ranges = slots.iter().filter_map(range).collect();
+    Some(Owner { address: Address::Network { host, port, tls: false }, epoch: epoch.parse().ok()?, ranges })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str, port: u16) -> Address {
+        Address::Network { host: host.into(), port, tls: false }
+    }
+
+    #[test]
+    fn the_newest_word_counts() {
+        let before = "\
+            a 10.0.0.1:7001@17001 master - 0 1 1 connected 0-5460\n\
+            b 10.0.0.2:7002@17002,name myself,master - 0 1 2 connected 5461-10922 [5461->-c]\n\
+            c ::1:7003@17003 master,fail - 0 1 3 disconnected 10923-16382 16383\n\
+            d 10.0.0.4:7004@17004 slave c 0 1 3 connected\n\
+            e :0@0 master,noaddr - 0 1 9 disconnected 0\n";
+        let after = "\
+            c ::1:7003@17003 slave d 0 1 3 disconnected\n\
+            d :7004@17004 myself,master - 0 1 4 connected 10923-16383\n";
+        let asked = at("10.0.0.4", 7000);
+        let slots = Slots::of([read(after, &asked), read(before, &asked)].concat());
+        let owner = |slot| slots.owner(slot).cloned();
+        assert_eq!(owner(0), Some(at("10.0.0.1", 7001)));
+        assert_eq!(owner(5461), Some(at("10.0.0.2", 7002)));
+        assert_eq!(owner(16_383), Some(at("10.0.0.4", 7004)));
+        assert_eq!(slots.owners().count(), 3, "the old master keeps nothing");
+        assert_eq!(Slots::of(read(before, &asked)).owner(16_383), Some(&at("::1", 7003)));
+        assert!(Slots::default().is_empty() && Slots::default().owner(1).is_none());
+        assert_eq!(read("nonsense\n\na b c", &asked), []);
+    }
+}

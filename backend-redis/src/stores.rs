@@ -1,0 +1,148 @@
+//! One server, or the server of a Cluster that keeps a name.
+
+use crate::{
+    cluster::{self, Cluster},
+    fitness,
+    options::{Checked, RedisOptions},
+    store::Store,
+};
+use futures_util::future::join_all;
+use std::{collections::BTreeMap, sync::Arc};
+use tenure_core::{Grant, Holder, Name, Renewal, StoreError};
+
+/// Asks the store that keeps a name, and the next where that one does not keep it any more.
+macro_rules! ask {
+    ($stores:expr, $name:expr, $store:ident => $request:expr) => {{
+        let mut route = $stores.route($name);
+        loop {
+            let $store = route.next().await?;
+            match $request {
+                Err(error) if route.follows(&error) => {}
+                outcome => break outcome,
+            }
+        }
+    }};
+}
+
+pub(crate) use ask;
+
+/// Where the locks live.
+pub(crate) enum Stores {
+    One(Arc<Store>),
+    Cluster(Cluster),
+}
+
+impl Stores {
+    pub(crate) fn new(options: &RedisOptions, checked: Checked) -> Result<Self, tenure_core::Error> {
+        Ok(match options.seeds() {
+            Some(seeds) => Self::Cluster(Cluster::new(seeds.to_vec(), options.clone(), checked)),
+            None => Self::One(Arc::new(Store::new(options.route()?, checked))),
+        })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::One(store) => store.server.dial().url(),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    pub(crate) async fn check(&self) -> Result<(), StoreError> {
+        match self {
+            Self::One(store) => {
+                fitness::check(&store.server, &store.scripts, &store.options.prefix, false).await
+            }
+            Self::Cluster(cluster) => cluster.check().await,
+        }
+    }
+
+    /// The way of a request about a name.
+    pub(crate) fn route(&self, name: &Name) -> Route<'_> {
+        match self {
+            Self::One(store) => Route::One(store),
+            Self::Cluster(cluster) => Route::Cluster(cluster.route(name)),
+        }
+    }
+
+    /// Renews grants that one server keeps, as far as is known: one request for those of one slot, all sent at once.
+    pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let cluster = match self {
+            Self::One(store) => return store.renew(grants).await,
+            Self::Cluster(cluster) => cluster,
+        };
+        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (place, grant) in grants.iter().enumerate() {
+            slots.entry(cluster.slot(&grant.name)).or_default().push(place);
+        }
+        let outcomes = join_all(slots.into_values().map(|places| async move {
+            let together: Vec<Grant> = places.iter().map(|place| grants[*place].clone()).collect();
+            (places, self.renew_slot(&together).await)
+        }));
+        let (mut answers, mut answered, mut failed) = (vec![Renewal::Unanswered; grants.len()], false, None);
+        for (places, outcome) in outcomes.await {
+            match outcome {
+                Ok(said) => {
+                    answered = true;
+                    for (place, answer) in places.into_iter().zip(said) {
+                        answers[place] = answer;
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if !answered => Err(error),
+            _ => Ok(answers),
+        }
+    }
+
+    async fn renew_slot(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        ask!(self, &grants[0].name, store => store.renew(grants).await)
+    }
+
+    /// Which server answers for a name, as far as is known.
+    pub(crate) fn shard(&self, name: &Name) -> u64 {
+        match self {
+            Self::One(_) => 0,
+            Self::Cluster(cluster) => cluster.shard(name),
+        }
+    }
+
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        match self {
+            Self::One(store) => store.list(prefix).await,
+            Self::Cluster(cluster) => cluster.list(prefix).await,
+        }
+    }
+
+    pub(crate) fn disconnect(&self) {
+        match self {
+            Self::One(store) => store.disconnect(),
+            Self::Cluster(cluster) => cluster.disconnect(),
+        }
+    }
+}
+
+/// Where a request about one name goes.
+pub(crate) enum Route<'a> {
+    One(&'a Arc<Store>),
+    Cluster(cluster::Route<'a>),
+}
+
+impl Route<'_> {
+    /// Where to ask next.
+    pub(crate) async fn next(&mut self) -> Result<Arc<Store>, StoreError> {
+        match self {
+            Self::One(store) => Ok(Arc::clone(store)),
+            Self::Cluster(route) => route.next().await,
+        }
+    }
+
+    /// Whether that error means that another is to be asked.
+    pub(crate) fn follows(&mut self, error: &StoreError) -> bool {
+        match self {
+            Self::One(_) => false,
+            Self::Cluster(route) => route.follows(error),
+        }
+    }
+}
