@@ -15,7 +15,7 @@ use tenure_core::{
 };
 
 /// How many leases one request renews.
-const RENEW_BATCH: usize = 250;
+pub(crate) const RENEW_BATCH: usize = 250;
 /// Locks in one Redis or Valkey server.
 ///
 /// The lock of a name is the key *prefix + name*: a string that holds the claim, with the lease as its time to live.

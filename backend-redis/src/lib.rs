@@ -4,6 +4,7 @@
 //! |---|---|
 //! | locks in one Redis server | [`RedisBackend`] |
 //! | which server, and how patient to be | [`RedisOptions`] |
+//! | locks held by a majority of independent servers | [`RedlockBackend`], [`RedlockOptions`] |
 //!
 //! A lock is a plain key: the prefix and the name, with the claim as its value and the lease as its time to live, as the
 //! [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) describes it. So every
@@ -20,6 +21,7 @@ mod keys;
 mod list;
 mod options;
 mod record;
+mod redlock;
 mod replies;
 mod script;
 mod server;
@@ -30,3 +32,4 @@ mod wait;
 
 pub use backend::RedisBackend;
 pub use options::RedisOptions;
+pub use redlock::{RedlockBackend, RedlockOptions};
