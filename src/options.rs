@@ -32,6 +32,7 @@ pub(crate) struct Options {
     pub(crate) pooler: Option<bool>,
     pub(crate) session_timeout: Option<Duration>,
     pub(crate) fair: Option<bool>,
+    pub(crate) node_timeout: Option<Duration>,
     /// What is handed on to the driver, as name and value.
     pub(crate) driver: Vec<(&'static str, String)>,
 }
@@ -98,6 +99,10 @@ pub(crate) fn pooler(options: &mut Options, given: &str) -> bool {
 
 pub(crate) fn session_timeout(options: &mut Options, given: &str) -> bool {
     put(&mut options.session_timeout, duration(given, Duration::ZERO, Duration::MAX))
+}
+
+pub(crate) fn node_timeout(options: &mut Options, given: &str) -> bool {
+    put(&mut options.node_timeout, duration(given, Duration::ZERO, Duration::MAX))
 }
 
 pub(crate) fn fair(options: &mut Options, given: &str) -> bool {

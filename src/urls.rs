@@ -69,7 +69,13 @@ pub const SCHEMES: &[Scheme] = &[
         "Redis with Sentinel failover",
     ),
     networked("redis+cluster", "redis+cluster://HOST,HOST", "redis", "a Redis Cluster"),
-    networked("redlock", "redlock://HOST,HOST,HOST", "redis", "a majority of independent Redis servers"),
+    Scheme {
+        name: "redlock",
+        form: "redlock://[USER:PASSWORD@]HOST,HOST,HOST[/DB]",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "a majority of independent Redis servers",
+    },
     Scheme {
         name: "postgres",
         form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE",
@@ -226,6 +232,14 @@ pub const PARAMETERS: &[Parameter] = &[
         stores: &["redis"],
         about: "whether waiters of all processes are served in the order in which they came",
         read: Read::Here(options::fair),
+    },
+    Parameter {
+        name: "node_timeout",
+        takes: "a duration from 1ms to 1m",
+        default: "500ms",
+        stores: &["redis"],
+        about: "redlock alone: how long one server may take for one round while the others are no majority",
+        read: Read::Here(options::node_timeout),
     },
     Parameter {
         name: "connections",
