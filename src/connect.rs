@@ -16,7 +16,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
 use tenure_core::{Backend, Error, Locks, Memory, lease};
 #[cfg(feature = "redis")]
-use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use tenure_sql::Strategy;
 #[cfg(feature = "postgres")]
@@ -79,7 +79,11 @@ pub(crate) async fn open(url: StoreUrl) -> Result<Arc<dyn Backend>, Error> {
         #[cfg(feature = "sqlite")]
         Target::Sqlite(path) => Ok(Arc::new(SqliteBackend::open(sqlite(path, url.options)).await?)),
         #[cfg(feature = "redis")]
-        Target::Redis(place) => Ok(Arc::new(RedisBackend::connect(redis(&place, url.options)?).await?)),
+        Target::Redis(place) => Ok(Arc::new(RedisBackend::connect(redis(&place, &url.options)?).await?)),
+        #[cfg(feature = "redis")]
+        Target::Redlock(place) => {
+            Ok(Arc::new(RedlockBackend::connect(redlock(&place, &url.options)?).await?))
+        }
         #[cfg(feature = "postgres")]
         Target::Postgres(place) => {
             Ok(Arc::new(PostgresBackend::connect(postgres(place, url.options)).await?))
@@ -118,9 +122,28 @@ fn sqlite(path: PathBuf, given: Options) -> SqliteOptions {
 }
 
 #[cfg(feature = "redis")]
-fn redis(url: &str, given: Options) -> Result<RedisOptions, Error> {
-    let mut options = RedisOptions::from_url(url)?;
-    if let Some(prefix) = given.prefix {
+fn redis(url: &str, given: &Options) -> Result<RedisOptions, Error> {
+    if let Some(longest) = given.node_timeout {
+        let (given, allowed) =
+            (format!("{longest:?}"), "it is for redlock: alone, whose locks have several nodes");
+        return Err(Error::invalid_option("node_timeout", given, allowed));
+    }
+    Ok(redis_server(RedisOptions::from_url(url)?, given))
+}
+
+#[cfg(feature = "redis")]
+fn redlock(url: &str, given: &Options) -> Result<RedlockOptions, Error> {
+    let mut options = RedlockOptions::from_url(url)?.each(|server| redis_server(server, given));
+    if let Some(longest) = given.node_timeout {
+        options = options.node_timeout(longest);
+    }
+    Ok(options)
+}
+
+/// What is the same for one server and for each of several.
+#[cfg(feature = "redis")]
+fn redis_server(mut options: RedisOptions, given: &Options) -> RedisOptions {
+    if let Some(prefix) = &given.prefix {
         options = options.prefix(prefix);
     }
     if let Some(longest) = given.connect_timeout {
@@ -138,7 +161,7 @@ fn redis(url: &str, given: Options) -> Result<RedisOptions, Error> {
     if let Some(count) = given.replicas {
         options = options.replicas(count);
     }
-    Ok(options)
+    options
 }
 
 /// The URL for a database's driver, with the parameters that are its own.

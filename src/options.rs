@@ -35,6 +35,7 @@ pub(crate) struct Options {
     /// Whether a lock is a locked row.
     pub(crate) row_lock: Option<bool>,
     pub(crate) replicas: Option<u32>,
+    pub(crate) node_timeout: Option<Duration>,
     /// What is handed on to the driver, as name and value.
     pub(crate) driver: Vec<(&'static str, String)>,
 }
@@ -110,6 +111,10 @@ pub(crate) fn pooler(options: &mut Options, given: &str) -> bool {
 
 pub(crate) fn session_timeout(options: &mut Options, given: &str) -> bool {
     put(&mut options.session_timeout, duration(given, Duration::ZERO, Duration::MAX))
+}
+
+pub(crate) fn node_timeout(options: &mut Options, given: &str) -> bool {
+    put(&mut options.node_timeout, duration(given, Duration::ZERO, Duration::MAX))
 }
 
 pub(crate) fn fair(options: &mut Options, given: &str) -> bool {

@@ -27,6 +27,9 @@ pub(crate) enum Target {
     #[cfg(feature = "redis")]
     Redis(String),
     /// The same.
+    #[cfg(feature = "redis")]
+    Redlock(String),
+    /// The same.
     #[cfg(feature = "postgres")]
     Postgres(String),
     /// The same.
@@ -118,6 +121,8 @@ fn target(scheme: &Scheme, place: &str) -> Result<Target, Refusal> {
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => {
             Target::Redis(format!("{}:{place}", scheme.name))
         }
+        #[cfg(feature = "redis")]
+        "redlock" => Target::Redlock(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "postgres")]
         "postgres" => Target::Postgres(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "mysql")]

@@ -76,7 +76,13 @@ pub const SCHEMES: &[Scheme] = &[
         built_in: cfg!(feature = "redis"),
         about: "a Redis Cluster",
     },
-    networked("redlock", "redlock://HOST,HOST,HOST", "redis", "a majority of independent Redis servers"),
+    Scheme {
+        name: "redlock",
+        form: "redlock://[USER:PASSWORD@]HOST,HOST,HOST[/DB]",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "a majority of independent Redis servers",
+    },
     Scheme {
         name: "postgres",
         form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE",
@@ -106,16 +112,6 @@ pub const SCHEMES: &[Scheme] = &[
         about: "a ZooKeeper ensemble",
     },
 ];
-
-/// A scheme whose store this version does not have yet.
-const fn networked(
-    name: &'static str,
-    form: &'static str,
-    feature: &'static str,
-    about: &'static str,
-) -> Scheme {
-    Scheme { name, form, feature, built_in: false, about }
-}
 
 /// One parameter of a URL: `?name=value`.
 #[derive(Clone, Copy)]
@@ -249,6 +245,14 @@ pub const PARAMETERS: &[Parameter] = &[
         stores: &["redis"],
         about: "how many replicas must have a grant before it is one",
         read: Read::Here(options::replicas),
+    },
+    Parameter {
+        name: "node_timeout",
+        takes: "a duration from 1ms to 1m",
+        default: "500ms",
+        stores: &["redis"],
+        about: "redlock alone: how long one server may take for one round while the others are no majority",
+        read: Read::Here(options::node_timeout),
     },
     Parameter {
         name: "connections",

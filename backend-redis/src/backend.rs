@@ -15,7 +15,7 @@ use tenure_core::{
 };
 
 /// How many leases one request renews.
-const RENEW_BATCH: usize = 250;
+pub(crate) const RENEW_BATCH: usize = 250;
 
 /// Locks in one Redis or Valkey server, in the master of a service that Sentinel watches over, or in a Cluster.
 ///

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | locks in one Redis server | [`RedisBackend`] |
 //! | which server, and how patient to be | [`RedisOptions`] |
+//! | locks held by a majority of independent servers | [`RedlockBackend`], [`RedlockOptions`] |
 //!
 //! A lock is a plain key: the prefix and the name, with the claim as its value and the lease as its time to live, as the
 //! [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) describes it. So every
@@ -21,6 +22,7 @@ mod keys;
 mod list;
 mod options;
 mod record;
+mod redlock;
 mod replication;
 mod replies;
 mod script;
@@ -35,3 +37,4 @@ mod wait;
 
 pub use backend::RedisBackend;
 pub use options::RedisOptions;
+pub use redlock::{RedlockBackend, RedlockOptions};

@@ -1,6 +1,6 @@
 //! What the scripts answer, in types.
 
-use crate::{record::Seen, sentinel::Known};
+use crate::{record::Seen, redlock::Vote, sentinel::Known};
 use redis::Value;
 use std::{collections::HashMap, time::Duration};
 use tenure_core::{Holder, LossCause, Name, Renewal, StoreError, Token};
@@ -29,6 +29,23 @@ pub(crate) fn attempt(value: &Value) -> Result<Attempt, StoreError> {
             let number = text(value).and_then(|digits| digits.parse().ok());
             number.and_then(Token::new).map(Attempt::Granted).ok_or_else(|| unexpected(value))
         }
+    }
+}
+
+/// What a node of several says to an attempt.
+pub(crate) fn vote(value: &Value) -> Result<Vote, StoreError> {
+    let raised = text(value).is_some_and(|digits| digits.starts_with('+'));
+    Ok(match attempt(value)? {
+        Attempt::Granted(token) => Vote::Yes { token, raised },
+        Attempt::Busy { expires_in, .. } => Vote::No { expires_in },
+    })
+}
+
+/// Whether something was done.
+pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
+    match value {
+        Value::Int(answer @ (0 | 1)) => Ok(*answer == 1),
+        value => Err(unexpected(value)),
     }
 }
 

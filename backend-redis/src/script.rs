@@ -11,7 +11,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(parts: &[&str]) -> Self {
+    pub(crate) fn new(parts: &[&str]) -> Self {
         let code = parts.concat();
         let hash = redis::Script::new(&code).get_hash().to_owned();
         Self { code, hash }

@@ -102,7 +102,7 @@ impl Store {
     }
 
     /// Begins a call with every key of a name that the script may need, and tells the lock's.
-    fn call(&self, script: &Script, name: &Name) -> (Cmd, String) {
+    pub(crate) fn call(&self, script: &Script, name: &Name) -> (Cmd, String) {
         let lock = self.lock_key(name);
         let (record, size) = (keys::record(&lock), lock.len());
         if self.options.fair {
@@ -139,7 +139,7 @@ impl Store {
     }
 
     /// How long the record of a grant is remembered, in seconds: longer than the grant stands.
-    fn remember(&self, lease: Duration) -> u64 {
+    pub(crate) fn remember(&self, lease: Duration) -> u64 {
         self.options.remember.max(lease * 2).as_secs()
     }
 
@@ -292,11 +292,11 @@ impl Store {
 }
 
 /// Adds the claim as the store keeps it, without the detour of a `String`.
-fn arg_claim(call: &mut Cmd, claim: ClaimId) -> &mut Cmd {
+pub(crate) fn arg_claim(call: &mut Cmd, claim: ClaimId) -> &mut Cmd {
     call.arg(&*claim.as_uuid().hyphenated().encode_lower(&mut [0; 36]))
 }
 
 /// A lease as Redis counts it: whole milliseconds, and never longer than what was asked for.
-fn millis(lease: Duration) -> u64 {
+pub(crate) fn millis(lease: Duration) -> u64 {
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
 }

@@ -100,7 +100,7 @@ impl Asked {
 }
 
 /// How long a waiter lets pass without being told anything: until the lease is over, or for a while.
-fn pause(expires_in: Option<Duration>) -> Duration {
+pub(crate) fn pause(expires_in: Option<Duration>) -> Duration {
     let (least, most) = ASK_AGAIN;
     let pause = least + most.saturating_sub(least).mul_f64(fastrand::f64());
     expires_in.map_or(pause, |left| pause.min(soon_after(left)))

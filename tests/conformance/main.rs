@@ -38,6 +38,7 @@ fn subjects() -> Subjects {
         subjects = subjects.with(OnServer::new("redis", Kind::Redis, ""));
         subjects = subjects.with(OnServer::new("redis-fair", Kind::Redis, "fair=true"));
         subjects = subjects.with(OnServer::new("redis-sentinel", Kind::RedisSentinel, ""));
+        subjects = subjects.with(OnServer::new("redlock", Kind::Redlock(5), ""));
         subjects = subjects.with(OnServer::new("redis-cluster", Kind::RedisCluster, ""));
     }
     #[cfg(feature = "postgres")]

@@ -50,6 +50,7 @@ impl Pgbouncer {
             &format!("listen_port = {port}"),
             "unix_socket_dir =",
             "pool_mode = transaction",
+            "max_client_conn = 500",
             "default_pool_size = 20",
             "auth_type = scram-sha-256",
             "auth_file = users.txt",

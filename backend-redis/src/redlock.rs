@@ -1,0 +1,22 @@
+//! Locks held by a majority of servers that know nothing of each other.
+//!
+//! The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), with fencing
+//! tokens that rise from grant to grant whatever the clocks do. `docs/redlock.md` has the argument.
+
+mod attempt;
+mod backend;
+mod ending;
+mod hints;
+mod node;
+mod options;
+mod people;
+mod quorum;
+mod renewal;
+mod servers;
+mod tally;
+mod unanswered;
+mod waiting;
+
+pub use backend::RedlockBackend;
+pub(crate) use node::Vote;
+pub use options::RedlockOptions;

@@ -1,0 +1,109 @@
+//! One attempt: two rounds, and everything taken back unless both had a majority.
+
+use super::{
+    node::{Silence, Vote},
+    servers::{Ending, Servers},
+    tally::{Next, Tally},
+};
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Claim, Grant, Moment, StoreError, lease};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
+
+/// What became of an attempt.
+pub(crate) enum Outcome {
+    Granted(Grant),
+    Refused {
+        /// When a majority will be free, as far as the nodes tell.
+        free_in: Option<Duration>,
+        /// Whether this client had some of the nodes for itself.
+        split: bool,
+    },
+}
+
+/// What a node says in the course of an attempt.
+enum Word {
+    Vote(Result<Vote, Silence>),
+    Raised(Result<bool, Silence>),
+}
+
+impl Servers {
+    /// One attempt.
+    ///
+    /// Granted when a majority voted for the claim, a majority then raised the greatest of the tokens, and the lease
+    /// still stands. Otherwise it is withdrawn from every node that may have anything of it, also from those that did not
+    /// answer.
+    pub(crate) async fn attempt(&self, claim: &Claim) -> Result<Outcome, StoreError> {
+        let (attempt, sent) = (self.next_attempt(), Moment::now());
+        let mut tally = Tally::new(self.quorum);
+        if let Some(grant) = self.two_rounds(claim, attempt, sent, &mut tally).await {
+            return Ok(Outcome::Granted(grant));
+        }
+        self.take_back(claim, attempt, &tally).await;
+        if self.quorum.is_met(tally.answered()) {
+            return Ok(Outcome::Refused { free_in: tally.free_in(), split: tally.is_split() });
+        }
+        Err(self.quorum.too_few(tally.silences()))
+    }
+
+    async fn two_rounds(
+        &self,
+        claim: &Claim,
+        attempt: u64,
+        sent: Moment,
+        tally: &mut Tally,
+    ) -> Option<Grant> {
+        let (tell, mut heard) = mpsc::unbounded_channel();
+        let (claim, patience) = (Arc::new(claim.clone()), self.patience(claim.lease));
+        for (place, node) in self.nodes.iter().enumerate() {
+            let (node, claim, tell) = (Arc::clone(node), Arc::clone(&claim), tell.clone());
+            // A task, so that an answer which comes too late for this attempt still settles the request.
+            tokio::spawn(async move {
+                let vote = node.ask(&claim, attempt).await;
+                let _ = tell.send((place, Word::Vote(vote)));
+            });
+        }
+        let mut until = Instant::now() + patience;
+        loop {
+            match tally.next() {
+                Next::Granted(token) => {
+                    let in_time = !lease::deadline(sent, claim.lease).has_passed();
+                    return in_time.then(|| Grant::leased(&claim, token, sent));
+                }
+                Next::Lost => return None,
+                Next::Raise(places, token) => {
+                    for place in places {
+                        let (node, claim, tell) =
+                            (Arc::clone(&self.nodes[place]), Arc::clone(&claim), tell.clone());
+                        tokio::spawn(async move {
+                            let answer = node.raise(&claim, token).await;
+                            let _ = tell.send((place, Word::Raised(answer)));
+                        });
+                    }
+                    until = Instant::now() + patience;
+                }
+                Next::Wait => match timeout_at(until, heard.recv()).await {
+                    Ok(Some((place, Word::Vote(vote)))) => tally.voted(place, vote),
+                    Ok(Some((place, Word::Raised(answer)))) => tally.raised(place, &answer),
+                    Ok(None) | Err(_) => return None,
+                },
+            }
+        }
+    }
+
+    /// Withdraws an attempt, and waits until the nodes that are known to have something of it have none of it any more,
+    /// or have had their time.
+    async fn take_back(&self, claim: &Claim, attempt: u64, tally: &Tally) {
+        let Claim { id, name, lease, .. } = claim;
+        let ending = Ending { name: name.clone(), claim: *id, attempt, lease: *lease };
+        let places = tally.to_end();
+        let mut had: Vec<usize> = places.iter().filter(|(_, had)| *had).map(|(place, _)| *place).collect();
+        let mut answers = self.end(&ending, places.into_iter().map(|(place, _)| place));
+        while !had.is_empty() {
+            let Some((place, _)) = answers.next().await else { return };
+            had.retain(|it| *it != place);
+        }
+    }
+}

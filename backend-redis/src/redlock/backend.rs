@@ -1,0 +1,178 @@
+//! Locks held by a majority of servers.
+
+use super::{attempt::Outcome, options::RedlockOptions, servers::Servers};
+use crate::{backend::RENEW_BATCH, fitness, wait::ASK_AGAIN};
+use std::{fmt, sync::Arc, time::Duration};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, Name, Release, Renewal, StoreError,
+    Wakeup, async_trait,
+};
+
+/// Locks held by a majority of Redis or Valkey servers that know nothing of each other.
+///
+/// Every server is asked at once. A lock is held when a majority has its key, and when a majority then raised the greatest
+/// of the tokens that were issued; otherwise all is taken back. So the loss of a minority of the servers costs nothing,
+/// neither locks nor time, and tokens rise from grant to grant. On each server the key is the one that
+/// [`RedisBackend`](crate::RedisBackend) has, so other implementations of Redlock exclude tenure on the same servers and
+/// are excluded by it.
+///
+/// It rests on two assumptions: that the servers' and the clients' clocks run at nearly the same rate, and that a server
+/// which restarts has its data, or stays away for longer than the longest lease. `docs/redlock.md` says what follows when
+/// they do not hold, and when one server with a replica is the better choice.
+///
+/// Cloning is cheap, and clones share the connections.
+///
+/// # Examples
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// use tenure_core::Locks;
+/// use tenure_redis::{RedlockBackend, RedlockOptions};
+///
+/// let options = RedlockOptions::from_url("redlock://a.internal,b.internal,c.internal")?;
+/// let locks = Locks::new(RedlockBackend::connect(options).await?);
+/// let guard = locks.lock("report").acquire().await?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedlockBackend(Arc<Inner>);
+
+struct Inner {
+    /// The servers in words, for errors and people.
+    address: Arc<str>,
+    servers: Servers,
+}
+
+impl RedlockBackend {
+    /// Connects, and checks that a majority of the servers can keep locks. The others are tried again whenever they are
+    /// needed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no lock is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] before any server is asked; [`Error::Unavailable`] when a majority cannot be reached, does
+    /// not answer in time, or is read-only; [`Error::Store`] when one of them refuses the password, has no such database,
+    /// or forbids this user what locks need.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn connect(options: RedlockOptions) -> Result<Self, Error> {
+        let servers = Servers::new(options.check()?);
+        let addresses: Vec<_> = servers.nodes.iter().map(|node| node.address()).collect();
+        let database = servers.nodes.first().map_or(0, |node| node.store.server.dial().place().database);
+        let address: Arc<str> = format!("redlock://{}/{database}", addresses.join(",")).into();
+        check(&servers).await.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
+        Ok(Self(Arc::new(Inner { address, servers })))
+    }
+
+    fn servers(&self) -> &Servers {
+        &self.0.servers
+    }
+}
+
+/// How long a server may take to connect once a majority has.
+const STRAGGLERS: Duration = Duration::from_millis(200);
+/// No server takes so long: each has timeouts of its own.
+const LONGEST: Duration = Duration::from_hours(1);
+
+/// Whether a majority of the servers can keep locks. One that surely cannot is an error whatever the others say: it is
+/// there, and somebody has to mend it.
+async fn check(servers: &Servers) -> Result<(), StoreError> {
+    let mut answers = servers.each(LONGEST, |node| async move {
+        let store = &node.store;
+        fitness::check(&store.server, &store.scripts, &store.options.prefix, false).await
+    });
+    let (mut fit, mut silent) = (0, Vec::new());
+    loop {
+        let next = answers.next();
+        let answer = if servers.quorum.is_met(fit) {
+            tokio::time::timeout(STRAGGLERS, next).await.ok().flatten()
+        } else {
+            next.await
+        };
+        match answer {
+            Some((_, Ok(()))) => fit += 1,
+            Some((_, Err(error))) if error.is_unavailable() => {
+                tracing::warn!(%error, "one of the servers cannot be used");
+                silent.push(error.into());
+            }
+            Some((_, Err(error))) => return Err(error),
+            None if servers.quorum.is_met(fit) => return Ok(()),
+            None => return Err(servers.quorum.too_few(silent)),
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for RedlockBackend {
+    fn store(&self) -> &str {
+        &self.0.address
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            wakeup: Wakeup::Push,
+            ask_again: ASK_AGAIN.1,
+            listing: true,
+            renew_batch: RENEW_BATCH,
+            ..Capabilities::POLLED
+        }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        Ok(match self.servers().attempt(claim).await? {
+            Outcome::Granted(grant) => Attempt::Granted(grant),
+            Outcome::Refused { free_in, .. } => Attempt::Busy { expires_in: free_in },
+        })
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        self.servers().wait(claim).await
+    }
+
+    async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
+        self.servers().wait_for_release(claim, at_most).await;
+        Ok(())
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        self.servers().release(grant).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.servers().withdraw(&claim.name, claim.id, claim.lease).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        self.servers().renew(grants).await
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.servers().holders(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        self.servers().list(prefix).await
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.servers().force(name).await
+    }
+
+    async fn close(&self) {
+        self.servers().close().await;
+    }
+}
+
+impl fmt::Debug for RedlockBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedlockBackend").field("store", &self.0.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! How a hold ends: released, or its claim withdrawn.
+
+use super::{
+    node::End,
+    servers::{Ending, Servers},
+};
+use std::time::Duration;
+use tenure_core::{ClaimId, Grant, LossCause, Name, Release, StoreError};
+
+/// All attempts of a claim, also those of another client: it is never asked for again. Lua counts exactly so far.
+const ALL: u64 = (1 << 53) - 1;
+
+fn all_of(name: &Name, claim: ClaimId, lease: Duration) -> Ending {
+    Ending { name: name.clone(), claim, attempt: ALL, lease }
+}
+
+impl Servers {
+    /// Releases a grant: it was held until now if a majority says so.
+    pub(crate) async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        let ending = all_of(&grant.name, grant.claim, grant.lease);
+        let mut answers = self.end(&ending, 0..self.nodes.len());
+        let (mut ended, mut nothing, mut anyone_waits, mut silent) = (0, 0, false, Vec::new());
+        while let Some((_, answer)) = answers.next().await {
+            match answer {
+                Ok(End::Ended { awaited }) => {
+                    ended += 1;
+                    anyone_waits |= awaited;
+                }
+                Ok(End::Nothing) => nothing += 1,
+                Err(silence) => silent.push(silence),
+            }
+            if self.quorum.is_met(ended) {
+                return Ok(Release::Released { awaited: anyone_waits });
+            }
+            if self.quorum.is_beyond(nothing) {
+                return Ok(Release::NotHeld(self.why(grant).await));
+            }
+        }
+        Err(self.quorum.too_few(silent))
+    }
+
+    /// Takes a claim back. A majority that has confirmed it is enough: the others are told in the background.
+    pub(crate) async fn withdraw(
+        &self,
+        name: &Name,
+        claim: ClaimId,
+        lease: Duration,
+    ) -> Result<(), StoreError> {
+        let mut answers = self.end(&all_of(name, claim, lease), 0..self.nodes.len());
+        let (mut confirmed, mut silent) = (0, Vec::new());
+        while let Some((_, answer)) = answers.next().await {
+            match answer {
+                Ok(_) => confirmed += 1,
+                Err(silence) => silent.push(silence),
+            }
+            if self.quorum.is_met(confirmed) {
+                return Ok(());
+            }
+        }
+        Err(self.quorum.too_few(silent))
+    }
+
+    /// Why a grant is gone, as most nodes see it. That it is gone is certain, also when they do not say.
+    async fn why(&self, grant: &Grant) -> LossCause {
+        let mut answers = self.each(self.patience(grant.lease), |node| {
+            let grant = grant.clone();
+            async move { node.store.why(&grant).await }
+        });
+        let mut causes = Vec::new();
+        while let Some((_, answer)) = answers.next().await {
+            causes.extend(answer);
+            if self.quorum.is_met(causes.len()) {
+                break;
+            }
+        }
+        most(&causes)
+    }
+}
+
+/// The cause that most nodes name. Where as many name another, it is the one that says more.
+pub(crate) fn most(causes: &[LossCause]) -> LossCause {
+    let by_what_they_say =
+        [LossCause::Forgotten, LossCause::Expired, LossCause::TakenOver, LossCause::Forced];
+    let count = |cause: &LossCause| causes.iter().filter(|named| *named == cause).count();
+    let told = by_what_they_say.into_iter().filter(|cause| count(cause) > 0);
+    told.max_by_key(count).unwrap_or(LossCause::Expired)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_what_most_nodes_say() {
+        use LossCause::{Expired, Forced, Forgotten, TakenOver};
+        assert_eq!(most(&[]), Expired);
+        assert_eq!(most(&[Expired, TakenOver, Expired]), Expired);
+        assert_eq!(most(&[Forgotten, TakenOver, Forgotten, TakenOver]), TakenOver);
+        assert_eq!(most(&[Forgotten, Forced, TakenOver]), Forced);
+    }
+}

@@ -1,0 +1,190 @@
+//! Which servers, and how patient to be with each.
+
+use super::node::Node;
+use crate::RedisOptions;
+use std::{collections::BTreeSet, time::Duration};
+use tenure_core::Error;
+
+/// How many servers there can be.
+const NODES: std::ops::RangeInclusive<usize> = 3..=31;
+/// How long one server may take for one round unless another time is given.
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Independent servers of which a majority holds each lock, and how patient to be with each.
+///
+/// Take an odd number: five survive the loss of two, and six no more than that. Each is a master of its own, without
+/// replicas that could take over. Checked by [`RedlockBackend::connect`](crate::RedlockBackend::connect), before any is
+/// asked.
+///
+/// # Examples
+///
+/// ```
+/// use tenure_redis::{RedisOptions, RedlockOptions};
+///
+/// let options = RedlockOptions::from_url("redlock://app:secret@a,b,c:6380/1")?
+///     .each(|server| server.prefix("billing:"));
+///
+/// // With TLS, or with another password for each:
+/// let servers = ["rediss://:one@a", "rediss://:two@b", "rediss://:three@c"].map(RedisOptions::from_url);
+/// let options = RedlockOptions::of(servers.into_iter().collect::<Result<Vec<_>, _>>()?);
+/// # Ok::<(), tenure_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until they are used to connect"]
+pub struct RedlockOptions {
+    nodes: Vec<RedisOptions>,
+    node_timeout: Duration,
+}
+
+/// What a backend needs of its options, each within its range.
+pub(crate) struct Checked {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) node_timeout: Duration,
+}
+
+impl RedlockOptions {
+    /// These servers, from 3 to 31.
+    pub fn of(servers: impl IntoIterator<Item = RedisOptions>) -> Self {
+        Self { nodes: servers.into_iter().collect(), node_timeout: NODE_TIMEOUT }
+    }
+
+    /// The servers that `url` names: `redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[/DATABASE]`, over TCP, with the
+    /// same user, password and database on each.
+    ///
+    /// `%XX` is decoded in the user and the password. Parameters (`?…`) are not read here: they are the facade's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`], which never repeats the password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
+        if !scheme.eq_ignore_ascii_case("redlock") {
+            return Err(refused("its scheme is not redlock:"));
+        }
+        let Some(rest) = rest.strip_prefix("//") else { return Err(refused("it names no server")) };
+        // What stands before the last @ is the login, whatever is in it.
+        let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
+        let (hosts, database) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let server = |host: &str| match RedisOptions::from_url(&format!("redis://{login}{host}{database}")) {
+            Err(Error::InvalidUrl { problem, .. }) => Err(refused(problem)),
+            outcome => outcome,
+        };
+        Ok(Self::of(hosts.split(',').map(server).collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// Changes the options of every server in the same way.
+    pub fn each(mut self, change: impl FnMut(RedisOptions) -> RedisOptions) -> Self {
+        self.nodes = self.nodes.into_iter().map(change).collect();
+        self
+    }
+
+    /// How long one server may take for one round before the lock is decided without it: 1 ms to 1 minute, 500 ms unless
+    /// said, and never longer than a lease.
+    ///
+    /// A server that hangs costs nothing as long as the others are a majority. This bounds what it costs when they are not.
+    pub fn node_timeout(mut self, longest: Duration) -> Self {
+        self.node_timeout = longest;
+        self
+    }
+
+    pub(crate) fn check(self) -> Result<Checked, Error> {
+        let range = Duration::from_millis(1)..=Duration::from_mins(1);
+        if !range.contains(&self.node_timeout) {
+            let (given, allowed) =
+                (format!("{:?}", self.node_timeout), format!("{:?} to {:?}", range.start(), range.end()));
+            return Err(Error::invalid_option("node_timeout", given, allowed));
+        }
+        if !NODES.contains(&self.nodes.len()) {
+            let given = format!("a list of {}", self.nodes.len());
+            return Err(Error::invalid_option("servers", given, "3 to 31 servers, best an odd number"));
+        }
+        let (mut nodes, mut places, mut prefixes) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        for options in &self.nodes {
+            let checked = options.check()?;
+            if checked.fair {
+                return Err(Error::invalid_option(
+                    "fair",
+                    "true",
+                    "false: several servers have no queue in common",
+                ));
+            }
+            if checked.replicas > 0 {
+                let given = checked.replicas.to_string();
+                return Err(Error::invalid_option(
+                    "replicas",
+                    given,
+                    "0: the majority is what keeps a grant",
+                ));
+            }
+            prefixes.insert(checked.prefix.clone());
+            let node = Node::new(options, checked)?;
+            if !places.insert(node.address()) {
+                let given = format!("{} twice", node.address());
+                return Err(Error::invalid_option("servers", given, "each must be another server"));
+            }
+            nodes.push(node);
+        }
+        if prefixes.len() > 1 {
+            let given = format!("{prefixes:?}");
+            return Err(Error::invalid_option("prefix", given, "the same on every server"));
+        }
+        Ok(Checked { nodes, node_timeout: self.node_timeout })
+    }
+}
+
+/// Nothing of the URL is repeated: what is wrong may be that a password spoilt its structure.
+fn refused(problem: impl Into<String>) -> Error {
+    let valid = "write redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][/DATABASE]".to_owned();
+    Error::InvalidUrl { url: "redlock:…".to_owned(), problem: problem.into(), valid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(url: &str) -> Result<Vec<String>, Error> {
+        let checked = RedlockOptions::from_url(url)?.check()?;
+        Ok(checked.nodes.iter().map(|node| node.address()).collect())
+    }
+
+    #[tokio::test]
+    async fn servers_of_a_url() {
+        assert_eq!(places("redlock://a,b:7000,[::1]:1").unwrap(), ["a:6379", "b:7000", "[::1]:1"]);
+        assert_eq!(places("REDLOCK://u:p,q@r@a,b,c/3").unwrap().len(), 3);
+    }
+
+    #[tokio::test]
+    async fn refusals_say_what_is_wrong() {
+        for (url, problem) in [
+            ("redlock:a,b,c", "names no server"),
+            ("redis://a,b,c", "scheme is not redlock"),
+            ("nothing", "scheme is not redlock"),
+            ("redlock://a,,c", "host is none"),
+            ("redlock://a,b,c:x", "port is none"),
+            ("redlock://a,b,c/x", "database is no number"),
+            ("redlock://user@a,b,c", "user without a password"),
+            ("redlock://a,b", "a list of 2"),
+            ("redlock://a,b,a:6379", "a:6379 twice"),
+        ] {
+            let error = places(url).expect_err(url).to_string();
+            assert!(error.contains(problem), "{url}: {error}");
+        }
+        let secret = places("redlock://user:zq7k2@a,b:x,c").unwrap_err();
+        assert!(!format!("{secret} {secret:?}").contains("zq7k2"), "{secret:?}");
+        let servers = || RedlockOptions::from_url("redlock://a,b,c").unwrap();
+        for (options, option) in [
+            (servers().node_timeout(Duration::ZERO), "node_timeout"),
+            (servers().each(|server| server.fair(true)), "fair"),
+            (servers().each(|server| server.prefix("\n")), "prefix"),
+        ] {
+            let error = options.check().err().expect(option).to_string();
+            assert!(error.contains(option), "{error}");
+        }
+        let mut number = 0;
+        let differing = servers().each(|server| {
+            number += 1;
+            server.prefix(format!("{number}:"))
+        });
+        assert!(differing.check().err().unwrap().to_string().contains("the same on every server"));
+    }
+}

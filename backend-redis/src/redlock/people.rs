@@ -1,0 +1,100 @@
+//! Who holds what, as a majority sees it.
+
+use super::{node::Node, servers::Servers};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tenure_core::{ClaimId, Holder, Name, StoreError, Token};
+
+/// How long people wait for a node: longer than locks do, since a list is not short.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whose key it is; foreign clients cannot be told apart.
+type Whose = Option<ClaimId>;
+
+impl Servers {
+    /// Who holds this name on a majority.
+    pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let names: Arc<[Name]> = [name.clone()].into();
+        self.view(|node| {
+            let names = Arc::clone(&names);
+            async move { node.store.look(&names).await }
+        })
+        .await
+    }
+
+    /// Who holds names that begin so on a majority, in order.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        let prefix: Arc<str> = prefix.into();
+        self.view(|node| {
+            let prefix = Arc::clone(&prefix);
+            async move { node.store.list(&prefix).await }
+        })
+        .await
+    }
+
+    /// Ends every hold of a name on every node, and tells who held it on a majority.
+    pub(crate) async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.view(|node| {
+            let name = name.clone();
+            async move { node.store.force(&name).await }
+        })
+        .await
+    }
+
+    async fn view<F>(&self, look: impl Fn(Arc<Node>) -> F) -> Result<Vec<Holder>, StoreError>
+    where
+        F: Future<Output = Result<Vec<Holder>, StoreError>> + Send + 'static,
+    {
+        let mut answers = self.each(PATIENCE, look);
+        let (mut views, mut silent) = (Vec::new(), Vec::new());
+        while let Some((_, answer)) = answers.next().await {
+            match answer {
+                Ok(holders) => views.push(holders),
+                Err(error) => silent.push(error.into()),
+            }
+        }
+        if !self.quorum.is_met(views.len()) {
+            return Err(self.quorum.too_few(silent));
+        }
+        let mut seen: BTreeMap<(Name, Whose), Vec<Holder>> = BTreeMap::new();
+        for holder in views.into_iter().flatten() {
+            seen.entry((holder.name.clone(), holder.claim)).or_default().push(holder);
+        }
+        let held = seen.into_values().filter(|same| self.quorum.is_met(same.len()));
+        Ok(held.filter_map(|same| self.merge(same)).collect())
+    }
+
+    /// One holder, of what several nodes say of it.
+    fn merge(&self, same: Vec<Holder>) -> Option<Holder> {
+        // A majority raised the token; a node that answered late may have issued one that was never granted.
+        let token = most_frequent(same.iter().map(|holder| holder.token));
+        let missing = (same.len()..self.quorum.nodes).map(|_| Some(Duration::ZERO));
+        // The hold ends when a majority of the keys has ended, so with the majority-th of those that last longest.
+        let mut ends: Vec<Option<Duration>> = same.iter().map(|holder| holder.left).chain(missing).collect();
+        ends.sort_unstable_by_key(|left| std::cmp::Reverse(left.unwrap_or(Duration::MAX)));
+        let left = ends.get(self.quorum.needed() - 1).copied().flatten();
+        let mut holder = same.into_iter().find(|holder| holder.token == token)?;
+        holder.left = left;
+        Some(holder)
+    }
+}
+
+fn most_frequent(tokens: impl Iterator<Item = Option<Token>>) -> Option<Token> {
+    let mut counts: BTreeMap<Option<Token>, usize> = BTreeMap::new();
+    for token in tokens {
+        *counts.entry(token).or_default() += 1;
+    }
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).and_then(|(token, _)| token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_what_most_nodes_say_and_else_the_smallest() {
+        let token = |number| Some(Token::new(number).unwrap());
+        assert_eq!(most_frequent([token(9), token(7), token(7)].into_iter()), token(7));
+        assert_eq!(most_frequent([token(9), token(7)].into_iter()), token(7));
+        assert_eq!(most_frequent([None, None].into_iter()), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! How leases are renewed: by a majority, and only where the keys still stand.
+
+use super::{ending::most, quorum::Quorum, servers::Servers};
+use std::sync::Arc;
+use tenure_core::{Grant, LossCause, Renewal, StoreError};
+
+/// What the nodes say of one grant.
+#[derive(Clone, Default)]
+struct Count {
+    renewed: usize,
+    lost: Vec<LossCause>,
+}
+
+impl Count {
+    fn add(&mut self, answer: Renewal) {
+        match answer {
+            Renewal::Renewed => self.renewed += 1,
+            Renewal::Lost(cause) => self.lost.push(cause),
+            Renewal::Unanswered => {}
+        }
+    }
+
+    fn verdict(&self, quorum: Quorum) -> Renewal {
+        if quorum.is_met(self.renewed) {
+            Renewal::Renewed
+        } else if quorum.is_beyond(self.lost.len()) {
+            Renewal::Lost(most(&self.lost))
+        } else {
+            Renewal::Unanswered
+        }
+    }
+}
+
+impl Servers {
+    /// Extends each lease on every node where its key still stands; a majority makes it so. A node that is silent holds
+    /// up nobody whom the others have decided about, and never for longer than an answer is worth waiting for.
+    pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let Some(lease) = grants.iter().map(|grant| grant.lease).min() else { return Ok(Vec::new()) };
+        let shared: Arc<[Grant]> = grants.into();
+        let mut answers = self.each(self.patience(lease), |node| {
+            let grants = Arc::clone(&shared);
+            async move { node.store.renew(&grants).await }
+        });
+        let (mut counts, mut silent) = (vec![Count::default(); grants.len()], Vec::new());
+        let verdicts = |counts: &[Count]| -> Vec<Renewal> {
+            counts.iter().map(|count| count.verdict(self.quorum)).collect()
+        };
+        let mut heard = 0;
+        while let Some((_, answer)) = answers.next().await {
+            match answer {
+                Ok(answers) => {
+                    heard += 1;
+                    counts.iter_mut().zip(answers).for_each(|(count, answer)| count.add(answer));
+                }
+                Err(error) => silent.push(error.into()),
+            }
+            let verdicts = verdicts(&counts);
+            if !verdicts.contains(&Renewal::Unanswered) {
+                return Ok(verdicts);
+            }
+        }
+        if self.quorum.is_met(heard) { Ok(verdicts(&counts)) } else { Err(self.quorum.too_few(silent)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_renews_and_a_majority_loses() {
+        let (renewed, taken) = (Renewal::Renewed, Renewal::Lost(LossCause::TakenOver));
+        let verdict = |answers: &[Renewal]| {
+            let mut count = Count::default();
+            for answer in answers {
+                count.add(*answer);
+            }
+            count.verdict(Quorum { nodes: 5 })
+        };
+        assert_eq!(verdict(&[renewed, renewed, taken, taken]), Renewal::Unanswered);
+        assert_eq!(verdict(&[renewed, renewed, taken, taken, taken]), taken);
+        assert_eq!(verdict(&[renewed, renewed, taken, taken, renewed]), renewed);
+        assert_eq!(verdict(&[]), Renewal::Unanswered);
+    }
+}

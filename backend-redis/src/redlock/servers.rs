@@ -1,0 +1,155 @@
+//! All the nodes, asked at once.
+
+use super::{
+    node::{End, Node, Silence},
+    options::Checked,
+    quorum::Quorum,
+};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::{ClaimId, Moment, Name};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep, timeout_at},
+};
+
+/// The pauses before a node is told again that a hold has ended grow from the first to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// To how many nodes something may be left to be said. Beyond that leases run out by themselves.
+const MOST_ENDINGS: usize = 2000;
+
+/// Servers that know nothing of each other, of which a majority decides.
+pub(crate) struct Servers {
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) quorum: Quorum,
+    node_timeout: Duration,
+    attempts: AtomicU64,
+    /// What nodes are still to be told.
+    endings: Mutex<JoinSet<()>>,
+}
+
+/// The answers of nodes, each with the node's place, as they come.
+pub(crate) struct Answers<T> {
+    receiver: mpsc::UnboundedReceiver<(usize, T)>,
+    until: Instant,
+}
+
+impl<T> Answers<T> {
+    /// The next answer; `None` when all have come, or when the time for them is over.
+    pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
+        timeout_at(self.until, self.receiver.recv()).await.ok().flatten()
+    }
+}
+
+impl Servers {
+    pub(crate) fn new(Checked { nodes, node_timeout }: Checked) -> Self {
+        let quorum = Quorum { nodes: nodes.len() };
+        let nodes = nodes.into_iter().map(Arc::new).collect();
+        Self { nodes, quorum, node_timeout, attempts: AtomicU64::new(0), endings: Mutex::default() }
+    }
+
+    /// How long an answer is worth waiting for, of a claim with this lease.
+    pub(crate) fn patience(&self, lease: Duration) -> Duration {
+        self.node_timeout.min(lease)
+    }
+
+    /// A number greater than those of all attempts before.
+    pub(crate) fn next_attempt(&self) -> u64 {
+        self.attempts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Asks every node at once. Each in a task of its own, which ends with the node's own timeouts: whoever waits for
+    /// the answers may have enough of them before.
+    pub(crate) fn each<T, F>(&self, patience: Duration, request: impl Fn(Arc<Node>) -> F) -> Answers<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        for (place, node) in self.nodes.iter().enumerate() {
+            let (sender, answer) = (sender.clone(), request(Arc::clone(node)));
+            tokio::spawn(async move {
+                // Nobody may be interested any more.
+                let _ = sender.send((place, answer.await));
+            });
+        }
+        Answers { receiver, until: Instant::now() + patience }
+    }
+
+    /// Has these nodes end whatever the attempts of a claim up to this one have there, or may yet get. A node that does
+    /// not confirm it is told again in the background, until the lease has run out there by itself.
+    pub(crate) fn end(&self, ending: &Ending, places: impl IntoIterator<Item = usize>) -> Answers<Ended> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut endings = self.endings.lock().unwrap_or_else(PoisonError::into_inner);
+        while endings.try_join_next().is_some() {}
+        for place in places {
+            let (node, sender, ending) = (Arc::clone(&self.nodes[place]), sender.clone(), ending.clone());
+            let insists = endings.len() < MOST_ENDINGS;
+            endings.spawn(async move {
+                let answer = node.undo(&ending.name, ending.claim, ending.attempt).await;
+                let again = answer.as_ref().is_err_and(|silence| silence.error.is_unavailable());
+                let _ = sender.send((place, answer));
+                if again && insists {
+                    ending.insist(&node).await;
+                }
+            });
+        }
+        Answers { receiver, until: Instant::now() + self.patience(ending.lease) }
+    }
+
+    /// Lets go of the connections, when the nodes know what they are to know, or have had their time.
+    pub(crate) async fn close(&self) {
+        let mut endings = std::mem::take(&mut *self.endings.lock().unwrap_or_else(PoisonError::into_inner));
+        let until = Instant::now() + self.node_timeout;
+        while let Ok(Some(_)) = timeout_at(until, endings.join_next()).await {}
+        for node in &self.nodes {
+            node.store.disconnect();
+        }
+    }
+}
+
+impl Drop for Servers {
+    /// What nodes are still to be told, they are told all the same.
+    fn drop(&mut self) {
+        self.endings.get_mut().unwrap_or_else(PoisonError::into_inner).detach_all();
+    }
+}
+
+/// What a node says when a hold is to end.
+pub(crate) type Ended = Result<End, Silence>;
+
+/// What is to end.
+#[derive(Clone)]
+pub(crate) struct Ending {
+    pub(crate) name: Name,
+    pub(crate) claim: ClaimId,
+    /// The last attempt that it is about.
+    pub(crate) attempt: u64,
+    pub(crate) lease: Duration,
+}
+
+impl Ending {
+    async fn insist(&self, node: &Node) {
+        let (give_up, mut pause) = (Moment::now() + self.lease, PAUSES.0);
+        loop {
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+            match node.undo(&self.name, self.claim, self.attempt).await {
+                Err(Silence { error, .. }) if error.is_unavailable() && !give_up.has_passed() => {}
+                Err(Silence { error, .. }) => {
+                    let (name, server) = (&self.name, node.address());
+                    tracing::warn!(%name, %server, %error, "one server was not told of the end of a hold; its lease runs out there by itself");
+                    return;
+                }
+                Ok(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! How an attempt stands: what each node has said so far, and what follows from it.
+
+use super::{
+    node::{Silence, Vote},
+    quorum::Quorum,
+};
+use std::time::Duration;
+use tenure_core::Token;
+
+/// What the nodes have said of one attempt.
+pub(crate) struct Tally {
+    quorum: Quorum,
+    nodes: Vec<Stand>,
+    /// The token that the second round is about, once a majority has voted for the claim.
+    token: Option<Token>,
+}
+
+/// How one node stands.
+#[derive(Debug)]
+enum Stand {
+    /// It has not answered.
+    Open,
+    Yes {
+        token: Token,
+        raised: bool,
+    },
+    No {
+        expires_in: Option<Duration>,
+    },
+    Silent(Silence),
+    /// It is asked to raise the token.
+    Raising,
+    Raised,
+    /// It has the claim's key, or had it, and cannot be one of the second round's majority.
+    Apart,
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Wait,
+    /// The second round goes to these.
+    Raise(Vec<usize>, Token),
+    Granted(Token),
+    /// No majority can come about any more.
+    Lost,
+}
+
+impl Tally {
+    pub(crate) fn new(quorum: Quorum) -> Self {
+        Self { quorum, nodes: (0..quorum.nodes).map(|_| Stand::Open).collect(), token: None }
+    }
+
+    pub(crate) fn voted(&mut self, place: usize, vote: Result<Vote, Silence>) {
+        self.nodes[place] = match vote {
+            Ok(Vote::Yes { token, raised }) => Stand::Yes { token, raised },
+            Ok(Vote::No { expires_in }) => Stand::No { expires_in },
+            Err(silence) => Stand::Silent(silence),
+        };
+    }
+
+    pub(crate) fn raised(&mut self, place: usize, answer: &Result<bool, Silence>) {
+        self.nodes[place] = if matches!(answer, Ok(true)) { Stand::Raised } else { Stand::Apart };
+    }
+
+    pub(crate) fn next(&mut self) -> Next {
+        if let Some(token) =
+            self.token.filter(|_| self.quorum.is_met(self.count(|it| matches!(it, Stand::Raised))))
+        {
+            return Next::Granted(token);
+        }
+        if self.quorum.is_beyond(self.count(Stand::is_out)) {
+            return Next::Lost;
+        }
+        if self.token.is_none() && self.quorum.is_met(self.count(|it| matches!(it, Stand::Yes { .. }))) {
+            self.token = self.greatest();
+        }
+        let Some(greatest) = self.token else { return Next::Wait };
+        let mut places = Vec::new();
+        for (place, node) in self.nodes.iter_mut().enumerate() {
+            match node {
+                Stand::Yes { token, .. } if *token <= greatest => {
+                    *node = Stand::Raising;
+                    places.push(place);
+                }
+                // It answered too late to be heard, and its counter must not go back.
+                Stand::Yes { .. } => *node = Stand::Apart,
+                _ => {}
+            }
+        }
+        match places.is_empty() {
+            false => Next::Raise(places, greatest),
+            true if self.quorum.is_beyond(self.count(Stand::is_out)) => Next::Lost,
+            true => Next::Wait,
+        }
+    }
+
+    /// The greatest token that was issued. One that was raised already goes before: the claim is asked for again, and
+    /// keeps its token.
+    fn greatest(&self) -> Option<Token> {
+        let votes = self.nodes.iter().filter_map(|node| match node {
+            Stand::Yes { token, raised } => Some((*raised, *token)),
+            _ => None,
+        });
+        votes.max().map(|(_, token)| token)
+    }
+
+    fn count(&self, is: impl Fn(&Stand) -> bool) -> usize {
+        self.nodes.iter().filter(|node| is(node)).count()
+    }
+
+    /// How many nodes answered.
+    pub(crate) fn answered(&self) -> usize {
+        self.count(|node| !matches!(node, Stand::Open | Stand::Silent(_)))
+    }
+
+    /// The nodes that may have something of the claim, now or later, and whether they are known to.
+    pub(crate) fn to_end(&self) -> Vec<(usize, bool)> {
+        let may_have = |(place, node): (usize, &Stand)| match node {
+            Stand::No { .. } => None,
+            Stand::Silent(silence) if !silence.in_doubt => None,
+            Stand::Open | Stand::Silent(_) => Some((place, false)),
+            _ => Some((place, true)),
+        };
+        self.nodes.iter().enumerate().filter_map(may_have).collect()
+    }
+
+    /// Whether some nodes voted for the claim: then several clients may be about to keep each other out.
+    pub(crate) fn is_split(&self) -> bool {
+        self.count(Stand::is_had) > 0
+    }
+
+    /// When a majority will be free, as far as the nodes tell.
+    pub(crate) fn free_in(&self) -> Option<Duration> {
+        let free_in = |node: &Stand| match node {
+            Stand::No { expires_in } => *expires_in,
+            node if node.is_had() => Some(Duration::ZERO),
+            _ => None,
+        };
+        self.quorum.when(self.nodes.iter().map(free_in).collect())
+    }
+
+    /// Why nodes gave no answer.
+    pub(crate) fn silences(self) -> Vec<Silence> {
+        let silence = |node| match node {
+            Stand::Silent(silence) => Some(silence),
+            _ => None,
+        };
+        self.nodes.into_iter().filter_map(silence).collect()
+    }
+}
+
+impl Stand {
+    fn is_out(&self) -> bool {
+        matches!(self, Self::No { .. } | Self::Silent(_) | Self::Apart)
+    }
+
+    fn is_had(&self) -> bool {
+        matches!(self, Self::Yes { .. } | Self::Raising | Self::Raised | Self::Apart)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::StoreError;
+
+    fn token(number: u64) -> Token {
+        Token::new(number).unwrap()
+    }
+
+    fn yes(number: u64) -> Vote {
+        Vote::Yes { token: token(number), raised: false }
+    }
+
+    fn no(millis: u64) -> Vote {
+        Vote::No { expires_in: Some(Duration::from_millis(millis)) }
+    }
+
+    fn silent(in_doubt: bool) -> Silence {
+        Silence { error: StoreError::unavailable("gone"), in_doubt }
+    }
+
+    fn tally(nodes: usize) -> Tally {
+        Tally::new(Quorum { nodes })
+    }
+
+    #[test]
+    fn the_greatest_token_is_raised_on_a_majority() {
+        let mut tally = tally(5);
+        tally.voted(3, Ok(yes(7)));
+        tally.voted(0, Ok(yes(9)));
+        assert_eq!(tally.next(), Next::Wait);
+        tally.voted(1, Ok(yes(8)));
+        assert_eq!(tally.next(), Next::Raise(vec![0, 1, 3], token(9)));
+        tally.raised(0, &Ok(true));
+        tally.raised(1, &Ok(true));
+        assert_eq!(tally.next(), Next::Wait);
+        // Node 3 has lost the key meanwhile; a late one takes its place.
+        tally.raised(3, &Ok(false));
+        tally.voted(2, Ok(yes(5)));
+        assert_eq!(tally.next(), Next::Raise(vec![2], token(9)));
+        tally.raised(2, &Ok(true));
+        assert_eq!(tally.next(), Next::Granted(token(9)));
+    }
+
+    #[test]
+    fn a_late_node_with_a_greater_token_is_left_apart() {
+        let mut tally = tally(3);
+        tally.voted(0, Ok(yes(7)));
+        tally.voted(1, Ok(yes(6)));
+        assert_eq!(tally.next(), Next::Raise(vec![0, 1], token(7)));
+        tally.voted(2, Ok(yes(8)));
+        assert_eq!(tally.next(), Next::Wait);
+        tally.raised(0, &Err(silent(true)));
+        assert_eq!(tally.next(), Next::Lost);
+        assert_eq!(tally.to_end(), [(0, true), (1, true), (2, true)]);
+    }
+
+    #[test]
+    fn a_claim_that_is_asked_for_again_keeps_its_token() {
+        let mut tally = tally(3);
+        tally.voted(0, Ok(yes(9)));
+        tally.voted(2, Ok(Vote::Yes { token: token(7), raised: true }));
+        assert_eq!(tally.next(), Next::Raise(vec![2], token(7)));
+        tally.voted(1, Ok(Vote::Yes { token: token(7), raised: true }));
+        assert_eq!(tally.next(), Next::Raise(vec![1], token(7)));
+        tally.raised(1, &Ok(true));
+        tally.raised(2, &Ok(true));
+        assert_eq!(tally.next(), Next::Granted(token(7)));
+    }
+
+    #[test]
+    fn a_split_vote_is_lost_and_ended_where_anything_may_be() {
+        let mut tally = tally(5);
+        tally.voted(0, Ok(yes(7)));
+        tally.voted(1, Ok(no(300)));
+        tally.voted(2, Ok(no(200)));
+        assert_eq!(tally.next(), Next::Wait);
+        tally.voted(3, Err(silent(false)));
+        assert_eq!(tally.next(), Next::Lost);
+        assert!(tally.is_split());
+        assert_eq!(tally.answered(), 3);
+        assert_eq!(tally.to_end(), [(0, true), (4, false)]);
+        assert_eq!(tally.free_in(), Some(Duration::from_millis(300)));
+        assert_eq!(tally.silences().len(), 1);
+    }
+}

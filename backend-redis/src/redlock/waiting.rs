@@ -1,0 +1,57 @@
+//! How a claim waits until a majority grants it.
+
+use super::{attempt::Outcome, servers::Servers};
+use crate::wait::{ASK_AGAIN, pause};
+use std::time::Duration;
+use tenure_core::{Claim, Grant, StoreError};
+use tokio::time::{sleep, timeout};
+
+/// The longest pause after the first vote that was split, and after many.
+const SPLIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
+
+impl Servers {
+    /// Asks, and asks again whenever a majority may be free.
+    ///
+    /// When clients ask at the same time, each may have some of the nodes and none a majority. They give back what they
+    /// have and pause for a random time, longer each time, so that sooner or later one is alone.
+    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        let mut window = SPLIT.0;
+        if let Outcome::Granted(grant) = self.attempt(claim).await? {
+            return Ok(grant);
+        }
+        let hints = self.listen(&claim.name);
+        let mut listening = false;
+        loop {
+            // Nodes that do not confirm in time are asked all the same.
+            if !listening {
+                listening = timeout(ASK_AGAIN.0, hints.confirmed()).await.is_ok();
+            }
+            let told = hints.next();
+            match self.attempt(claim).await? {
+                Outcome::Granted(grant) => return Ok(grant),
+                Outcome::Refused { free_in, split: true } => {
+                    sleep(window.mul_f64(fastrand::f64())).await;
+                    if window == SPLIT.1 {
+                        // Not others who ask, but one who holds: a server that was away has not heard of it.
+                        hints.next().gathered(pause(free_in)).await;
+                    }
+                    window = (window * 2).min(SPLIT.1);
+                }
+                Outcome::Refused { free_in, split: false } => {
+                    window = SPLIT.0;
+                    told.gathered(pause(free_in)).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until it is told of a release, or for so long.
+    pub(crate) async fn wait_for_release(&self, claim: &Claim, at_most: Duration) {
+        let hints = self.listen(&claim.name);
+        let told = async {
+            hints.confirmed().await;
+            hints.next().gathered(at_most).await;
+        };
+        let _ = timeout(at_most, told).await;
+    }
+}

@@ -1,0 +1,26 @@
+-- One node's part of the first round: holds the lock for a claim if it is free, and issues a token.
+-- KEYS: lock, record. ARGV: claim, lease in ms, what people are told of the holder, seconds to remember the record, and
+-- the number of the attempt, greater than those of the claim's earlier ones.
+-- Answers with the token as text, behind a + if it was raised before; with what is left of another's lease in ms, or -1;
+-- with nil to an attempt that was withdrawn.
+local call, lock, record, claim, attempt = redis.call, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5])
+local holder, last = call('GET', lock), call('GET', record) or ''
+if holder and holder ~= claim then
+  return call('PTTL', lock)
+end
+local granted, raised, withdrawn = attempts(last, claim)
+if attempt <= withdrawn then
+  return nil
+end
+local token = holder and issued(record, claim)
+if token then
+  -- An attempt that comes late changes nothing: what a later one was promised stands.
+  if attempt > granted then
+    call('PEXPIRE', lock, ARGV[2])
+    last = string.gsub(last, '\n([#+]) %d+', '\n%1 ' .. ARGV[5], 1)
+    call('SET', record, last, 'EX', ARGV[4])
+  end
+  return (raised and '+' or '') .. token
+end
+call('SET', lock, claim, 'PX', ARGV[2])
+return issue(record, call('TIME'), claim, ARGV[3] .. '\n# ' .. ARGV[5], ARGV[4])

@@ -1,0 +1,157 @@
+//! Servers that are down, hang, or come back empty.
+
+use crate::nodes::{LONG, Nodes, claim, grant, until};
+use std::time::{Duration, Instant};
+use tenure_core::{Attempt, Backend, Error, Locks, LossCause, Renewal};
+use tenure_redis::RedlockBackend;
+
+const LEASE: Duration = Duration::from_millis(1500);
+
+#[tokio::test]
+async fn minority_down() {
+    let nodes = Nodes::start(5).await;
+    let (one, other) = (nodes.locks().await, nodes.locks().await);
+    let before = one.lock("before").lease(LEASE).acquire().await.unwrap();
+    for node in [1, 4] {
+        nodes.saboteur(node).kill().await.unwrap();
+    }
+    let mut last = None;
+    for locks in [&one, &other, &one, &other] {
+        let guard = locks.lock("a").try_acquire().await.unwrap().expect("free");
+        assert!(Some(guard.token()) > last);
+        last = Some(guard.token());
+        guard.release().await.unwrap();
+    }
+    let guard = one.lock("a").lease(LEASE).acquire().await.unwrap();
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(guard.is_held() && before.is_held(), "{guard:?}, {before:?}");
+    assert!(other.lock("a").try_acquire().await.unwrap().is_none(), "the lock is held");
+    assert_eq!(other.holders("a").await.unwrap().len(), 1);
+    guard.release().await.unwrap();
+    before.release().await.unwrap();
+    // Who comes now connects in spite of it.
+    drop(nodes.locks().await.lock("a").try_acquire().await.unwrap().expect("free"));
+}
+
+#[tokio::test]
+async fn majority_down() {
+    let nodes = Nodes::start(3).await;
+    let (one, other) = (nodes.locks().await, nodes.locks().await);
+    let held = one.lock("held").lease(LEASE).acquire().await.unwrap();
+    for node in [0, 2] {
+        nodes.saboteur(node).kill().await.unwrap();
+    }
+    let begin = Instant::now();
+    let error = other.lock("a").try_acquire().await.unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    let Error::Unavailable { source, .. } = &error else { panic!("{error:?}") };
+    assert!(source.to_string().contains("no majority of the 3 servers"), "{source}");
+    until("what one server granted is taken back", || !nodes.has_key(1, "a")).await;
+    let cause = tokio::time::timeout(LEASE * 2, held.lost()).await.expect("lost at its deadline");
+    assert_eq!(cause, LossCause::Expired);
+    let waiter = tokio::spawn(async move { other.lock("a").wait(LONG).acquire().await });
+    nodes.saboteur(2).heal().await.unwrap();
+    let guard = tokio::time::timeout(Duration::from_secs(10), waiter).await.expect("soon").unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// The patience with one node is so long here that whoever waits for the one that hangs is found out.
+#[tokio::test]
+async fn one_node_hangs() {
+    let nodes = Nodes::start(3).await;
+    let patient = || async {
+        let options = nodes.options().node_timeout(Duration::from_secs(20));
+        let options = options.each(|server| server.response_timeout(Duration::from_secs(20)));
+        Locks::new(RedlockBackend::connect(options).await.unwrap())
+    };
+    let (one, other) = (patient().await, patient().await);
+    nodes.saboteur(1).freeze().await.unwrap();
+    let begin = Instant::now();
+    for _ in 0..10 {
+        let guard = one.lock("a").try_acquire().await.unwrap().expect("free");
+        assert!(other.lock("a").try_acquire().await.unwrap().is_none(), "the lock is held");
+        guard.release().await.unwrap();
+    }
+    let guard = one.lock("b").lease(LEASE).acquire().await.unwrap();
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(guard.is_held(), "{guard:?}");
+    guard.release().await.unwrap();
+    assert!(begin.elapsed() < LEASE * 2 + Duration::from_secs(5), "{:?}", begin.elapsed());
+    nodes.saboteur(1).thaw().await.unwrap();
+    // Nothing that the node did while it caught up is left.
+    until("the node has caught up", || !nodes.has_key(1, "a") && !nodes.has_key(1, "b")).await;
+}
+
+#[tokio::test]
+async fn node_restarted_empty() {
+    let nodes = Nodes::start(3).await;
+    let (one, other) = (nodes.locks().await, nodes.locks().await);
+    let guard = one.lock("a").lease(LEASE).acquire().await.unwrap();
+    nodes.saboteur(0).restart_empty().await.unwrap();
+    let end = Instant::now() + LEASE * 2;
+    while Instant::now() < end {
+        assert!(
+            other.lock("a").try_acquire().await.unwrap().is_none(),
+            "two of three servers know the holder"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(guard.is_held(), "{guard:?}");
+    assert!(!nodes.has_key(0, "a"), "a renewal brought a key back");
+    // A second one, before the leases of before have run out: now a majority has forgotten the holder.
+    nodes.saboteur(1).restart_empty().await.unwrap();
+    let next = other.lock("a").wait(LONG).acquire().await.unwrap();
+    assert!(next.token() > guard.token(), "{} follows {}", next.token(), guard.token());
+    tokio::time::timeout(LEASE, guard.lost()).await.expect("lost within the lease");
+    assert!(next.is_held());
+    next.release().await.unwrap();
+}
+
+/// A server that was away does not know the holder, and votes for everybody who asks. Who waits does not ask the more
+/// often for it, and is told of the release.
+#[tokio::test]
+async fn a_returned_node_is_asked_no_more_than_others() {
+    let nodes = Nodes::start(3).await;
+    let (one, other) = (nodes.locks().await, nodes.locks().await);
+    let guard = one.lock("a").acquire().await.unwrap();
+    nodes.tell::<()>(0, &["DEL", "tenure:a"]);
+    let waiter = tokio::spawn(async move { other.lock("a").wait(LONG).acquire().await });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = nodes.scripts_called(1);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let calls = nodes.scripts_called(1) - before;
+    assert!((1..=8).contains(&calls), "asked {calls} times in four seconds");
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(5), waiter).await.expect("soon").unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lapsed_key_is_not_renewed() {
+    let nodes = Nodes::start(3).await;
+    let backend = nodes.backend().await;
+    let held = grant(&backend, &claim("a")).await;
+    for node in [0, 1] {
+        assert_eq!(backend.renew(std::slice::from_ref(&held)).await.unwrap(), [Renewal::Renewed]);
+        nodes.tell::<()>(node, &["DEL", "tenure:a"]);
+    }
+    assert!(matches!(backend.renew(std::slice::from_ref(&held)).await.unwrap()[..], [Renewal::Lost(_)]));
+    assert!(!nodes.has_key(0, "a") && !nodes.has_key(1, "a"));
+}
+
+/// A server on which another program has the name counts as one that voted no.
+#[tokio::test]
+async fn foreign_clients_exclude_by_majority() {
+    let nodes = Nodes::start(3).await;
+    let backend = nodes.backend().await;
+    nodes.tell::<()>(0, &["SET", "tenure:a", "foreign", "PX", "60000"]);
+    let held = grant(&backend, &claim("a")).await;
+    backend.release(&held).await.unwrap();
+    nodes.tell::<()>(2, &["SET", "tenure:a", "foreign", "PX", "60000"]);
+    let Attempt::Busy { expires_in } = backend.try_acquire(&claim("a")).await.unwrap() else {
+        panic!("a majority is another's")
+    };
+    let left = expires_in.expect("told");
+    assert!(left > Duration::from_secs(50) && left <= Duration::from_mins(1), "{left:?}");
+    until("the one that was free is given back", || !nodes.has_key(1, "a")).await;
+}

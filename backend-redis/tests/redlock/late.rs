@@ -1,0 +1,119 @@
+//! Grants that come when nobody waits for them any more.
+
+use crate::nodes::{Nodes, claim, grant, record, until};
+use std::time::Duration;
+use tenure_conformance::{
+    proxy::{Connection, Flow},
+    saboteur::Direction,
+};
+use tenure_core::{Attempt, Backend, Locks};
+use tenure_redis::RedlockBackend;
+
+const NODE_TIMEOUT: Duration = Duration::from_millis(150);
+
+async fn impatient(nodes: &Nodes) -> RedlockBackend {
+    RedlockBackend::connect(nodes.options().node_timeout(NODE_TIMEOUT)).await.unwrap()
+}
+
+/// What becomes of the requests on these connections.
+fn hold_up(connections: &[Connection], flow: Flow) {
+    for connection in connections {
+        connection.set(Direction::Requests, flow);
+    }
+}
+
+/// What two servers answer too late is taken back there, and so is what the third one answered in time.
+#[tokio::test]
+async fn late_grants_withdrawn() {
+    let nodes = Nodes::start(3).await;
+    let backend = impatient(&nodes).await;
+    let warm = grant(&backend, &claim("warm")).await;
+    backend.release(&warm).await.unwrap();
+    for node in [1, 2] {
+        nodes.saboteur(node).delay(Direction::Requests, Duration::from_millis(400)).await.unwrap();
+    }
+    let error = backend.try_acquire(&claim("a")).await.unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("no majority of the 3"), "{error}");
+    assert!(!nodes.has_key(0, "a"));
+    // They had it for a moment: what they remember shows it.
+    let granted = |node| nodes.tell::<bool>(node, &["EXISTS", &record("a")]);
+    until("the late ones have come", || granted(1) && granted(2)).await;
+    until("they are taken back", || !nodes.has_key(1, "a") && !nodes.has_key(2, "a")).await;
+}
+
+/// The same where the withdrawal overtakes what it withdraws, on another connection.
+#[tokio::test]
+async fn late_grants_withdrawn_before_they_come() {
+    let nodes = Nodes::start(3).await;
+    let (backend, next) = (impatient(&nodes).await, nodes.backend().await);
+    let (warm, given_up) = (grant(&backend, &claim("warm")).await, claim("a"));
+    let proxies = [1, 2].map(|node| nodes.member(node).proxy().expect("a proxy"));
+    let held: Vec<_> = proxies.iter().flat_map(|proxy| proxy.connections()).collect();
+    hold_up(&held, Flow::Hold);
+    let error = backend.try_acquire(&given_up).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    // The withdrawal is said again on new connections, and leaves marks.
+    let marked = |node| {
+        let record: Option<String> = nodes.tell(node, &["GET", &record("a")]);
+        record.is_some_and(|record| record.contains(&format!("\n-{}#", given_up.id)))
+    };
+    until("the withdrawal has overtaken", || marked(1) && marked(2)).await;
+    let before = [1, 2].map(|node| nodes.scripts_called(node));
+    hold_up(&held, Flow::Pass);
+    let come = |node: usize| nodes.scripts_called(node) > before[node - 1];
+    until("the late ones come", || come(1) && come(2)).await;
+    for node in 0..3 {
+        assert!(!nodes.has_key(node, "a"), "a late grant stands on node {node}");
+    }
+    let free = grant(&next, &claim("a")).await;
+    next.release(&free).await.unwrap();
+    backend.release(&warm).await.unwrap();
+}
+
+/// A claim that waits is asked for again and again. The withdrawal of one attempt, when it comes during the next, does not
+/// end that one.
+#[tokio::test]
+async fn a_late_withdrawal_leaves_the_next_attempt_alone() {
+    let nodes = Nodes::start(3).await;
+    let (backend, asked) = (impatient(&nodes).await, claim("a"));
+    let warm = grant(&backend, &claim("warm")).await;
+    // Two servers are another's and slow to say so. The third grants at once, and is held up before the attempt ends.
+    for node in [0, 1] {
+        nodes.tell::<()>(node, &["SET", "tenure:a", "foreign"]);
+        nodes.saboteur(node).delay(Direction::Replies, Duration::from_millis(100)).await.unwrap();
+    }
+    let held: Vec<_> = nodes.member(2).proxy().expect("a proxy").connections();
+    let hold = async {
+        until("the third has granted it", || nodes.has_key(2, "a")).await;
+        hold_up(&held, Flow::Hold);
+    };
+    let (outcome, ()) = tokio::join!(backend.try_acquire(&asked), hold);
+    assert!(matches!(outcome.unwrap(), Attempt::Busy { .. }));
+    until("the withdrawal is said again on a new connection", || !nodes.has_key(2, "a")).await;
+    for node in [0, 1] {
+        nodes.saboteur(node).mend().await.unwrap();
+        nodes.tell::<()>(node, &["DEL", "tenure:a"]);
+    }
+    let now = grant(&backend, &asked).await;
+    until("all three have it", || (0..3).all(|node| nodes.has_key(node, "a"))).await;
+    let before = nodes.scripts_called(2);
+    hold_up(&held, Flow::Pass);
+    until("the first withdrawal comes", || nodes.scripts_called(2) > before).await;
+    assert!(nodes.has_key(2, "a"), "a withdrawal of the first attempt ended the second");
+    let again = grant(&backend, &asked).await;
+    assert_eq!(again.token, now.token, "the same claim keeps its token");
+    backend.release(&now).await.unwrap();
+    backend.release(&warm).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cancelled_wait_leaves_nothing_on_any_node() {
+    let nodes = Nodes::start(3).await;
+    let locks = Locks::new(nodes.backend().await);
+    for polls in 1..=6_u64 {
+        let lock = locks.lock("a");
+        let _ = tokio::time::timeout(Duration::from_micros(300 * polls), lock.acquire()).await;
+        until("nothing is left", || (0..3).all(|node| !nodes.has_key(node, "a"))).await;
+    }
+    locks.close().await;
+}

@@ -1,0 +1,8 @@
+//! Locks held by a majority of servers: the algorithm as a model, and the store on real servers that fail.
+
+mod faults;
+mod late;
+mod model;
+mod nodes;
+mod quorums;
+mod split;

@@ -1,0 +1,106 @@
+//! Servers that know nothing of each other, for one test.
+
+use std::{sync::Arc, time::Duration};
+use tenure_conformance::{
+    saboteur::Saboteur,
+    servers::{Member, Server},
+};
+use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Locks, Mode, Name};
+use tenure_redis::{RedlockBackend, RedlockOptions};
+
+/// Longer than any test takes: nothing is gone by itself.
+pub(crate) const LONG: Duration = Duration::from_mins(5);
+
+pub(crate) struct Nodes {
+    server: Server,
+    members: Vec<Member>,
+}
+
+impl Nodes {
+    pub(crate) async fn start(count: u8) -> Self {
+        let server = Server::redlock(count).await.expect("servers");
+        let members = server.members();
+        assert_eq!(
+            members.len(),
+            usize::from(count),
+            "servers that can be hurt; unset TENURE_TEST_REDLOCK_URL"
+        );
+        Self { server, members }
+    }
+
+    pub(crate) fn options(&self) -> RedlockOptions {
+        let options = RedlockOptions::from_url(&self.server.url()).expect("a good URL");
+        // Patient, so that a busy machine is no fault; tests of patience set their own.
+        let options = options.node_timeout(Duration::from_secs(3));
+        options.each(|server| server.response_timeout(Duration::from_millis(800)))
+    }
+
+    pub(crate) async fn backend(&self) -> RedlockBackend {
+        RedlockBackend::connect(self.options()).await.expect("a majority")
+    }
+
+    pub(crate) async fn locks(&self) -> Locks {
+        Locks::new(self.backend().await)
+    }
+
+    /// What hurts one of them.
+    pub(crate) fn saboteur(&self, node: usize) -> Arc<dyn Saboteur> {
+        self.members[node].saboteur()
+    }
+
+    pub(crate) fn member(&self, node: usize) -> &Member {
+        &self.members[node]
+    }
+
+    /// Tells one of them something past tenure.
+    pub(crate) fn tell<T: redis::FromRedisValue>(&self, node: usize, words: &[&str]) -> T {
+        let (command, arguments) = words.split_first().expect("a command");
+        let client = redis::Client::open(self.members[node].direct_url()).expect("a good URL");
+        let mut connection = client.get_connection().expect("a connection");
+        redis::cmd(command).arg(arguments).query(&mut connection).expect("an answer")
+    }
+
+    /// How many script calls one of them has carried out.
+    pub(crate) fn scripts_called(&self, node: usize) -> u64 {
+        let stats: String = self.tell(node, &["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap_or("0");
+        line.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number")
+    }
+
+    /// Whether the lock's key stands on one of them.
+    pub(crate) fn has_key(&self, node: usize, name: &str) -> bool {
+        self.tell(node, &["EXISTS", &format!("tenure:{name}")])
+    }
+}
+
+/// The key of what a server remembers of a lock.
+pub(crate) fn record(name: &str) -> String {
+    format!("tenure:{name}\u{1f}{{tenure:{name}}}r")
+}
+
+pub(crate) fn claim(name: &str) -> Claim {
+    Claim {
+        id: ClaimId::new(),
+        name: Name::new(name).expect("a name"),
+        mode: Mode::Exclusive,
+        lease: LONG,
+        waits: false,
+        holder: Arc::new(HolderInfo::here(None)),
+    }
+}
+
+pub(crate) async fn grant(backend: &dyn Backend, claim: &Claim) -> Grant {
+    match backend.try_acquire(claim).await.expect("an answer") {
+        Attempt::Granted(grant) => grant,
+        busy @ Attempt::Busy { .. } => panic!("{:?} is not free: {busy:?}", claim.name),
+    }
+}
+
+/// Looks again and again until something is so.
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
