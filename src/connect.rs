@@ -271,7 +271,7 @@ mod tests {
         let StoreUrl { target: Target::Redis(place), options } = StoreUrl::parse(url).unwrap() else {
             panic!("{url} is not Redis")
         };
-        let seen = format!("{:?}", redis(&place, options).unwrap());
+        let seen = format!("{:?}", redis(&place, &options).unwrap());
         for option in [
             "prefix: \"p\"",
             "connect_timeout: 11ms",

@@ -144,7 +144,7 @@ mod tests {
 
     fn places(url: &str) -> Result<Vec<String>, Error> {
         let checked = RedlockOptions::from_url(url)?.check()?;
-        Ok(checked.nodes.iter().map(|node| node.address()).collect())
+        Ok(checked.nodes.iter().map(|node| node.address().to_string()).collect())
     }
 
     #[tokio::test]
