@@ -93,7 +93,7 @@ impl Trouble {
         match code.split(' ').next().unwrap_or_default() {
             "NOSCRIPT" => Self::NoScript,
             "READONLY" => Self::ReadOnly,
-            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "BUSY" | "UNBLOCKED" => Self::NotReady,
+            "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "NOREPLICAS" | "BUSY" | "UNBLOCKED" => Self::NotReady,
             "WRONGPASS" => Self::Refused,
             "NOAUTH" => Self::Anonymous,
             "NOPERM" => Self::Forbidden,
@@ -141,6 +141,8 @@ impl Trouble {
                 | Self::ReadOnly
                 | Self::NotReady
                 | Self::Moving
+                // In a Cluster two nodes may point at each other for the moment in which a slot changes hands.
+                | Self::Cluster
                 | Self::Garbled
         )
     }

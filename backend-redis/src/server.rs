@@ -181,13 +181,17 @@ impl Server {
         about: &str,
     ) -> Result<Answer, Failure> {
         let mut outcome = self.send(how, call).await;
-        if let Err(Refusal { error, .. }) = &outcome
+        if let Err(Refusal { error, in_doubt }) = &outcome
             && Trouble::of(error) == Trouble::NoScript
         {
-            // Nothing was carried out.
+            // Nothing was carried out, unless by a first copy on a connection that broke.
+            let before = *in_doubt;
             outcome = match self.send(Sending::Plain, &script.load()).await {
-                Ok(_) => self.send(how, call).await,
-                Err(Refusal { error, .. }) => Err(Refusal { error, in_doubt: false }),
+                Ok(_) => match self.send(how, call).await {
+                    Ok(answer) => Ok(Answer { resent: answer.resent || before, ..answer }),
+                    Err(refusal) => Err(Refusal { in_doubt: refusal.in_doubt || before, ..refusal }),
+                },
+                Err(Refusal { error, .. }) => Err(Refusal { error, in_doubt: before }),
             };
         }
         outcome.map_err(|refusal| refusal.explained(|source| self.dial.place().explain_for(about, source)))

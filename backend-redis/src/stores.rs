@@ -6,7 +6,7 @@ use crate::{
     options::{Checked, RedisOptions},
     store::Store,
 };
-use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::{collections::BTreeMap, sync::Arc};
 use tenure_core::{Grant, Holder, Name, Renewal, StoreError};
 
@@ -74,12 +74,25 @@ impl Stores {
         for (place, grant) in grants.iter().enumerate() {
             slots.entry(cluster.slot(&grant.name)).or_default().push(place);
         }
-        let outcomes = join_all(slots.into_values().map(|places| async move {
+        let requests = slots.into_values().map(|places| async move {
             let together: Vec<Grant> = places.iter().map(|place| grants[*place].clone()).collect();
             (places, self.renew_slot(&together).await)
-        }));
+        });
+        let mut outcomes: FuturesUnordered<_> = requests.collect();
+        // Less than the caller waits, which is a sixth of the lease: a slot that is on its way to a node that hangs is not
+        // to cost the others their answers.
+        let patience = grants.iter().map(|grant| grant.lease / 9).min().unwrap_or_default();
+        let until = tokio::time::Instant::now() + patience;
         let (mut answers, mut answered, mut failed) = (vec![Renewal::Unanswered; grants.len()], false, None);
-        for (places, outcome) in outcomes.await {
+        loop {
+            let (places, outcome) = match tokio::time::timeout_at(until, outcomes.next()).await {
+                Ok(Some(outcome)) => outcome,
+                Ok(None) => break,
+                Err(_) => {
+                    failed = Some(StoreError::unavailable(format!("no answer within {patience:?}")));
+                    break;
+                }
+            };
             match outcome {
                 Ok(said) => {
                     answered = true;

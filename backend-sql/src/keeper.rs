@@ -10,9 +10,9 @@ use std::{
 use tenure_core::{Claim, Grant, Liveness, LossCause, Moment, Session, StoreError, lease};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
-/// The longest pause between two proofs of life, however long the lease: a lock is lost with its connection, so that is how
-/// long two may believe in it.
-const LONGEST_PERIOD: Duration = Duration::from_secs(1);
+/// The longest pause between two proofs of life, however long the lease: a lock is lost with its connection, and two may
+/// believe in it for that long and [`REASON`].
+const LONGEST_PERIOD: Duration = Duration::from_millis(700);
 /// How often a wait that was given up is interrupted, until it ends: the server may not have begun it.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(20);
 /// How long it may take to learn why a connection was ended.
@@ -32,7 +32,8 @@ pub(crate) struct Keeper<T: RowTable> {
     /// Weak, because the way to give orders is in it: when the backend goes, the keeper does.
     pub(crate) claims: Weak<Claims>,
     pub(crate) idle: Arc<Idle<T::Connection>>,
-    pub(crate) _permit: OwnedSemaphorePermit,
+    /// For its connection. It goes before anybody is told that the claim is over.
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 /// A lock that is held.
@@ -68,9 +69,11 @@ impl<T: RowTable> Keeper<T> {
             }
             Err(stop) => {
                 self.forget();
+                let Self { told, permit, .. } = self;
+                drop(permit);
                 match stop {
-                    Stop::Busy => drop(self.told.send_replace(Stage::Busy)),
-                    Stop::Failed(error) => drop(self.told.send_replace(Stage::Failed(Arc::new(error)))),
+                    Stop::Busy => drop(told.send_replace(Stage::Busy)),
+                    Stop::Failed(error) => drop(told.send_replace(Stage::Failed(Arc::new(error)))),
                     Stop::Unwanted(order) => answer(order, Ok(false)),
                 }
             }
@@ -133,8 +136,11 @@ impl<T: RowTable> Keeper<T> {
             match in_time(&*self.table, self.table.begin(&mut connection, &self.claim)).await {
                 Ok(()) => return Ok(connection),
                 Err(error) if fresh => return Err(error.into()),
-                // The server may have ended it long ago.
-                Err(error) => tracing::debug!(%error, "an idle connection was of no use any more"),
+                // The server may have ended it long ago, and the others with it: next comes a fresh one.
+                Err(error) => {
+                    self.idle.clear();
+                    tracing::debug!(%error, "an idle connection was of no use any more");
+                }
             }
         }
     }
@@ -174,19 +180,18 @@ impl<T: RowTable> Keeper<T> {
         }
     }
 
-    /// Takes a token, and shows that the transaction stands: the lock may have been granted a while ago.
+    /// Takes a token, and then shows that the transaction stands. In this order: only so it is certain that the row was
+    /// locked while the token was taken, and that a later holder's is greater.
     async fn prove(&mut self, mut connection: T::Connection) -> Result<Held<T::Connection>, Stop> {
-        let proven = Moment::now();
-        let beat = in_time(&*self.table, self.table.beat(&mut connection));
-        let (beat, token) = tokio::join!(beat, self.table.note(&self.claim));
-        beat?;
-        let token = match token {
+        let token = match self.table.note(&self.claim).await {
             Ok(token) => token,
             Err(error) => {
                 self.end(connection).await;
                 return Err(error.into());
             }
         };
+        let proven = Moment::now();
+        in_time(&*self.table, self.table.beat(&mut connection)).await?;
         let session = Session::new(self.table.lease(&self.claim), proven);
         let liveness = session.liveness();
         let grant = Grant::in_session(&self.claim, token, liveness.clone());
@@ -226,14 +231,20 @@ impl<T: RowTable> Keeper<T> {
         session.end(cause);
     }
 
-    async fn release(&self, mut held: Held<T::Connection>, order: Option<Order>) {
+    async fn release(self, mut held: Held<T::Connection>, order: Option<Order>) {
         let ended = in_time(&*self.table, self.table.end(&mut held.connection, &self.claim)).await;
         self.forget();
         held.session.end(LossCause::SessionEnded);
-        if ended.is_ok() && order.is_some() {
-            self.idle.put(held.connection);
+        match &ended {
+            Ok(()) if order.is_some() => self.idle.put(held.connection),
+            Ok(()) => {}
+            Err(error) => {
+                tracing::debug!(name = %self.claim.name, %error, "the connection failed before the lock was released");
+            }
         }
-        answer(order, ended.map(|()| true));
+        drop(self.permit);
+        // Where it failed, nobody can tell that the lock was held until now.
+        answer(order, Ok(ended.is_ok()));
     }
 
     /// Ends the transaction, so that the connection can be used again.

@@ -154,7 +154,8 @@ impl MySqlBackend {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: roll the transaction back.
+    /// Not cancel safe: the wait goes on in the server, and a rollback waits for its end. Close the connection. To bound
+    /// the wait, set `innodb_lock_wait_timeout` in the transaction, or use `try_in_transaction`.
     ///
     /// # Errors
     ///
@@ -185,7 +186,8 @@ impl MySqlBackend {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: roll the transaction back.
+    /// Not cancel safe: the wait goes on in the server, and a rollback waits for its end. Close the connection. To bound
+    /// the wait, set `innodb_lock_wait_timeout` in the transaction, or use `try_in_transaction`.
     ///
     /// # Errors
     ///

@@ -156,7 +156,8 @@ impl PostgresBackend {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: roll the transaction back.
+    /// Not cancel safe: the wait goes on in the server, and a rollback waits for its end. Close the connection. To bound
+    /// the wait, set `lock_timeout` in the transaction, or use `try_in_transaction`.
     ///
     /// # Errors
     ///
@@ -187,7 +188,8 @@ impl PostgresBackend {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: roll the transaction back.
+    /// Not cancel safe: the wait goes on in the server, and a rollback waits for its end. Close the connection. To bound
+    /// the wait, set `lock_timeout` in the transaction, or use `try_in_transaction`.
     ///
     /// # Errors
     ///

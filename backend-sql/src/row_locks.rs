@@ -155,6 +155,10 @@ impl<C> Idle<C> {
         self.all().pop()
     }
 
+    pub(crate) fn clear(&self) {
+        self.all().clear();
+    }
+
     pub(crate) fn put(&self, connection: C) {
         let mut all = self.all();
         if all.len() < IDLE {
@@ -189,8 +193,12 @@ impl<T: RowTable> RowLocks<T> {
         name: &Name,
         waits: bool,
     ) -> Result<bool, StoreError> {
-        // First, because an error would end the caller's transaction.
-        self.table.make(name).await?;
+        // First, because an error would end the caller's transaction; and in a task of its own, because what is begun there
+        // has to be ended although the caller may be gone.
+        let (table, missing) = (Arc::clone(&self.table), name.clone());
+        let made = tokio::spawn(async move { table.make(&missing).await });
+        made.await
+            .map_err(|_| StoreError::unavailable("the runtime ended while the lock's row was made"))??;
         match self.table.lock(transaction, name, waits).await? {
             Found::Locked => Ok(true),
             Found::Nothing if !waits => Ok(false),
@@ -226,7 +234,7 @@ impl<T: RowTable> RowLocks<T> {
             told,
             claims: Arc::downgrade(&self.claims),
             idle: Arc::clone(&self.idle),
-            _permit: permit,
+            permit,
         };
         tokio::spawn(keeper.keep());
         Ok(stage)
@@ -332,7 +340,7 @@ impl<T: RowTable> Backend for RowLocks<T> {
 
     /// What is held stays held, on its own connection.
     async fn close(&self) {
-        self.idle.all().clear();
+        self.idle.clear();
         self.table.close().await;
     }
 }

@@ -86,8 +86,10 @@ impl Ability {
     #[must_use]
     pub const fn stores(self) -> &'static str {
         match self {
-            Self::Listing | Self::ForcedRelease => "memory, SQLite, Redis, PostgreSQL, ZooKeeper",
-            Self::Extending => "memory, SQLite, Redis, PostgreSQL (the stores with leases)",
+            Self::Listing | Self::ForcedRelease => {
+                "memory, SQLite, Redis, PostgreSQL, MySQL, MariaDB, ZooKeeper"
+            }
+            Self::Extending => "memory, SQLite, Redis, and lease rows in PostgreSQL, MySQL and MariaDB",
         }
     }
 }

@@ -59,6 +59,8 @@ impl Servers {
         let (claim, patience) = (Arc::new(claim.clone()), self.patience(claim.lease));
         for (place, node) in self.nodes.iter().enumerate() {
             let (node, claim, tell) = (Arc::clone(node), Arc::clone(&claim), tell.clone());
+            // Before the task: a withdrawal may be carried out before it runs at all.
+            node.will_ask(claim.id);
             // A task, so that an answer which comes too late for this attempt still settles the request.
             tokio::spawn(async move {
                 let vote = node.ask(&claim, attempt).await;

@@ -87,13 +87,16 @@ impl Node {
         self.store.server.dial().place().address
     }
 
-    /// The first round: to hold the lock here.
+    /// From here on the claim is open at this node, also when the request is never made.
+    pub(crate) fn will_ask(&self, claim: ClaimId) {
+        self.unanswered.asked(claim);
+    }
+
+    /// The first round, announced with [`will_ask`](Self::will_ask): to hold the lock here.
     pub(crate) async fn ask(&self, claim: &Claim, attempt: u64) -> Result<Vote, Silence> {
         let (mut call, lock) = self.store.call(&self.ask, &claim.name);
         arg_claim(&mut call, claim.id).arg(millis(claim.lease)).write_arg_fmt(Told(&claim.holder));
         call.arg(self.store.remember(claim.lease)).arg(attempt);
-        self.unanswered.asked(claim.id);
-        // From here on the claim is open at this node, also when the future is dropped.
         let answer = self.store.server.run(&self.ask, &call, &lock).await;
         let in_doubt = match &answer {
             Ok(Answer { resent, .. }) => *resent,

@@ -33,11 +33,13 @@ impl Count {
 
 impl Servers {
     /// Extends each lease on every node where its key still stands; a majority makes it so. A node that is silent holds
-    /// up nobody whom the others have decided about, and never for longer than an answer is worth waiting for.
+    /// up nobody whom the others have decided about.
     pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let Some(lease) = grants.iter().map(|grant| grant.lease).min() else { return Ok(Vec::new()) };
         let shared: Arc<[Grant]> = grants.into();
-        let mut answers = self.each(self.patience(lease), |node| {
+        // Less than the caller waits, which is a sixth of the lease: what is decided is not to be lost with what is not.
+        let patience = self.patience(lease).min(lease / 9);
+        let mut answers = self.each(patience, |node| {
             let grants = Arc::clone(&shared);
             async move { node.store.renew(&grants).await }
         });

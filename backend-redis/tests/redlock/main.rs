@@ -2,7 +2,6 @@
 
 mod faults;
 mod late;
-mod model;
 mod nodes;
 mod quorums;
 mod split;

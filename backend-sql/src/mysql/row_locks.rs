@@ -151,16 +151,20 @@ impl RowTable for MySqlRowLocks {
             return Ok(false);
         }
         let RowStatements { begin_making, make, end_making, .. } = &self.statements;
-        let patience = self.response_timeout().as_secs().max(1);
+        // Less than the connection's own patience, or it is given up first.
+        let patience = self.response_timeout().as_secs() / 2;
         self.ask(begin_making, arguments![i64::try_from(patience).unwrap_or(1)]).await?;
-        let missing = !self.exists(name).await?;
-        let made = if missing {
-            self.ask(make, arguments![self.prefix(), name.as_str()]).await.map(drop)
-        } else {
-            Ok(())
+        let made = async {
+            let missing = !self.exists(name).await?;
+            if missing {
+                self.ask(make, arguments![self.prefix(), name.as_str()]).await?;
+            }
+            Ok(missing)
         };
-        self.ask(end_making, arguments![]).await?;
-        made.map(|()| missing)
+        let made = made.await;
+        let ended = self.ask(end_making, arguments![]).await;
+        let missing = made?;
+        ended.map(|_| missing)
     }
 
     async fn note(&self, claim: &Claim) -> Result<Token, StoreError> {

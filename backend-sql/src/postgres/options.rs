@@ -174,11 +174,7 @@ impl PostgresOptions {
             connect_timeout: check_range("connect_timeout", self.connect_timeout, longest_patience)?,
             response_timeout: check_range("response_timeout", self.response_timeout, longest_patience)?,
             create_table: self.create_table,
-            // A crash of the server ends all row locks, and tokens follow its clock: nothing of them needs the disk.
-            durability: match self.strategy {
-                Strategy::LeaseRow => self.durability,
-                Strategy::RowLock => Durability::Relaxed,
-            },
+            durability: self.durability,
             pooler: self.pooler,
         })
     }
