@@ -1,4 +1,4 @@
-//! Locks held by a majority of servers: the algorithm as a model, and the store on real servers that fail.
+//! Locks held by a majority of servers: the store on real servers that fail.
 
 mod faults;
 mod late;
