@@ -9,6 +9,7 @@ use crate::{
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::{collections::BTreeMap, sync::Arc};
 use tenure_core::{Grant, Holder, Name, Renewal, StoreError};
+use tokio::time::{Instant, timeout_at};
 
 /// Asks the store that keeps a name, and the next where that one does not keep it any more.
 macro_rules! ask {
@@ -80,19 +81,16 @@ impl Stores {
         });
         let mut outcomes: FuturesUnordered<_> = requests.collect();
         // Less than the caller waits, which is a sixth of the lease: a slot that is on its way to a node that hangs is not
-        // to cost the others their answers.
-        let patience = grants.iter().map(|grant| grant.lease / 9).min().unwrap_or_default();
-        let until = tokio::time::Instant::now() + patience;
+        // to cost the others the answers that they have.
+        let until = Instant::now() + grants.iter().map(|grant| grant.lease / 9).min().unwrap_or_default();
         let (mut answers, mut answered, mut failed) = (vec![Renewal::Unanswered; grants.len()], false, None);
         loop {
-            let (places, outcome) = match tokio::time::timeout_at(until, outcomes.next()).await {
-                Ok(Some(outcome)) => outcome,
-                Ok(None) => break,
-                Err(_) => {
-                    failed = Some(StoreError::unavailable(format!("no answer within {patience:?}")));
-                    break;
-                }
+            let next = if answered {
+                timeout_at(until, outcomes.next()).await.unwrap_or_default()
+            } else {
+                outcomes.next().await
             };
+            let Some((places, outcome)) = next else { break };
             match outcome {
                 Ok(said) => {
                     answered = true;

@@ -3,6 +3,7 @@
 use super::{ending::most, quorum::Quorum, servers::Servers};
 use std::sync::Arc;
 use tenure_core::{Grant, LossCause, Renewal, StoreError};
+use tokio::time::{Instant, timeout_at};
 
 /// What the nodes say of one grant.
 #[derive(Clone, Default)]
@@ -38,8 +39,8 @@ impl Servers {
         let Some(lease) = grants.iter().map(|grant| grant.lease).min() else { return Ok(Vec::new()) };
         let shared: Arc<[Grant]> = grants.into();
         // Less than the caller waits, which is a sixth of the lease: what is decided is not to be lost with what is not.
-        let patience = self.patience(lease).min(lease / 9);
-        let mut answers = self.each(patience, |node| {
+        let until = Instant::now() + lease / 9;
+        let mut answers = self.each(self.patience(lease), |node| {
             let grants = Arc::clone(&shared);
             async move { node.store.renew(&grants).await }
         });
@@ -48,7 +49,13 @@ impl Servers {
             counts.iter().map(|count| count.verdict(self.quorum)).collect()
         };
         let mut heard = 0;
-        while let Some((_, answer)) = answers.next().await {
+        loop {
+            let next = if self.quorum.is_met(heard) {
+                timeout_at(until, answers.next()).await.unwrap_or_default()
+            } else {
+                answers.next().await
+            };
+            let Some((_, answer)) = next else { break };
             match answer {
                 Ok(answers) => {
                     heard += 1;
