@@ -14,6 +14,18 @@ fn uncontended(criterion: &mut Criterion) {
             guard.release().await.expect("it was held");
         });
     });
+    group.bench_function("read() + release", |bench| {
+        bench.to_async(&runtime).iter(|| async {
+            let guard = locks.rw("read").read().acquire().await.expect("nobody writes");
+            guard.release().await.expect("it was held");
+        });
+    });
+    group.bench_function("permit() + release", |bench| {
+        bench.to_async(&runtime).iter(|| async {
+            let guard = locks.semaphore("permits", 8).permit().acquire().await.expect("there are eight");
+            guard.release().await.expect("it was held");
+        });
+    });
     group.bench_function("re-enter + leave", |bench| {
         let owner = Owner::new();
         let lock = locks.lock("b").owner(&owner);

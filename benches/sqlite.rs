@@ -1,4 +1,5 @@
-//! An uncontended acquire and release in a SQLite file, beside the two bare statements through an sqlx pool.
+//! An uncontended acquire and release in a SQLite file, beside the two bare statements through an sqlx pool; and a reader and
+//! a permit, beside the holder of a lock.
 //!
 //! Run it on one core, or the scheduler's choices drown the difference: `taskset -c 1 cargo bench --bench sqlite`.
 
@@ -53,6 +54,27 @@ fn main() {
             .await;
         }
         report("sqlite: uncontended acquire + release", &bare, &ours);
+
+        let (read, permit) = (locks.rw("read").read(), locks.semaphore("permits", 8).permit());
+        for (what, lock) in [("read()", &read), ("permit()", &permit)] {
+            let (mut alone, mut shared) = (Way::new("a lock"), Way::new(what));
+            for _ in 0..ROUNDS {
+                alone
+                    .round(CYCLES, async || {
+                        let guard = locks.lock("a").acquire().await.expect("it is free");
+                        guard.release().await.expect("it was held");
+                    })
+                    .await;
+                shared
+                    .round(CYCLES, async || {
+                        let guard = lock.acquire().await.expect("there is room");
+                        guard.release().await.expect("it was held");
+                    })
+                    .await;
+            }
+            let title = format!("sqlite: {what} + release, where the lock is what is bare (asked for: 0.83)");
+            report(&title, &alone, &shared);
+        }
         locks.close().await;
     });
 }

@@ -92,7 +92,7 @@ pub(crate) async fn open(url: StoreUrl) -> Result<Arc<dyn Backend>, Error> {
         Target::Mysql(place) => Ok(Arc::new(MySqlBackend::connect(mysql(place, url.options)).await?)),
         #[cfg(feature = "zookeeper")]
         Target::Zookeeper(ensemble) => {
-            Ok(Arc::new(ZkBackend::connect(zookeeper(ensemble, url.options)).await?))
+            Ok(Arc::new(ZkBackend::connect(zookeeper(ensemble, url.options)?).await?))
         }
     }
 }
@@ -114,6 +114,9 @@ fn sqlite(path: PathBuf, given: Options) -> SqliteOptions {
     }
     if let Some(longest) = given.poll {
         options = options.poll(longest);
+    }
+    if let Some(fair) = given.fair {
+        options = options.fair(fair);
     }
     if let Some(longest) = given.busy_timeout {
         options = options.busy_timeout(longest);
@@ -192,6 +195,9 @@ fn mysql(url: String, given: Options) -> MySqlOptions {
     if let Some(longest) = given.poll {
         options = options.poll(longest);
     }
+    if let Some(fair) = given.fair {
+        options = options.fair(fair);
+    }
     if let Some(connections) = given.connections {
         options = options.connections(connections);
     }
@@ -222,6 +228,9 @@ fn postgres(url: String, given: Options) -> PostgresOptions {
     if let Some(longest) = given.poll {
         options = options.poll(longest);
     }
+    if let Some(fair) = given.fair {
+        options = options.fair(fair);
+    }
     if let Some(connections) = given.connections {
         options = options.connections(connections);
     }
@@ -241,16 +250,32 @@ fn postgres(url: String, given: Options) -> PostgresOptions {
 }
 
 #[cfg(feature = "zookeeper")]
-fn zookeeper(Ensemble { hosts, chroot, login }: Ensemble, given: Options) -> ZkOptions {
+fn zookeeper(ensemble: Ensemble, given: Options) -> Result<ZkOptions, Error> {
+    let Ensemble { hosts, chroot, login, encrypted } = ensemble;
     let mut options = ZkOptions::new(hosts).chroot(chroot);
-    if let Some((user, password)) = login {
-        options = options.digest(user, password);
+    if encrypted {
+        options = over_tls(options, &given)?;
     }
+    options = match (login, given.sasl.unwrap_or(false)) {
+        (Some((user, password)), false) => options.digest(user, password),
+        (Some((user, password)), true) => sasl(options, user, password)?,
+        (None, false) => options,
+        (None, true) => {
+            return Err(Error::invalid_option(
+                "auth",
+                "sasl",
+                "it needs a user and a password before the hosts",
+            ));
+        }
+    };
     if let Some(prefix) = given.prefix {
         options = options.prefix(if prefix.starts_with('/') { prefix } else { format!("/{prefix}") });
     }
     if let Some(timeout) = given.session_timeout {
         options = options.session_timeout(timeout);
+    }
+    if let Some(read_write) = given.read_write_nodes {
+        options = options.read_write_nodes(read_write);
     }
     if let Some(longest) = given.connect_timeout {
         options = options.connect_timeout(longest);
@@ -258,12 +283,112 @@ fn zookeeper(Ensemble { hosts, chroot, login }: Ensemble, given: Options) -> ZkO
     if let Some(longest) = given.response_timeout {
         options = options.response_timeout(longest);
     }
-    options
+    Ok(options)
 }
 
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "zookeeper-sasl")]
+#[allow(clippy::unnecessary_wraps, reason = "without the feature it is an error")]
+fn sasl(options: ZkOptions, user: String, password: String) -> Result<ZkOptions, Error> {
+    Ok(options.sasl(user, password))
+}
+
+#[cfg(all(feature = "zookeeper", not(feature = "zookeeper-sasl")))]
+fn sasl(_: ZkOptions, _: String, _: String) -> Result<ZkOptions, Error> {
+    let allowed = "digest; the feature \"zookeeper-sasl\" of tenure is not built into this program";
+    Err(Error::invalid_option("auth", "sasl", allowed))
+}
+
+#[cfg(feature = "zookeeper-tls")]
+fn over_tls(options: ZkOptions, given: &Options) -> Result<ZkOptions, Error> {
+    let read = |option: &'static str, file: &Option<String>| {
+        let shown = file.as_ref().map_or_else(|| "nothing".to_owned(), |file| format!("{file:?}"));
+        let read = file.as_ref().map(std::fs::read_to_string).transpose();
+        let refused =
+            |why: String| Error::invalid_option(option, &shown, format!("a file in PEM format{why}"));
+        let text = read.map_err(|error| refused(format!(" ({error})")))?;
+        text.ok_or_else(|| refused(String::new()))
+    };
+    let options = options.tls(read("tls_ca", &given.tls_ca)?);
+    if given.tls_cert.is_none() && given.tls_key.is_none() {
+        return Ok(options);
+    }
+    Ok(options.tls_identity(read("tls_cert", &given.tls_cert)?, read("tls_key", &given.tls_key)?))
+}
+
+/// Never called: the scheme is refused without the feature.
+#[cfg(all(feature = "zookeeper", not(feature = "zookeeper-tls")))]
+fn over_tls(options: ZkOptions, _: &Options) -> Result<ZkOptions, Error> {
+    Ok(options)
+}
+
+#[cfg(all(test, feature = "redis", feature = "zookeeper-sasl", feature = "zookeeper-tls"))]
 mod tests {
     use super::*;
+
+    fn zookeeper_options(url: &str) -> Result<ZkOptions, Error> {
+        let StoreUrl { target: Target::Zookeeper(ensemble), options } = StoreUrl::parse(url)? else {
+            panic!("{url} is not ZooKeeper")
+        };
+        zookeeper(ensemble, options)
+    }
+
+    #[test]
+    fn every_parameter_of_zookeeper_reaches_its_options() {
+        let timeouts = "session_timeout=11s&connect_timeout=12s&response_timeout=13s";
+        let url = format!(
+            "zookeeper://me:se%40cret@zk1,zk2:99/root?prefix=p&auth=sasl&nodes=read-write&{timeouts}"
+        );
+        let seen = format!("{:?}", zookeeper_options(&url).unwrap());
+        for option in [
+            r#"hosts: ["zk1", "zk2:99"]"#,
+            r#"chroot: "/root""#,
+            r#"prefix: "/p""#,
+            "session_timeout: 11s",
+            "connect_timeout: 12s",
+            "response_timeout: 13s",
+            "read_write_nodes: true",
+            r#"scheme: Sasl, user: "me""#,
+            "encrypted: false",
+        ] {
+            assert!(seen.contains(option), "{option} is not in {seen}");
+        }
+        assert!(!seen.contains("cret"), "{seen}");
+        for url in ["zookeeper://me:secret@zk", "zookeeper://me:secret@zk?auth=digest"] {
+            assert!(format!("{:?}", zookeeper_options(url).unwrap()).contains("scheme: Digest"), "{url}");
+        }
+        let error = zookeeper_options("zookeeper://zk?auth=sasl").unwrap_err();
+        assert!(error.to_string().contains("a user and a password"), "{error}");
+    }
+
+    #[test]
+    fn certificates_are_read_from_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            path.display().to_string()
+        };
+        let (ca, cert, key) = (file("ca"), file("cert"), file("key"));
+        let given = |parameters: &str| zookeeper_options(&format!("zookeeper+tls://zk?{parameters}"));
+        for parameters in [format!("tls_ca={ca}"), format!("tls_ca={ca}&tls_cert={cert}&tls_key={key}")] {
+            let seen = format!("{:?}", given(&parameters).unwrap());
+            assert!(seen.contains("encrypted: true"), "{parameters}: {seen}");
+        }
+        for (parameters, refused) in [
+            ("session_timeout=9s".to_owned(), "tls_ca"),
+            ("tls_ca=/nowhere/ca.pem".to_owned(), "tls_ca"),
+            (format!("tls_ca={ca}&tls_cert={cert}"), "tls_key"),
+            (format!("tls_ca={ca}&tls_key={key}"), "tls_cert"),
+        ] {
+            let error = given(&parameters).unwrap_err();
+            assert!(
+                matches!(&error, Error::InvalidOption { option, .. } if *option == refused),
+                "{parameters}: {error}"
+            );
+        }
+        let error = zookeeper_options(&format!("zookeeper://zk?tls_ca={ca}")).unwrap_err();
+        assert!(error.to_string().contains("unknown parameter \"tls_ca\""), "{error}");
+    }
 
     #[test]
     fn every_parameter_of_redis_reaches_its_options() {

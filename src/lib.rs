@@ -40,6 +40,7 @@ pub mod urls;
 
 pub use connect::connect;
 pub use tenure_core::{
-    Ability, Capabilities, ClaimId, Doing, Error, Guard, HeldStream, Hold, Holder, HolderInfo, InvalidName,
-    Lock, Locks, LossCause, Memory, Mode, Moment, Name, Owner, StoreError, Term, Token, Wakeup, lease,
+    Ability, All, AllGuard, Capabilities, ClaimId, Doing, Election, Error, Guard, HeldStream, Hold, Holder,
+    HolderInfo, InvalidName, Latch, Lock, Locks, LossCause, Memory, Mode, Moment, Name, Owner, RwLock,
+    Semaphore, StoreError, Term, Token, Wakeup, lease,
 };

@@ -11,7 +11,7 @@ use tenure_core::lease;
         feature = "postgres",
         feature = "redis",
         feature = "sqlite",
-        feature = "zookeeper"
+        feature = "zookeeper-tls"
     )),
     allow(dead_code, reason = "each store reads its own")
 )]
@@ -36,6 +36,13 @@ pub(crate) struct Options {
     pub(crate) row_lock: Option<bool>,
     pub(crate) replicas: Option<u32>,
     pub(crate) node_timeout: Option<Duration>,
+    /// Whether a node is named as a writer's.
+    pub(crate) read_write_nodes: Option<bool>,
+    /// Whether the user is shown by SASL.
+    pub(crate) sasl: Option<bool>,
+    pub(crate) tls_ca: Option<String>,
+    pub(crate) tls_cert: Option<String>,
+    pub(crate) tls_key: Option<String>,
     /// What is handed on to the driver, as name and value.
     pub(crate) driver: Vec<(&'static str, String)>,
 }
@@ -123,6 +130,36 @@ pub(crate) fn fair(options: &mut Options, given: &str) -> bool {
 
 pub(crate) fn replicas(options: &mut Options, given: &str) -> bool {
     put(&mut options.replicas, given.parse().ok())
+}
+
+pub(crate) fn nodes(options: &mut Options, given: &str) -> bool {
+    let read_write = match given {
+        "lock" => Some(false),
+        "read-write" => Some(true),
+        _ => None,
+    };
+    put(&mut options.read_write_nodes, read_write)
+}
+
+pub(crate) fn auth(options: &mut Options, given: &str) -> bool {
+    let sasl = match given {
+        "digest" => Some(false),
+        "sasl" => Some(true),
+        _ => None,
+    };
+    put(&mut options.sasl, sasl)
+}
+
+pub(crate) fn tls_ca(options: &mut Options, given: &str) -> bool {
+    put(&mut options.tls_ca, Some(given.to_owned()))
+}
+
+pub(crate) fn tls_cert(options: &mut Options, given: &str) -> bool {
+    put(&mut options.tls_cert, Some(given.to_owned()))
+}
+
+pub(crate) fn tls_key(options: &mut Options, given: &str) -> bool {
+    put(&mut options.tls_key, Some(given.to_owned()))
 }
 
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {

@@ -46,6 +46,7 @@ pub(crate) struct Ensemble {
     pub(crate) hosts: Vec<String>,
     pub(crate) chroot: String,
     pub(crate) login: Option<(String, String)>,
+    pub(crate) encrypted: bool,
 }
 
 #[cfg(feature = "zookeeper")]
@@ -118,17 +119,16 @@ fn target(scheme: &Scheme, place: &str) -> Result<Target, Refusal> {
             return refuse("a Unix socket has no host", "write redis+unix:/PATH");
         }
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "redis+cluster" => {
-            Target::Redis(format!("{}:{place}", scheme.name))
-        }
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => Target::Redis(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "redis")]
-        "redlock" => Target::Redlock(format!("{}:{place}", scheme.name)),
+        "redlock" | "rediss+redlock" => Target::Redlock(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "postgres")]
         "postgres" => Target::Postgres(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => Target::Mysql(format!("{}:{place}", scheme.name)),
         #[cfg(feature = "zookeeper")]
-        "zookeeper" => Target::Zookeeper(ensemble(place, scheme.form)?),
+        "zookeeper" | "zookeeper+tls" => Target::Zookeeper(ensemble(place, scheme)?),
         name => unreachable!("{name} is not built in"),
     })
 }
@@ -240,7 +240,8 @@ fn sqlite_path(place: &str) -> Result<PathBuf, Refusal> {
 }
 
 #[cfg(feature = "zookeeper")]
-fn ensemble(place: &str, form: &str) -> Result<Ensemble, Refusal> {
+fn ensemble(place: &str, scheme: &Scheme) -> Result<Ensemble, Refusal> {
+    let form = scheme.form;
     let Some(place) = place.strip_prefix("//") else {
         return refuse("it names no server", format!("write {form}"));
     };
@@ -256,7 +257,7 @@ fn ensemble(place: &str, form: &str) -> Result<Ensemble, Refusal> {
         return refuse("one of its servers has no name", format!("write {form}"));
     }
     let chroot = decode(chroot.strip_suffix('/').unwrap_or(chroot))?.into_owned();
-    Ok(Ensemble { hosts, chroot, login })
+    Ok(Ensemble { hosts, chroot, login, encrypted: scheme.name == "zookeeper+tls" })
 }
 
 /// Decodes `%XX`, strictly.

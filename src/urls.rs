@@ -70,6 +70,13 @@ pub const SCHEMES: &[Scheme] = &[
         about: "Redis with Sentinel failover",
     },
     Scheme {
+        name: "rediss+sentinel",
+        form: "rediss+sentinel://[USER:PASSWORD@]HOST,HOST/SERVICE[/DB]",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "Redis with Sentinel failover, over TLS",
+    },
+    Scheme {
         name: "redis+cluster",
         form: "redis+cluster://[USER:PASSWORD@]HOST,HOST",
         feature: "redis",
@@ -77,11 +84,25 @@ pub const SCHEMES: &[Scheme] = &[
         about: "a Redis Cluster",
     },
     Scheme {
+        name: "rediss+cluster",
+        form: "rediss+cluster://[USER:PASSWORD@]HOST,HOST",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "a Redis Cluster, over TLS",
+    },
+    Scheme {
         name: "redlock",
         form: "redlock://[USER:PASSWORD@]HOST,HOST,HOST[/DB]",
         feature: "redis",
         built_in: cfg!(feature = "redis"),
         about: "a majority of independent Redis servers",
+    },
+    Scheme {
+        name: "rediss+redlock",
+        form: "rediss+redlock://[USER:PASSWORD@]HOST,HOST,HOST[/DB]",
+        feature: "redis",
+        built_in: cfg!(feature = "redis"),
+        about: "a majority of Redis servers, over TLS",
     },
     Scheme {
         name: "postgres",
@@ -111,6 +132,13 @@ pub const SCHEMES: &[Scheme] = &[
         built_in: cfg!(feature = "zookeeper"),
         about: "a ZooKeeper ensemble",
     },
+    Scheme {
+        name: "zookeeper+tls",
+        form: "zookeeper+tls://[USER:PASSWORD@]HOST,HOST,HOST[/CHROOT]",
+        feature: "zookeeper-tls",
+        built_in: cfg!(feature = "zookeeper-tls"),
+        about: "a ZooKeeper ensemble, over TLS",
+    },
 ];
 
 /// One parameter of a URL: `?name=value`.
@@ -123,7 +151,8 @@ pub struct Parameter {
     pub takes: &'static str,
     /// What it is when the URL does not say.
     pub default: &'static str,
-    /// The features of the stores that it is for; none means every store.
+    /// The features of the stores that it is for; none means every store. What is for `zookeeper` is for
+    /// `zookeeper-tls` too.
     pub stores: &'static [&'static str],
     /// What it does.
     pub about: &'static str,
@@ -234,7 +263,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "fair",
         takes: "true or false",
         default: "false",
-        stores: &["redis"],
+        stores: &["sqlite", "redis", "postgres", "mysql"],
         about: "whether waiters of all processes are served in the order in which they came",
         read: Read::Here(options::fair),
     },
@@ -287,6 +316,46 @@ pub const PARAMETERS: &[Parameter] = &[
         read: Read::Here(options::session_timeout),
     },
     Parameter {
+        name: "nodes",
+        takes: "lock or read-write",
+        default: "lock",
+        stores: &["zookeeper"],
+        about: "which lock of Curator sees who holds alone: InterProcessMutex, or InterProcessReadWriteLock",
+        read: Read::Here(options::nodes),
+    },
+    Parameter {
+        name: "auth",
+        takes: "digest or sasl",
+        default: "digest",
+        stores: &["zookeeper"],
+        about: "how the user is shown to the servers: by a digest that they do not check, or by SASL (DIGEST-MD5; feature zookeeper-sasl)",
+        read: Read::Here(options::auth),
+    },
+    Parameter {
+        name: "tls_ca",
+        takes: "a file",
+        default: "none; must be given",
+        stores: &["zookeeper-tls"],
+        about: "the authorities that the servers' certificates are checked against, in PEM format",
+        read: Read::Here(options::tls_ca),
+    },
+    Parameter {
+        name: "tls_cert",
+        takes: "a file",
+        default: "none",
+        stores: &["zookeeper-tls"],
+        about: "the client's certificate, in PEM format",
+        read: Read::Here(options::tls_cert),
+    },
+    Parameter {
+        name: "tls_key",
+        takes: "a file",
+        default: "none",
+        stores: &["zookeeper-tls"],
+        about: "the key of that certificate, in PEM format",
+        read: Read::Here(options::tls_key),
+    },
+    Parameter {
         name: "sslmode",
         takes: "disable, allow, prefer, require, verify-ca or verify-full",
         default: "prefer",
@@ -337,7 +406,10 @@ impl Parameter {
     /// Whether the stores of this feature have this parameter.
     #[must_use]
     pub fn is_for(&self, feature: &str) -> bool {
-        self.stores.is_empty() || self.stores.contains(&feature)
+        let part_of = |store: &&str| {
+            feature.strip_prefix(store).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        self.stores.is_empty() || self.stores.iter().any(part_of)
     }
 }
 

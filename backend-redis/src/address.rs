@@ -72,6 +72,10 @@ impl fmt::Display for Address {
 /// What is wrong with a URL, and what would be valid.
 type Refusal = (&'static str, &'static str);
 
+/// What `rediss` stands for in front of any of them.
+const NO_TLS: Refusal =
+    ("TLS is not built into this program", "build with the feature \"tls\" of tenure-redis");
+
 const NETWORK: &str = "write redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]";
 const SENTINEL: &str = "write redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]";
 const CLUSTER: &str = "write redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]";
@@ -92,18 +96,17 @@ fn read(url: &str) -> Result<RedisOptions, Refusal> {
     if rest.contains(['?', '#']) {
         return Err(("it has parameters or a fragment", "write %3F and %23 where ? and # are meant"));
     }
-    match scheme.to_ascii_lowercase().as_str() {
-        "redis" => network(rest, false),
-        "rediss" if cfg!(feature = "tls") => network(rest, true),
-        "rediss" => {
-            Err(("TLS is not built into this program", "build with the feature \"tls\" of tenure-redis"))
-        }
+    let scheme = scheme.to_ascii_lowercase();
+    let tls = scheme.starts_with("rediss");
+    match scheme.as_str() {
+        "rediss" | "rediss+sentinel" | "rediss+cluster" if !cfg!(feature = "tls") => Err(NO_TLS),
+        "redis" | "rediss" => network(rest, tls),
         "redis+unix" => socket(rest),
-        "redis+sentinel" => sentinel(rest),
-        "redis+cluster" => cluster(rest),
+        "redis+sentinel" | "rediss+sentinel" => sentinel(rest, tls),
+        "redis+cluster" | "rediss+cluster" => cluster(rest, tls),
         _ => Err((
             "its scheme is unknown",
-            "valid are redis:, rediss:, redis+unix:, redis+sentinel: and redis+cluster:",
+            "valid are redis:, redis+sentinel: and redis+cluster:, the same with rediss for TLS, and redis+unix:",
         )),
     }
 }
@@ -115,31 +118,31 @@ fn network(rest: &str, tls: bool) -> Result<RedisOptions, Refusal> {
     logged_in(at_database(options, path, NETWORK)?, login)
 }
 
-fn sentinel(rest: &str) -> Result<RedisOptions, Refusal> {
+fn sentinel(rest: &str, tls: bool) -> Result<RedisOptions, Refusal> {
     let Parts { login, hosts, path } = parts(rest, SENTINEL)?;
-    let sentinels = several(hosts, DEFAULT_SENTINEL_PORT, SENTINEL)?;
+    let sentinels = several(hosts, tls, DEFAULT_SENTINEL_PORT, SENTINEL)?;
     let (service, database) = path.split_once('/').unwrap_or((path, ""));
     let service = decode(service)?;
     if service.is_empty() {
         return Err(("it names no service", SENTINEL));
     }
-    let options = RedisOptions::of(Target::Sentinel { sentinels, service });
+    let options = RedisOptions::of(Target::Sentinel { sentinels, service, tls });
     logged_in(at_database(options, database, SENTINEL)?, login)
 }
 
-fn cluster(rest: &str) -> Result<RedisOptions, Refusal> {
+fn cluster(rest: &str, tls: bool) -> Result<RedisOptions, Refusal> {
     let Parts { login, hosts, path } = parts(rest, CLUSTER)?;
     if !path.is_empty() {
         return Err(("a Cluster has no databases", CLUSTER));
     }
-    let seeds = several(hosts, DEFAULT_PORT, CLUSTER)?;
-    logged_in(RedisOptions::of(Target::Cluster(seeds)), login)
+    let seeds = several(hosts, tls, DEFAULT_PORT, CLUSTER)?;
+    logged_in(RedisOptions::of(Target::Cluster { seeds, tls }), login)
 }
 
-fn several(hosts: &str, default: u16, form: &'static str) -> Result<Vec<Address>, Refusal> {
+fn several(hosts: &str, tls: bool, default: u16, form: &'static str) -> Result<Vec<Address>, Refusal> {
     let address = |host| {
         let (host, port) = host_and_port(host, default).map_err(|(problem, _)| (problem, form))?;
-        Ok(Address::Network { host, port, tls: false })
+        Ok(Address::Network { host, port, tls })
     };
     hosts.split(',').map(address).collect()
 }
@@ -266,6 +269,8 @@ mod tests {
         let same = "redis+sentinel://h1:26379,h2:7000,[::1]:26379/my master/3";
         assert_eq!(url("redis+sentinel://u:p@h1,h2:7000,[::1]/my%20master/3").unwrap(), same);
         assert_eq!(url("redis+sentinel://h/x").unwrap(), "redis+sentinel://h:26379/x");
+        #[cfg(feature = "tls")]
+        assert_eq!(url("rediss+sentinel://h/x").unwrap(), "rediss+sentinel://h:26379/x");
     }
 
     #[test]
@@ -313,7 +318,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_refused_without_a_panic(rest in "[%0-9a-f:/@.\\[\\]?#é]{0,30}") {
-            for scheme in ["redis:", "rediss:", "redis+unix:", "redis+sentinel:", ""] {
+            for scheme in ["redis:", "rediss:", "redis+unix:", "redis+sentinel:", "rediss+cluster:", ""] {
                 let _ = parse(&format!("{scheme}{rest}"));
             }
         }

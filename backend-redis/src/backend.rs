@@ -3,15 +3,15 @@
 use crate::{
     dial::Route,
     options::RedisOptions,
-    store::Store,
+    store::{Leaves, Store},
     stores::{Stores, ask},
     wait::ASK_AGAIN,
 };
 use redis::Client;
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, LossCause, Name, Release, Renewal,
-    StoreError, Wakeup, async_trait,
+    Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState, LatchStep,
+    LossCause, Mode, Name, Release, Renewal, StoreError, Together, Wakeup, async_trait,
 };
 
 /// How many leases one request renews.
@@ -19,7 +19,8 @@ pub(crate) const RENEW_BATCH: usize = 250;
 
 /// Locks in one Redis or Valkey server, in the master of a service that Sentinel watches over, or in a Cluster.
 ///
-/// The lock of a name is the key *prefix + name*: a string that holds the claim, with the lease as its time to live.
+/// The lock of a name is the key *prefix + name*: a string that holds the claim, with the lease as its time to live. Where
+/// readers or permits hold the name, it is the list of them, and lives as long as the longest of their leases.
 /// A second key beside it remembers the last token and who had it. Acquiring, releasing and renewing are one script call
 /// each. Waiters share one connection on which the server tells them of releases, and ask again now and then in any
 /// case.
@@ -129,6 +130,10 @@ impl Backend for RedisBackend {
             wakeup: if fair { Wakeup::Queue } else { Wakeup::Push },
             ask_again: ASK_AGAIN.1,
             fair,
+            shared: true,
+            permits: true,
+            latches: true,
+            together: !fair,
             listing: true,
             renew_batch: RENEW_BATCH,
             ..Capabilities::POLLED
@@ -136,7 +141,16 @@ impl Backend for RedisBackend {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        Ok(ask!(self.stores(), &claim.name, store => store.ask(claim, None).await)?.attempt)
+        Ok(ask!(self.stores(), &claim.name, store => store.ask(claim, Leaves::Nothing).await)?.attempt)
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        let [first, ..] = claims else { return Ok(Together::Apart) };
+        let alone = claims.iter().all(|claim| claim.mode == Mode::Exclusive);
+        if self.0.fair || !alone || !self.stores().are_together(claims.iter().map(|claim| &claim.name)) {
+            return Ok(Together::Apart);
+        }
+        ask!(self.stores(), &first.name, store => store.ask_all(claims).await)
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
@@ -161,11 +175,20 @@ impl Backend for RedisBackend {
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        ask!(self.stores(), &claim.name, store => store.retire(&claim.name, claim.id).await).map(drop)
+        let stops = claim.waits && claim.mode == Mode::Exclusive;
+        ask!(self.stores(), &claim.name, store => store.retire(&claim.name, claim.id, stops).await).map(drop)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         self.stores().renew(grants).await
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        ask!(self.stores(), &grant.name, store => store.convert(grant, to).await)
+    }
+
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        ask!(self.stores(), name, store => store.latch(name, step).await)
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

@@ -30,6 +30,7 @@ const BREATH: Duration = Duration::from_millis(100);
 /// The servers of a Cluster, each with its own connections.
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
+    tls: bool,
     members: Arc<Members>,
     slots: Mutex<Arc<Slots>>,
     /// Something has shown that the slots are not as they were.
@@ -78,7 +79,7 @@ impl Members {
 }
 
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Address>, options: RedisOptions, checked: Checked) -> Self {
+    pub(crate) fn new(seeds: Vec<Address>, tls: bool, options: RedisOptions, checked: Checked) -> Self {
         let members = Arc::new_cyclic(|me| Members {
             options,
             checked,
@@ -88,6 +89,7 @@ impl Cluster {
         });
         Self {
             seeds,
+            tls,
             members,
             slots: Mutex::default(),
             stale: AtomicBool::new(false),
@@ -97,7 +99,8 @@ impl Cluster {
 
     pub(crate) fn url(&self) -> String {
         let seeds: Vec<String> = self.seeds.iter().map(Address::to_string).collect();
-        format!("redis+cluster://{}", seeds.join(","))
+        let scheme = if self.tls { "rediss+cluster" } else { "redis+cluster" };
+        format!("{scheme}://{}", seeds.join(","))
     }
 
     fn prefix(&self) -> &str {

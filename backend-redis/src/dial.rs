@@ -1,10 +1,12 @@
 //! How connections are made: to one server, or to whichever is the master of a service.
 
-use crate::{errors::Place, sentinel::Sentinels};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, RedisError,
-    aio::{MultiplexedConnection, PubSub},
+use crate::{
+    errors::Place,
+    pubsub::{self, Heard, Sink},
+    sentinel::Sentinels,
 };
+use futures_util::stream::BoxStream;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisError, aio::MultiplexedConnection};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The way to a server.
@@ -69,13 +71,16 @@ impl Dial {
         }
     }
 
-    /// A connection for subscriptions.
-    pub(crate) async fn subscriptions(&self) -> Result<PubSub, RedisError> {
+    /// A connection for subscriptions, and what the server tells on it.
+    pub(crate) async fn subscriptions(
+        &self,
+        in_shard: bool,
+    ) -> Result<(Sink, BoxStream<'static, Heard>), RedisError> {
         let connecting = async {
             match &self.route {
-                Route::Server(client) => client.get_async_pubsub().await,
+                Route::Server(client) => pubsub::open(client, in_shard).await,
                 Route::Master(sentinels) => {
-                    sentinels.master(self.connect_timeout).await?.get_async_pubsub().await
+                    pubsub::open(&sentinels.master(self.connect_timeout).await?, in_shard).await
                 }
             }
         };

@@ -23,6 +23,8 @@ impl From<Failure> for StoreError {
 #[error("{what}")]
 struct Fault {
     what: String,
+    /// Whether the server that failed speaks TLS.
+    tls: bool,
     #[source]
     source: RedisError,
 }
@@ -167,10 +169,11 @@ pub(crate) enum Redirect {
 
 /// Whether a request failed because another server keeps its slot.
 pub(crate) fn redirect(error: &StoreError) -> Option<Redirect> {
-    let Fault { source, .. } = error.cause().downcast_ref::<Fault>()?;
+    let Fault { source, tls, .. } = error.cause().downcast_ref::<Fault>()?;
     let (place, _) = source.redirect_node()?;
     let (host, port) = place.rsplit_once(':')?;
-    let address = Address::Network { host: host.to_owned(), port: port.parse().ok()?, tls: false };
+    // A node names the other's port for TLS to who asks over TLS.
+    let address = Address::Network { host: host.to_owned(), port: port.parse().ok()?, tls: *tls };
     match source.kind() {
         ErrorKind::Server(ServerErrorKind::Moved) => Some(Redirect::Moved(address)),
         ErrorKind::Server(ServerErrorKind::Ask) => Some(Redirect::Ask(address)),
@@ -194,7 +197,7 @@ impl Place {
     pub(crate) fn explain(&self, source: RedisError) -> StoreError {
         let trouble = Trouble::of(&source);
         let what = self.what(trouble, &source);
-        let fault = Fault { what, source };
+        let fault = Fault { what, tls: self.tls, source };
         if trouble.may_pass() { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
     }
 
@@ -206,7 +209,7 @@ impl Place {
                     "the key {key:?} holds something that is no lock, so another program uses it; choose another \
                      prefix, or move that key"
                 );
-                StoreError::failed(Fault { what, source })
+                StoreError::failed(Fault { what, tls: self.tls, source })
             }
             _ => self.explain(source),
         }

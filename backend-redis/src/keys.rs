@@ -22,6 +22,11 @@ pub(crate) fn record(lock: &str) -> String {
     sibling(lock, "r")
 }
 
+/// The key that stops newcomers: as long as it stands, somebody waits to have the lock alone.
+pub(crate) fn stop(lock: &str) -> String {
+    sibling(lock, "x")
+}
+
 /// The key of the queue of a lock: its waiters in order.
 pub(crate) fn queue(lock: &str) -> String {
     sibling(lock, "q")
@@ -32,9 +37,19 @@ pub(crate) fn waiters(lock: &str) -> String {
     sibling(lock, "w")
 }
 
+/// The key of the latch that has the name of a lock.
+pub(crate) fn latch(lock: &str) -> String {
+    sibling(lock, "l")
+}
+
 /// The channel on which one client is told that its turn has come.
 pub(crate) fn inbox(prefix: &str, client: ClaimId) -> String {
     format!("{prefix}{OWN}{client}")
+}
+
+/// Whether a channel is one client's, and not that of a lock.
+pub(crate) fn is_inbox(channel: &str) -> bool {
+    channel.contains(OWN)
 }
 
 /// A key of tenure's own, in the Cluster slot of `lock`.

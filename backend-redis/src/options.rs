@@ -3,7 +3,7 @@
 use crate::{
     address::Address,
     dial::{Dial, Route},
-    sentinel::Sentinels,
+    sentinel::{Sentinels, Way},
 };
 use redis::RedisConnectionInfo;
 use std::{fmt, sync::Arc, time::Duration};
@@ -49,8 +49,17 @@ pub struct RedisOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Server(Address),
-    Sentinel { sentinels: Vec<Address>, service: String },
-    Cluster(Vec<Address>),
+    /// `tls` is how the sentinels and the master are spoken to.
+    Sentinel {
+        sentinels: Vec<Address>,
+        service: String,
+        tls: bool,
+    },
+    /// Some of the nodes; `tls` is how all are spoken to.
+    Cluster {
+        seeds: Vec<Address>,
+        tls: bool,
+    },
 }
 
 /// What a backend needs of its options, each within its range.
@@ -74,6 +83,7 @@ impl RedisOptions {
     /// | `redis+unix:PATH` | over a Unix socket |
     /// | `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]` | the master of a service, which these sentinels (port 26379 unless said) know |
     /// | `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]` | all servers of the Cluster of which these are some |
+    /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same with TLS to each of them |
     ///
     /// `%XX` is decoded in the user, the password and the path. Parameters (`?…`) are not read here: they are the
     /// facade's, and each has a method of this type.
@@ -191,21 +201,25 @@ impl RedisOptions {
     pub(crate) fn route(&self) -> Result<Route, Error> {
         match &self.target {
             Some(Target::Server(address)) => self.route_to(address),
-            Some(Target::Sentinel { sentinels, service }) => {
-                let sentinels = Sentinels::new(sentinels.clone(), service.clone(), self.login());
-                Ok(Route::Master(Arc::new(sentinels)))
+            Some(Target::Sentinel { sentinels, service, tls }) => {
+                // Roots that are none are refused now, and not once a sentinel is asked.
+                for sentinel in sentinels {
+                    self.client(sentinel)?;
+                }
+                let way = Way { tls: *tls, roots: self.tls_roots.clone(), login: self.login() };
+                Ok(Route::Master(Arc::new(Sentinels::new(sentinels.clone(), service.clone(), way))))
             }
             // A Cluster has a way to each of its servers.
-            Some(Target::Cluster(_)) | None => {
+            Some(Target::Cluster { .. }) | None => {
                 Err(Error::invalid_option("url", "nothing", "the address of a server: redis://HOST"))
             }
         }
     }
 
-    /// The servers of a Cluster that are named.
-    pub(crate) fn seeds(&self) -> Option<&[Address]> {
+    /// The servers of a Cluster that are named, and whether they speak TLS.
+    pub(crate) fn seeds(&self) -> Option<(&[Address], bool)> {
         match &self.target {
-            Some(Target::Cluster(seeds)) => Some(seeds),
+            Some(Target::Cluster { seeds, tls }) => Some((seeds, *tls)),
             _ => None,
         }
     }

@@ -1,10 +1,11 @@
 //! What tenure remembers about a lock beside its key.
 
+use crate::mode;
 use std::{
     fmt,
     time::{Duration, SystemTime},
 };
-use tenure_core::{ClaimId, Holder, HolderInfo, Name, Token};
+use tenure_core::{ClaimId, Holder, HolderInfo, Mode, Name, Token};
 
 /// What the store is to remember of a holder, as the record keeps it: the process, the machine and the label.
 pub(crate) struct Told<'a>(pub(crate) &'a HolderInfo);
@@ -40,22 +41,66 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Seen<'_> {
+    /// Those who hold the lock.
+    pub(crate) fn holders(&self, name: &Name) -> Vec<Holder> {
+        match self.value.split_once('\n') {
+            Some((how, lines)) => {
+                let several: Option<Vec<_>> = lines.lines().map(|line| Share::parse(how, line)).collect();
+                several.map_or_else(
+                    || vec![self.holder(name.clone())],
+                    |shares| shares.iter().filter_map(|share| self.one_of_several(share, name)).collect(),
+                )
+            }
+            None => vec![self.holder(name.clone())],
+        }
+    }
+
+    fn one_of_several(&self, share: &Share, name: &Name) -> Option<Holder> {
+        let left = share.till.checked_sub(self.now).filter(|left| !left.is_zero())?;
+        let holder = Holder::of(name.clone()).mode(share.mode).left(left);
+        Some(self.known(holder, &share.record))
+    }
+
     /// The holder, as far as the store knows it. A client that is not tenure's left no record, or an older one.
-    pub(crate) fn holder(&self, name: Name) -> Holder {
+    fn holder(&self, name: Name) -> Holder {
         let mut holder = Holder::of(name);
         if let Ok(left) = u64::try_from(self.left) {
             holder = holder.left(Duration::from_millis(left));
         }
-        let Some(Record { token, claim, info }) = self.record.and_then(Record::parse) else { return holder };
-        if self.value != claim {
-            return holder;
+        match self.record.and_then(Record::parse) {
+            Some(record) if record.claim == self.value => self.known(holder, &record),
+            _ => holder,
         }
+    }
+
+    fn known(&self, mut holder: Holder, record: &Record) -> Holder {
+        let Record { token, claim, info } = record;
         if let Ok(claim) = claim.parse::<ClaimId>() {
-            holder = holder.claim(claim, token);
+            holder = holder.claim(claim, *token);
         }
         // A token is the time of its grant, unless the clock was set back.
         let since = Duration::from_micros(token.get());
-        holder.info(info).since(SystemTime::UNIX_EPOCH + since, self.now.saturating_sub(since))
+        holder.info(info.clone()).since(SystemTime::UNIX_EPOCH + since, self.now.saturating_sub(since))
+    }
+}
+
+/// One of several who hold a lock: `claim till token permits pid host label`, below a line that says how.
+struct Share<'a> {
+    mode: Mode,
+    /// By the server's clock.
+    till: Duration,
+    record: Record<'a>,
+}
+
+impl<'a> Share<'a> {
+    fn parse(how: &str, line: &'a str) -> Option<Self> {
+        let mut words = line.splitn(5, ' ');
+        let claim = words.next()?;
+        let till = Duration::from_millis(words.next()?.parse().ok()?);
+        let token = Token::new(words.next()?.parse().ok()?)?;
+        let mode = mode::read(how, words.next()?.parse().ok()?)?;
+        let info = info(words.next()?)?;
+        Some(Self { mode, till, record: Record { token, claim, info } })
     }
 }
 
@@ -68,14 +113,19 @@ struct Record<'a> {
 
 impl<'a> Record<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        let mut words = text.lines().next()?.splitn(5, ' ');
+        let mut words = text.lines().next()?.splitn(3, ' ');
         let token = Token::new(words.next()?.parse().ok()?)?;
         let claim = words.next()?;
-        let pid = words.next()?.parse().ok()?;
-        let host = words.next()?.to_owned();
-        let label = words.next().map(str::to_owned);
-        Some(Self { token, claim, info: HolderInfo { label, host, pid } })
+        Some(Self { token, claim, info: info(words.next()?)? })
     }
+}
+
+/// `pid host label`, as [`Told`] writes it.
+fn info(text: &str) -> Option<HolderInfo> {
+    let mut words = text.splitn(3, ' ');
+    let pid = words.next()?.parse().ok()?;
+    let host = words.next()?.to_owned();
+    Some(HolderInfo { label: words.next().map(str::to_owned), host, pid })
 }
 
 #[cfg(test)]
@@ -85,7 +135,10 @@ mod tests {
 
     fn holder(value: &str, record: Option<&str>) -> Holder {
         let now = Duration::from_secs(1_700_000_010);
-        Seen { now, value, left: 1500, record }.holder(Name::new("a").unwrap())
+        let [holder] = &Seen { now, value, left: 1500, record }.holders(&Name::new("a").unwrap())[..] else {
+            panic!("one holder")
+        };
+        holder.clone()
     }
 
     proptest! {

@@ -66,13 +66,13 @@ impl Replication {
     }
 
     /// Whether so many are enough.
-    pub(crate) fn judge(&self, had: u32) -> Result<(), StoreError> {
+    pub(crate) fn judge(&self, had: u32, what: &str) -> Result<(), StoreError> {
         let Self { server, wanted, patience, .. } = self;
         if had >= *wanted {
             return Ok(());
         }
         Err(StoreError::unavailable(format!(
-            "{had} of {wanted} replicas had the grant within {patience:?}, so it was taken back; see to the replicas of \
+            "{had} of {wanted} replicas had {what} within {patience:?}; see to the replicas of \
              {}, or ask for fewer (replicas=)",
             server.dial().place().address
         )))

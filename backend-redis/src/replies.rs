@@ -1,9 +1,9 @@
 //! What the scripts answer, in types.
 
-use crate::{record::Seen, redlock::Vote, sentinel::Known};
+use crate::{mode, record::Seen, redlock::Vote, sentinel::Known};
 use redis::Value;
-use std::{collections::HashMap, time::Duration};
-use tenure_core::{Holder, LossCause, Name, Renewal, StoreError, Token};
+use std::{collections::HashMap, num::NonZeroU32, time::Duration};
+use tenure_core::{Conversion, Holder, LatchState, LossCause, Mode, Name, Renewal, StoreError, Token};
 
 /// The answer to an attempt.
 pub(crate) enum Attempt {
@@ -13,6 +13,8 @@ pub(crate) enum Attempt {
         expires_in: Option<Duration>,
         at: Option<Duration>,
     },
+    /// Others hold the lock in this way, which is not the claim's.
+    Otherwise(Mode),
 }
 
 pub(crate) fn attempt(value: &Value) -> Result<Attempt, StoreError> {
@@ -21,6 +23,10 @@ pub(crate) fn attempt(value: &Value) -> Result<Attempt, StoreError> {
         Value::Array(values) => match &values[..] {
             [Value::Int(left), seconds, micros] => {
                 Ok(Attempt::Busy { expires_in: millis(*left), at: Some(clock(seconds, micros)?) })
+            }
+            [how] => {
+                let mode = text(how).and_then(|how| mode::read(how, NonZeroU32::MIN));
+                mode.map(Attempt::Otherwise).ok_or_else(|| unexpected(value))
             }
             _ => Err(unexpected(value)),
         },
@@ -32,13 +38,43 @@ pub(crate) fn attempt(value: &Value) -> Result<Attempt, StoreError> {
     }
 }
 
+/// The tokens of several locks; `None` when another holds one of them.
+pub(crate) fn tokens(value: &Value) -> Result<Option<Vec<Token>>, StoreError> {
+    match value {
+        Value::Int(0) => Ok(None),
+        Value::Array(values) => {
+            let token = |value| match attempt(value)? {
+                Attempt::Granted(token) => Ok(token),
+                _ => Err(unexpected(value)),
+            };
+            values.iter().map(token).collect::<Result<_, _>>().map(Some)
+        }
+        value => Err(attempt(value).err().unwrap_or_else(|| unexpected(value))),
+    }
+}
+
 /// What a node of several says to an attempt.
 pub(crate) fn vote(value: &Value) -> Result<Vote, StoreError> {
     let raised = text(value).is_some_and(|digits| digits.starts_with('+'));
     Ok(match attempt(value)? {
         Attempt::Granted(token) => Vote::Yes { token, raised },
         Attempt::Busy { expires_in, .. } => Vote::No { expires_in },
+        Attempt::Otherwise(_) => return Err(unexpected(value)),
     })
+}
+
+/// How far a latch has come.
+pub(crate) fn latch(value: &Value) -> Result<LatchState, StoreError> {
+    let number = |n: &i64| u32::try_from(*n).map_err(|_| unexpected(value));
+    match value {
+        Value::Array(numbers) => match &numbers[..] {
+            [Value::Int(of), Value::Int(counted)] => {
+                Ok(LatchState { of: number(of)?, counted: number(counted)? })
+            }
+            _ => Err(unexpected(value)),
+        },
+        value => Err(unexpected(value)),
+    }
 }
 
 /// Whether something was done.
@@ -69,6 +105,14 @@ pub(crate) fn cause(value: &Value) -> Result<LossCause, StoreError> {
     }
 }
 
+pub(crate) fn conversion(value: &Value) -> Result<Conversion, StoreError> {
+    match value {
+        Value::Int(1) => Ok(Conversion::Converted),
+        Value::Int(0) => Ok(Conversion::Refused),
+        value => cause(value).map(Conversion::NotHeld),
+    }
+}
+
 pub(crate) fn renewals(value: &Value) -> Result<Vec<Renewal>, StoreError> {
     let answer = |value: &Value| match value {
         Value::Int(1) => Ok(Renewal::Renewed),
@@ -88,9 +132,9 @@ pub(crate) fn holders(value: &Value, names: &[Name]) -> Result<Vec<Holder>, Stor
     let seen = |(name, lock): (&Name, &[Value])| {
         let [held, Value::Int(left), record] = lock else { return None };
         let (held, record) = (lossy(held)?, lossy(record));
-        Some(Seen { now, value: &held, left: *left, record: record.as_deref() }.holder(name.clone()))
+        Some(Seen { now, value: &held, left: *left, record: record.as_deref() }.holders(name))
     };
-    Ok(names.iter().zip(locks.chunks(3)).filter_map(seen).collect())
+    Ok(names.iter().zip(locks.chunks(3)).filter_map(seen).flatten().collect())
 }
 
 /// A page of keys, and where the next one begins; 0 after the last.

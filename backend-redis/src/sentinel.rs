@@ -20,10 +20,24 @@ use tokio::{sync::watch, time::timeout};
 pub(crate) struct Sentinels {
     addresses: Vec<Address>,
     service: String,
-    /// Who asks the master, and those sentinels that want to know.
-    login: RedisConnectionInfo,
+    way: Way,
     /// The server that was found to be the master last.
     master: watch::Sender<Option<Address>>,
+}
+
+/// How the sentinels and the master are spoken to.
+pub(crate) struct Way {
+    pub(crate) tls: bool,
+    /// The certificates that theirs must lead to, in PEM format, where these are not the system's.
+    pub(crate) roots: Option<Vec<u8>>,
+    /// Who asks the master, and those sentinels that want to know.
+    pub(crate) login: RedisConnectionInfo,
+}
+
+impl Way {
+    fn client(&self, to: &Address, login: RedisConnectionInfo) -> Result<Client, RedisError> {
+        to.client(to.info(login)?, self.roots.as_deref())
+    }
 }
 
 /// What one sentinel knows.
@@ -36,8 +50,8 @@ pub(crate) struct Known {
 }
 
 impl Sentinels {
-    pub(crate) fn new(addresses: Vec<Address>, service: String, login: RedisConnectionInfo) -> Self {
-        Self { addresses, service, login, master: watch::Sender::new(None) }
+    pub(crate) fn new(addresses: Vec<Address>, service: String, way: Way) -> Self {
+        Self { addresses, service, way, master: watch::Sender::new(None) }
     }
 
     /// The master, as errors name it.
@@ -46,14 +60,15 @@ impl Sentinels {
             Some(master) => format!("{master} (master of {:?})", self.service),
             None => format!("the master of {:?}", self.service),
         };
-        Place { address: address.into(), database: self.login.db(), tls: false, watched: true }
+        Place { address: address.into(), database: self.way.login.db(), tls: self.way.tls, watched: true }
     }
 
     pub(crate) fn url(&self) -> String {
         let (sentinels, service) = (self.named(), &self.service);
-        match self.login.db() {
-            0 => format!("redis+sentinel://{sentinels}/{service}"),
-            number => format!("redis+sentinel://{sentinels}/{service}/{number}"),
+        let scheme = if self.way.tls { "rediss+sentinel" } else { "redis+sentinel" };
+        match self.way.login.db() {
+            0 => format!("{scheme}://{sentinels}/{service}"),
+            number => format!("{scheme}://{sentinels}/{service}/{number}"),
         }
     }
 
@@ -106,7 +121,7 @@ impl Sentinels {
     }
 
     fn client(&self, master: &Address) -> Result<Client, RedisError> {
-        master.client(master.info(self.login.clone())?, None)
+        self.way.client(master, self.way.login.clone())
     }
 
     /// Which server the sentinels say is the master: the newest answer of a majority, or of as many as answer within
@@ -126,7 +141,7 @@ impl Sentinels {
         }
         let newest = known.into_iter().max_by_key(|known| known.epoch);
         let Known { host, port, .. } = newest.ok_or_else(|| failed.error(&self.service))?;
-        Ok(Address::Network { host, port, tls: false })
+        Ok(Address::Network { host, port, tls: self.way.tls })
     }
 
     async fn ask_one<'a>(
@@ -137,7 +152,7 @@ impl Sentinels {
         let answer = async {
             match self.known(sentinel, RedisConnectionInfo::default(), patience).await {
                 Err(error) if Trouble::of(&error) == Trouble::Anonymous => {
-                    self.known(sentinel, self.login.clone().set_db(0), patience).await
+                    self.known(sentinel, self.way.login.clone().set_db(0), patience).await
                 }
                 answer => answer,
             }
@@ -152,7 +167,7 @@ impl Sentinels {
         login: RedisConnectionInfo,
         patience: Duration,
     ) -> Result<Known, RedisError> {
-        let client = sentinel.client(sentinel.info(login)?, None)?;
+        let client = self.way.client(sentinel, login)?;
         let mut connection = connect(&client, patience, patience).await?;
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("MASTER").arg(&self.service);

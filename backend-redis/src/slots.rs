@@ -62,22 +62,28 @@ impl Slots {
 }
 
 /// Reads the answer to [`CLUSTER NODES`](https://redis.io/docs/latest/commands/cluster-nodes/) of the node at `asked`.
+///
+/// A node names the others' ports for TLS to who asks over TLS. Where they announce names, these are what certificates
+/// are for.
 pub(crate) fn read(text: &str, asked: &Address) -> Vec<Owner> {
     text.lines().filter_map(|line| read_line(line, asked)).collect()
 }
 
-/// `id ip:port@bus flags master ping pong epoch link slot…`; a slot that moves is in brackets.
+/// `id ip:port@bus,name flags master ping pong epoch link slot…`; a slot that moves is in brackets.
 fn read_line(line: &str, asked: &Address) -> Option<Owner> {
     let words: Vec<&str> = line.split(' ').collect();
     let [_, place, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { return None };
     if !flags.split(',').any(|flag| flag == "master") {
         return None;
     }
-    let (host, port) = place.split('@').next()?.rsplit_once(':')?;
+    let Address::Network { host: reached, tls, .. } = asked else { return None };
+    let mut place = place.split(',');
+    let (host, port) = place.next()?.split('@').next()?.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
-    let host = match (host, asked) {
+    let host = match (host, place.next()) {
+        (_, Some(name)) if *tls && !name.is_empty() => name.to_owned(),
         // A node that does not know its own address was reached at this one.
-        ("", Address::Network { host, .. }) if flags.contains("myself") => host.clone(),
+        ("", _) if flags.contains("myself") => reached.clone(),
         ("", _) => return None,
         (host, _) => host.to_owned(),
     };
@@ -87,7 +93,7 @@ fn read_line(line: &str, asked: &Address) -> Option<Owner> {
         (range.0 <= range.1 && range.1 < SLOTS).then_some(range)
     };
     let ranges = slots.iter().filter_map(range).collect();
-    Some(Owner { address: Address::Network { host, port, tls: false }, epoch: epoch.parse().ok()?, ranges })
+    Some(Owner { address: Address::Network { host, port, tls: *tls }, epoch: epoch.parse().ok()?, ranges })
 }
 
 #[cfg(test)]
@@ -117,6 +123,10 @@ mod tests {
         assert_eq!(owner(16_383), Some(at("10.0.0.4", 7004)));
         assert_eq!(slots.owners().count(), 3, "the old master keeps nothing");
         assert_eq!(Slots::of(read(before, &asked)).owner(16_383), Some(&at("::1", 7003)));
+        let over_tls = Address::Network { host: "10.0.0.4".into(), port: 7000, tls: true };
+        let named = Slots::of(read(before, &over_tls));
+        let named = |slot| named.owner(slot).map(ToString::to_string).unwrap();
+        assert_eq!([named(0), named(5461)], ["10.0.0.1:7001", "name:7002"]);
         assert!(Slots::default().is_empty() && Slots::default().owner(1).is_none());
         assert_eq!(read("nonsense\n\na b c", &asked), []);
     }

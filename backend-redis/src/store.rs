@@ -6,6 +6,7 @@ use crate::{
     doubts::{Doubts, LONGEST},
     errors::{Failure, Redirect, redirect},
     keys,
+    mode::{self, How},
     options::Checked,
     record::Told,
     replication::Replication,
@@ -20,7 +21,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
-use tenure_core::{Attempt, Claim, ClaimId, Grant, LossCause, Moment, Name, Release, Renewal, StoreError};
+use tenure_core::{
+    Attempt, Claim, ClaimId, Conversion, Grant, LossCause, Mode, Moment, Name, Release, Renewal, StoreError,
+};
 
 /// One server, and this client's part in it.
 pub(crate) struct Store {
@@ -30,13 +33,24 @@ pub(crate) struct Store {
     pub(crate) scripts: Scripts,
     pub(crate) turns: Turns,
     /// Where replicas must have a grant.
-    replication: Option<Replication>,
-    doubts: Doubts,
+    pub(crate) replication: Option<Replication>,
+    pub(crate) doubts: Doubts,
     /// The servers among which this is one, in a Cluster.
     members: Option<Weak<Members>>,
     /// This client, for those who hand locks over to it.
     client: ClaimId,
     inbox: Mutex<Option<Listening>>,
+}
+
+/// What a claim that is not granted leaves in the store.
+#[derive(Clone, Copy)]
+pub(crate) enum Leaves<'a> {
+    Nothing,
+    /// If it wants the lock alone, the key that stops newcomers beside those who share it. Not with its first attempt, so
+    /// that a lock which is free costs no look at that key.
+    Stop,
+    /// A place in the queue of the lock, where there is one; its client listens there.
+    Place(&'a Listening),
 }
 
 /// The answer to an attempt, and when it was given.
@@ -62,10 +76,10 @@ impl Store {
         let (dial, turns) = (options.dial(route), Turns::default());
         let wanted = Some(options.replicas).filter(|replicas| *replicas > 0);
         Self {
-            subscriptions: Subscriptions::new(dial.clone(), turns.clone()),
+            subscriptions: Subscriptions::new(dial.clone(), members.is_some(), turns.clone()),
             replication: wanted.map(|wanted| Replication::new(dial.clone(), wanted)),
             server: Server::new(dial),
-            scripts: Scripts::new(options.fair),
+            scripts: Scripts::new(options.fair, members.is_some()),
             turns,
             doubts,
             members,
@@ -115,7 +129,15 @@ impl Store {
         (call, lock)
     }
 
-    async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
+    /// The same where there is no queue, with the key that stops newcomers.
+    fn call_with_stop(&self, script: &Script, name: &Name) -> (Cmd, String) {
+        let lock = self.lock_key(name);
+        let mut call = script.call(3, lock.len() * 6);
+        call.arg(&lock).arg(keys::record(&lock)).arg(keys::stop(&lock));
+        (call, lock)
+    }
+
+    pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
         match self.server.run(script, call, about).await {
             Err(failure) => match self.asked_to_ask(&failure) {
                 Some(store) => store.server.run_asking(script, call, about).await,
@@ -143,21 +165,24 @@ impl Store {
         self.options.remember.max(lease * 2).as_secs()
     }
 
-    /// One attempt. With `inbox`, a claim that is not granted is queued where there is a queue.
-    pub(crate) async fn ask(&self, claim: &Claim, inbox: Option<&Listening>) -> Result<Asked, StoreError> {
-        let script = &self.scripts.acquire;
-        let (mut call, lock) = self.call(script, &claim.name);
+    /// One attempt.
+    pub(crate) async fn ask(&self, claim: &Claim, leaves: Leaves<'_>) -> Result<Asked, StoreError> {
+        let script = self.scripts.acquire(claim.mode);
+        let (fair, alone) = (self.options.fair, claim.mode == Mode::Exclusive);
+        let stop = !fair && (!alone || matches!(leaves, Leaves::Stop));
+        let (mut call, lock) =
+            if stop { self.call_with_stop(script, &claim.name) } else { self.call(script, &claim.name) };
         arg_claim(&mut call, claim.id).arg(millis(claim.lease)).write_arg_fmt(Told(&claim.holder));
         call.arg(self.remember(claim.lease));
-        if let Some(inbox) = inbox {
+        if fair || !alone {
+            call.write_arg_fmt(How(claim.mode));
+            call.arg(mode::take(claim.mode));
+        }
+        if let Leaves::Place(inbox) = leaves {
             call.arg(inbox.channel());
         }
         let asking = self.doubts.asking(claim.id);
-        let answer = match &self.replication {
-            Some(replication) => replication.run(script, &call, &lock).await,
-            None => self.run(script, &call, &lock).await,
-        };
-        let Answer { value, sent, resent, line } = match answer {
+        let Answer { value, sent, resent, line } = match self.run_replicated(script, &call, &lock).await {
             Ok(answer) => answer,
             Err(Failure { error, in_doubt }) => {
                 if !in_doubt {
@@ -171,21 +196,40 @@ impl Store {
         }
         let (attempt, at) = match replies::attempt(&value)? {
             replies::Attempt::Granted(token) => {
-                self.confirm(claim, line).await?;
+                self.confirm(std::slice::from_ref(claim), line).await?;
                 (Attempt::Granted(Grant::leased(claim, token, sent)), None)
             }
             replies::Attempt::Busy { expires_in, at } => (Attempt::Busy { expires_in }, at),
+            replies::Attempt::Otherwise(held) => {
+                claim.mode.agrees_with([held]).map_err(StoreError::failed)?;
+                (Attempt::Busy { expires_in: None }, None)
+            }
         };
         Ok(Asked { attempt, sent, at })
     }
 
-    /// Makes sure that enough replicas have a grant, and takes it back otherwise.
-    async fn confirm(&self, claim: &Claim, line: u64) -> Result<(), StoreError> {
+    /// Runs a script whose effect replicas may have to have, too.
+    pub(crate) async fn run_replicated(
+        &self,
+        script: &Script,
+        call: &Cmd,
+        about: &str,
+    ) -> Result<Answer, Failure> {
+        match &self.replication {
+            Some(replication) => replication.run(script, call, about).await,
+            None => self.run(script, call, about).await,
+        }
+    }
+
+    /// Makes sure that enough replicas have these grants, and takes them back otherwise.
+    pub(crate) async fn confirm(&self, claims: &[Claim], line: u64) -> Result<(), StoreError> {
         let Some(replication) = &self.replication else { return Ok(()) };
         let had = replication.count(line).await?;
-        let Err(too_few) = replication.judge(had) else { return Ok(()) };
+        let Err(too_few) = replication.judge(had, "the grant, so it was taken back,") else { return Ok(()) };
         // Without a mark, since whoever waits asks again with the same claim.
-        self.end_hold(&claim.name, claim.id).await?;
+        for claim in claims {
+            self.end_hold(&claim.name, claim.id).await?;
+        }
         Err(too_few)
     }
 
@@ -197,7 +241,7 @@ impl Store {
     /// Ends the hold of a claim that was granted. `None` when it has none.
     pub(crate) async fn release(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
         if self.doubts.contains(claim) {
-            return self.retire(name, claim).await;
+            return self.retire(name, claim, false).await;
         }
         self.end_hold(name, claim).await
     }
@@ -220,10 +264,19 @@ impl Store {
     }
 
     /// Ends whatever a claim has: its hold, its place in a queue, and, if one of its requests may still be on its way,
-    /// that too. `None` when it did not hold the lock.
-    pub(crate) async fn retire(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
+    /// that too. `None` when it did not hold the lock. `stops` when it may have stopped newcomers.
+    pub(crate) async fn retire(
+        &self,
+        name: &Name,
+        claim: ClaimId,
+        stops: bool,
+    ) -> Result<Option<Release>, StoreError> {
         let (script, in_doubt) = (&self.scripts.retire, self.doubts.contains(claim));
-        let (mut call, lock) = self.call(script, name);
+        let (mut call, lock) = if stops && !self.options.fair {
+            self.call_with_stop(script, name)
+        } else {
+            self.call(script, name)
+        };
         arg_claim(&mut call, claim).arg(self.remember(LONGEST));
         if in_doubt {
             call.arg(LONGEST.as_secs());
@@ -268,6 +321,15 @@ impl Store {
             arg_claim(&mut call, grant.claim).arg(grant.token.get()).arg(millis(grant.lease));
         }
         replies::renewals(&self.run(script, &call, &about).await?.value)
+    }
+
+    /// Changes how the claim of a grant holds the lock.
+    pub(crate) async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        let script = &self.scripts.convert;
+        let (mut call, lock) = self.call(script, &grant.name);
+        arg_claim(&mut call, grant.claim).arg(self.remember(grant.lease)).arg(grant.token.get());
+        call.write_arg_fmt(How(to));
+        replies::conversion(&self.run(script, &call, &lock).await?.value)
     }
 
     /// Ends any hold of a name.

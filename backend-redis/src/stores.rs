@@ -36,7 +36,7 @@ pub(crate) enum Stores {
 impl Stores {
     pub(crate) fn new(options: &RedisOptions, checked: Checked) -> Result<Self, tenure_core::Error> {
         Ok(match options.seeds() {
-            Some(seeds) => Self::Cluster(Cluster::new(seeds.to_vec(), options.clone(), checked)),
+            Some((seeds, tls)) => Self::Cluster(Cluster::new(seeds.to_vec(), tls, options.clone(), checked)),
             None => Self::One(Arc::new(Store::new(options.route()?, checked))),
         })
     }
@@ -109,6 +109,17 @@ impl Stores {
 
     async fn renew_slot(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         ask!(self, &grants[0].name, store => store.renew(grants).await)
+    }
+
+    /// Whether one call can be about all of these names.
+    pub(crate) fn are_together<'n>(&self, mut names: impl Iterator<Item = &'n Name>) -> bool {
+        match self {
+            Self::One(_) => true,
+            Self::Cluster(cluster) => {
+                let first = names.next().map(|name| cluster.slot(name));
+                names.all(|name| Some(cluster.slot(name)) == first)
+            }
+        }
     }
 
     /// Which server answers for a name, as far as is known.

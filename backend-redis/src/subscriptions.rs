@@ -1,14 +1,18 @@
 //! One connection on which all of a client's waiters are told of releases.
 
-use crate::{dial::Dial, turns::Turns};
-use futures_util::StreamExt;
-use redis::{
-    RedisError, Value,
-    aio::{PubSub, PubSubSink, PubSubStream},
+use crate::{
+    dial::Dial,
+    pubsub::{self, Heard, Sink},
+    turns::Turns,
 };
+use futures_util::{StreamExt, stream::BoxStream};
+use redis::RedisError;
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -31,6 +35,8 @@ pub(crate) struct Subscriptions(Arc<Hub>);
 
 struct Hub {
     dial: Dial,
+    /// Whether messages about a lock are told in its shard of a Cluster only, as far as is known.
+    in_shard: AtomicBool,
     /// Takes the messages that say something, each for one claim. The others are hints for whoever listens there.
     turns: Turns,
     topics: Mutex<Topics>,
@@ -51,14 +57,25 @@ struct Topics {
 #[derive(Default)]
 struct Topic {
     listeners: usize,
-    /// Whether the server has confirmed the subscription.
-    live: bool,
+    state: State,
     bell: Arc<Notify>,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Wanted,
+    /// The server has confirmed the subscription.
+    Live,
+    /// The server has ended it, or refused it: another node keeps the channel's slot.
+    Ended,
+}
+
 impl Subscriptions {
-    pub(crate) fn new(dial: Dial, turns: Turns) -> Self {
-        Self(Arc::new(Hub { dial, turns, topics: Mutex::default(), changed: Notify::new() }))
+    /// Of one server; of a node of a Cluster where messages are told `in_shard`, unless it is too old for that.
+    pub(crate) fn new(dial: Dial, in_shard: bool, turns: Turns) -> Self {
+        let (topics, in_shard) = (Mutex::default(), AtomicBool::new(in_shard));
+        Self(Arc::new(Hub { dial, in_shard, turns, topics, changed: Notify::new() }))
     }
 
     /// Begins to listen to a channel.
@@ -119,16 +136,21 @@ impl Listening {
 
     /// Whether the server has confirmed the subscription, as far as is known.
     pub(crate) fn is_confirmed(&self) -> bool {
-        self.0.hub.topics().by_channel.get(&self.0.channel).is_some_and(|topic| topic.live)
+        self.state() == State::Live
     }
 
-    /// Waits until the server has confirmed the subscription.
+    fn state(&self) -> State {
+        self.0.hub.topics().by_channel.get(&self.0.channel).map_or(State::Wanted, |topic| topic.state)
+    }
+
+    /// Waits until the server has confirmed the subscription, or does not serve it any more: whoever asks it for the lock
+    /// then learns which does.
     pub(crate) async fn confirmed(&self) {
         loop {
             let rung = self.next();
             tokio::pin!(rung);
             rung.as_mut().enable();
-            if self.is_confirmed() {
+            if self.state() != State::Wanted {
                 return;
             }
             rung.await;
@@ -175,6 +197,9 @@ impl Hub {
             };
             self.interrupted();
             let Err(error) = ended else { continue };
+            if pubsub::knows_no_shards(&error) && self.in_shard.swap(false, Ordering::Relaxed) {
+                continue;
+            }
             let place = self.dial.place();
             let error = place.explain(error);
             tracing::warn!(server = %place.address, %error, "waiters are not told of releases, and only ask again and again");
@@ -186,45 +211,49 @@ impl Hub {
         }
     }
 
-    async fn connect(&self) -> Result<(), RedisError> {
-        let connection = self.dial.subscriptions().await?;
-        self.serve(connection).await
-    }
-
     /// Serves the listeners until there are none, or until the connection breaks.
-    async fn serve(&self, connection: PubSub) -> Result<(), RedisError> {
-        let (sink, messages) = connection.split();
+    async fn connect(&self) -> Result<(), RedisError> {
+        let (sink, heard) = self.dial.subscriptions(self.in_shard.load(Ordering::Relaxed)).await?;
         tokio::select! {
+            // What the server told before an answer comes before it here too.
+            biased;
+            error = self.pass_on(heard) => Err(error),
             ended = self.follow(sink) => ended,
-            error = self.pass_on(messages) => Err(error),
         }
     }
 
-    async fn pass_on(&self, mut messages: PubSubStream) -> RedisError {
-        while let Some(message) = messages.next().await {
-            let said = message.get_payload_bytes();
-            if !said.is_empty() {
-                self.turns.pass_on(said);
-            } else if let Some(topic) = self.topics().by_channel.get(message.get_channel_name()) {
-                topic.bell.notify_waiters();
+    async fn pass_on(&self, mut heard: BoxStream<'static, Heard>) -> RedisError {
+        while let Some(heard) = heard.next().await {
+            match heard {
+                Heard::Ended(channel) => self.ended(&channel),
+                Heard::Message(message) => {
+                    let said = message.get_payload_bytes();
+                    if !said.is_empty() {
+                        self.turns.pass_on(said);
+                    } else if let Some(topic) = self.topics().by_channel.get(message.get_channel_name()) {
+                        topic.bell.notify_waiters();
+                    }
+                }
             }
         }
         std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
     }
 
     /// Keeps the subscriptions as the listeners want them.
-    async fn follow(&self, mut sink: PubSubSink) -> Result<(), RedisError> {
-        self.all_changed();
+    async fn follow(&self, mut sink: Sink) -> Result<(), RedisError> {
+        self.join_later(|_| true);
         loop {
             let Ok(Change { join, leave }) = tokio::time::timeout(TRY_EVERY, self.change()).await else {
                 if self.topics().by_channel.is_empty() {
                     return Ok(());
                 }
-                self.dial.answered(sink.ping::<Value>()).await?;
+                self.dial.answered(sink.ping()).await?;
+                // Who still listens there was not sent to another node: the slot may be back.
+                self.join_later(|topic| topic.state == State::Ended);
                 continue;
             };
             if !leave.is_empty() {
-                self.dial.answered(sink.unsubscribe(names(&leave))).await?;
+                self.dial.answered(sink.leave(&leave)).await?;
                 let mut topics = self.topics();
                 for channel in &leave {
                     topics.subscribed.remove(channel);
@@ -232,7 +261,9 @@ impl Hub {
             }
             if !join.is_empty() {
                 self.topics().subscribed.extend(join.iter().cloned());
-                self.dial.answered(sink.subscribe(names(&join))).await?;
+                for channel in self.dial.answered(sink.join(&join)).await? {
+                    self.ended(&channel);
+                }
                 self.confirm(&join);
             }
         }
@@ -249,28 +280,39 @@ impl Hub {
         }
     }
 
-    /// The server has confirmed these, so from now on no message of theirs is missed.
+    /// The server has confirmed these, but for what has ended, so from now on no message of theirs is missed.
     fn confirm(&self, channels: &[Arc<str>]) {
         let mut topics = self.topics();
-        for channel in channels {
-            if let Some(topic) = topics.by_channel.get_mut(channel) {
-                topic.confirm();
+        let Topics { by_channel, subscribed, .. } = &mut *topics;
+        for channel in channels.iter().filter(|channel| subscribed.contains(*channel)) {
+            if let Some(topic) = by_channel.get_mut(channel) {
+                topic.enter(State::Live);
             }
         }
     }
 
-    fn all_changed(&self) {
+    /// The server tells nothing more on this channel.
+    fn ended(&self, channel: &str) {
+        let mut topics = self.topics();
+        topics.subscribed.remove(channel);
+        if let Some(topic) = topics.by_channel.get_mut(channel) {
+            topic.enter(State::Ended);
+        }
+    }
+
+    /// Counts topics among those that were joined just now.
+    fn join_later(&self, which: impl Fn(&Topic) -> bool) {
         let mut topics = self.topics();
         let Topics { by_channel, changes, .. } = &mut *topics;
-        changes.clear();
-        changes.extend(by_channel.keys().cloned());
+        let joined = by_channel.iter().filter(|(_, topic)| which(topic));
+        changes.extend(joined.map(|(channel, _)| Arc::clone(channel)));
     }
 
     fn interrupted(&self) {
         let mut topics = self.topics();
         topics.subscribed.clear();
         for topic in topics.by_channel.values_mut() {
-            topic.live = false;
+            topic.state = State::Wanted;
         }
     }
 }
@@ -281,7 +323,7 @@ impl Topics {
         let (mut join, mut leave) = (HashSet::new(), HashSet::new());
         for channel in std::mem::take(&mut self.changes) {
             match (self.by_channel.get_mut(&channel), self.subscribed.contains(&channel)) {
-                (Some(topic), true) => topic.confirm(),
+                (Some(topic), true) => topic.enter(State::Live),
                 (Some(_), false) => drop(join.insert(channel)),
                 (None, true) => drop(leave.insert(channel)),
                 (None, false) => {}
@@ -292,8 +334,8 @@ impl Topics {
 }
 
 impl Topic {
-    fn confirm(&mut self) {
-        self.live = true;
+    fn enter(&mut self, state: State) {
+        self.state = state;
         self.bell.notify_waiters();
     }
 }
@@ -302,8 +344,4 @@ impl Topic {
 struct Change {
     join: Vec<Arc<str>>,
     leave: Vec<Arc<str>>,
-}
-
-fn names(channels: &[Arc<str>]) -> Vec<&str> {
-    channels.iter().map(|channel| &**channel).collect()
 }

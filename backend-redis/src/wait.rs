@@ -1,7 +1,7 @@
 //! How a claim waits until it is granted: until it is told of a release, or in a queue.
 
 use crate::{
-    store::{Asked, Store},
+    store::{Asked, Leaves, Store},
     turns::{Note, SHOW_UP, STANDS},
 };
 use std::time::Duration;
@@ -10,11 +10,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// The shortest and the longest time that a waiter lets pass without asking again, unless it is told to.
 pub(crate) const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(1200), Duration::from_millis(1800));
+/// How long one who waits to have a lock alone stops newcomers without being heard of: it asks again before.
+pub(crate) const STOPS: Duration = Duration::from_millis(2500);
 
 impl Store {
     /// Asks, and asks again whenever the lock may be free.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        if let Attempt::Granted(grant) = self.ask(claim, None).await?.attempt {
+        if let Attempt::Granted(grant) = self.ask(claim, Leaves::Nothing).await?.attempt {
             return Ok(grant);
         }
         let channel = self.subscriptions.listen(&self.lock_key(&claim.name));
@@ -27,7 +29,7 @@ impl Store {
             let released = channel.next();
             tokio::pin!(released);
             released.as_mut().enable();
-            match self.ask(claim, None).await?.attempt {
+            match self.ask(claim, Leaves::Stop).await?.attempt {
                 Attempt::Granted(grant) => return Ok(grant),
                 Attempt::Busy { expires_in } => drop(timeout(pause(expires_in), released).await),
             }
@@ -50,7 +52,7 @@ impl Store {
         let inbox = if let Some(inbox) = self.confirmed_inbox() {
             inbox
         } else {
-            if let Attempt::Granted(grant) = self.ask(claim, None).await?.attempt {
+            if let Attempt::Granted(grant) = self.ask(claim, Leaves::Nothing).await?.attempt {
                 return Ok(grant);
             }
             let inbox = self.inbox();
@@ -63,7 +65,7 @@ impl Store {
             let interrupted = inbox.next();
             tokio::pin!(interrupted);
             interrupted.as_mut().enable();
-            let asked = self.ask(claim, Some(&inbox)).await?;
+            let asked = self.ask(claim, Leaves::Place(&inbox)).await?;
             let expires_in = match asked.attempt {
                 Attempt::Granted(grant) => return Ok(grant),
                 Attempt::Busy { expires_in } => expires_in,

@@ -1,13 +1,16 @@
 //! One claim on a row lock: its connection, from the first request to the end of its hold.
 
-use crate::row_locks::{ASK_AGAIN, Claims, Found, Idle, Order, RowTable, Stage};
+use crate::{
+    issue::{Begun, Issue},
+    row_locks::{ASK_AGAIN, Claims, Found, Idle, Order, RowTable, Stage},
+};
 use std::{
     future::Future,
     pin::pin,
     sync::{Arc, Weak},
     time::Duration,
 };
-use tenure_core::{Claim, Grant, Liveness, LossCause, Moment, Session, StoreError, lease};
+use tenure_core::{Claim, Grant, Liveness, LossCause, Moment, Session, StoreError, Token, lease};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 /// The longest pause between two proofs of life, however long the lease: a lock is lost with its connection, and two may
@@ -42,8 +45,10 @@ struct Held<C> {
     session: Session,
     liveness: Liveness,
     grant: Grant,
-    /// When the last proof of life was sent.
+    /// When the last proof of life was sent, or since when the row has been locked at the earliest.
     proven: Moment,
+    /// Whether its note was written before it was granted.
+    noted: bool,
 }
 
 /// Why nothing is held.
@@ -63,10 +68,7 @@ impl From<StoreError> for Stop {
 impl<T: RowTable> Keeper<T> {
     pub(crate) async fn keep(mut self) {
         match self.take().await {
-            Ok(held) => {
-                self.told.send_replace(Stage::Held(held.grant.clone()));
-                self.hold(held).await;
-            }
+            Ok(held) => self.hold(held).await,
             Err(stop) => {
                 self.forget();
                 let Self { told, permit, .. } = self;
@@ -92,9 +94,9 @@ impl<T: RowTable> Keeper<T> {
             if let Ok(order) = self.orders.try_recv() {
                 return Err(Stop::Unwanted(Some(order)));
             }
-            let mut connection = self.begin().await?;
+            let (mut connection, begun) = self.begin().await?;
             let found = loop {
-                match self.lock(&mut connection).await {
+                match self.ask(&mut connection).await {
                     Ok(Found::Nothing) if self.table.make(&self.claim.name).await? || self.waits => {}
                     Ok(found) => break found,
                     Err((keeps, stop)) => {
@@ -105,20 +107,23 @@ impl<T: RowTable> Keeper<T> {
                     }
                 }
             };
-            if found == Found::Locked {
-                return self.prove(connection).await;
+            if let Found::Locked(issue) = found {
+                match self.grant(connection, begun, issue).await? {
+                    Some(held) => return Ok(held),
+                    None => continue,
+                }
             }
             self.end(connection).await;
             match found {
                 Found::Nothing => return Err(Stop::Busy),
                 Found::NoTable => drop(self.table.make(&self.claim.name).await?),
-                Found::Locked | Found::Again => {}
+                Found::Locked(_) | Found::Again => {}
             }
         }
     }
 
     /// A connection with a transaction that shows the claim, and that the server ends when it hears nothing for a lease.
-    async fn begin(&mut self) -> Result<T::Connection, Stop> {
+    async fn begin(&mut self) -> Result<(T::Connection, Begun), Stop> {
         loop {
             let used = self.idle.take();
             let fresh = used.is_none();
@@ -133,8 +138,9 @@ impl<T: RowTable> Keeper<T> {
                 order = self.orders.recv() => return Err(Stop::Unwanted(order)),
                 connection = connecting => connection?,
             };
+            let sent = Moment::now();
             match in_time(&*self.table, self.table.begin(&mut connection, &self.claim)).await {
-                Ok(()) => return Ok(connection),
+                Ok(at) => return Ok((connection, Begun { sent, at })),
                 Err(error) if fresh => return Err(error.into()),
                 // The server may have ended it long ago, and the others with it: next comes a fresh one.
                 Err(error) => {
@@ -146,13 +152,13 @@ impl<T: RowTable> Keeper<T> {
     }
 
     /// Asks for the row's lock. With an error comes whether the connection is still of use.
-    async fn lock(&mut self, connection: &mut T::Connection) -> Result<Found, (bool, Stop)> {
+    async fn ask(&mut self, connection: &mut T::Connection) -> Result<Found<Issue>, (bool, Stop)> {
         let Self { table, claim, orders, .. } = self;
         if !self.waits {
-            let found = in_time(&**table, table.lock(connection, &claim.name, false)).await;
+            let found = in_time(&**table, table.take(connection, &claim.name, false)).await;
             return found.map_err(|error| (false, error.into()));
         }
-        let mut locking = pin!(table.lock(connection, &claim.name, true));
+        let mut locking = pin!(table.take(connection, &claim.name, true));
         loop {
             tokio::select! {
                 biased;
@@ -180,50 +186,99 @@ impl<T: RowTable> Keeper<T> {
         }
     }
 
-    /// Takes a token, and then shows that the transaction stands. In this order: only so it is certain that the row was
-    /// locked while the token was taken, and that a later holder's is greater.
-    async fn prove(&mut self, mut connection: T::Connection) -> Result<Held<T::Connection>, Stop> {
-        let token = match self.table.note(&self.claim).await {
-            Ok(token) => token,
-            Err(error) => {
+    /// At once where the server's answer says all there is to know; otherwise when the note is written, and a proof of life
+    /// came back after that. `None` when another's note came first: the row may not be locked any more.
+    async fn grant(
+        &mut self,
+        mut connection: T::Connection,
+        begun: Begun,
+        issue: Issue,
+    ) -> Result<Option<Held<T::Connection>>, Stop> {
+        let (token, locked) = (issue.token()?, issue.locked_at(begun));
+        if issue.goes_ahead() && !(locked + self.period()).has_passed() {
+            return Ok(Some(self.held(connection, token, locked, false)));
+        }
+        match self.table.note(&self.claim, token).await {
+            Ok(true) => {}
+            refused => {
                 self.end(connection).await;
-                return Err(error.into());
+                return refused.map(|_| None).map_err(Stop::Failed);
             }
-        };
+        }
         let proven = Moment::now();
         in_time(&*self.table, self.table.beat(&mut connection)).await?;
+        Ok(Some(self.held(connection, token, proven, true)))
+    }
+
+    fn held(
+        &self,
+        connection: T::Connection,
+        token: Token,
+        proven: Moment,
+        noted: bool,
+    ) -> Held<T::Connection> {
         let session = Session::new(self.table.lease(&self.claim), proven);
         let liveness = session.liveness();
         let grant = Grant::in_session(&self.claim, token, liveness.clone());
-        Ok(Held { connection, session, liveness, grant, proven })
+        Held { connection, session, liveness, grant, proven, noted }
     }
 
-    /// Proves the connection's life until somebody wants the lock released, or it is lost.
+    /// How old a proof of life may become.
+    fn period(&self) -> Duration {
+        lease::renewal_period(self.table.lease(&self.claim)).min(LONGEST_PERIOD)
+    }
+
+    /// Proves the connection's life until somebody wants the lock released, or it is lost. It is not released before its note
+    /// is written: the next holder's token is made of it.
     async fn hold(mut self, mut held: Held<T::Connection>) {
-        let period = lease::renewal_period(self.table.lease(&self.claim)).min(LONGEST_PERIOD);
+        let (table, claim) = (Arc::clone(&self.table), self.claim.clone());
+        let (period, token, mut noted) = (self.period(), held.grant.token, held.noted);
+        let mut noting = pin!(async move { table.note(&claim, token).await });
+        let mut told = false;
         loop {
             tokio::select! {
                 biased;
-                order = self.orders.recv() => return self.release(held, order).await,
+                note = &mut noting, if !noted => match note {
+                    Ok(true) => noted = true,
+                    Ok(false) => return self.lose(&held.session, LossCause::TakenOver),
+                    Err(error) => {
+                        tracing::debug!(name = %self.claim.name, %error, "who holds a lock could not be noted");
+                        return self.lose(&held.session, LossCause::SessionEnded);
+                    }
+                },
+                // The note is on its way by now: what the holder asks next comes after it.
+                () = std::future::ready(()), if !told => {
+                    self.told.send_replace(Stage::Held(held.grant.clone()));
+                    told = true;
+                }
+                order = self.orders.recv(), if noted => return self.release(held, order).await,
                 cause = held.liveness.ended() => return self.lose(&held.session, cause),
-                () = (held.proven + period).reached() => {}
+                () = (held.proven + period).reached() => {
+                    if let Err(cause) = self.beat(&mut held).await {
+                        return self.lose(&held.session, cause);
+                    }
+                }
             }
-            let sent = Moment::now();
-            let beaten = tokio::select! {
-                biased;
-                beaten = self.table.beat(&mut held.connection) => beaten,
-                cause = held.liveness.ended() => return self.lose(&held.session, cause),
-            };
-            if let Err(error) = beaten {
-                tracing::debug!(name = %self.claim.name, %error, "the connection that holds a lock has failed");
-                let forced = tokio::time::timeout(REASON, self.table.was_forced(&self.claim)).await;
-                let forced = matches!(forced, Ok(Ok(true)));
-                let cause = if forced { LossCause::Forced } else { LossCause::SessionEnded };
-                return self.lose(&held.session, cause);
-            }
-            held.session.proven(sent);
-            held.proven = sent;
         }
+    }
+
+    /// Proves the connection's life; or tells why the lock is lost.
+    async fn beat(&self, held: &mut Held<T::Connection>) -> Result<(), LossCause> {
+        let sent = Moment::now();
+        let beaten = tokio::select! {
+            biased;
+            beaten = self.table.beat(&mut held.connection) => beaten,
+            cause = held.liveness.ended() => return Err(cause),
+        };
+        if let Err(error) = beaten {
+            tracing::debug!(name = %self.claim.name, %error, "the connection that holds a lock has failed");
+            let forced = tokio::time::timeout(REASON, self.table.was_forced(&self.claim)).await;
+            let forced = matches!(forced, Ok(Ok(true)));
+            return Err(if forced { LossCause::Forced } else { LossCause::SessionEnded });
+        }
+        held.session.proven(sent);
+        held.proven = sent;
+        Ok(())
     }
 
     fn lose(&self, session: &Session, cause: LossCause) {
@@ -232,7 +287,7 @@ impl<T: RowTable> Keeper<T> {
     }
 
     async fn release(self, mut held: Held<T::Connection>, order: Option<Order>) {
-        let ended = in_time(&*self.table, self.table.end(&mut held.connection, &self.claim)).await;
+        let ended = in_time(&*self.table, self.table.end(&mut held.connection)).await;
         self.forget();
         held.session.end(LossCause::SessionEnded);
         match &ended {
@@ -249,7 +304,7 @@ impl<T: RowTable> Keeper<T> {
 
     /// Ends the transaction, so that the connection can be used again.
     async fn end(&self, mut connection: T::Connection) {
-        match in_time(&*self.table, self.table.end(&mut connection, &self.claim)).await {
+        match in_time(&*self.table, self.table.end(&mut connection)).await {
             Ok(()) => self.idle.put(connection),
             Err(error) => {
                 tracing::debug!(%error, "a transaction could not be ended; its connection is dropped");

@@ -2,14 +2,14 @@
 
 use crate::{
     hints::Hint,
-    rows::{HolderRow, Standing, holder, why_not},
+    rows::{HolderRow, Standing, granted, holders, not_converted, why_not},
     sweep::{BATCH, EVERY, Sweeping},
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Grant, Holder, Moment, Name, Release, Renewal, StoreError, Token,
-    Wakeup, async_trait,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, Mode, Moment, Name, Release,
+    Renewal, StoreError, Together, Token, Wakeup, async_trait,
 };
 
 /// How long others have between noting the greatest token of idle rows and deleting them. A statement that read the
@@ -27,23 +27,45 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// The longest time that a waiter lets pass without looking.
     fn poll(&self) -> Duration;
 
-    /// The upsert: the token, or `None` when another holds the name.
+    /// Whether waiters stand in a queue.
+    fn fair(&self) -> bool;
+
+    /// The upsert: the token, or `None` when others keep the claim out.
     fn ask(&self, claim: &Claim) -> impl Future<Output = Result<Option<i64>, StoreError>> + Send;
 
-    /// Looks whether another holds the name, marks it as awaited if so, and tells how much of the lease is left.
+    /// Whether [`ask_all`](Self::ask_all) is served.
+    fn together(&self) -> bool {
+        false
+    }
+
+    /// The upsert of several names, all of them alone: token and name of each, or nothing when others keep one of the
+    /// claims out.
+    fn ask_all(
+        &self,
+        claims: &[Claim],
+    ) -> impl Future<Output = Result<Vec<(i64, String)>, StoreError>> + Send {
+        let _ = claims;
+        async { Ok(Vec::new()) }
+    }
+
+    /// Looks whether others keep the claim out, marks the name as awaited if so, or keeps the claim's place in the queue, and
+    /// tells after how long that may change.
     fn stand_by(&self, claim: &Claim) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send;
 
-    /// Hears of releases of the name from now on, where the server tells.
-    fn hint(&self, name: &Name) -> Hint;
+    /// Hears from now on that the claim may have its name, where the server tells.
+    fn hint(&self, claim: &Claim) -> Hint;
 
     /// Whether the name was awaited, or `None` when the claim does not hold it.
     fn release(&self, grant: &Grant) -> impl Future<Output = Result<Option<bool>, StoreError>> + Send;
+
+    /// Makes the claim hold the name alone, or as a reader; whether that was possible.
+    fn convert(&self, grant: &Grant, to: Mode) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Clears the claim from the name's row.
     fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The claims that were renewed.
-    fn renew(&self, grants: &[Grant]) -> impl Future<Output = Result<HashSet<String>, StoreError>> + Send;
+    fn renew(&self, grants: &[Grant]) -> impl Future<Output = Result<HashSet<ClaimId>, StoreError>> + Send;
 
     /// What stands in the rows of these names.
     fn look(&self, names: &[&Name]) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + Send;
@@ -164,10 +186,6 @@ async fn sweep_with(broom: &impl Broom, every: Duration) -> Result<u64, StoreErr
     }
 }
 
-fn tell(rows: Vec<HolderRow>) -> Result<Vec<Holder>, StoreError> {
-    rows.into_iter().map(holder).collect()
-}
-
 #[async_trait]
 impl<T: LeaseTable> Backend for LeaseRows<T> {
     fn store(&self) -> &str {
@@ -176,7 +194,9 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
 
     fn capabilities(&self) -> Capabilities {
         let (wakeup, ask_again) = (self.table.wakeup(), self.table.poll());
-        Capabilities { listing: true, wakeup, ask_again, ..Capabilities::POLLED }
+        let family = Capabilities { shared: true, permits: true, listing: true, ..Capabilities::POLLED };
+        let (fair, together) = (self.table.fair(), self.table.together());
+        Capabilities { wakeup, ask_again, fair, together, ..family }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
@@ -184,7 +204,17 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
             return Ok(Attempt::Granted(grant));
         }
         let standing = self.table.look(&[&claim.name]).await?.pop();
-        Ok(Attempt::Busy { expires_in: standing.and_then(|row| row.held_by_another(claim.id)) })
+        let expires_in = standing.map_or(Ok(None), |row| row.obstacle(claim))?;
+        Ok(Attempt::Busy { expires_in })
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        if claims.iter().any(|claim| claim.mode != Mode::Exclusive) {
+            return Ok(Together::Apart);
+        }
+        let sent = Moment::now();
+        let grants = granted(claims, self.table.ask_all(claims).await?, sent)?;
+        Ok(grants.map_or(Together::Busy, Together::Granted))
     }
 
     /// Asks, and from then on looks, until the name is free or a hint says that it may be.
@@ -202,7 +232,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         if let Some(grant) = self.ask(claim).await? {
             return Ok(grant);
         }
-        let mut hint = self.table.hint(&claim.name);
+        let mut hint = self.table.hint(claim);
         loop {
             while let Some(left) = self.table.stand_by(claim).await? {
                 // What is left was cut to whole milliseconds.
@@ -218,17 +248,18 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        let released = self.table.release(grant).await?;
+        let released = match self.table.release(grant).await? {
+            Some(awaited) => Release::Released { awaited },
+            None => Release::NotHeld(why_not(grant, &self.table.look(&[&grant.name]).await?)),
+        };
+        // Not before the look, which the sweep could make say that the store has forgotten the name.
         self.sweep_if_due();
-        match released {
-            Some(awaited) => Ok(Release::Released { awaited }),
-            None => Ok(Release::NotHeld(why_not(grant, &self.table.look(&[&grant.name]).await?))),
-        }
+        Ok(released)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let renewed = self.table.renew(grants).await?;
-        let is_renewed = |grant: &Grant| renewed.contains(&grant.claim.to_string());
+        let is_renewed = |grant: &Grant| renewed.contains(&grant.claim);
         let lost: Vec<&Name> =
             grants.iter().filter(|grant| !is_renewed(grant)).map(|grant| &grant.name).collect();
         let found = if lost.is_empty() { Vec::new() } else { self.table.look_for_renewal(&lost).await? };
@@ -243,16 +274,23 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         self.table.withdraw(claim).await
     }
 
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        if self.table.convert(grant, to).await? {
+            return Ok(Conversion::Converted);
+        }
+        not_converted(grant, &self.table.look(&[&grant.name]).await?)
+    }
+
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        tell(self.table.holders(name).await?)
+        holders(self.table.holders(name).await?)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        tell(self.table.list(prefix).await?)
+        holders(self.table.list(prefix).await?)
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        tell(self.table.force(name).await?)
+        holders(self.table.force(name).await?)
     }
 
     async fn close(&self) {

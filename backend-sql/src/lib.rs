@@ -9,12 +9,14 @@
 //! | a row of yours that refuses holders who were overtaken | `Fence` |
 //! | the table of lease rows, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
 //! | the table of row locks, to create it by hand | `postgres_row_schema`, `mysql_row_schema` |
+//! | the table of latches beside either | `sqlite_latch_schema`, `postgres_latch_schema`, `mysql_latch_schema` |
 //!
 //! Each database is a feature: `sqlite` (on by default), `postgres`, `mysql`.
 //!
 //! A row is the lease: it names the claim that holds the lock, until when by the database's own clock, and the token of
-//! the last grant, which stays when the lock is released. Every request is one statement that commits by itself, so
-//! nothing is left open when a client dies, and whatever a statement reads it has locked.
+//! the last grant, which stays when the lock is released. Readers and the holders of permits stand in the same row, each
+//! with a lease of its own. Every request is one statement that commits by itself, so nothing is left open when a client
+//! dies, and whatever a statement reads it has locked.
 
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod fault;
@@ -22,6 +24,8 @@ mod fault;
 mod fence;
 #[cfg(feature = "_server")]
 mod hints;
+#[cfg(feature = "_server")]
+mod issue;
 #[cfg(feature = "_server")]
 mod keeper;
 #[cfg(feature = "_server")]
@@ -34,10 +38,14 @@ mod mysql;
 mod options;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod queue;
 #[cfg(feature = "_server")]
 mod row_locks;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod rows;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod shares;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
@@ -50,10 +58,12 @@ mod table;
 #[cfg(feature = "_server")]
 pub use fence::{Fence, FenceError};
 #[cfg(feature = "mysql")]
-pub use mysql::{MySqlBackend, MySqlOptions, mysql_row_schema, mysql_schema};
+pub use mysql::{MySqlBackend, MySqlOptions, mysql_latch_schema, mysql_row_schema, mysql_schema};
 #[cfg(feature = "_server")]
 pub use options::Strategy;
 #[cfg(feature = "postgres")]
-pub use postgres::{Durability, PostgresBackend, PostgresOptions, postgres_row_schema, postgres_schema};
+pub use postgres::{
+    Durability, PostgresBackend, PostgresOptions, postgres_latch_schema, postgres_row_schema, postgres_schema,
+};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_schema};
+pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_latch_schema, sqlite_schema};

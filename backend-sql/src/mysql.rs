@@ -1,39 +1,46 @@
 //! Locks in MySQL and MariaDB.
 
+mod crowds;
 mod errors;
+mod latches;
 mod options;
+mod queue;
 mod row_locks;
 mod row_statements;
 mod rows;
+mod seen_rows;
 mod server;
 mod statements;
 
+pub use latches::mysql_latch_schema;
 pub use options::MySqlOptions;
 pub use row_statements::mysql_row_schema;
 pub use statements::mysql_schema;
 
 use crate::{lease_rows::LeaseRows, options::Strategy, row_locks::RowLocks};
+use latches::MySqlLatches;
 use options::Checked;
 use row_locks::MySqlRowLocks;
 use rows::MySqlRows;
 use sqlx::{MySqlConnection, MySqlPool, mysql::MySqlConnectOptions};
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, Name, Release, Renewal, StoreError,
-    async_trait,
+    Ability, Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
+    LatchStep, Mode, Name, Release, Renewal, StoreError, async_trait,
 };
 
 /// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6 or later.
 ///
-/// A row per name, taken by one upsert when it is free or its lease is over, by the server's clock. Acquiring and releasing
-/// are one prepared statement each, which commits by itself, so nothing is left open when a client dies. Waiters look again
+/// A row per name, taken by one upsert when it is free or its lease is over, by the server's clock. Readers and holders of
+/// permits stand in that row beside each other, each with its own lease. Acquiring and releasing are one prepared statement
+/// each, which commits by itself, so nothing is left open when a client dies. Waiters look again
 /// and again, with growing pauses up to [`poll`](MySqlOptions::poll), because the servers have nothing to tell them with.
 ///
 /// Connections are opened when they are needed: [two](MySqlOptions::connections) that acquire and release, and one for
 /// renewals, which nothing else can hold up.
 ///
 /// With [`Strategy::RowLock`] a lock is a row that a transaction has locked, on a connection of its own; waiters stand in the
-/// server's queue. The fencing token is taken once the row is locked, by a statement of its own: what the holder's
+/// server's queue. The fencing token comes with the lock; a note of it is written by a statement of its own: what the holder's
 /// transaction wrote, a crash would undo.
 ///
 /// Cloning is cheap, and clones share the connections.
@@ -53,7 +60,11 @@ use tenure_core::{
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct MySqlBackend(Locks);
+pub struct MySqlBackend {
+    locks: Locks,
+    /// None where the table's name is too long for one of latches beside it.
+    latches: Option<Arc<MySqlLatches>>,
+}
 
 /// By strategy.
 #[derive(Clone)]
@@ -129,6 +140,7 @@ impl MySqlBackend {
 
     async fn open(options: Checked, connect: MySqlConnectOptions) -> Result<Self, Error> {
         let store = Arc::from(server::store(&connect));
+        let latches = MySqlLatches::new(options.clone(), connect.clone()).ok().map(Arc::new);
         let opened = match options.strategy {
             Strategy::LeaseRow => {
                 let rows = LeaseRows::open(MySqlRows::new(options, connect)).await;
@@ -139,7 +151,8 @@ impl MySqlBackend {
                 rows.map(|rows| Locks::RowLocks(Arc::new(rows)))
             }
         };
-        opened.map(Self).map_err(|error| Error::from_store(&store, Doing::Connecting, error))
+        let opened = opened.map(|locks| Self { locks, latches });
+        opened.map_err(|error| Error::from_store(&store, Doing::Connecting, error))
     }
 
     /// Locks `name` inside a transaction of yours, and waits for it as long as the server lets that transaction wait: it is
@@ -207,7 +220,7 @@ impl MySqlBackend {
         waits: bool,
     ) -> Result<bool, Error> {
         let name = Name::new(name)?;
-        let Locks::RowLocks(rows) = &self.0 else {
+        let Locks::RowLocks(rows) = &self.locks else {
             let allowed = "row-lock, for locks inside a transaction";
             return Err(Error::invalid_option("strategy", "lease-row", allowed));
         };
@@ -228,7 +241,7 @@ impl MySqlBackend {
     ///
     /// What the server could not do.
     pub async fn sweep(&self) -> Result<u64, StoreError> {
-        match &self.0 {
+        match &self.locks {
             Locks::LeaseRows(rows) => rows.sweep().await,
             Locks::RowLocks(_) => Ok(0),
         }
@@ -238,51 +251,65 @@ impl MySqlBackend {
 #[async_trait]
 impl Backend for MySqlBackend {
     fn store(&self) -> &str {
-        self.0.store()
+        self.locks.store()
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        Capabilities { latches: self.latches.is_some(), ..self.locks.capabilities() }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        self.0.try_acquire(claim).await
+        self.locks.try_acquire(claim).await
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        self.0.acquire(claim).await
+        self.locks.acquire(claim).await
     }
 
     async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
-        self.0.wait_for_release(claim, at_most).await
+        self.locks.wait_for_release(claim, at_most).await
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        self.0.release(grant).await
+        self.locks.release(grant).await
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        self.0.renew(grants).await
+        self.locks.renew(grants).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        self.0.withdraw(claim).await
+        self.locks.withdraw(claim).await
+    }
+
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        match &self.latches {
+            Some(latches) => latches.step(name, step).await,
+            None => Err(StoreError::unsupported(Ability::Latches)),
+        }
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        self.locks.convert(grant, to).await
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.0.holders(name).await
+        self.locks.holders(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        self.0.list(prefix).await
+        self.locks.list(prefix).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.0.force_release(name).await
+        self.locks.force_release(name).await
     }
 
     async fn close(&self) {
-        self.0.close().await;
+        if let Some(latches) = &self.latches {
+            latches.close().await;
+        }
+        self.locks.close().await;
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Strategy {
     #[default]
     LeaseRow,
     /// A row that is locked by a transaction, on a connection of its own. Waiters stand in the server's own queue, and
-    /// are served within one hop of a release. It is lost with its connection.
+    /// are served within one hop of a release. It is lost with its connection. There are neither readers nor permits.
     RowLock,
 }
 
@@ -40,6 +40,15 @@ impl Strategy {
             Self::LeaseRow => crate::table::DEFAULT_TABLE,
             Self::RowLock => "tenure_row_locks",
         }
+    }
+
+    /// Whether there is a queue beside the server's own.
+    pub(crate) fn check_fair(self, given: bool) -> Result<bool, Error> {
+        if given && self == Self::RowLock {
+            let allowed = "false for row locks, which stand in the server's own queue";
+            return Err(Error::invalid_option("fair", "true", allowed));
+        }
+        Ok(given)
     }
 
     /// How many connections: those over which names are spread, or as many as may hold a lock or wait for one.

@@ -1,6 +1,10 @@
 //! Row locks on a database server: what is the same for all of them.
 
-use crate::keeper::Keeper;
+use crate::{
+    issue::Issue,
+    keeper::Keeper,
+    rows::{beyond_all_names, end_of_prefix, just_beyond},
+};
 use std::{
     collections::HashMap,
     future::Future,
@@ -8,7 +12,7 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, Holder, LossCause, Name, Release, Renewal,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, Holder, LossCause, Moment, Name, Release, Renewal,
     Standing, StoreError, Term, Token, Wakeup, async_trait,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -17,6 +21,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(8);
 /// How many connections that nobody uses are kept.
 const IDLE: usize = 4;
+/// How long people wait at most for a holder whose note is on its way, and how often they ask. It is there within
+/// milliseconds, unless its client has stopped just then.
+const NOTE_TAKES: Duration = Duration::from_secs(3);
+const ASK_FOR_NOTES_EVERY: Duration = Duration::from_millis(5);
 
 /// The table on one kind of server. Whoever holds a name has locked its row, in a transaction on a connection of its own.
 /// Everything else is done by statements that commit by themselves, on another connection.
@@ -43,35 +51,44 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
 
     /// Begins a transaction that tells others whose it is, and that the server ends when it is idle for the claim's lease.
+    /// Gives the server's time, in microseconds since 1970.
     fn begin(
         &self,
         connection: &mut Self::Connection,
         claim: &Claim,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    ) -> impl Future<Output = Result<i64, StoreError>> + Send;
 
-    /// Locks the name's row; waits for it in the server's queue, or not at all.
+    /// Locks the name's row, in such a transaction, and asks what its token is made of, in one round trip. Waits for the row
+    /// in the server's queue, or not at all.
+    fn take(
+        &self,
+        connection: &mut Self::Connection,
+        name: &Name,
+        waits: bool,
+    ) -> impl Future<Output = Result<Found<Issue>, StoreError>> + Send;
+
+    /// Locks the name's row, in a transaction of the application's.
     fn lock(
         &self,
         connection: &mut Self::Connection,
         name: &Name,
         waits: bool,
-    ) -> impl Future<Output = Result<Found, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Found<()>, StoreError>> + Send;
 
     /// Proves that the transaction stands.
     fn beat(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Ends the transaction: a `ROLLBACK`, which waits for no disk.
-    fn end(
-        &self,
-        connection: &mut Self::Connection,
-        claim: &Claim,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn end(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Makes the name's row, and the table, where they are missing; tells whether the row was.
     fn make(&self, name: &Name) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Takes the next token, and notes who was granted it.
-    fn note(&self, claim: &Claim) -> impl Future<Output = Result<Token, StoreError>> + Send;
+    /// Notes who was granted which token; `false` when another claim with that token or a greater one was noted before.
+    fn note(&self, claim: &Claim, token: Token) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Whether one of the names from `from` to before `beyond` is held by somebody whose note is on its way.
+    fn is_unnoted(&self, from: &str, beyond: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Whether the server has a transaction of this claim.
     fn lives(&self, claim: ClaimId) -> impl Future<Output = Result<bool, StoreError>> + Send;
@@ -85,8 +102,8 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// Who holds the name.
     fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
-    /// Who holds a name that begins so.
-    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
+    /// Who holds a name from `from` to before `beyond`.
+    fn list(&self, from: &str, beyond: &str) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
     /// Ends the holder's connection, and tells who it was.
     fn force(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
@@ -99,15 +116,26 @@ pub(crate) trait RowTable: Send + Sync + 'static {
 }
 
 /// What came of asking for a row's lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    Locked,
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found<V> {
+    Locked(V),
     /// There is no such row; or it is locked, and was not waited for.
     Nothing,
     /// The table is missing, and the transaction is over.
     NoTable,
     /// It was waited for as long as the server may, or the server ended the transaction: ask again.
     Again,
+}
+
+impl<V> Found<V> {
+    pub(crate) fn try_map<W, E>(self, read: impl FnOnce(V) -> Result<W, E>) -> Result<Found<W>, E> {
+        Ok(match self {
+            Self::Locked(locked) => Found::Locked(read(locked)?),
+            Self::Nothing => Found::Nothing,
+            Self::NoTable => Found::NoTable,
+            Self::Again => Found::Again,
+        })
+    }
 }
 
 /// How far a claim has come.
@@ -200,7 +228,7 @@ impl<T: RowTable> RowLocks<T> {
         made.await
             .map_err(|_| StoreError::unavailable("the runtime ended while the lock's row was made"))??;
         match self.table.lock(transaction, name, waits).await? {
-            Found::Locked => Ok(true),
+            Found::Locked(()) => Ok(true),
             Found::Nothing if !waits => Ok(false),
             Found::Nothing | Found::NoTable => Err(StoreError::unavailable(
                 "the lock's row was made after this transaction began to read; roll it back and begin again",
@@ -251,6 +279,15 @@ impl<T: RowTable> RowLocks<T> {
             Ok(Stage::Failed(error)) => Err(StoreError::failed(error)),
             Ok(Stage::Asking) | Err(_) => Err(StoreError::unavailable("the claim was given up")),
         }
+    }
+
+    /// Waits until everybody who has been granted such a name has been noted.
+    async fn until_noted(&self, from: &str, beyond: &str) -> Result<(), StoreError> {
+        let give_up = Moment::now() + NOTE_TAKES;
+        while self.table.is_unnoted(from, beyond).await? && !give_up.has_passed() {
+            tokio::time::sleep(ASK_FOR_NOTES_EVERY).await;
+        }
+        Ok(())
     }
 
     /// Gives a claim up, and tells whether it was held until then.
@@ -327,14 +364,18 @@ impl<T: RowTable> Backend for RowLocks<T> {
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.until_noted(name.as_str(), &just_beyond(name)).await?;
         self.table.holders(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        self.table.list(prefix).await
+        let beyond = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
+        self.until_noted(prefix, &beyond).await?;
+        self.table.list(prefix, &beyond).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.until_noted(name.as_str(), &just_beyond(name)).await?;
         self.table.force(name).await
     }
 

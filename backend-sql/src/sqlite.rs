@@ -2,19 +2,28 @@
 
 mod connection;
 mod errors;
+mod latches;
 mod options;
+mod queue;
 mod statements;
 mod sweep;
 
+pub use latches::sqlite_latch_schema;
 pub use options::SqliteOptions;
 pub use statements::sqlite_schema;
 
 use crate::{
-    rows::{Standing, StandingRow, end_of_prefix, holder, millis, span, why_not},
+    queue::{LIVES, SHOW_UP, place_of},
+    rows::{
+        HolderRow, Standing, StandingRow, asked, end_of_prefix, granted, holders, leases, mark_lasts, millis,
+        not_converted, renewed, span, why_not,
+    },
+    shares::take_of,
     sweep::Sweeping,
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
 use connection::{Connection, File};
+use latches::SqliteLatches;
 use options::Checked;
 use sqlx::{
     SqlitePool,
@@ -22,17 +31,14 @@ use sqlx::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, Moment, Name, Release, Renewal,
-    StoreError, Token, async_trait,
+    Ability, Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
+    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Together, Token, async_trait,
 };
-
-/// For how long a waiter's mark tells the holder that it is awaited. Renewed at half of it, by one of all waiters.
-const AWAITED: Duration = Duration::from_secs(2);
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
 /// A row per name, taken by one upsert when it is free or its lease is over, by SQLite's own clock, which is the machine's
-/// wall clock in milliseconds. Set forward, that clock ends leases early; set back, late: keep it disciplined, and let the
+/// wall clock in milliseconds. Readers and holders of permits stand in that row beside each other, each with its own lease. Set forward, that clock ends leases early; set back, late: keep it disciplined, and let the
 /// resource check the [fencing token](tenure_core::Token), which rises whatever the clock does.
 ///
 /// The file is kept in [write-ahead mode](https://www.sqlite.org/wal.html), so those who look do not hold up those who
@@ -70,6 +76,8 @@ struct Inner {
     renewals: Connection,
     reader: Connection,
     sweeping: Sweeping,
+    /// None where the table's name is too long for one of latches beside it.
+    latches: Option<SqliteLatches>,
 }
 
 impl SqliteBackend {
@@ -147,7 +155,8 @@ impl SqliteBackend {
         };
         let sweeping = Sweeping::new(last_sweep.await.map_err(failed)?);
         let (renewals, reader) = (Connection::new(&file), Connection::new(&file));
-        Ok(Self(Arc::new(Inner { store, file, writer, renewals, reader, sweeping })))
+        let latches = SqliteLatches::new(&file).ok();
+        Ok(Self(Arc::new(Inner { store, file, writer, renewals, reader, sweeping, latches })))
     }
 
     /// Deletes the rows that nobody has used for a day, and tells how many. Their tokens stay below every later one.
@@ -172,21 +181,27 @@ impl Inner {
         self.file.options.prefix.clone()
     }
 
-    /// The upsert. `None` when another holds the name.
+    /// The upsert. `None` when others keep the claim out.
     async fn ask(&self, claim: &Claim) -> Result<Option<Grant>, StoreError> {
         let sent = Moment::now();
-        let Claim { id, name, lease, holder, .. } = claim;
+        let Claim { id, name, mode, lease, holder, .. } = claim;
+        let (statements, shared) = (&self.file.statements, take_of(*mode));
+        let statement = if shared.is_some() { &statements.share } else { &statements.acquire };
         let rows = self
             .writer
-            .run(&self.file.statements.acquire, |query| {
-                query
+            .run(statement, |query| {
+                let query = query
                     .bind(self.prefix())
                     .bind(name.to_string())
                     .bind(id.to_string())
                     .bind(millis(*lease))
                     .bind(holder.label.clone())
                     .bind(holder.host.clone())
-                    .bind(holder.pid)
+                    .bind(holder.pid);
+                match shared {
+                    Some((take, of)) => query.bind(take).bind(of),
+                    None => query,
+                }
             })
             .await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -194,35 +209,77 @@ impl Inner {
         Ok(Some(Grant::leased(claim, token, sent)))
     }
 
+    /// The upsert of several names, all of them alone. `None` when others keep one of the claims out.
+    async fn ask_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>, StoreError> {
+        let sent = Moment::now();
+        let Some(first) = claims.first() else { return Ok(None) };
+        let (host, pid) = (first.holder.host.clone(), first.holder.pid);
+        let asked = serde_json::json!(asked(claims)).to_string();
+        let statement = &self.file.statements.acquire_all;
+        let rows = self
+            .writer
+            .run(statement, |query| query.bind(self.prefix()).bind(asked).bind(host).bind(pid))
+            .await?;
+        let rows: Result<Vec<_>, _> = rows.iter().map(|row| self.writer.row::<(i64, String)>(row)).collect();
+        granted(claims, rows?, sent)
+    }
+
     /// What stands in the rows of these names, without taking a lock.
     async fn look(&self, on: &Connection, names: &[&str]) -> Result<Vec<Standing>, StoreError> {
         let names = serde_json::json!(names).to_string();
         let look = &self.file.statements.look;
         let rows = on.run(look, |query| query.bind(self.prefix()).bind(names)).await?;
-        rows.iter().map(|row| on.row::<StandingRow>(row).map(Standing::from)).collect()
+        rows.iter().map(|row| on.row::<StandingRow>(row).and_then(Standing::try_from)).collect()
     }
 
     async fn look_at(&self, name: &Name) -> Result<Option<Standing>, StoreError> {
         Ok(self.look(&self.reader, &[name]).await?.pop())
     }
 
-    /// Leaves a mark that somebody waits, unless the row has one that stands for long enough.
-    async fn mark(&self, claim: &Claim, standing: &Standing) -> Result<(), StoreError> {
-        if !claim.waits || standing.awaited > millis(AWAITED / 2) {
+    /// The longest time that a waiter lets pass without looking.
+    fn poll(&self) -> Duration {
+        let Checked { poll, fair, .. } = self.file.options;
+        if fair { poll.min(SHOW_UP) } else { poll }
+    }
+
+    /// Keeps the claim's place in the queue, unless that stands for long enough.
+    async fn stand(&self, claim: &Claim, standing: &Standing) -> Result<(), StoreError> {
+        let Claim { id, name, mode, waits, .. } = claim;
+        if !waits || !standing.wants_place(*id) {
             return Ok(());
         }
-        let Claim { id, name, .. } = claim;
+        let (take, of) = place_of(*mode);
+        self.writer
+            .run(&self.file.statements.stand, |query| {
+                let query = query.bind(self.prefix()).bind(name.to_string()).bind(id.to_string());
+                query.bind(millis(LIVES)).bind(take).bind(of)
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Leaves a mark that somebody waits, unless the row has one that stands for long enough.
+    async fn mark(&self, claim: &Claim, standing: &Standing) -> Result<(), StoreError> {
+        if self.file.options.fair {
+            return self.stand(claim, standing).await;
+        }
+        if !claim.waits || !standing.wants_mark(claim.mode, millis(mark_lasts(self.file.options.poll) / 2)) {
+            return Ok(());
+        }
+        let Claim { id, name, mode, .. } = claim;
         let mark = &self.file.statements.await_release;
         self.writer
             .run(mark, |query| {
-                query.bind(self.prefix()).bind(name.to_string()).bind(id.to_string()).bind(millis(AWAITED))
+                let query = query.bind(self.prefix()).bind(name.to_string()).bind(id.to_string());
+                query.bind(millis(mark_lasts(self.file.options.poll))).bind(*mode == Mode::Exclusive)
             })
             .await?;
         Ok(())
     }
 
     fn tell(&self, rows: Result<Vec<SqliteRow>, StoreError>) -> Result<Vec<Holder>, StoreError> {
-        rows?.iter().map(|row| holder(self.reader.row(row)?)).collect()
+        let rows: Result<Vec<HolderRow>, StoreError> = rows?.iter().map(|row| self.reader.row(row)).collect();
+        holders(rows?)
     }
 }
 
@@ -233,7 +290,17 @@ impl Backend for SqliteBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { listing: true, ask_again: self.0.file.options.poll, ..Capabilities::POLLED }
+        let Inner { file, latches, .. } = &*self.0;
+        Capabilities {
+            shared: true,
+            permits: true,
+            together: !file.options.fair,
+            listing: true,
+            latches: latches.is_some(),
+            fair: file.options.fair,
+            ask_again: self.0.poll(),
+            ..Capabilities::POLLED
+        }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
@@ -241,12 +308,20 @@ impl Backend for SqliteBackend {
             return Ok(Attempt::Granted(grant));
         }
         let standing = self.0.look_at(&claim.name).await?;
-        Ok(Attempt::Busy { expires_in: standing.and_then(|row| row.held_by_another(claim.id)) })
+        let expires_in = standing.map_or(Ok(None), |row| row.obstacle(claim))?;
+        Ok(Attempt::Busy { expires_in })
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        if claims.iter().any(|claim| claim.mode != Mode::Exclusive) {
+            return Ok(Together::Apart);
+        }
+        Ok(self.0.ask_all(claims).await?.map_or(Together::Busy, Together::Granted))
     }
 
     /// Looks, and asks only when the name looks free: looking takes no lock.
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        let longest = self.0.file.options.poll;
+        let longest = self.0.poll();
         let first = Duration::from_millis(1).min(longest);
         // The jitter adds up to the pause itself, so half of what is meant is asked for.
         let growing = ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2);
@@ -257,7 +332,7 @@ impl Backend for SqliteBackend {
                 return Ok(grant);
             }
             while let Some(standing) = self.0.look_at(&claim.name).await? {
-                let Some(left) = standing.held_by_another(claim.id) else { break };
+                let Some(left) = standing.obstacle(claim)? else { break };
                 self.0.mark(claim, &standing).await?;
                 // The lease stands to the end of its last millisecond.
                 let over = left + Duration::from_millis(1);
@@ -274,33 +349,38 @@ impl Backend for SqliteBackend {
                 query.bind(self.0.prefix()).bind(name.to_string()).bind(claim.to_string())
             })
             .await?;
+        let released = match rows.first() {
+            Some(row) => Release::Released { awaited: writer.column(row, 0)? },
+            None => Release::NotHeld(why_not(grant, &self.0.look(&self.0.reader, &[name]).await?)),
+        };
+        // Not before the look, which the sweep could make say that the store has forgotten the name.
         if sweeping.is_due() {
             tokio::spawn(sweep::sweep_if_due(Arc::clone(file)));
         }
-        match rows.first() {
-            Some(row) => Ok(Release::Released { awaited: writer.column(row, 0)? }),
-            None => Ok(Release::NotHeld(why_not(grant, &self.0.look(&self.0.reader, &[name]).await?))),
-        }
+        Ok(released)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let Inner { renewals, file, .. } = &*self.0;
-        let asked: Vec<(&str, String, i64)> = grants
-            .iter()
-            .map(|Grant { name, claim, lease, .. }| (name.as_str(), claim.to_string(), millis(*lease)))
-            .collect();
-        let json = serde_json::json!(asked).to_string();
+        let leases = serde_json::json!(leases(grants)).to_string();
         let rows =
-            renewals.run(&file.statements.renew, |query| query.bind(self.0.prefix()).bind(json)).await?;
-        let renewed = rows.iter().map(|row| renewals.column(row, 0)).collect::<Result<Vec<String>, _>>()?;
-        let renewed: std::collections::HashSet<String> = renewed.into_iter().collect();
-        let lost: Vec<&str> =
-            asked.iter().filter(|(_, claim, _)| !renewed.contains(claim)).map(|(name, ..)| *name).collect();
+            renewals.run(&file.statements.renew, |query| query.bind(self.0.prefix()).bind(leases)).await?;
+        let held = rows.iter().map(|row| renewals.column(row, 0)).collect::<Result<Vec<String>, _>>()?;
+        let renewed = renewed(grants, held)?;
+        let lost: Vec<&str> = grants
+            .iter()
+            .filter(|grant| !renewed.contains(&grant.claim))
+            .map(|grant| grant.name.as_str())
+            .collect();
         let found = if lost.is_empty() { Vec::new() } else { self.0.look(renewals, &lost).await? };
-        let answer = |(grant, (_, claim, _)): (&Grant, &(&str, String, i64))| {
-            if renewed.contains(claim) { Renewal::Renewed } else { Renewal::Lost(why_not(grant, &found)) }
+        let answer = |grant: &Grant| {
+            if renewed.contains(&grant.claim) {
+                Renewal::Renewed
+            } else {
+                Renewal::Lost(why_not(grant, &found))
+            }
         };
-        Ok(grants.iter().zip(&asked).map(answer).collect())
+        Ok(grants.iter().map(answer).collect())
     }
 
     /// Behind the claim's own request, if that is still on its way: one connection carries both out, in order.
@@ -313,6 +393,31 @@ impl Backend for SqliteBackend {
             })
             .await?;
         Ok(())
+    }
+
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        match &self.0.latches {
+            Some(latches) => latches.step(name, step).await,
+            None => Err(StoreError::unsupported(Ability::Latches)),
+        }
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        let Inner { writer, file, .. } = &*self.0;
+        let Grant { name, claim, .. } = grant;
+        let statement = match to {
+            Mode::Exclusive => &file.statements.upgrade,
+            _ => &file.statements.downgrade,
+        };
+        let converted = writer
+            .run(statement, |query| {
+                query.bind(self.0.prefix()).bind(name.to_string()).bind(claim.to_string())
+            })
+            .await?;
+        if !converted.is_empty() {
+            return Ok(Conversion::Converted);
+        }
+        not_converted(grant, &self.0.look(&self.0.reader, &[name]).await?)
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
@@ -342,7 +447,10 @@ impl Backend for SqliteBackend {
     }
 
     async fn close(&self) {
-        let Inner { writer, renewals, reader, .. } = &*self.0;
+        let Inner { writer, renewals, reader, latches, .. } = &*self.0;
+        if let Some(latches) = latches {
+            latches.close().await;
+        }
         reader.close().await;
         renewals.close().await;
         writer.close().await;

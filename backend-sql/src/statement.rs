@@ -12,7 +12,7 @@ impl Statement {
         Self(text.into())
     }
 
-    /// Only the table's name is put into the text, and it was checked.
+    /// Only names that were checked and numbers are put into the text.
     pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
         AssertSqlSafe(Arc::clone(&self.0))
     }

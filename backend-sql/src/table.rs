@@ -5,6 +5,9 @@ use tenure_core::Error;
 /// The table that is used unless another is named.
 pub(crate) const DEFAULT_TABLE: &str = "tenure_locks";
 
+/// What the name of a table of latches ends in.
+const LATCHES: &str = "_latches";
+
 /// A table's name that needs no escaping anywhere: statements quote it all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableName(String);
@@ -29,6 +32,15 @@ impl TableName {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The table of the latches beside this one.
+    pub(crate) fn of_latches(&self) -> Result<Self, Error> {
+        Self::new(&format!("{}{LATCHES}", self.0)).map_err(|_| {
+            let allowed =
+                format!("at most {} characters, where latches are used", Self::MAX_BYTES - LATCHES.len());
+            Error::invalid_option("table", format_args!("{:?}", self.0), allowed)
+        })
+    }
 }
 
 /// A table of a server, with the schema (in MySQL's words, the database) that it is in, if that was said.
@@ -46,6 +58,17 @@ impl TablePath {
         let (schema, table) =
             text.split_once('.').map_or((None, text), |(schema, table)| (Some(schema), table));
         Ok(Self { schema: schema.map(TableName::new).transpose()?, table: TableName::new(table)? })
+    }
+
+    /// The schema, if one was said.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn schema(&self) -> Option<&str> {
+        self.schema.as_ref().map(TableName::as_str)
+    }
+
+    /// The table of the latches beside this one.
+    pub(crate) fn of_latches(&self) -> Result<Self, Error> {
+        Ok(Self { schema: self.schema.clone(), table: self.table.of_latches()? })
     }
 
     /// For statements, each part between two of `quote`.
@@ -89,6 +112,9 @@ mod tests {
         assert_eq!(TablePath::new("app.locks").unwrap().quoted('"'), "\"app\".\"locks\"");
         assert_eq!(TablePath::new("locks").unwrap().quoted('`'), "`locks`");
         assert_eq!(TablePath::new("app.locks").unwrap().to_string(), "app.locks");
+        let latches = |table| TablePath::new(table).unwrap().of_latches().map(|table| table.to_string());
+        assert_eq!(latches("app.locks").unwrap(), "app.locks_latches");
+        assert!(latches(&"x".repeat(56)).unwrap_err().to_string().contains("at most 55 characters"));
         for bad in ["a.b.c", ".a", "a.", "a.\"b", "a .b"] {
             assert!(TablePath::new(bad).is_err(), "{bad}");
         }

@@ -1,10 +1,11 @@
 //! The store.
 
 use crate::{
+    diagnosis::diagnose,
     errors::explain,
     names::encode,
     options::{Checked, ZkOptions},
-    queue::{ASK_AGAIN, Contender, Stop},
+    queue::{Contender, Stop},
     removal::{Removed, finish},
     session::Live,
 };
@@ -14,8 +15,8 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, LossCause, Name, Release, Renewal,
-    Standing, StoreError, Term, Wakeup, async_trait,
+    Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState, LatchStep,
+    LossCause, Mode, Name, Release, Renewal, Standing, StoreError, Term, Wakeup, async_trait, lease,
 };
 
 /// How long a session is given to be closed.
@@ -24,8 +25,9 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// Locks in a `ZooKeeper` ensemble.
 ///
 /// A lock is a container node; whoever wants it makes an ephemeral sequential node below, and the first of them holds
-/// it. Each waiter watches only the node before its own, so a release wakes one. The fencing token is the `czxid` of the
-/// holder's node: the number of the transaction that made it.
+/// it, with those behind it whom it admits: readers beside a reader, permits while there are some left. Each waiter watches
+/// only the node that is in its way, so a release wakes one, or the readers who share. The fencing token is the `czxid` of
+/// the holder's node: the number of the transaction that made it.
 ///
 /// All locks of one backend live in one session, which stands as long as the servers hear of the client. When it ends,
 /// all of them are lost, and a new one is opened with the next request. A guard gives up before the servers do, at
@@ -70,19 +72,22 @@ impl ZkBackend {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] before anything is connected; [`Error::Unavailable`] when no server opened a session in
-    /// time; [`Error::Store`] when the chroot does not exist or the servers refuse the credentials.
+    /// time, with what was found wrong with each; [`Error::Store`] when the chroot does not exist, the servers refuse the
+    /// credentials, or one side refuses the other's certificate.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled.
     pub async fn connect(options: ZkOptions) -> Result<Self, Error> {
         let options = options.check()?;
-        let store: Arc<str> = format!("zookeeper://{}", options.ensemble).into();
+        let store: Arc<str> = options.store.as_str().into();
         let inner =
             Inner { store, options, session: Mutex::default(), opening: tokio::sync::Mutex::default() };
-        let opened = inner.session().await;
-        opened.map_err(|error| Error::from_store(&inner.store, Doing::Connecting, error))?;
-        Ok(Self(Arc::new(inner)))
+        let Err(mut error) = inner.session().await else { return Ok(Self(Arc::new(inner))) };
+        if error.is_unavailable() {
+            error = diagnose(&inner.options).await.unwrap_or(error);
+        }
+        Err(Error::from_store(&inner.store, Doing::Connecting, error))
     }
 }
 
@@ -122,8 +127,9 @@ impl Inner {
     }
 
     fn contender<'a>(&'a self, live: &'a Arc<Live>, claim: &'a Claim, lock: &'a str) -> Contender<'a> {
-        let Checked { prefix, response_timeout, .. } = &self.options;
-        Contender { live, claim, lock, prefix, response_timeout: *response_timeout }
+        let Checked { prefix, response_timeout, read_write, .. } = &self.options;
+        let (response_timeout, read_write) = (*response_timeout, *read_write);
+        Contender { live, claim, lock, prefix, response_timeout, read_write }
     }
 
     /// A request for people, which may be asked again.
@@ -155,8 +161,12 @@ impl Backend for ZkBackend {
         Capabilities {
             term: Term::Session,
             wakeup: Wakeup::Queue,
-            ask_again: ASK_AGAIN,
+            // With each proof of the session's life.
+            ask_again: lease::renewal_period(self.0.options.session_timeout),
             fair: true,
+            shared: true,
+            permits: true,
+            latches: true,
             listing: true,
             ..Capabilities::POLLED
         }
@@ -196,7 +206,7 @@ impl Backend for ZkBackend {
         }
         let Some(live) = self.0.current() else { return Ok(Release::NotHeld(LossCause::SessionEnded)) };
         let lock = self.0.lock_node(&grant.name);
-        let removed = match live.remove(grant.claim) {
+        let removed = match live.remove(&lock, grant.claim) {
             Some(removal) => finish(removal).await,
             None => live.sweep(lock.clone(), grant.claim).await,
         };
@@ -222,7 +232,7 @@ impl Backend for ZkBackend {
         let lock = self.0.lock_node(&claim.name);
         let live = self.0.session().await?;
         let uncertain = live.state().creating.contains(&claim.id);
-        let removal = live.remove(claim.id);
+        let removal = live.remove(&lock, claim.id);
         let known = removal.is_some();
         let mut removed = match removal {
             Some(removal) => finish(removal).await,
@@ -237,21 +247,29 @@ impl Backend for ZkBackend {
         }
     }
 
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        let Some(live) = self.0.current() else { return Ok(Conversion::NotHeld(LossCause::SessionEnded)) };
+        live.convert(self.0.lock_node(&grant.name), grant.claim, to).await
+    }
+
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        let prefix = &self.0.options.prefix;
+        self.0.in_time(async { self.0.session().await?.latch(prefix, name, step).await }).await
+    }
+
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let lock = self.0.lock_node(name);
-        let holder = async { self.0.session().await?.holder(&lock, name).await };
-        Ok(self.0.in_time(holder).await?.into_iter().collect())
+        self.0.in_time(async { self.0.session().await?.holders(&lock, name).await }).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let live = self.0.session().await?;
-        self.0.in_time(live.holders(&self.0.options.prefix, self.0.at_root(), prefix)).await
+        self.0.in_time(live.all_holders(&self.0.options.prefix, self.0.at_root(), prefix)).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let lock = self.0.lock_node(name);
-        let put_out = async { self.0.session().await?.put_out(&lock, name).await };
-        Ok(self.0.in_time(put_out).await?.into_iter().collect())
+        self.0.in_time(async { self.0.session().await?.put_out(&lock, name).await }).await
     }
 
     async fn close(&self) {

@@ -1,89 +1,138 @@
-//! One claim's node in the queue.
+//! What a node's name says: whose claim it is, and how the claim wants to hold.
 
-use crate::order::sequence;
-use serde::{Deserialize, Serialize};
-use std::{
-    str::FromStr,
-    time::{SystemTime, UNIX_EPOCH},
-};
-use tenure_core::{Claim, ClaimId, HolderInfo};
+use crate::order::parts;
+use std::{num::NonZeroU32, str::FromStr};
+use tenure_core::{ClaimId, Mode, Token};
 use uuid::Uuid;
 
-/// What the names of a claim's nodes begin with: [Curator's protected form](https://github.com/apache/curator/blob/apache-curator-5.4.0/curator-framework/src/main/java/org/apache/curator/framework/imps/ProtectedMode.java),
-/// by which a node is found again after the reply to its creation was lost.
-pub(crate) fn prefix(claim: ClaimId) -> String {
-    format!("_c_{claim}-lock-")
+/// How [Curator](https://github.com/apache/curator/blob/apache-curator-5.4.0/curator-recipes/src/main/java/org/apache/curator/framework/recipes/locks/InterProcessReadWriteLock.java)
+/// marks the nodes of its readers.
+const READER: &str = "__READ__";
+/// And those of its writers.
+const WRITER: &str = "__WRIT__";
+/// How [kazoo](https://github.com/python-zk/kazoo/blob/2.11.0/kazoo/recipe/lock.py) marks the nodes of its readers.
+const KAZOO_READER: &str = "__rlock__";
+/// How both mark the nodes of whoever wants a lock alone; other clients take a permit's node for such a one.
+const LOCK: &str = "lock-";
+
+/// What the name of a claim's node begins with, before its number: [Curator's protected form](https://github.com/apache/curator/blob/apache-curator-5.4.0/curator-framework/src/main/java/org/apache/curator/framework/imps/ProtectedMode.java),
+/// by which a node is found again after the reply to its creation was lost, and the mode.
+///
+/// `read_write`: whether who holds alone is named as a writer of Curator's read-write lock, not as its mutex.
+pub(crate) fn prefix(claim: ClaimId, mode: Mode, read_write: bool) -> String {
+    match mode {
+        Mode::Shared => format!("_c_{claim}-{READER}"),
+        Mode::Permit { take, of } => format!("_c_{claim}-permit-{take}-of-{of}-{LOCK}"),
+        _ if read_write => format!("_c_{claim}-{WRITER}"),
+        _ => format!("_c_{claim}-{LOCK}"),
+    }
+}
+
+/// The name of a reader's node when it has become a writer: with the same number, so in the same place, and with the
+/// token, which a new node's `czxid` would not tell.
+pub(crate) fn upgraded(claim: ClaimId, token: Token, reader: &str) -> Option<String> {
+    let (own, _) = parts(reader)?;
+    let number = reader.strip_prefix(own)?;
+    Some(format!("_c_{claim}-from-{token}-{WRITER}{number}"))
 }
 
 /// The claim whose node this is; `None` for a node in another client's form.
 pub(crate) fn claim_of(node: &str) -> Option<ClaimId> {
+    let (uuid, form) = protected(node)?;
+    let ours = [LOCK, READER, WRITER, "permit-", "from-"].iter().any(|ours| form.starts_with(ours));
+    ours.then(|| ClaimId::from_str(uuid).ok())?
+}
+
+/// The token of a node that was made anew for its claim.
+pub(crate) fn token_of(node: &str) -> Option<Token> {
+    let (token, _) = protected(node)?.1.strip_prefix("from-")?.split_once('-')?;
+    Token::new(token.parse().ok()?)
+}
+
+/// How the node's claim wants to hold, and its number; `None` where the node does not contend.
+///
+/// Whoever is not known as a reader or for permits wants to be alone.
+pub(crate) fn contends(node: &str) -> Option<(Mode, i32)> {
+    let (own, number) = parts(node)?;
+    let mode = if own.ends_with(READER) || own.ends_with(KAZOO_READER) {
+        Mode::Shared
+    } else {
+        permits(own).unwrap_or(Mode::Exclusive)
+    };
+    Some((mode, number))
+}
+
+/// The UUID of a node in Curator's protected form, and what follows it.
+fn protected(node: &str) -> Option<(&str, &str)> {
     let (uuid, rest) =
         node.strip_prefix("_c_")?.split_at_checked(Uuid::nil().hyphenated().to_string().len())?;
-    rest.starts_with("-lock-").then_some(())?;
-    ClaimId::from_str(uuid).ok()
+    Some((uuid, rest.strip_prefix('-')?))
 }
 
-/// The nodes that stand in the queue, whoever made them.
-pub(crate) fn contenders(children: &[String]) -> impl Iterator<Item = (i32, &str)> {
-    children.iter().filter_map(|node| Some((sequence(node)?, node.as_str())))
-}
-
-/// What stands in the node, for people.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Card {
-    claim: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    label: Option<String>,
-    host: String,
-    pid: u32,
-    /// Milliseconds since 1970 by the holder's clock, for those who read the node with other tools.
-    since: u128,
-}
-
-impl Card {
-    pub(crate) fn bytes(claim: &Claim) -> Vec<u8> {
-        let HolderInfo { label, host, pid } = &*claim.holder;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let card =
-            Self { claim: claim.id.to_string(), label: label.clone(), host: host.clone(), pid: *pid, since };
-        serde_json::to_vec(&card).unwrap_or_default()
-    }
-
-    /// Who wrote this; nothing is known of a foreign client.
-    pub(crate) fn read(data: &[u8]) -> Option<HolderInfo> {
-        let Self { label, host, pid, .. } = serde_json::from_slice(data).ok()?;
-        Some(HolderInfo { label, host, pid })
-    }
+fn permits(own: &str) -> Option<Mode> {
+    let form = protected(own)?.1.strip_prefix("permit-")?.strip_suffix(LOCK)?;
+    let (take, of) = form.strip_suffix('-')?.split_once("-of-")?;
+    let (take, of) = (NonZeroU32::from_str(take).ok()?, NonZeroU32::from_str(of).ok()?);
+    (take <= of).then_some(Mode::Permit { take, of })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use tenure_core::{Mode, Name};
+    use proptest::prelude::*;
 
-    #[test]
-    fn a_claim_is_found_in_its_nodes_name() {
-        let claim = ClaimId::new();
-        assert_eq!(claim_of(&format!("{}0000000007", prefix(claim))), Some(claim));
-        assert_eq!(claim_of("_c_not-a-uuid-lock-0000000007"), None);
-        assert_eq!(claim_of(&format!("{claim}__lock__0000000007")), None);
-        assert_eq!(claim_of(&format!("_c_{claim}-latch-0000000007")), None);
+    fn permit(take: u32, of: u32) -> Mode {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        Mode::Permit { take: number(take), of: number(of) }
     }
 
     #[test]
-    fn a_card_tells_who_holds() {
-        let holder =
-            HolderInfo { label: Some("nightly \"é\"".to_owned()), host: "db1".to_owned(), pid: 4_000_000 };
-        let claim = Claim {
-            id: ClaimId::new(),
-            name: Name::new("a").unwrap(),
-            mode: Mode::Exclusive,
-            lease: std::time::Duration::from_secs(30),
-            waits: true,
-            holder: Arc::new(holder.clone()),
-        };
-        assert_eq!(Card::read(&Card::bytes(&claim)), Some(holder));
-        assert_eq!(Card::read(b"10.0.0.7"), None);
+    fn a_claim_and_its_mode_are_found_in_its_nodes_name() {
+        let claim = ClaimId::new();
+        for read_write in [false, true] {
+            for mode in [Mode::Exclusive, Mode::Shared, permit(2, 4), permit(1, u32::MAX)] {
+                let node = format!("{}0000000007", prefix(claim, mode, read_write));
+                assert_eq!((claim_of(&node), contends(&node)), (Some(claim), Some((mode, 7))), "{node}");
+                assert_eq!(token_of(&node), None);
+            }
+        }
+    }
+
+    #[test]
+    fn others_are_known_by_their_names() {
+        let claim = ClaimId::new();
+        for node in ["_c_not-a-uuid-lock-0000000007", &format!("{claim}__lock__0000000007")] {
+            assert_eq!((claim_of(node), contends(node)), (None, Some((Mode::Exclusive, 7))), "{node}");
+        }
+        assert_eq!(claim_of(&format!("_c_{claim}-latch-0000000007")), None);
+        assert_eq!(contends("27d6__rlock__0000000007"), Some((Mode::Shared, 7)));
+        assert_eq!(contends("keeper"), None);
+    }
+
+    #[test]
+    fn odd_permits_want_to_be_alone() {
+        let claim = ClaimId::new();
+        for form in [
+            "permit-0-of-4-lock-",
+            "permit-5-of-4-lock-",
+            "permit-1-of-4-",
+            "permit-1-lock-",
+            "permit--1-of-2-lock-",
+        ] {
+            let node = format!("_c_{claim}-{form}0000000007");
+            assert_eq!(contends(&node), Some((Mode::Exclusive, 7)), "{node}");
+        }
+        assert_eq!(contends("permit-1-of-4-lock-0000000007"), Some((Mode::Exclusive, 7)));
+    }
+
+    proptest! {
+        #[test]
+        fn who_becomes_a_writer_keeps_its_place_and_token(number: i32, token in 1..u64::MAX >> 1) {
+            let (claim, token) = (ClaimId::new(), Token::new(token).unwrap());
+            let reader = format!("{}{number:010}", prefix(claim, Mode::Shared, false));
+            let writer = upgraded(claim, token, &reader).unwrap();
+            prop_assert_eq!(contends(&writer), Some((Mode::Exclusive, number)));
+            prop_assert_eq!((claim_of(&writer), token_of(&writer)), (Some(claim), Some(token)));
+        }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn explain(path: &str, source: Client) -> StoreError {
         Client::NoNode => format!("{path} cannot be created because the chroot does not exist; create it"),
         Client::NoChildrenForEphemerals => {
             format!(
-                "{path} is another client's ephemeral node, and those have no children; delete it, or use another prefix"
+                "{path}, or the node above it, is another client's ephemeral node, and those have no children; delete it, or use another prefix"
             )
         }
         Client::AuthFailed => "the server refused the credentials; check user and password".to_owned(),

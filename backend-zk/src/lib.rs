@@ -2,12 +2,27 @@
 //!
 //! [`ZkBackend`] is the store, [`ZkOptions`] says which ensemble and how. The recipe is the one of
 //! [ZooKeeper's documentation](https://zookeeper.apache.org/doc/current/recipes.html#sc_recipes_Locks), with nodes named
-//! as Apache Curator's `InterProcessMutex` names them, so both exclude each other on one path.
+//! as Apache Curator names them, so `InterProcessMutex`, or with an option `InterProcessReadWriteLock`, and these locks
+//! exclude each other on one path.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `tls` | encrypted connections, with rustls: `ZkOptions::tls`. It needs a C compiler |
+//! | `sasl` | users whom the servers know, by DIGEST-MD5: `ZkOptions::sasl` |
 
 mod backend;
+mod card;
 mod contender;
+mod convert;
+mod diagnosis;
 mod errors;
+mod latch;
+mod line;
+mod login;
 mod names;
+mod opening;
 mod options;
 mod order;
 mod people;
@@ -15,6 +30,10 @@ mod pulse;
 mod queue;
 mod removal;
 mod session;
+#[cfg(feature = "tls")]
+mod tls;
+mod vigil;
+mod waiting;
 mod watch;
 
 pub use backend::ZkBackend;

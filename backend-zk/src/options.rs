@@ -1,7 +1,13 @@
 //! Which ensemble, and how it is used for locks.
 
+use crate::login::Login;
+#[cfg(feature = "tls")]
+use crate::tls::{CheckedTls, Tls, may_be_certified};
 use std::{fmt, time::Duration};
 use tenure_core::Error;
+
+/// The port of a server that names none.
+const PORT: u16 = 2181;
 
 /// Which ensemble, which part of its tree, and how patient to be. Checked by
 /// [`ZkBackend::connect`](crate::ZkBackend::connect), before anything is connected.
@@ -27,22 +33,38 @@ pub struct ZkOptions {
     session_timeout: Duration,
     connect_timeout: Duration,
     response_timeout: Duration,
-    digest: Option<(String, String)>,
+    read_write: bool,
+    login: Option<Login>,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
 }
 
 /// The same, each within its range.
 #[derive(Clone)]
 pub(crate) struct Checked {
+    /// Its name, for people.
+    pub(crate) store: String,
     /// `host:port,host:port/chroot`, as the client takes it.
     pub(crate) ensemble: String,
+    pub(crate) hosts: Vec<Host>,
     pub(crate) chroot: String,
     /// `/a/b`, or empty for the root.
     pub(crate) prefix: String,
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
-    /// `user:password`.
-    pub(crate) digest: Option<String>,
+    pub(crate) read_write: bool,
+    pub(crate) login: Option<Login>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<CheckedTls>,
+}
+
+/// Where one server is.
+#[derive(Clone)]
+pub(crate) struct Host {
+    /// Without the brackets of an IPv6 address.
+    pub(crate) name: String,
+    pub(crate) port: u16,
 }
 
 impl ZkOptions {
@@ -55,7 +77,10 @@ impl ZkOptions {
             session_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             response_timeout: Duration::from_secs(5),
-            digest: None,
+            read_write: false,
+            login: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -95,17 +120,76 @@ impl ZkOptions {
         self
     }
 
+    /// Whether the nodes of those who hold alone are named as the writers of Curator's `InterProcessReadWriteLock`, and not as
+    /// its `InterProcessMutex` names them. A node can be seen by one of the two only, as Curator's own do not see each other.
+    ///
+    /// Readers are named as that lock's readers in any case, and clients of this library understand both.
+    pub fn read_write_nodes(mut self, yes: bool) -> Self {
+        self.read_write = yes;
+        self
+    }
+
     /// Says who one is, by the `digest` scheme. All nodes are then made so that only the same user can change them;
     /// anybody can read them.
+    ///
+    /// The servers know no users: whoever names the same user and password is the same. Of several calls that say who one
+    /// is, the last counts.
     pub fn digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.digest = Some((user.into(), password.into()));
+        self.login = Some(Login::digest(user.into(), password.into()));
+        self
+    }
+
+    /// Says who one is, by SASL with the mechanism DIGEST-MD5: a user whom the servers know, from a JAAS file. All nodes
+    /// are then made so that only the same user can change them; anybody can read them. Of several calls that say who one
+    /// is, the last counts.
+    ///
+    /// A session that the servers take without checking the user is not used. Servers before 3.7 cannot be asked about
+    /// that, but refuse to make the nodes.
+    #[cfg(feature = "sasl")]
+    pub fn sasl(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.login = Some(Login::sasl(user.into(), password.into()));
+        self
+    }
+
+    /// Speaks TLS with every server. Each must show a certificate for the name or address by which it is reached here,
+    /// of one of these authorities, which are texts in PEM format; revocation lists among them are heeded.
+    ///
+    /// There is no default: most ensembles have an authority of their own.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, authorities: impl Into<String>) -> Self {
+        let identity = self.tls.and_then(|tls| tls.identity);
+        self.tls = Some(Tls { roots: authorities.into(), identity });
+        self
+    }
+
+    /// Shows the servers this certificate, with those that lead to its authority, whose private key this is: both in
+    /// PEM format. Goes with [`tls`](Self::tls).
+    #[cfg(feature = "tls")]
+    pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
+        let roots = self.tls.map(|tls| tls.roots).unwrap_or_default();
+        self.tls = Some(Tls { roots, identity: Some((certificate.into(), key.into())) });
         self
     }
 
     pub(crate) fn check(self) -> Result<Checked, Error> {
         let chroot = check_path("chroot", &self.chroot)?;
+        let hosts = check_hosts(&self.hosts)?;
+        let encrypted = self.is_encrypted();
+        #[cfg(feature = "tls")]
+        if encrypted && let Some(at) = hosts.iter().position(|host| !may_be_certified(&host.name)) {
+            let given = format!("{:?}", self.hosts[at]);
+            return Err(Error::invalid_option(
+                "hosts",
+                given,
+                "a name or an address that certificates can be for",
+            ));
+        }
+        let (scheme, each) = if encrypted { ("zookeeper+tls", "tcp+tls://") } else { ("zookeeper", "") };
+        let each: Vec<_> = self.hosts.iter().map(|host| format!("{each}{host}")).collect();
         Ok(Checked {
-            ensemble: format!("{}{chroot}", check_hosts(&self.hosts)?),
+            store: format!("{scheme}://{}{chroot}", self.hosts.join(",")),
+            ensemble: format!("{}{chroot}", each.join(",")),
+            hosts,
             chroot,
             prefix: check_path("prefix", &self.prefix)?,
             session_timeout: check_range(
@@ -116,8 +200,25 @@ impl ZkOptions {
             )?,
             connect_timeout: check_patience("connect_timeout", self.connect_timeout)?,
             response_timeout: check_patience("response_timeout", self.response_timeout)?,
-            digest: self.digest.map(check_digest).transpose()?,
+            read_write: self.read_write,
+            login: self.login.map(Login::check).transpose()?,
+            #[cfg(feature = "tls")]
+            tls: self.tls.map(Tls::check).transpose()?,
         })
+    }
+
+    fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        return false;
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, port } = self;
+        if name.contains(':') { write!(f, "[{name}]:{port}") } else { write!(f, "{name}:{port}") }
     }
 }
 
@@ -130,12 +231,14 @@ impl fmt::Debug for ZkOptions {
             .field("session_timeout", &self.session_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
-            .field("user", &self.digest.as_ref().map(|(user, _)| user))
+            .field("read_write_nodes", &self.read_write)
+            .field("login", &self.login)
+            .field("encrypted", &self.is_encrypted())
             .finish_non_exhaustive()
     }
 }
 
-fn check_hosts(hosts: &[String]) -> Result<String, Error> {
+fn check_hosts(hosts: &[String]) -> Result<Vec<Host>, Error> {
     let wrong = |given: &str| {
         Error::invalid_option(
             "hosts",
@@ -146,7 +249,7 @@ fn check_hosts(hosts: &[String]) -> Result<String, Error> {
     if hosts.is_empty() {
         return Err(wrong(""));
     }
-    for given in hosts {
+    let check = |given: &String| {
         let (host, port) = match given.strip_prefix('[').map(|rest| rest.split_once(']')) {
             Some(Some((address, ""))) => (address, None),
             Some(Some((address, port))) => (address, Some(port.strip_prefix(':').unwrap_or_default())),
@@ -157,12 +260,13 @@ fn check_hosts(hosts: &[String]) -> Result<String, Error> {
             },
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
-        let port_fits = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port != 0));
-        if host.is_empty() || !host.chars().all(plain) || !port_fits {
+        let port = port.map_or(Ok(PORT), str::parse).unwrap_or(0);
+        if host.is_empty() || !host.chars().all(plain) || port == 0 {
             return Err(wrong(given));
         }
-    }
-    Ok(hosts.join(","))
+        Ok(Host { name: host.to_owned(), port })
+    };
+    hosts.iter().map(check).collect()
 }
 
 /// A path without its last slash: empty for the root.
@@ -190,14 +294,6 @@ fn check_path(option: &'static str, given: &str) -> Result<String, Error> {
         return Err(wrong());
     }
     Ok(path.to_owned())
-}
-
-fn check_digest((user, password): (String, String)) -> Result<String, Error> {
-    if user.is_empty() || user.contains(':') {
-        let shown = format!("{user:?}");
-        return Err(Error::invalid_option("user", shown, "one or more characters, without a colon"));
-    }
-    Ok(format!("{user}:{password}"))
 }
 
 fn check_patience(option: &'static str, given: Duration) -> Result<Duration, Error> {

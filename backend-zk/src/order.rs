@@ -1,12 +1,13 @@
 //! The order of the nodes in a queue, read from their names.
 
-/// The number that `ZooKeeper` appended to a sequential node's name; `None` where the name ends in none.
+/// A sequential node's name in two parts: its own, and the number that `ZooKeeper` appended; `None` where the name ends in
+/// none.
 ///
 /// The server formats a 32-bit counter with `%010d` ([`PrepRequestProcessor`](https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/PrepRequestProcessor.java#L677)).
 /// A counter that has wrapped is negative: its minus sign is one of the ten characters, or an eleventh one before ten
 /// digits. That eleventh could also be the last character of the name's own part (`lock-1000000000`); it is taken for
 /// a sign only after another separator, because every lock recipe ends its part in one.
-pub(crate) fn sequence(node: &str) -> Option<i32> {
+pub(crate) fn parts(node: &str) -> Option<(&str, i32)> {
     let (own, number) = node.split_at_checked(node.len().checked_sub(10)?)?;
     let digits = number.strip_prefix('-').unwrap_or(number);
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -14,7 +15,8 @@ pub(crate) fn sequence(node: &str) -> Option<i32> {
     }
     let number: i64 = number.parse().ok()?;
     let negative = number >= 1_000_000_000 && (own.ends_with("--") || own.ends_with("_-") || own == "-");
-    i32::try_from(if negative { -number } else { number }).ok()
+    let (own, number) = if negative { (&own[..own.len() - 1], -number) } else { (own, number) };
+    Some((own, i32::try_from(number).ok()?))
 }
 
 /// How far `number` stands behind `from`, negative when it stands before: serial number arithmetic,
@@ -58,14 +60,17 @@ mod tests {
             ("", None),
             ("ünïcödë-lock-000000ü042", None),
         ] {
-            assert_eq!(sequence(node), number, "{node}");
+            assert_eq!(parts(node).map(|(_, number)| number), number, "{node}");
         }
     }
 
     proptest! {
         #[test]
         fn what_the_server_writes_is_read(number: i32) {
-            prop_assert_eq!(sequence(&format!("_c_7a8d-lock-{number:010}")), Some(number));
+            for own in ["_c_7a8d-lock-", "_c_7a8d-__READ__", "0f3a__rlock__"] {
+                let node = format!("{own}{number:010}");
+                prop_assert_eq!(parts(&node), Some((own, number)));
+            }
         }
 
         #[test]

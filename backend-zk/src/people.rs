@@ -1,7 +1,8 @@
 //! Who holds what, for people.
 
 use crate::{
-    contender::{Card, claim_of},
+    card::Card,
+    contender::{claim_of, token_of},
     errors::explain,
     names::decode,
     removal::Removed,
@@ -9,10 +10,10 @@ use crate::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tenure_core::{Holder, Name, StoreError, Token};
-use zookeeper_client::Error;
+use tenure_core::{Holder, Mode, Name, StoreError, Token};
+use zookeeper_client::{Error, Stat};
 
-/// How many locks are looked at together.
+/// How many locks, or holders of one, are looked at together.
 const TOGETHER: usize = 32;
 
 /// A holder, and the node by which it holds.
@@ -23,27 +24,29 @@ struct Found {
 
 impl Live {
     /// Who holds `name`, whose node is `lock`.
-    pub(crate) async fn holder(&self, lock: &str, name: &Name) -> Result<Option<Holder>, StoreError> {
-        Ok(self.first(lock, name).await.map_err(|error| explain(lock, error))?.map(|found| found.holder))
+    pub(crate) async fn holders(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let found = self.found(lock, name).await.map_err(|error| explain(lock, error))?;
+        Ok(found.into_iter().map(|found| found.holder).collect())
     }
 
     /// Puts out who holds `name`.
-    pub(crate) async fn put_out(&self, lock: &str, name: &Name) -> Result<Option<Holder>, StoreError> {
-        let Some(found) = self.first(lock, name).await.map_err(|error| explain(lock, error))? else {
-            return Ok(None);
-        };
-        match self.delete(&found.path).await {
-            Removed::Deleted => Ok(Some(found.holder)),
-            // It went by itself.
-            Removed::Missing => Ok(None),
-            Removed::SessionOver => Err(explain(lock, Error::SessionExpired)),
-            Removed::Refused(error) => Err(explain(lock, error)),
-        }
+    pub(crate) async fn put_out(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        let found = self.found(lock, name).await.map_err(|error| explain(lock, error))?;
+        let put_out = stream::iter(found).map(|found| async move {
+            match self.delete(&found.path).await {
+                Removed::Deleted => Ok(Some(found.holder)),
+                // It went by itself.
+                Removed::Missing => Ok(None),
+                Removed::SessionOver => Err(explain(lock, Error::SessionExpired)),
+                Removed::Refused(error) => Err(explain(lock, error)),
+            }
+        });
+        put_out.buffered(TOGETHER).try_filter_map(|holder| async { Ok(holder) }).try_collect().await
     }
 
     /// Everybody who holds a name that begins with `names`, of the locks under `prefix`. `at_root`: whether that is the
     /// servers' own root.
-    pub(crate) async fn holders(
+    pub(crate) async fn all_holders(
         &self,
         prefix: &str,
         at_root: bool,
@@ -60,49 +63,68 @@ impl Live {
             Some((format!("{prefix}/{element}"), Name::new(name).ok()?))
         });
         let locks: Vec<_> = locks.collect();
-        let holder = |(lock, name): (String, Name)| async move { self.holder(&lock, &name).await };
-        let holders = stream::iter(locks).map(holder).buffer_unordered(TOGETHER);
-        let holders = holders.try_filter_map(|holder| async { Ok(holder) });
-        let mut holders: Vec<_> = holders.try_collect().await?;
+        let holders = |(lock, name): (String, Name)| async move { self.holders(&lock, &name).await };
+        let holders = stream::iter(locks).map(holders).buffer_unordered(TOGETHER);
+        let mut holders: Vec<_> = holders.try_concat().await?;
         holders.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(holders)
     }
 
-    /// Who is first in the queue.
-    async fn first(&self, lock: &str, name: &Name) -> Result<Option<Found>, Error> {
+    /// Those who hold the name, in the order in which they came.
+    async fn found(&self, lock: &str, name: &Name) -> Result<Vec<Found>, Error> {
         loop {
             let children = match self.list_synced(lock).await {
                 Ok(children) => children,
-                Err(Error::NoNode) => return Ok(None),
+                Err(Error::NoNode) => return Ok(Vec::new()),
                 Err(error) => return Err(error),
             };
-            let Some(node) = self.queue(lock, &children, None).await?.into_iter().next() else {
-                return Ok(None);
-            };
-            let path = format!("{lock}/{node}");
-            let (data, stat) = match self.client.get_data(&path).await {
-                Ok(found) => found,
-                // It went meanwhile, and another may be first.
-                Err(Error::NoNode) => continue,
-                // Another user's node, which we may not read.
-                Err(Error::NoAuth) => match self.client.check_stat(&path).await? {
-                    Some(stat) => (Vec::new(), stat),
-                    None => continue,
-                },
-                Err(error) => return Err(error),
-            };
-            let mut holder = Holder::of(name.clone());
-            if let (Some(claim), Some(info), Ok(token)) =
-                (claim_of(&node), Card::read(&data), Token::try_from(stat.czxid))
-            {
-                holder = holder.claim(claim, token).info(info);
+            let mut line = self.line(lock, &children, None).await?;
+            let Some(first) = line.first() else { return Ok(Vec::new()) };
+            // It went meanwhile, and another may be first.
+            let Some(told) = self.told(lock, &first.node).await? else { continue };
+            if first.mode == Mode::Exclusive && Card::is_downgraded(&told.0) {
+                line.first_reads();
             }
-            if let Ok(millis) = u64::try_from(stat.ctime) {
-                let since = UNIX_EPOCH + Duration::from_millis(millis);
-                // No request asks a server for its time. For people this machine's will do.
-                holder = holder.since(since, SystemTime::now().duration_since(since).unwrap_or_default());
-            }
-            return Ok(Some(Found { holder, path }));
+            let mut told = Some(told);
+            let looks = line.holders().iter().map(|place| {
+                let told = told.take();
+                async move {
+                    let told = match told {
+                        Some(told) => Some(told),
+                        None => self.told(lock, &place.node).await?,
+                    };
+                    Ok::<_, Error>(told.map(|told| found(lock, name, &place.node, place.mode, told)))
+                }
+            });
+            let looks: Vec<_> = looks.collect();
+            let looks = stream::iter(looks).buffered(TOGETHER);
+            return looks.try_filter_map(|found| async { Ok(found) }).try_collect().await;
         }
     }
+
+    /// What a node tells; `None` when it has gone.
+    async fn told(&self, lock: &str, node: &str) -> Result<Option<(Vec<u8>, Stat)>, Error> {
+        let path = format!("{lock}/{node}");
+        match self.client.get_data(&path).await {
+            Ok(told) => Ok(Some(told)),
+            Err(Error::NoNode) => Ok(None),
+            // Another user's node, which we may not read.
+            Err(Error::NoAuth) => Ok(self.client.check_stat(&path).await?.map(|stat| (Vec::new(), stat))),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn found(lock: &str, name: &Name, node: &str, mode: Mode, (data, stat): (Vec<u8>, Stat)) -> Found {
+    let mut holder = Holder::of(name.clone()).mode(mode);
+    let token = token_of(node).or_else(|| Token::try_from(stat.czxid).ok());
+    if let (Some(claim), Some(info), Some(token)) = (claim_of(node), Card::read(&data), token) {
+        holder = holder.claim(claim, token).info(info);
+    }
+    if let Ok(millis) = u64::try_from(stat.ctime) {
+        let since = UNIX_EPOCH + Duration::from_millis(millis);
+        // No request asks a server for its time. For people this machine's will do.
+        holder = holder.since(since, SystemTime::now().duration_since(since).unwrap_or_default());
+    }
+    Found { holder, path: format!("{lock}/{node}") }
 }

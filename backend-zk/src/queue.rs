@@ -1,23 +1,19 @@
-//! The recipe: how a claim comes to hold a lock.
+//! The recipe: how a claim comes to stand in the line of its lock, and to hold it.
 
 use crate::{
-    contender::{Card, claim_of, contenders, prefix},
+    card::Card,
+    contender::{claim_of, prefix, token_of},
     errors::{Verdict, explain, verdict},
-    order::{offset, sequence, tells_nothing},
+    line::{Line, Turn},
+    order::parts,
     removal::{Removed, finish},
     session::Live,
-    watch::{Guarded, OwnWatch, keep},
+    watch::{Guarded, OwnWatch},
 };
-use futures_util::{
-    FutureExt,
-    future::{OptionFuture, join, join3},
-};
+use futures_util::future::{OptionFuture, join3};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Attempt, Claim, Grant, Moment, StoreError, Token};
-use zookeeper_client::{Client, CreateMode, Error, EventType, SessionState};
-
-/// How long a waiter trusts its watch before it looks at the queue itself.
-pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(8);
+use zookeeper_client::{CreateMode, Error};
 
 /// Why a claim was not granted.
 pub(crate) enum Stop {
@@ -35,72 +31,55 @@ pub(crate) struct Contender<'a> {
     /// The node above it.
     pub(crate) prefix: &'a str,
     pub(crate) response_timeout: Duration,
+    /// Whether who holds alone is named as a writer of Curator's read-write lock.
+    pub(crate) read_write: bool,
 }
 
 /// Where a claim stands.
-struct Standing {
-    own: String,
-    /// The nodes before its own, first come first.
-    ahead: Vec<String>,
+pub(crate) struct Standing {
+    pub(crate) own: String,
+    pub(crate) line: Line,
+    pub(crate) at: usize,
 }
 
 impl Contender<'_> {
-    /// Takes the lock if nobody is before the claim; leaves the queue otherwise.
+    /// Takes the lock if those before the claim admit it; leaves the line otherwise.
     pub(crate) async fn attempt(&self) -> Result<Attempt, Stop> {
         let _contending = self.live.contend();
-        if self.in_time(self.stand()).await?.ahead.is_empty() {
-            return Ok(Attempt::Granted(self.grant(None)?));
+        let standing = self.in_time(self.stand()).await?;
+        let holds = match standing.line.turn(standing.at) {
+            Turn::Now => true,
+            Turn::Behind { node, may_read: true, .. } => self.in_time(self.reads(node)).await?,
+            Turn::Behind { .. } | Turn::Room => false,
+        };
+        if holds {
+            return Ok(Attempt::Granted(self.grant(&standing, None)?));
         }
-        if let Some(removal) = self.live.remove(self.claim.id) {
-            self.in_time(async { Ok(finish(removal).await) }).await.and_then(|removed| match removed {
-                Removed::Refused(error) => Err(Stop::Failed(explain(self.lock, error))),
-                Removed::Deleted | Removed::Missing | Removed::SessionOver => Ok(()),
-            })?;
-        }
+        self.leave().await?;
+        standing.line.agrees(standing.at).map_err(|why| Stop::Failed(StoreError::failed(why)))?;
         Ok(Attempt::Busy { expires_in: None })
     }
 
-    /// Waits in the queue until nobody is before the claim.
-    pub(crate) async fn wait(&self) -> Result<Grant, Stop> {
-        let _contending = self.live.contend();
-        let client = &self.live.client;
-        loop {
-            let Standing { own, ahead } = self.in_time(self.stand()).await?;
-            let Some(before) = ahead.last() else { return self.grant(None) };
-            let mut connection = client.state_watcher();
-            let (before, own) = (format!("{}/{before}", self.lock), format!("{}/{own}", self.lock));
-            let watches = async {
-                let (before, own) =
-                    join(client.check_and_watch_stat(&before), client.check_and_watch_stat(&own)).await;
-                let error = |error| self.stop(error);
-                Ok((before.map_err(error)?, own.map_err(error)?))
-            };
-            let ((Some(_), before), (Some(_), own)) = self.in_time(watches).await? else { continue };
-            let (mut before, mut own) = (keep(before), keep(own));
-            tokio::select! {
-                biased;
-                () = self.live.over.cancelled() => return Err(Stop::SessionOver),
-                _ = &mut own => {}
-                event = &mut before => {
-                    // The holder has gone, nobody else was before this claim, and whoever came since is behind it. Its
-                    // own node stands: the server sends events in the order of the changes, and the connection was
-                    // never broken since both watches were set.
-                    let next = ahead.len() == 1 && event.event_type == EventType::NodeDeleted;
-                    let unbroken = connection.changed().now_or_never().is_none();
-                    if next && unbroken && (&mut own).now_or_never().is_none() {
-                        return self.grant(Some(own));
-                    }
-                }
-                () = cut_off(client, self.response_timeout) => {
-                    return Err(Stop::Failed(StoreError::unavailable("the connection to the servers is broken")));
-                }
-                () = tokio::time::sleep(ASK_AGAIN) => {}
-            }
+    /// Leaves the line.
+    pub(crate) async fn leave(&self) -> Result<(), Stop> {
+        let Some(removal) = self.live.remove(self.lock, self.claim.id) else { return Ok(()) };
+        match self.in_time(async { Ok(finish(removal).await) }).await? {
+            Removed::Refused(error) => Err(Stop::Failed(explain(self.lock, error))),
+            Removed::Deleted | Removed::Missing | Removed::SessionOver => Ok(()),
+        }
+    }
+
+    /// Whether the first in the line, named as one who is alone, has become a reader.
+    async fn reads(&self, node: &str) -> Result<bool, Stop> {
+        match self.live.client.get_data(&format!("{}/{node}", self.lock)).await {
+            Ok((data, _)) => Ok(Card::is_downgraded(&data)),
+            Err(Error::NoNode | Error::NoAuth) => Ok(false),
+            Err(error) => Err(self.stop(error)),
         }
     }
 
     /// Grants what the claim's node stands for.
-    fn grant(&self, watch: Option<OwnWatch>) -> Result<Grant, Stop> {
+    pub(crate) fn grant(&self, standing: &Standing, watch: Option<OwnWatch>) -> Result<Grant, Stop> {
         let mut state = self.live.state();
         if let Some((node, liveness, new)) = state.grant(self.claim.id) {
             let grant = Grant::in_session(self.claim, node.token, liveness.clone());
@@ -110,6 +89,9 @@ impl Contender<'_> {
                 match watch {
                     Some(set) => drop(tokio::spawn(Arc::clone(self.live).guard(guarded, Some(set)))),
                     None => state.watch_later(self.live, guarded),
+                }
+                if standing.line.is_awaited(standing.at) {
+                    tokio::spawn(Arc::clone(self.live).tell(self.claim.id));
                 }
             }
             return Ok(grant);
@@ -124,8 +106,8 @@ impl Contender<'_> {
         Err(Stop::SessionOver)
     }
 
-    /// Puts the claim in the queue, unless it stands there, and looks who is before it.
-    async fn stand(&self) -> Result<Standing, Stop> {
+    /// Puts the claim in the line, unless it stands there, and looks who is before it.
+    pub(crate) async fn stand(&self) -> Result<Standing, Stop> {
         loop {
             let known = self.live.state().nodes.get(&self.claim.id).map(|node| node.path.clone());
             let (own, children) = match known {
@@ -141,7 +123,7 @@ impl Contender<'_> {
                     self.live.state().creating.remove(&self.claim.id);
                     continue;
                 }
-                None => self.join_queue().await?,
+                None => self.join_line().await?,
             };
             let own = own.rsplit('/').next().unwrap_or_default().to_owned();
             let mut mine = children.iter().filter(|node| claim_of(node) == Some(self.claim.id));
@@ -151,11 +133,8 @@ impl Contender<'_> {
                     self.live.state().nodes.remove(&self.claim.id);
                 }
                 (Some(node), None) if *node == own => {
-                    let queue = self.live.queue(self.lock, &children, sequence(&own));
-                    let mut ahead = queue.await.map_err(|error| self.stop(error))?;
-                    if let Some(at) = ahead.iter().position(|node| *node == own) {
-                        ahead.truncate(at);
-                        return Ok(Standing { own, ahead });
+                    if let Some(standing) = self.find(own, &children).await? {
+                        return Ok(standing);
                     }
                 }
                 _ => self.adopt(&children).await?,
@@ -163,11 +142,20 @@ impl Contender<'_> {
         }
     }
 
-    /// Makes the claim's node, and lists the queue with it. Both requests leave at once: a session's requests are
+    /// Where the claim's node stands among these.
+    pub(crate) async fn find(&self, own: String, children: &[String]) -> Result<Option<Standing>, Stop> {
+        let around = parts(&own).map(|(_, number)| number);
+        let line = self.live.line(self.lock, children, around).await.map_err(|error| self.stop(error))?;
+        Ok(line.position(&own).map(|at| Standing { own, line, at }))
+    }
+
+    /// Makes the claim's node, and lists the line with it. Both requests leave at once: a session's requests are
     /// carried out in their order, so the list has the new node.
-    async fn join_queue(&self) -> Result<(String, Vec<String>), Stop> {
+    async fn join_line(&self) -> Result<(String, Vec<String>), Stop> {
         let (live, client, claim) = (self.live, &self.live.client, self.claim.id);
-        let (base, card) = (format!("{}/{}", self.lock, prefix(claim)), Card::bytes(self.claim));
+        let base = format!("{}/{}", self.lock, prefix(claim, self.claim.mode, self.read_write));
+        let card = Card::of(self.claim);
+        let data = card.bytes();
         let ephemeral = CreateMode::EphemeralSequential.with_acls(live.acls());
         let mut parent = None;
         loop {
@@ -177,7 +165,7 @@ impl Contender<'_> {
                 .map(|mode: CreateMode| client.create(self.lock, b"", &mode.with_acls(live.acls())))
                 .into();
             let requests =
-                join3(above, client.create(&base, &card, &ephemeral), client.list_children(self.lock));
+                join3(above, client.create(&base, &data, &ephemeral), client.list_children(self.lock));
             let (above, created, children) = requests.await;
             match created {
                 Ok((stat, number)) => {
@@ -187,7 +175,7 @@ impl Contender<'_> {
                     {
                         let mut state = live.state();
                         state.creating.remove(&claim);
-                        state.remember(claim, path.clone(), token);
+                        state.remember(claim, path.clone(), token, card);
                     }
                     live.written(sent);
                     return Ok((path, children.map_err(|error| self.stop(error))?));
@@ -235,8 +223,9 @@ impl Contender<'_> {
             let Some(stat) = live.client.check_stat(&path).await.map_err(|error| self.stop(error))? else {
                 continue;
             };
-            let token =
+            let made =
                 Token::try_from(stat.czxid).map_err(|error| Stop::Failed(StoreError::failed(error)))?;
+            let token = token_of(node).unwrap_or(made);
             if stat.ephemeral_owner != live.client.session_id().0 {
                 others.push(path);
             } else if own.as_ref().is_none_or(|(oldest, _)| token < *oldest) {
@@ -253,7 +242,7 @@ impl Contender<'_> {
         let mut state = live.state();
         match own {
             Some((token, path)) if state.nodes.get(&self.claim.id).is_none_or(|node| node.path != path) => {
-                state.remember(self.claim.id, path, token);
+                state.remember(self.claim.id, path, token, Card::of(self.claim));
             }
             Some(_) => {}
             None => drop(state.nodes.remove(&self.claim.id)),
@@ -261,7 +250,10 @@ impl Contender<'_> {
         Ok(())
     }
 
-    async fn in_time<T>(&self, request: impl Future<Output = Result<T, Stop>> + Send) -> Result<T, Stop> {
+    pub(crate) async fn in_time<T>(
+        &self,
+        request: impl Future<Output = Result<T, Stop>> + Send,
+    ) -> Result<T, Stop> {
         let answer = self.live.unless_over(tokio::time::timeout(self.response_timeout, request)).await;
         match answer {
             None => Err(Stop::SessionOver),
@@ -273,7 +265,7 @@ impl Contender<'_> {
         }
     }
 
-    fn stop(&self, error: Error) -> Stop {
+    pub(crate) fn stop(&self, error: Error) -> Stop {
         if verdict(&error) == Verdict::SessionOver {
             self.live.end();
             // A server that refuses the credentials will refuse them again.
@@ -285,50 +277,6 @@ impl Contender<'_> {
     }
 }
 
-impl Live {
-    /// The nodes that contend for `lock`, in the order in which they came. `around`: a number near all of them.
-    pub(crate) async fn queue(
-        &self,
-        lock: &str,
-        children: &[String],
-        around: Option<i32>,
-    ) -> Result<Vec<String>, Error> {
-        let Some(around) = around.or_else(|| contenders(children).map(|(number, _)| number).next()) else {
-            return Ok(Vec::new());
-        };
-        let mut queue: Vec<_> =
-            contenders(children).map(|(number, node)| (offset(number, around), 0, node.to_owned())).collect();
-        if contenders(children).any(|(number, _)| tells_nothing(number)) {
-            // The nodes' own age tells.
-            let stats = queue.iter().map(|(_, _, node)| {
-                let path = format!("{lock}/{node}");
-                async move { self.client.check_stat(&path).await }
-            });
-            let stats = futures_util::future::try_join_all(stats).await?;
-            let aged = queue.into_iter().zip(stats);
-            queue = aged.filter_map(|((_, _, node), stat)| Some((0, stat?.czxid, node))).collect();
-        }
-        queue.sort_unstable();
-        Ok(queue.into_iter().map(|(_, _, node)| node).collect())
-    }
-}
-
 fn empty_where_missing(error: Error) -> Result<Vec<String>, Error> {
     if error == Error::NoNode { Ok(Vec::new()) } else { Err(error) }
-}
-
-/// Waits until the client has been without a connection for `patience`.
-async fn cut_off(client: &Client, patience: Duration) {
-    let mut states = client.state_watcher();
-    let mut state = client.state();
-    loop {
-        state = if state == SessionState::Disconnected {
-            match tokio::time::timeout(patience, states.changed()).await {
-                Ok(state) => state,
-                Err(_) => return,
-            }
-        } else {
-            states.changed().await
-        };
-    }
 }

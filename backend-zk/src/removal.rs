@@ -50,20 +50,40 @@ pub(crate) async fn finish(removal: Removal) -> Removed {
 }
 
 impl Live {
-    /// Removes the claim's node; `None` when none is known. The request has left when this returns.
-    pub(crate) fn remove(self: &Arc<Self>, claim: ClaimId) -> Option<Removal> {
+    /// Removes the claim's node; `None` when none is known. The request has left when this returns, unless the claim is
+    /// just changing its mode.
+    pub(crate) fn remove(self: &Arc<Self>, lock: &str, claim: ClaimId) -> Option<Removal> {
         let mut state = self.state();
         let node = state.nodes.get_mut(&claim)?;
         node.unwanted.cancel();
         let removal = node.removal.get_or_insert_with(|| {
-            let (live, path) = (Arc::clone(self), node.path.clone());
-            let request = self.client.delete(&path, None);
-            let removing = async move {
-                let removed = live.finish_removal(&path, request).await;
-                live.state().nodes.remove(&claim);
-                removed
+            let live = Arc::clone(self);
+            let turn = Arc::clone(&node.conversion.turn);
+            let removing = match turn.clone().try_lock_owned() {
+                Ok(turn) if !node.conversion.unsettled => {
+                    let path = node.path.clone();
+                    let request = self.client.delete(&path, None);
+                    async move {
+                        let _turn = turn;
+                        let removed = live.finish_removal(&path, request).await;
+                        live.state().nodes.remove(&claim);
+                        removed
+                    }
+                    .boxed()
+                }
+                // Nobody knows by which node the claim holds.
+                _ => {
+                    let lock = lock.to_owned();
+                    async move {
+                        let _turn = turn.lock_owned().await;
+                        let removed = live.sweep(lock, claim).await;
+                        live.state().nodes.remove(&claim);
+                        removed
+                    }
+                    .boxed()
+                }
             };
-            removing.boxed().shared()
+            removing.shared()
         });
         Some(removal.clone())
     }

@@ -1,10 +1,13 @@
 //! One session of the ensemble: its life, and the nodes that live in it.
 
 use crate::{
-    errors::{Verdict, explain, verdict},
+    card::Card,
+    errors::{Verdict, verdict},
+    login, opening,
     options::Checked,
     pulse::Pulse,
     removal::Removal,
+    vigil::Vigil,
     watch::Guarded,
 };
 use std::{
@@ -17,7 +20,7 @@ use std::{
 };
 use tenure_core::{ClaimId, Liveness, LossCause, Moment, StoreError, Token, lease};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Acl, Acls, AuthId, CheckWriteError, Client, Permission};
+use zookeeper_client::{Acl, Acls, CheckWriteError, Client, Error};
 
 /// A session, from its opening to its end. The backend opens another one then.
 ///
@@ -29,6 +32,7 @@ pub(crate) struct Live {
     acl: Vec<Acl>,
     timeout: Duration,
     state: Mutex<State>,
+    pub(crate) vigil: Vigil,
     contending: AtomicUsize,
 }
 
@@ -49,41 +53,29 @@ pub(crate) struct Node {
     /// Whoever asks for its removal says so here, before it goes.
     pub(crate) unwanted: CancellationToken,
     pub(crate) removal: Option<Removal>,
+    /// What stands in it unless it was downgraded.
+    pub(crate) card: Card,
+    pub(crate) conversion: Conversion,
+}
+
+/// What becomes of a node whose claim changes its mode.
+#[derive(Default)]
+pub(crate) struct Conversion {
+    /// Held by who changes it.
+    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
+    /// The node that may have taken its place already.
+    pub(crate) renamed: Option<String>,
+    /// Whether its data say that it holds as a reader.
+    pub(crate) downgraded: bool,
+    /// Whether a change was asked for, and nobody knows yet whether it was made.
+    pub(crate) unsettled: bool,
 }
 
 impl Live {
     /// Opens a session, and sees to it that it is kept and watched.
     pub(crate) async fn open(options: &Checked) -> Result<Arc<Self>, StoreError> {
-        let wanted = options.session_timeout;
-        // A server that hangs must be left soon enough to prove the session's life to another one.
-        let silence = (wanted / 6).clamp(Duration::from_millis(500), Duration::from_secs(5));
-        let mut connector = Client::connector()
-            .with_session_timeout(wanted)
-            .with_connection_timeout(silence)
-            .with_fail_eagerly();
-        let mut acl = Acls::anyone_all().to_vec();
-        if let Some(digest) = &options.digest {
-            connector = connector.with_auth("digest", digest.as_bytes());
-            acl = Acls::creator_all().to_vec();
-            acl.push(Acl::new(Permission::READ, AuthId::anyone()));
-        }
         let sent = Moment::now();
-        let opening = async {
-            let client = connector.connect(&options.ensemble).await?;
-            let root = client.check_stat("/").await?;
-            Ok((client, root))
-        };
-        let answer = tokio::time::timeout(options.connect_timeout, opening).await.map_err(|_| {
-            StoreError::unavailable(format!(
-                "no server opened a session within {:?}",
-                options.connect_timeout
-            ))
-        })?;
-        let (client, root) = answer.map_err(|error| explain("the session", error))?;
-        if root.is_none() {
-            let chroot = &options.chroot;
-            return Err(StoreError::failed(format!("the chroot {chroot} does not exist; create it")));
-        }
+        let client = opening::open(options).await?;
         let timeout = client.session_timeout();
         tracing::debug!(session = %client.session_id(), ?timeout, "session opened");
         let pulse = Pulse::new(timeout, sent);
@@ -91,9 +83,10 @@ impl Live {
         let live = Arc::new(Self {
             client,
             over: CancellationToken::new(),
-            acl,
+            acl: login::acl(options.login.as_ref()),
             timeout,
             state: Mutex::new(state),
+            vigil: Vigil::default(),
             contending: AtomicUsize::new(0),
         });
         tokio::spawn(Arc::clone(&live).attend());
@@ -171,29 +164,14 @@ impl Live {
         }
     }
 
-    /// One proof of life. While nobody holds or waits a read will do, which stays with one server; otherwise an empty
-    /// transaction, which a majority agrees on and which changes nothing.
+    /// One proof of life. While nobody holds or waits a read will do, which stays with one server; otherwise a transaction.
     async fn prove(&self, sent: Moment) -> bool {
         let writes = {
             let state = self.state();
             let idle = state.nodes.is_empty() && state.creating.is_empty();
             !idle || self.contending.load(Ordering::Relaxed) > 0
         };
-        let answer = if writes {
-            match self.client.new_check_writer("/", None) {
-                Ok(writer) => match writer.commit().await {
-                    // Also a check that failed went through a majority.
-                    Ok(_)
-                    | Err(CheckWriteError::CheckFailed { .. } | CheckWriteError::OperationFailed { .. }) => {
-                        Ok(())
-                    }
-                    Err(CheckWriteError::RequestFailed { source }) => Err(source),
-                },
-                Err(error) => Err(error),
-            }
-        } else {
-            self.client.check_stat("/").await.map(drop)
-        };
+        let answer = if writes { self.check().await } else { self.client.check_stat("/").await.map(drop) };
         match answer {
             Ok(()) if writes => self.written(sent),
             Ok(()) => self.state().pulse.touched(sent),
@@ -209,10 +187,35 @@ impl Live {
     }
 }
 
+impl Live {
+    /// A transaction that a majority agrees on and that changes nothing. It succeeds also where a node is missing that
+    /// somebody waits to hear of, and tells them.
+    async fn check(&self) -> Result<(), Error> {
+        let looks = self.vigil.next();
+        let mut transaction = self.client.new_check_writer("/", None)?;
+        for (_, node, version) in &looks {
+            transaction.add_check_version(node, *version)?;
+        }
+        match transaction.commit().await {
+            // A check that failed went through a majority too.
+            Ok(_) | Err(CheckWriteError::CheckFailed { .. }) => Ok(()),
+            Err(CheckWriteError::OperationFailed { index, source }) => {
+                if let Some((look, node, _)) = looks.get(index) {
+                    tracing::debug!(node, %source, "who waits to hear of this node is woken");
+                    self.vigil.missed(look);
+                }
+                Ok(())
+            }
+            Err(CheckWriteError::RequestFailed { source }) => Err(source),
+        }
+    }
+}
+
 impl State {
-    pub(crate) fn remember(&mut self, claim: ClaimId, path: String, token: Token) {
-        let unwanted = CancellationToken::new();
-        self.nodes.insert(claim, Node { path, token, held: None, unwanted, removal: None });
+    pub(crate) fn remember(&mut self, claim: ClaimId, path: String, token: Token, card: Card) {
+        let (unwanted, conversion) = (CancellationToken::new(), Conversion::default());
+        let node = Node { path, token, held: None, unwanted, removal: None, card, conversion };
+        self.nodes.insert(claim, node);
     }
 
     /// Grants what the claim's node stands for; `None` when nothing proves that the session still lives.

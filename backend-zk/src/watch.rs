@@ -24,6 +24,14 @@ pub(crate) struct Guarded {
 }
 
 impl State {
+    /// The node that has taken the place of the claim's node at `path`, or will have if its deletion is part of that.
+    fn successor(&self, claim: ClaimId, path: &str) -> Option<String> {
+        let node = self.nodes.get(&claim)?;
+        let successors = [Some(&node.path), node.conversion.renamed.as_ref()];
+        // Only a reader is succeeded, and by a writer.
+        successors.into_iter().flatten().find(|other| *other != path).cloned()
+    }
+
     /// Has the grant watched if it lasts. One task sees to all grants of the same moment.
     pub(crate) fn watch_later(&mut self, live: &Arc<Live>, grant: Guarded) {
         self.unwatched.push(grant);
@@ -48,7 +56,7 @@ impl Live {
         tokio::select! {
             biased;
             () = self.over.cancelled() => {}
-            () = self.deleted(&path, watch) => {
+            () = self.deleted(claim, &path, watch) => {
                 if !unwanted.is_cancelled() {
                     liveness.revoke(LossCause::Forced);
                     self.state().nodes.remove(&claim);
@@ -64,15 +72,19 @@ impl Live {
         }
     }
 
-    /// Waits until the node at `path` has gone.
-    async fn deleted(&self, path: &str, mut watch: Option<OwnWatch>) {
+    /// Waits until the claim's node at `path` has gone, and none has taken its place.
+    async fn deleted(&self, claim: ClaimId, path: &str, mut watch: Option<OwnWatch>) {
+        let mut path = path.to_owned();
         loop {
-            let event = if let Some(set) = watch.take() {
-                set.await
+            let stands = if let Some(set) = watch.take() {
+                set.await.event_type != EventType::NodeDeleted
             } else {
-                match self.client.check_and_watch_stat(path).await {
-                    Ok((Some(_), watcher)) => watcher.changed().await,
-                    Ok((None, _)) => return,
+                match self.client.check_and_watch_stat(&path).await {
+                    Ok((Some(_), watcher)) => {
+                        watch = Some(keep(watcher));
+                        continue;
+                    }
+                    Ok((None, _)) => false,
                     Err(error) => {
                         tracing::debug!(path, %error, "a grant's node could not be watched; it is tried again");
                         tokio::time::sleep(AGAIN).await;
@@ -80,8 +92,11 @@ impl Live {
                     }
                 }
             };
-            if event.event_type == EventType::NodeDeleted {
-                return;
+            if !stands {
+                match self.state().successor(claim, &path) {
+                    Some(successor) => path = successor,
+                    None => return,
+                }
             }
         }
     }

@@ -23,6 +23,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Elect(Elect),
     Ls(Ls),
     Show(Show),
     Release(Release),
@@ -33,7 +34,8 @@ pub(crate) enum Command {
 /// Run a command while holding a lock
 ///
 /// Waits for the lock, runs COMMAND, and ends with its exit code. COMMAND finds the lock's name in TENURE_NAME and its
-/// fencing token, which rises with each holder, in TENURE_TOKEN.
+/// fencing token, which rises with each holder, in TENURE_TOKEN. Of several names all are had, or none; then both
+/// variables have a line for each, in the order of the names.
 ///
 /// When the lock is lost (the lease ran out while the store could not be reached or the machine was asleep, or somebody
 /// released it by force), COMMAND and its process group get SIGTERM at once, and SIGKILL after --kill-after.
@@ -42,32 +44,65 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
-    /// The lock's name: 1 to 200 bytes without control characters
-    #[arg(value_parser = name)]
-    pub(crate) name: Name,
+    /// The lock's name, or several: 1 to 200 bytes without control characters
+    #[arg(value_parser = name, value_name = "NAME", required = true)]
+    pub(crate) names: Vec<Name>,
+    /// Hold it together with others who say --shared, while nobody holds it alone
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Hold it together with others, so many at once at most; all must say the same number
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
     /// Do not wait: end with 75 if another holds the lock
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) once: bool,
     /// Wait at most this long, then end with 75 [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Hold the lock at most this long, then end COMMAND and end with 79
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
+    pub(crate) max_hold: Option<Duration>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString))]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Keep a command running on exactly one of many machines
+///
+/// Start this on each of them. One leads and runs COMMAND; the others wait. When the leader's machine dies, or loses
+/// the store for longer than its lease, another one starts COMMAND within a lease. When COMMAND ends by itself, this
+/// ends with its exit code and another machine's turn comes.
+///
+/// A leader that finds out that it leads no more ends COMMAND as `run` does, and becomes a candidate again. COMMAND
+/// finds the election's name in TENURE_NAME and the number of its term, which rises with each leader, in TENURE_TOKEN.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Elect {
+    /// The election's name: 1 to 200 bytes without control characters
+    #[arg(value_parser = name)]
+    pub(crate) name: Name,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString))]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How a lock is held while a command runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Terms {
     /// How long the store keeps the lock for a holder of whom it hears nothing [default: 30s]
     ///
     /// It is renewed at a third of that. If this machine dies, others get the lock after it.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,
-    /// Hold the lock at most this long, then end COMMAND and end with 79
-    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
-    pub(crate) max_hold: Option<Duration>,
     /// What others are told about the holder [default: the command's name]
     #[arg(long, value_name = "TEXT", value_parser = label)]
     pub(crate) label: Option<String>,
     /// How long after SIGTERM a command that lost its lock gets SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) kill_after: Duration,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString))]
-    pub(crate) command: Vec<OsString>,
 }
 
 /// List who holds what
@@ -154,6 +189,8 @@ Examples:
   tenure run nightly -- ./backup.sh
   tenure run --try report -- make report          75 at once if it is already being made
   tenure run --wait 10m deploy/web -- ./deploy    75 if another deploy takes longer than that
+  tenure run --permits 4 gpu -- ./train           four at once on all machines together
+  tenure run account/3 account/7 -- ./transfer    both or none
   tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
 
 Exit codes:

@@ -15,7 +15,7 @@ use std::{
     process::{Child, ExitStatus},
     time::Duration,
 };
-use tenure::Hold;
+use tenure::AllGuard;
 use tokio::time::{Instant, sleep};
 
 /// A command in a process group of its own.
@@ -30,12 +30,14 @@ pub(crate) struct Job {
 
 impl Job {
     /// Starts the command, and tells it what it holds.
-    pub(crate) fn start(program: &OsStr, args: &[OsString], hold: &Hold) -> Result<Self, Failure> {
+    pub(crate) fn start(program: &OsStr, args: &[OsString], held: &AllGuard) -> Result<Self, Failure> {
         let failed = |error| Failure::system("the command could not be started", error);
         let terminal = Terminal::find();
         let mut watcher = Watcher::start().map_err(failed)?;
         let mut command = helper::command(program, args).map_err(failed)?;
-        command.env("TENURE_NAME", hold.name().as_str()).env("TENURE_TOKEN", hold.token().to_string());
+        let names: Vec<&str> = held.holds().map(|hold| hold.name().as_str()).collect();
+        let tokens: Vec<String> = held.holds().map(|hold| hold.token().to_string()).collect();
+        command.env("TENURE_NAME", names.join("\n")).env("TENURE_TOKEN", tokens.join("\n"));
         let mut leader = command.spawn().map_err(failed)?;
         let group = Pid::from_raw(leader.id().cast_signed());
         if let Err(error) = helper::ready(&leader).and_then(|()| watcher.watch_over(group)) {

@@ -5,7 +5,8 @@
 //! | what can be written at the shell | [`args`] |
 //! | how it ends: codes and messages | [`exit`], [`warnings`] |
 //! | which store is meant | [`store`] |
-//! | `run`: the lock around a command | [`run`], [`waiting`] |
+//! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
+//! | `elect`: one machine of many | [`elect`] |
 //! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
 //! | who holds what | [`look`], [`release`], [`people`] |
 //! | for those who run a store | [`conformance`], [`schema`] |
@@ -14,7 +15,9 @@
 compile_error!("tenure runs commands in process groups, which only Unix has");
 
 mod args;
+mod attend;
 mod conformance;
+mod elect;
 mod exit;
 mod helper;
 mod job;
@@ -52,6 +55,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         match command {
             Command::Run(args) => run::run(store, args).await,
+            Command::Elect(args) => elect::elect(store, args).await,
             Command::Ls(args) => look::ls(store, args).await,
             Command::Show(args) => look::show(store, args).await,
             Command::Release(args) => release::release(store, args).await,

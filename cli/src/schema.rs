@@ -1,4 +1,4 @@
-//! `tenure schema`: the table, for those who create it by hand.
+//! `tenure schema`: the tables, for those who create it by hand.
 
 use crate::{
     args::{self, Dialect, Strategy},
@@ -22,6 +22,13 @@ pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
             return Err(Failure::Usage(text.to_owned()));
         }
     };
-    exit::print(&ddl)?;
+    let latches = match (args.dialect, args.strategy) {
+        (Dialect::Sqlite, _) => tenure_sql::sqlite_latch_schema(LEASE_ROWS)?,
+        (Dialect::Postgres, Strategy::LeaseRow) => tenure_sql::postgres_latch_schema(LEASE_ROWS)?,
+        (Dialect::Postgres, Strategy::RowLock) => tenure_sql::postgres_latch_schema(ROW_LOCKS)?,
+        (Dialect::Mysql, Strategy::LeaseRow) => tenure_sql::mysql_latch_schema(LEASE_ROWS)?,
+        (Dialect::Mysql, Strategy::RowLock) => tenure_sql::mysql_latch_schema(ROW_LOCKS)?,
+    };
+    exit::print(&format!("{ddl}\n{latches}"))?;
     Ok(ExitCode::SUCCESS)
 }

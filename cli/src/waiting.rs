@@ -20,7 +20,7 @@ const ASK: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Shows one line on stderr, until it is dropped. None when stderr is no terminal, or is somebody else's to write on.
-pub(crate) async fn show(locks: &Locks, name: &Name) -> Infallible {
+pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
     let stderr = io::stderr();
     if !stderr.is_terminal() || tcgetpgrp(&stderr) != Ok(getpgrp()) {
         return pending().await;
@@ -29,7 +29,7 @@ pub(crate) async fn show(locks: &Locks, name: &Name) -> Infallible {
     let line = Line(ProgressBar::new_spinner());
     loop {
         let asked = Instant::now();
-        line.0.set_message(message(name, &locks.holders(name).await));
+        line.0.set_message(news(locks, names).await);
         while asked.elapsed() < ASK {
             line.0.tick();
             sleep(TICK).await;
@@ -46,6 +46,26 @@ impl Drop for Line {
     }
 }
 
+/// Who holds the first of the names that others hold: they are taken in this order.
+async fn news(locks: &Locks, names: &[Name]) -> String {
+    let mut news = None;
+    for name in names {
+        let mut holders = locks.holders(name).await;
+        if let Ok(holders) = &mut holders {
+            // Of several names some are had already.
+            holders.retain(|holder| holder.info.pid != std::process::id());
+        }
+        let is_held = !matches!(holders.as_deref(), Ok([]));
+        if is_held || news.is_none() {
+            news = Some(message(name, &holders));
+        }
+        if is_held {
+            break;
+        }
+    }
+    news.unwrap_or_default()
+}
+
 fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
     match holders.as_deref() {
         Ok([]) => format!("waiting for {name:?}: it is about to be free"),
@@ -54,7 +74,7 @@ fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
                 holder.left.map_or(String::new(), |left| format!(", {} of its lease left", span(left)));
             format!("waiting for {name:?}: held by {}{lease}", who(holder))
         }
-        Ok(holders) => format!("waiting for {name:?}: held by {} readers", holders.len()),
+        Ok(holders) => format!("waiting for {name:?}: held by {} others", holders.len()),
         Err(error) if error.is_retryable() => format!("waiting for {name:?}: {error}"),
         Err(_) => format!("waiting for {name:?}"),
     }

@@ -1,6 +1,6 @@
 //! One case of the contract.
 
-use crate::{Check, Stage};
+use crate::{Check, Form, Stage};
 use std::{future::Future, pin::Pin, time::Duration};
 
 /// One case: a part of the contract, and how it is shown.
@@ -12,6 +12,10 @@ pub struct Case {
     pub name: &'static str,
     /// Whether no other case of the same store may run meanwhile, because this one disturbs the store itself.
     pub alone: bool,
+    /// What [`Client::lock`](crate::Client::lock) makes of a name in this case.
+    pub form: Form,
+    /// Whether it is shown once more of those who hold a name beside others: of readers, and of permits.
+    pub(crate) shared: bool,
     /// How long it may take at most.
     pub(crate) limit: Duration,
     pub(crate) run: for<'a> fn(&'a Stage) -> Running<'a>,
@@ -29,12 +33,22 @@ impl Case {
         name: &'static str,
         run: for<'a> fn(&'a Stage) -> Running<'a>,
     ) -> Self {
-        Self { group, name, alone: false, limit: LIMIT, run }
+        Self { group, name, alone: false, form: Form::Lock, shared: false, limit: LIMIT, run }
     }
 
     /// The same case, with the store for itself: because it disturbs the store, or keeps it very busy.
     pub(crate) const fn alone(self) -> Self {
         Self { alone: true, ..self }
+    }
+
+    /// The same case, which is about readers and permits as well.
+    pub(crate) const fn shared(self) -> Self {
+        Self { shared: true, ..self }
+    }
+
+    /// The same case in another form of locks, in a group of its own.
+    pub(crate) const fn in_form(self, group: &'static str, form: Form) -> Self {
+        Self { group, form, ..self }
     }
 
     /// The test's name: `redis::exclusion::basic_cycle`.
@@ -46,9 +60,9 @@ impl Case {
 
 /// The cases of a group, each named as its function.
 macro_rules! cases {
-    ($group:literal: $($case:ident $(.$with:ident())?),+ $(,)?) => {
+    ($group:literal: $($case:ident $(.$with:ident())*),+ $(,)?) => {
         pub(crate) const CASES: &[$crate::case::Case] = &[
-            $($crate::case::Case::new($group, stringify!($case), |stage| Box::pin($case(stage)))$(.$with())?),+
+            $($crate::case::Case::new($group, stringify!($case), |stage| Box::pin($case(stage)))$(.$with())*),+
         ];
     };
 }

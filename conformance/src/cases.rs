@@ -2,20 +2,25 @@
 
 mod cancelling;
 mod contention;
+mod election;
 mod exclusion;
 mod faults;
+mod latch;
 mod lease;
 mod loss;
 mod names;
 mod people;
+mod permits;
+mod readers;
 mod reentrancy;
 mod release;
 mod running;
+mod several;
 mod store;
 mod tokens;
 mod waiting;
 
-use crate::Case;
+use crate::{Case, Form};
 
 /// All cases, in the order of the contract; those that disturb the store itself come last.
 #[must_use]
@@ -33,9 +38,24 @@ pub fn all() -> Vec<Case> {
         reentrancy::CASES,
         release::CASES,
         people::CASES,
+        readers::CASES,
+        permits::CASES,
+        several::CASES,
+        election::CASES,
+        latch::CASES,
         faults::CASES,
     ];
+    // Whoever writes, or has the only permit, excludes the others as the holder of a lock does.
+    let alike = [("exclusion_of_writers", Form::Writer), ("exclusion_by_permit", Form::Permit(1))];
+    let alike = alike
+        .into_iter()
+        .flat_map(|(group, form)| exclusion::CASES.iter().map(move |case| case.in_form(group, form)));
+    // Who holds a name beside others may lose its share as the holder of a lock does, and keeps out who wants it whole.
+    let beside = [("faults_of_readers", Form::Reader), ("faults_of_permits", Form::Permit(2))];
+    let beside = beside.into_iter().flat_map(|(group, form)| {
+        faults::CASES.iter().filter(|case| case.shared).map(move |case| case.in_form(group, form))
+    });
     let (alone, together): (Vec<Case>, Vec<Case>) =
-        groups.into_iter().flatten().copied().partition(|case| case.alone);
+        groups.into_iter().flatten().copied().chain(alike).chain(beside).partition(|case| case.alone);
     together.into_iter().chain(alone).collect()
 }

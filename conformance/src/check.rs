@@ -21,6 +21,14 @@ pub enum Stop {
 pub enum Need {
     /// Grants end with a lease, not with a session: [`Capabilities::term`](tenure_core::Capabilities::term).
     Lease,
+    /// The store serves readers: [`Capabilities::shared`](tenure_core::Capabilities::shared).
+    Readers,
+    /// The store serves permits: [`Capabilities::permits`](tenure_core::Capabilities::permits).
+    Permits,
+    /// The store has latches: [`Capabilities::latches`](tenure_core::Capabilities::latches).
+    Latches,
+    /// Several names are granted in one request: [`Capabilities::together`](tenure_core::Capabilities::together).
+    Together,
     /// The store tells who holds what: [`Capabilities::listing`](tenure_core::Capabilities::listing).
     Listing,
     /// Clients are served in order: [`Capabilities::fair`](tenure_core::Capabilities::fair).
@@ -42,6 +50,10 @@ impl fmt::Display for Need {
         f.write_str(match self {
             Self::Hurt(hurt) => return write!(f, "needs a server that can be hurt: {hurt}"),
             Self::Lease => "needs leases: this store's grants end with a session",
+            Self::Readers => "needs readers: this store has exclusive locks only",
+            Self::Permits => "needs permits: this store has no semaphores",
+            Self::Latches => "needs latches: this store has none",
+            Self::Together => "needs several names in one request: this store asks for one by one",
             Self::Listing => "needs listing: this store does not tell who holds what",
             Self::Fair => "needs fair: this store has no order between clients",
             Self::Processes => "needs processes: no other process reaches this store",

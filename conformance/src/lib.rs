@@ -43,13 +43,14 @@
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
 //! | what clients saw, and whether the contract allows it | [`judge`] |
 //! | clients, processes and faults for as long as you like | [`faults`] |
-//! | what a case is made of | [`Case`], [`Stage`], [`Check`] |
+//! | what a case is made of | [`Case`], [`Form`], [`Stage`], [`Check`] |
 
 mod case;
 mod cases;
 mod check;
 pub mod faults;
 mod fence;
+mod form;
 mod harness;
 pub mod judge;
 mod log;
@@ -70,6 +71,7 @@ pub use case::Case;
 pub use cases::all as cases;
 pub use check::{Check, Need, Stop};
 pub use fence::{FencedRegister, Refused};
+pub use form::Form;
 pub use harness::main;
 pub use log::{Call, Calls, Method};
 pub use probe::{Fault, Hints, Probe};

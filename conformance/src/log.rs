@@ -11,10 +11,13 @@ use tenure_core::{Claim, ClaimId, Grant, Moment, Name};
 #[allow(missing_docs, reason = "each is named as the trait's method")]
 pub enum Method {
     TryAcquire,
+    TryAcquireAll,
     Acquire,
     Release,
     Renew,
     Withdraw,
+    Convert,
+    Latch,
     WaitForRelease,
     Holders,
     List,
@@ -24,12 +27,15 @@ pub enum Method {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::TryAcquire,
+        Self::TryAcquireAll,
         Self::Acquire,
         Self::Release,
         Self::Renew,
         Self::Withdraw,
+        Self::Convert,
+        Self::Latch,
         Self::WaitForRelease,
         Self::Holders,
         Self::List,
@@ -52,6 +58,11 @@ pub struct Call {
 impl Call {
     pub(crate) fn of(method: Method, claim: &Claim) -> Self {
         Self { method, about: vec![(claim.name.clone(), Some(claim.id))], sent: Moment::now() }
+    }
+
+    pub(crate) fn of_all(method: Method, claims: &[Claim]) -> Self {
+        let about = claims.iter().map(|claim| (claim.name.clone(), Some(claim.id))).collect();
+        Self { method, about, sent: Moment::now() }
     }
 
     pub(crate) fn about(method: Method, grant: &Grant) -> Self {
@@ -123,37 +134,37 @@ impl Calls {
 
     /// Records a request that ends when the answer is dropped.
     pub(crate) fn begin(&self, call: Call) -> Open {
-        let contender = match (call.method, call.about.first()) {
-            (Method::Acquire | Method::TryAcquire, Some((name, Some(claim)))) => Some((name.clone(), *claim)),
-            _ => None,
-        };
+        let contends = matches!(call.method, Method::Acquire | Method::TryAcquire | Method::TryAcquireAll);
+        let asked = call.about.iter().filter(|_| contends);
+        let contenders: Vec<_> = asked.filter_map(|(name, claim)| Some((name.clone(), (*claim)?))).collect();
         let mut record = self.record();
-        if let Some((name, claim)) = &contender {
+        for (name, claim) in &contenders {
             let contending = record.contending.entry(name.clone()).or_default();
             *contending.now.entry(*claim).or_default() += 1;
             contending.most = contending.most.max(contending.now.len());
         }
         record.calls.push(call);
         drop(record);
-        Open { calls: self.clone(), contender }
+        Open { calls: self.clone(), contenders }
     }
 }
 
 /// A request on its way.
 pub(crate) struct Open {
     calls: Calls,
-    contender: Option<(Name, ClaimId)>,
+    contenders: Vec<(Name, ClaimId)>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let Some((name, claim)) = &self.contender else { return };
         let mut record = self.calls.record();
-        let Some(contending) = record.contending.get_mut(name) else { return };
-        if let Some(requests) = contending.now.get_mut(claim) {
-            *requests -= 1;
-            if *requests == 0 {
-                contending.now.remove(claim);
+        for (name, claim) in &self.contenders {
+            let Some(contending) = record.contending.get_mut(name) else { continue };
+            if let Some(requests) = contending.now.get_mut(claim) {
+                *requests -= 1;
+                if *requests == 0 {
+                    contending.now.remove(claim);
+                }
             }
         }
     }

@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Grant, Holder, Name, Release, Renewal, StoreError, async_trait,
+    Attempt, Backend, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep, Mode, Name,
+    Release, Renewal, StoreError, Together, async_trait,
 };
 use tokio::sync::watch;
 
@@ -238,6 +239,20 @@ impl Backend for Probe {
         self.through(Call::of(Method::TryAcquire, claim), request).await
     }
 
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        let (probe, asked) = (self.clone(), claims.to_vec());
+        let request = async move {
+            let answer = probe.backend().try_acquire_all(&asked).await;
+            if let Ok(Together::Granted(grants)) = &answer {
+                for grant in grants {
+                    probe.granted(grant);
+                }
+            }
+            answer
+        };
+        self.through(Call::of_all(Method::TryAcquireAll, claims), request).await
+    }
+
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let (probe, asked, hints) = (self.clone(), claim.clone(), self.script().hints);
         let request = async move {
@@ -280,6 +295,18 @@ impl Backend for Probe {
             Ok(())
         };
         self.through(Call::of(Method::WaitForRelease, claim), request).await
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        let (store, asked) = (Arc::clone(self.backend()), grant.clone());
+        let request = async move { store.convert(&asked, to).await };
+        self.through(Call::about(Method::Convert, grant), request).await
+    }
+
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        let (store, asked, step) = (Arc::clone(self.backend()), name.clone(), step.clone());
+        let request = async move { store.latch(&asked, &step).await };
+        self.through(Call::named(Method::Latch, name), request).await
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

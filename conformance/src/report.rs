@@ -65,7 +65,10 @@ pub async fn run(subjects: Subjects, filter: &str, mut progress: impl FnMut(&Ent
         let pair = move |tested: &Arc<Tested>| (case, Arc::clone(tested));
         tested.iter().map(pair).collect::<Vec<_>>()
     });
-    let chosen = every.filter(|(case, tested)| case.full_name(tested.subject.name()).contains(filter));
+    let chosen = every.filter(|(case, tested)| {
+        let subject = &tested.subject;
+        subject.shows(case.group) && case.full_name(subject.name()).contains(filter)
+    });
     let mut running = stream::iter(chosen.enumerate())
         .map(|(at, (case, tested))| async move {
             let subject = tested.subject.name().to_owned();

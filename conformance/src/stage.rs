@@ -1,7 +1,7 @@
 //! What a case works with: clients, names of its own, other processes.
 
 use crate::{
-    Need, Probe, Subject,
+    Case, Form, Need, Probe, Subject,
     check::{Check, Stop, chain, ensure, eventually, within},
     saboteur::{Hurt, Saboteur},
     victim::Victim,
@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::{Backend, Capabilities, ClaimId, Locks, Term};
+use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, Term};
 
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
@@ -24,6 +24,7 @@ pub struct Stage {
     subject: Arc<dyn Subject>,
     capabilities: Capabilities,
     prefix: String,
+    form: Form,
     clients: Mutex<Vec<Client>>,
 }
 
@@ -31,6 +32,7 @@ pub struct Stage {
 #[derive(Clone)]
 pub struct Client {
     locks: Locks,
+    form: Form,
     /// Sees and hurts what this client asks of the store.
     pub probe: Probe,
 }
@@ -43,14 +45,32 @@ impl Deref for Client {
     }
 }
 
+impl Client {
+    /// The lock of this name, in the form that the case is about: see [`Case::form`].
+    pub fn lock(&self, name: impl AsRef<str>) -> Lock {
+        self.form.of(&self.locks, name)
+    }
+
+    /// A lock of this name that none can have as long as another client has [`lock`](Self::lock): see [`Form::rival`].
+    pub fn rival(&self, name: impl AsRef<str>) -> Lock {
+        self.form.rival().of(&self.locks, name)
+    }
+}
+
 impl Stage {
-    pub(crate) async fn new(subject: Arc<dyn Subject>, case: &str) -> Check<Self> {
+    pub(crate) async fn new(subject: Arc<dyn Subject>, case: &Case) -> Check<Self> {
         let backend = open(&*subject).await?;
         let capabilities = backend.capabilities();
         backend.close().await;
         let run = ClaimId::new().to_string();
-        let prefix = format!("{}.{case}.", &run[..8]);
-        Ok(Self { subject, capabilities, prefix, clients: Mutex::default() })
+        let prefix = format!("{}.{}.", &run[..8], case.name);
+        let stage = Self { subject, capabilities, prefix, form: case.form, clients: Mutex::default() };
+        match case.form {
+            Form::Lock | Form::Writer => {}
+            Form::Reader => stage.needs(Need::Readers)?,
+            Form::Permit(_) | Form::AllPermits(_) => stage.needs(Need::Permits)?,
+        }
+        Ok(stage)
     }
 
     /// What the store says of itself.
@@ -73,6 +93,10 @@ impl Stage {
     pub fn needs(&self, need: Need) -> Check {
         let has = match need {
             Need::Lease => self.capabilities.term == Term::Lease,
+            Need::Readers => self.capabilities.shared,
+            Need::Permits => self.capabilities.permits,
+            Need::Latches => self.capabilities.latches,
+            Need::Together => self.capabilities.together,
             Need::Listing => self.capabilities.listing,
             Need::Fair => self.capabilities.fair,
             Need::Processes => self.subject.environment().is_some(),
@@ -132,7 +156,7 @@ impl Stage {
 
     fn client_of(&self, backend: Arc<dyn Backend>) -> Client {
         let probe = Probe::over(backend);
-        let client = Client { locks: Locks::new(probe.clone()), probe };
+        let client = Client { locks: Locks::new(probe.clone()), form: self.form, probe };
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
         client
     }
@@ -179,8 +203,17 @@ impl Stage {
     ///
     /// [`Stop::Lacks`] where no other process reaches the store; or when it could not be started.
     pub async fn victim(&self) -> Check<Victim> {
+        self.victim_with(self.form).await
+    }
+
+    /// Another process that holds locks in this form.
+    ///
+    /// # Errors
+    ///
+    /// As [`victim`](Self::victim).
+    pub async fn victim_with(&self, form: Form) -> Check<Victim> {
         let environment = self.subject.environment().ok_or(Stop::Lacks(Need::Processes))?;
-        Victim::start(self.subject.name(), environment).await
+        Victim::start(self.subject.name(), form, environment).await
     }
 
     /// Closes all clients, and checks that the case left nothing behind: no queue in the clients, no grant in the

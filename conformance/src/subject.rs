@@ -36,6 +36,13 @@ pub trait Subject: Send + Sync + 'static {
     /// The first part of the test names: `redis` gives `redis::exclusion::basic_cycle`.
     fn name(&self) -> &str;
 
+    /// Whether the cases of this group are for this subject, as all are by default. For one that differs from another in a
+    /// part of the contract only, and would show the rest once more.
+    fn shows(&self, group: &str) -> bool {
+        let _ = group;
+        true
+    }
+
     /// Makes the store ready, for instance by starting a server. Called once, before the first case that is to run, and
     /// not at all when every case is filtered out.
     ///

@@ -77,7 +77,7 @@ impl Tested {
 }
 
 async fn play(subject: Arc<dyn Subject>, case: Case) -> Check {
-    let stage = Stage::new(subject, case.name).await?;
+    let stage = Stage::new(subject, &case).await?;
     (case.run)(&stage).await?;
     stage.strike().await
 }

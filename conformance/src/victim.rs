@@ -1,7 +1,7 @@
 //! Another process that holds locks, and can be killed.
 
 use crate::{
-    Subject, Subjects,
+    Form, Subject, Subjects,
     check::{Check, Stop, chain, ensure, within},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +12,7 @@ use std::{
     process::Stdio,
     time::Duration,
 };
-use tenure_core::{Guard, Locks, Token};
+use tenure_core::{Guard, Lock, Locks, LossCause, Token};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -21,6 +21,8 @@ use tokio::{
 
 /// Names the subject that a victim is to hold locks of. A process that finds it set is a victim.
 const SUBJECT: &str = "TENURE_CONFORMANCE_VICTIM";
+/// In which form it is to hold them.
+const FORM: &str = "TENURE_CONFORMANCE_FORM";
 /// How long a victim may take for one command.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -36,9 +38,10 @@ pub struct Victim {
 }
 
 impl Victim {
-    pub(crate) async fn start(subject: &str, environment: Vec<(String, String)>) -> Check<Self> {
+    pub(crate) async fn start(subject: &str, form: Form, environment: Vec<(String, String)>) -> Check<Self> {
         let mut process = Command::new(env::current_exe()?)
             .env(SUBJECT, subject)
+            .env(FORM, form.to_string())
             .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -87,6 +90,16 @@ impl Victim {
     /// When the victim is gone.
     pub async fn is_held(&mut self) -> Check<bool> {
         Ok(self.tell("held?").await? == "true")
+    }
+
+    /// Why the victim believes that its lock is lost, in one word; `None` if it does not.
+    ///
+    /// # Errors
+    ///
+    /// When the victim is gone.
+    pub async fn loss(&mut self) -> Check<Option<String>> {
+        let cause = self.tell("loss?").await?;
+        Ok((cause != "none").then_some(cause))
     }
 
     /// Releases the lock.
@@ -175,12 +188,13 @@ pub fn is_victim() -> bool {
 async fn play(subjects: Subjects) -> Check {
     let name = env::var(SUBJECT)?;
     let subject = subjects.named(&name).ok_or_else(|| Stop::failed(format_args!("there is no {name:?}")))?;
-    let locks = locks_of(&**subject).await?;
+    let (locks, form) = (locks_of(&**subject).await?, env::var(FORM)?.parse()?);
+    let lock = |name: &str| Form::of(form, &locks, name);
     let mut commands = read_commands();
     let mut guard = None;
     say("ready");
     while let Some(command) = commands.recv().await {
-        match obey(&locks, &mut guard, &command).await {
+        match obey(&lock, &mut guard, &command).await {
             Ok(answer) => say(&answer),
             Err(Stop::Failed(error)) => say(&format!("error {}", error.replace('\n', " "))),
             Err(Stop::Lacks(need)) => say(&format!("error {need}")),
@@ -196,16 +210,20 @@ async fn locks_of(subject: &dyn Subject) -> Check<Locks> {
     }
 }
 
-async fn obey(locks: &Locks, guard: &mut Option<Guard>, command: &str) -> Check<String> {
+async fn obey(lock: &impl Fn(&str) -> Lock, guard: &mut Option<Guard>, command: &str) -> Check<String> {
     let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
     match verb {
         "hold" => {
             let (millis, name) = rest.split_once(' ').unwrap_or_default();
-            let lock = locks.lock(name).lease(Duration::from_millis(millis.parse()?)).wait(PATIENCE / 2);
+            let lock = lock(name).lease(Duration::from_millis(millis.parse()?)).wait(PATIENCE / 2);
             let taken = guard.insert(lock.acquire().await?);
             Ok(taken.token().to_string())
         }
         "held?" => Ok(guard.as_ref().is_some_and(|guard| guard.is_held()).to_string()),
+        "loss?" => {
+            let loss = guard.as_ref().and_then(|guard| guard.loss());
+            Ok(loss.map_or("none", LossCause::as_str).to_owned())
+        }
         "release" => match guard.take() {
             Some(guard) => guard.release().await.map(|()| "released".to_owned()).map_err(Stop::from),
             None => Err(Stop::failed("nothing is held")),
@@ -213,17 +231,17 @@ async fn obey(locks: &Locks, guard: &mut Option<Guard>, command: &str) -> Check<
         "append" => {
             let (rounds, rest) = rest.split_once(' ').unwrap_or_default();
             let (name, path) = rest.split_once('\t').unwrap_or_default();
-            append(locks, name, rounds.parse()?, path).await.map(|()| "done".to_owned())
+            append(&lock(name), rounds.parse()?, path).await.map(|()| "done".to_owned())
         }
         _ => Err(Stop::failed(format_args!("unknown command {command:?}"))),
     }
 }
 
-async fn append(locks: &Locks, name: &str, rounds: usize, path: &str) -> Check {
+async fn append(lock: &Lock, rounds: usize, path: &str) -> Check {
     let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
     let pid = std::process::id();
     for round in 0..rounds {
-        let guard = locks.lock(name).wait(PATIENCE).acquire().await?;
+        let guard = lock.clone().wait(PATIENCE).acquire().await?;
         writeln!(file, "begin {pid} {round}")?;
         tokio::time::sleep(Duration::from_millis(1)).await;
         writeln!(file, "end {pid} {round}")?;

@@ -1,7 +1,8 @@
 //! The trait that a store implements.
 
 use crate::{
-    Ability, Capabilities, Claim, Grant, Holder, LossCause, Moment, Name, StoreError, Token, Wakeup,
+    Ability, Capabilities, Claim, Grant, Holder, LatchState, LatchStep, LossCause, Mode, Moment, Name,
+    StoreError, Token, Wakeup,
 };
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -45,6 +46,25 @@ pub trait Backend: Send + Sync + 'static {
     /// [`StoreError::unavailable`] when the store could not be asked or did not answer; the claim may have been
     /// granted all the same. [`StoreError::failed`] when asking again is of no use.
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError>;
+
+    /// One attempt to hold the names of all these claims: all of them, or none.
+    ///
+    /// # Behaviour
+    ///
+    /// As [`try_acquire`](Self::try_acquire) for each, in one request and in one step: where one name is busy, none is
+    /// granted. There are two claims or more, each for another name, in the order of their names, and their grants are
+    /// answered in that order. [`Together::Apart`] when the store cannot do it for just these; they are then asked for one
+    /// by one.
+    ///
+    /// Only called where [`Capabilities::together`] says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire): any of the claims may have been granted all the same.
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        let _ = claims;
+        Ok(Together::Apart)
+    }
 
     /// Releases the grant if its claim still holds the name.
     ///
@@ -109,6 +129,38 @@ pub trait Backend: Send + Sync + 'static {
         }
     }
 
+    /// Changes how the grant's claim holds its name, without a moment in which it does not hold it.
+    ///
+    /// # Behaviour
+    ///
+    /// Only between [`Mode::Exclusive`] and [`Mode::Shared`], in stores that serve readers. Claim, token and lease stay.
+    /// A writer becomes a reader in any case, and readers who wait are woken; a reader becomes a writer if nobody else
+    /// holds the name, also when others wait. Converted already is [`Conversion::Converted`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unsupported`] unless [`Capabilities::shared`].
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        let _ = (grant, to);
+        Err(StoreError::unsupported(Ability::Readers))
+    }
+
+    /// Takes one step at the latch `name`, and tells how far the latch has come then.
+    ///
+    /// # Behaviour
+    ///
+    /// A latch has nothing to do with a lock of the same name, and no lease: what was counted stays until it is removed.
+    /// [`LatchStep::CountDown`] makes the latch where there is none, and counts each party once. Where the latch waits
+    /// for another number of parties it changes nothing, and tells of the latch as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unsupported`] unless [`Capabilities::latches`].
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        let _ = (name, step);
+        Err(StoreError::unsupported(Ability::Latches))
+    }
+
     /// Who holds `name` now: nobody, one holder, or several readers.
     ///
     /// # Errors
@@ -163,6 +215,17 @@ pub enum Attempt {
     },
 }
 
+/// The answer to one attempt at several names.
+#[derive(Clone, Debug)]
+pub enum Together<T = Grant> {
+    /// Yes: one for each claim, in their order.
+    Granted(Vec<T>),
+    /// No: another holds one of the names, and none is granted.
+    Busy,
+    /// The store was not asked for all at once, because it cannot grant just these in one step.
+    Apart,
+}
+
 /// The answer to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
@@ -173,6 +236,17 @@ pub enum Release {
         awaited: bool,
     },
     /// The claim did not hold the name any more; [`LossCause::Expired`] where the store cannot tell why.
+    NotHeld(LossCause),
+}
+
+/// The answer to a [conversion](Backend::convert).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conversion {
+    /// The claim holds the name in the other mode now.
+    Converted,
+    /// Others hold the name as well: the claim holds it as before.
+    Refused,
+    /// The claim does not hold the name any more.
     NotHeld(LossCause),
 }
 
@@ -201,6 +275,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).try_acquire(claim).await
     }
 
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        (**self).try_acquire_all(claims).await
+    }
+
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         (**self).release(grant).await
     }
@@ -219,6 +297,14 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         (**self).acquire(claim).await
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        (**self).convert(grant, to).await
+    }
+
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        (**self).latch(name, step).await
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

@@ -29,6 +29,10 @@ pub struct Capabilities {
     pub shared: bool,
     /// Whether [`Mode::Permit`](crate::Mode::Permit) is served.
     pub permits: bool,
+    /// Whether [`latch`](crate::Backend::latch) is served.
+    pub latches: bool,
+    /// Whether [`try_acquire_all`](crate::Backend::try_acquire_all) grants several names in one request.
+    pub together: bool,
     /// Whether [`holders`](crate::Backend::holders) and [`list`](crate::Backend::list) tell who holds what.
     pub listing: bool,
     /// How many grants one renewal request may carry.
@@ -64,6 +68,8 @@ impl Capabilities {
         fair: false,
         shared: false,
         permits: false,
+        latches: false,
+        together: false,
         listing: false,
         renew_batch: 500,
     };
@@ -79,6 +85,12 @@ pub enum Ability {
     ForcedRelease,
     /// Extending a lease by hand.
     Extending,
+    /// Readers beside each other.
+    Readers,
+    /// Permits of a semaphore.
+    Permits,
+    /// Latches.
+    Latches,
 }
 
 impl Ability {
@@ -86,10 +98,13 @@ impl Ability {
     #[must_use]
     pub const fn stores(self) -> &'static str {
         match self {
-            Self::Listing | Self::ForcedRelease => {
+            Self::Listing | Self::ForcedRelease | Self::Latches => {
                 "memory, SQLite, Redis, PostgreSQL, MySQL, MariaDB, ZooKeeper"
             }
             Self::Extending => "memory, SQLite, Redis, and lease rows in PostgreSQL, MySQL and MariaDB",
+            Self::Readers | Self::Permits => {
+                "memory, SQLite, Redis, ZooKeeper, and lease rows in PostgreSQL, MySQL and MariaDB"
+            }
         }
     }
 }
@@ -100,6 +115,9 @@ impl fmt::Display for Ability {
             Self::Listing => "telling who holds a lock",
             Self::ForcedRelease => "releasing a lock by force",
             Self::Extending => "extending a lease by hand",
+            Self::Readers => "readers beside each other",
+            Self::Permits => "permits of a semaphore",
+            Self::Latches => "latches",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The one error that users see.
 
-use crate::{Ability, InvalidName, LossCause, Name, StoreError, store_error::Kind};
+use crate::{Ability, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// What went wrong, with which name in which store, and what to do.
@@ -32,6 +32,22 @@ pub enum Error {
         store: Arc<str>,
         /// Why.
         cause: LossCause,
+    },
+    /// The [`owner`](crate::Lock::owner) holds the name already, in a way that does not include what it asks for, so it
+    /// would wait for itself.
+    #[error(
+        "lock {name:?} in {store} is held {held} by the same owner, who would wait for itself to hold it {wanted}; release it first{}",
+        if *held == Mode::Shared { ", or upgrade the reader's guard" } else { "" }
+    )]
+    WouldDeadlock {
+        /// The lock's name.
+        name: Name,
+        /// The store.
+        store: Arc<str>,
+        /// How the owner holds it.
+        held: Mode,
+        /// How the owner wants to hold it.
+        wanted: Mode,
     },
     /// The store could not be reached or did not answer in time.
     #[error("{store} is unavailable ({during}); check that it runs and can be reached, then try again")]
@@ -132,8 +148,12 @@ pub enum Doing {
     Acquiring(Name),
     /// Extending this lock's lease.
     Extending(Name),
+    /// Making this lock's writer a reader, or its reader a writer.
+    Converting(Name),
     /// Releasing this lock.
     Releasing(Name),
+    /// Counting down at this latch, or looking at it.
+    AtLatch(Name),
     /// Asking who holds what.
     Looking,
     /// Releasing this lock by force.
@@ -146,7 +166,9 @@ impl fmt::Display for Doing {
             Self::Connecting => write!(f, "connecting"),
             Self::Acquiring(name) => write!(f, "acquiring {name:?}"),
             Self::Extending(name) => write!(f, "extending {name:?}"),
+            Self::Converting(name) => write!(f, "converting {name:?}"),
             Self::Releasing(name) => write!(f, "releasing {name:?}"),
+            Self::AtLatch(name) => write!(f, "at the latch {name:?}"),
             Self::Looking => write!(f, "asking who holds what"),
             Self::Forcing(name) => write!(f, "releasing {name:?} by force"),
         }

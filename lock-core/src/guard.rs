@@ -59,7 +59,7 @@ impl Guard {
         let hold = Arc::clone(&self.hold.0);
         match hold.leave() {
             Departure::Shared => Ok(()),
-            Departure::Release(turn, until) => Releasing::new(hold, turn, until).finish().await,
+            Departure::Release(place, until) => Releasing::new(hold, place, until).finish().await,
             Departure::Lost(cause, kept) => {
                 let error = release::lost(&hold, cause);
                 if kept {
@@ -68,6 +68,54 @@ impl Guard {
                 Err(error)
             }
         }
+    }
+
+    /// Makes a writer a reader, without letting another writer in between: it keeps its place, its token and its lease.
+    ///
+    /// Readers that wait get in beside it. A reader stays a reader. The guard counts as a reader's as soon as this is
+    /// called, whatever the store answers; as long as the store cannot be reached it is asked again, and other readers
+    /// are kept out meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may have been carried out; call it again to be sure.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]; [`Error::InvalidOption`] when the owner has other guards of the lock, which rely on its holding
+    /// it alone; [`Error::Unsupported`] where the store has no readers; [`Error::Store`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// let config = locks.rw("config");
+    /// let mut guard = config.write().acquire().await?;
+    /// guard.downgrade().await?;
+    /// let reader = config.read().acquire().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn downgrade(&mut self) -> Result<(), Error> {
+        self.hold.0.downgrade().await
+    }
+
+    /// Makes the only reader a writer, with the same token and lease; `false`, and still a reader, when there are other
+    /// readers. Two readers that want to write can so never wait for each other.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may have been carried out: the guard counts as a reader's, and others are kept out until it is
+    /// released or [downgraded](Self::downgrade).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]; [`Error::Unavailable`], after which others may be kept out as above; [`Error::InvalidOption`] for
+    /// a permit; [`Error::Unsupported`] where the store has no readers; [`Error::Store`].
+    pub async fn try_upgrade(&mut self) -> Result<bool, Error> {
+        self.hold.0.try_upgrade().await
     }
 
     /// A view of the hold, for code that may look but not release.
@@ -93,7 +141,7 @@ impl Drop for Guard {
         let hold = Arc::clone(&self.hold.0);
         match hold.leave() {
             Departure::Shared | Departure::Lost(_, false) => {}
-            Departure::Release(turn, until) => drop(Releasing::new(hold, turn, until)),
+            Departure::Release(place, until) => drop(Releasing::new(hold, place, until)),
             Departure::Lost(_, true) => release::clean_up(hold),
         }
     }

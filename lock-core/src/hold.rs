@@ -1,6 +1,6 @@
 //! What can be asked of a lock that is held.
 
-use crate::{ClaimId, Error, LossCause, Moment, Name, Token, lease, policy::holding::Holding};
+use crate::{ClaimId, Error, LossCause, Mode, Moment, Name, Token, lease, policy::holding::Holding};
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 /// A view of a lock that is held: its token, its state, its loss. It cannot release, and it does not keep the lock.
@@ -21,6 +21,12 @@ impl Hold {
     #[must_use]
     pub fn token(&self) -> Token {
         self.0.grant.token
+    }
+
+    /// How the lock is held: alone, as a reader, with permits.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.0.mode()
     }
 
     /// The identity of this acquisition, as `tenure ls --json` shows it.

@@ -5,22 +5,26 @@
 //!
 //! | you look for | it is in |
 //! |---|---|
-//! | what a store must answer | [`Backend`], [`Claim`], [`Grant`], [`Attempt`], [`Release`], [`Renewal`] |
+//! | what a store must answer | [`Backend`], [`Claim`], [`Grant`], [`Attempt`], [`Release`], [`Renewal`], [`Conversion`], [`LatchStep`] |
 //! | what a store says of itself | [`Capabilities`] |
 //! | what a store says when it fails | [`StoreError`] |
 //! | a store with sessions in place of leases | [`Session`], [`Liveness`] |
 //! | what users see | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
+//! | more than one holder, or name | [`RwLock`], [`Semaphore`], [`All`], [`Election`], [`Latch`] |
 //! | every duration that exclusion depends on | [`lease`], [`Moment`] |
 //! | the reference store | [`Memory`] |
 
+mod all;
 mod backend;
 mod capabilities;
 mod claim;
+mod election;
 mod error;
 mod grant;
 mod guard;
 mod hold;
 mod holder;
+mod latch;
 pub mod lease;
 mod lock;
 mod locks;
@@ -32,19 +36,24 @@ mod name;
 mod owner;
 mod policy;
 mod run;
+mod rw_lock;
+mod semaphore;
 mod session;
 mod store_error;
 mod token;
 
+pub use all::{All, AllGuard};
 pub use async_trait::async_trait;
-pub use backend::{Attempt, Backend, Release, Renewal};
+pub use backend::{Attempt, Backend, Conversion, Release, Renewal, Together};
 pub use capabilities::{Ability, Capabilities, Term, Wakeup};
 pub use claim::{Claim, ClaimId, HolderInfo};
+pub use election::Election;
 pub use error::{Doing, Error};
 pub use grant::{Grant, Standing};
 pub use guard::Guard;
 pub use hold::Hold;
 pub use holder::Holder;
+pub use latch::{Latch, LatchState, LatchStep};
 pub use lock::Lock;
 pub use locks::Locks;
 pub use loss::LossCause;
@@ -54,6 +63,8 @@ pub use moment::Moment;
 pub use name::{InvalidName, Name};
 pub use owner::Owner;
 pub use run::HeldStream;
+pub use rw_lock::RwLock;
+pub use semaphore::Semaphore;
 pub use session::{Liveness, Session};
 pub use store_error::StoreError;
 pub use token::{InvalidToken, Token};

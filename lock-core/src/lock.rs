@@ -1,11 +1,11 @@
 //! One lock and its options.
 
 use crate::{
-    Error, Guard, HolderInfo, InvalidName, Name, Owner,
+    Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner,
     lease::{self, MIN_LEASE},
     policy::{acquire::Acquisition, shared::Shared},
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
 /// A lock that may be taken: a name and how it is to be held. Made by [`Locks::lock`](crate::Locks::lock).
 ///
@@ -22,6 +22,15 @@ pub struct Lock {
     renews: bool,
     label: Option<String>,
     owner: Option<Owner>,
+    mode: Wanted,
+}
+
+/// How the name is to be held, as it was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    Exclusive,
+    Shared,
+    Permits { take: u32, of: u32 },
 }
 
 /// The options of a lock, each within its range.
@@ -33,12 +42,24 @@ pub(crate) struct Options {
     pub(crate) renews: bool,
     pub(crate) label: Option<String>,
     pub(crate) owner: Option<Owner>,
+    pub(crate) mode: Mode,
 }
 
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, name: Result<Name, InvalidName>) -> Self {
         let (lease, wait, max_hold, label, owner) = (None, None, None, None, None);
-        Self { shared, name, lease, wait, max_hold, renews: true, label, owner }
+        Self { shared, name, lease, wait, max_hold, renews: true, label, owner, mode: Wanted::Exclusive }
+    }
+
+    pub(crate) fn held_as(mut self, mode: Wanted) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Takes back what [`wait`](Self::wait) said.
+    pub(crate) fn wait_for_ever(mut self) -> Self {
+        self.wait = None;
+        self
     }
 
     /// How long the store keeps the lock for a holder of whom it hears nothing: 100 ms to 365 days, 30 s unless said.
@@ -173,7 +194,9 @@ impl Lock {
             renews: self.renews,
             label: self.label.clone().map(HolderInfo::check_label).transpose()?,
             owner: self.owner.clone(),
+            mode: self.mode.checked()?,
         };
+        self.shared.can_hold(options.mode)?;
         Ok((&self.shared, options))
     }
 }
@@ -188,6 +211,28 @@ impl fmt::Debug for Lock {
             .field("max_hold", &self.max_hold)
             .field("label", &self.label)
             .field("owner", &self.owner)
+            .field("mode", &self.mode)
             .finish_non_exhaustive()
+    }
+}
+
+impl Wanted {
+    fn checked(self) -> Result<Mode, Error> {
+        match self {
+            Self::Exclusive => Ok(Mode::Exclusive),
+            Self::Shared => Ok(Mode::Shared),
+            Self::Permits { take, of } => {
+                let of = NonZeroU32::new(of)
+                    .ok_or_else(|| Error::invalid_option("permits of a semaphore", of, "1 to 4294967295"))?;
+                let take = NonZeroU32::new(take).filter(|take| *take <= of).ok_or_else(|| {
+                    Error::invalid_option(
+                        "permits",
+                        take,
+                        format!("1 to {of}, which is all the semaphore has"),
+                    )
+                })?;
+                Ok(Mode::Permit { take, of })
+            }
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The locks of one store.
 
 use crate::{
-    Backend, Capabilities, Doing, Error, Holder, Lock, Name, StoreError,
+    All, Backend, Capabilities, Doing, Election, Error, Holder, Latch, Lock, Name, RwLock, Semaphore,
+    StoreError,
     lease::{self, DEFAULT_LEASE, MIN_LEASE},
     policy::shared::Shared,
 };
@@ -54,6 +55,31 @@ impl Locks {
     /// A text that is no [`Name`] is refused when the lock is taken, before the store is asked.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.0), Name::new(name))
+    }
+
+    /// The locks of these names together, to be taken all or none: see [`All`]. A name that is said twice counts once.
+    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> All {
+        All::of(names.into_iter().map(|name| self.lock(name)))
+    }
+
+    /// The lock of this name for readers and writers: see [`RwLock`].
+    pub fn rw(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.lock(name))
+    }
+
+    /// The semaphore of this name with so many permits, at least 1: see [`Semaphore`].
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
+        Semaphore::new(self.lock(name), permits)
+    }
+
+    /// The election of this name: see [`Election`].
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.clone(), self.lock(name))
+    }
+
+    /// The latch of this name, which waits for so many parties, at least 1: see [`Latch`].
+    pub fn latch(&self, name: impl AsRef<str>, parties: u32) -> Latch {
+        Latch::new(Arc::clone(&self.0), Name::new(name), parties)
     }
 
     /// What the store can do.

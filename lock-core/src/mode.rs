@@ -1,11 +1,10 @@
 //! How a name is held.
 
-use std::num::NonZeroU32;
+use std::{fmt, num::NonZeroU32};
 
 /// How a claim wants to hold its name.
 ///
-/// Part of the [`Backend`](crate::Backend) trait from the start, so that a store's schema need not change later. Today
-/// [`Locks`](crate::Locks) asks for [`Exclusive`](Self::Exclusive) only.
+/// A store adds one rule for each mode that it serves: whom it [admits](Self::admits) beside those who hold the name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
@@ -21,4 +20,108 @@ pub enum Mode {
         /// How many permits the name has; clients must agree.
         of: NonZeroU32,
     },
+}
+
+impl Mode {
+    /// Whether a claim in this mode may hold the name beside `others`, who hold it now: the rule of every store.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_core::Mode;
+    ///
+    /// assert!(Mode::Shared.admits([Mode::Shared, Mode::Shared]));
+    /// assert!(!Mode::Shared.admits([Mode::Exclusive]));
+    /// assert!(Mode::Exclusive.admits([]));
+    /// ```
+    pub fn admits(self, others: impl IntoIterator<Item = Self>) -> bool {
+        let mut taken = 0_u64;
+        let alike = others.into_iter().all(|other| match (self, other) {
+            (Self::Shared, Self::Shared) => true,
+            (Self::Permit { of, .. }, Self::Permit { take, of: theirs }) => {
+                taken += u64::from(take.get());
+                of == theirs
+            }
+            _ => false,
+        });
+        match self {
+            Self::Exclusive | Self::Shared => alike,
+            Self::Permit { take, of } => alike && taken + u64::from(take.get()) <= u64::from(of.get()),
+        }
+    }
+
+    /// Refuses a number of permits that is not the one of `others`, who hold the name now.
+    ///
+    /// # Errors
+    ///
+    /// Both numbers, in words.
+    pub fn agrees_with(self, others: impl IntoIterator<Item = Self>) -> Result<(), String> {
+        let Self::Permit { of, .. } = self else { return Ok(()) };
+        let other = others.into_iter().find_map(|other| match other {
+            Self::Permit { of: theirs, .. } if theirs != of => Some(theirs),
+            _ => None,
+        });
+        match other {
+            None => Ok(()),
+            Some(theirs) => Err(format!(
+                "the semaphore has {theirs} permits for those who hold some, and {of} for this client; all clients must agree"
+            )),
+        }
+    }
+
+    /// Whether who holds a name in this mode has all that `wanted` would give: a writer may read.
+    #[must_use]
+    pub fn covers(self, wanted: Self) -> bool {
+        match (self, wanted) {
+            (Self::Exclusive, _) | (Self::Shared, Self::Shared) => true,
+            (Self::Permit { take, of }, Self::Permit { take: wanted, of: theirs }) => {
+                wanted <= take && of == theirs
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("alone"),
+            Self::Shared => f.write_str("as a reader"),
+            Self::Permit { take, of } => write!(f, "with {take} of {of} permits"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permits(take: u32, of: u32) -> Mode {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        Mode::Permit { take: number(take), of: number(of) }
+    }
+
+    #[test]
+    fn who_is_admitted_beside_whom() {
+        let (alone, reader, one, two) = (Mode::Exclusive, Mode::Shared, permits(1, 3), permits(2, 3));
+        for mode in [alone, reader, one, two] {
+            assert!(mode.admits([]), "{mode}");
+            assert!(!mode.admits([alone]), "{mode}");
+            assert!(!alone.admits([mode]), "{mode}");
+        }
+        assert!(reader.admits([reader, reader]) && !reader.admits([one]) && !one.admits([reader]));
+        assert!(one.admits([two]) && one.admits([one, one]) && two.admits([one]));
+        assert!(!two.admits([two]) && !one.admits([one, two]) && !two.admits([one, one]));
+        assert!(!permits(1, 4).admits([one]), "they disagree about the number");
+        assert!(permits(1, u32::MAX).admits([permits(u32::MAX - 1, u32::MAX)]));
+        assert!(!permits(2, u32::MAX).admits([permits(u32::MAX - 1, u32::MAX)]), "no overflow lets it in");
+    }
+
+    #[test]
+    fn an_owner_may_enter_what_it_has() {
+        let (alone, reader, one, two) = (Mode::Exclusive, Mode::Shared, permits(1, 3), permits(2, 3));
+        assert!([alone, reader, one, two].iter().all(|wanted| alone.covers(*wanted)));
+        assert!(reader.covers(reader) && !reader.covers(alone) && !reader.covers(one));
+        assert!(two.covers(one) && !one.covers(two) && !two.covers(alone) && !two.covers(permits(1, 4)));
+    }
 }

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! acquire ──> queue (one contender a name) ──> Backend ──> holding ──> renewal
+//!                                                             ├──────> convert
 //!                                                             └──────> release
 //! ```
 
 pub(crate) mod acquire;
+mod convert;
 pub(crate) mod holding;
-mod pauses;
+pub(crate) mod pauses;
 mod queue;
 pub(crate) mod release;
 mod renewal;
 pub(crate) mod shared;
+mod together;

@@ -18,6 +18,21 @@ use tenure_conformance::servers::Kind;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const ROW_LOCK: &str = "strategy=row-lock&connections=90";
 
+/// What a queue in lease rows changes. The rest is shown without one.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+const OF_A_QUEUE: &[&str] = &[
+    "store",
+    "exclusion",
+    "exclusion_of_writers",
+    "exclusion_by_permit",
+    "waiting",
+    "cancelling",
+    "readers",
+    "permits",
+    "several",
+    "faults",
+];
+
 fn main() -> ExitCode {
     tenure_conformance::main(|| async { subjects() })
 }
@@ -32,6 +47,7 @@ fn subjects() -> Subjects {
     #[cfg(feature = "sqlite")]
     {
         subjects = subjects.with(sqlite::InFile::new());
+        subjects = subjects.with(sqlite::InFile::fair(OF_A_QUEUE));
     }
     #[cfg(feature = "redis")]
     {
@@ -44,20 +60,28 @@ fn subjects() -> Subjects {
     #[cfg(feature = "postgres")]
     {
         subjects = subjects.with(OnServer::new("postgres", Kind::Postgres, ""));
+        subjects =
+            subjects.with(OnServer::new("postgres-fair", Kind::Postgres, "fair=true").showing(OF_A_QUEUE));
         subjects = subjects.with(OnServer::new("postgres-row-lock", Kind::Postgres, ROW_LOCK));
         subjects = subjects.with(OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true"));
     }
     #[cfg(feature = "mysql")]
     {
         subjects = subjects.with(OnServer::new("mariadb", Kind::Mariadb, ""));
+        subjects =
+            subjects.with(OnServer::new("mariadb-fair", Kind::Mariadb, "fair=true").showing(OF_A_QUEUE));
         subjects = subjects.with(OnServer::new("mariadb-row-lock", Kind::Mariadb, ROW_LOCK));
         subjects = subjects.with(OnServer::new("mysql", Kind::Mysql, ""));
         subjects = subjects.with(OnServer::new("mysql-row-lock", Kind::Mysql, ROW_LOCK));
     }
     #[cfg(feature = "zookeeper")]
     {
-        // A session as long as the leases that the suite asks for, which it takes the place of.
-        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=1s"));
+        // It takes the place of the suite's leases. Shorter ones were seen to end beside other work.
+        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=2s"));
+        // Three servers that have just started are slower, and agree before they answer: a longer session outlasts
+        // that.
+        let kind = Kind::ZookeeperEnsemble(3);
+        subjects = subjects.with(OnServer::new("zookeeper-ensemble", kind, "session_timeout=4s"));
     }
     subjects
 }

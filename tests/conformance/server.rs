@@ -18,13 +18,21 @@ pub(crate) struct OnServer {
     name: &'static str,
     kind: Kind,
     parameters: &'static str,
+    /// The groups of cases that it is for; none means all.
+    groups: &'static [&'static str],
     server: OnceCell<Server>,
 }
 
 impl OnServer {
     /// The store of this name, with these parameters behind its server's URL.
     pub(crate) fn new(name: &'static str, kind: Kind, parameters: &'static str) -> Self {
-        Self { name, kind, parameters, server: OnceCell::new() }
+        Self { name, kind, parameters, groups: &[], server: OnceCell::new() }
+    }
+
+    /// The same, for these groups of cases alone.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn showing(self, groups: &'static [&'static str]) -> Self {
+        Self { groups, ..self }
     }
 
     fn url(&self) -> Result<String, BoxError> {
@@ -42,6 +50,10 @@ impl OnServer {
 impl Subject for OnServer {
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn shows(&self, group: &str) -> bool {
+        self.groups.is_empty() || self.groups.contains(&group)
     }
 
     async fn start(&self) -> Result<(), Absent> {
@@ -70,7 +82,7 @@ impl Subject for OnServer {
             return Ok(true);
         }
         #[cfg(feature = "zookeeper")]
-        if self.kind == Kind::Zookeeper {
+        if matches!(self.kind, Kind::Zookeeper | Kind::ZookeeperEnsemble(_)) {
             delete_below("/tenure", &self.url()?).await?;
             return Ok(true);
         }

@@ -12,6 +12,10 @@ const PATH: &str = "TENURE_TEST_SQLITE_PATH";
 
 /// One file, which goes with this value if it was made for it.
 pub(crate) struct InFile {
+    name: &'static str,
+    fair: bool,
+    /// The groups of cases that it is for; none means all.
+    groups: &'static [&'static str],
     path: PathBuf,
     _directory: Option<TempDir>,
 }
@@ -19,23 +23,33 @@ pub(crate) struct InFile {
 impl InFile {
     /// The file that the environment names, else one of its own.
     pub(crate) fn new() -> Self {
+        let (name, fair, groups): (_, _, &[&str]) = ("sqlite", false, &[]);
         if let Some(path) = env::var_os(PATH) {
-            return Self { path: path.into(), _directory: None };
+            return Self { name, fair, groups, path: path.into(), _directory: None };
         }
         let directory = tempfile::tempdir().expect("a temporary directory");
-        Self { path: directory.path().join("locks.db"), _directory: Some(directory) }
+        Self { name, fair, groups, path: directory.path().join("locks.db"), _directory: Some(directory) }
+    }
+
+    /// The same with a queue, for these groups of cases.
+    pub(crate) fn fair(groups: &'static [&'static str]) -> Self {
+        Self { name: "sqlite-fair", fair: true, groups, ..Self::new() }
     }
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Backend>, BoxError> {
-        let options = SqliteOptions::new(&self.path).prefix(namespace);
+        let options = SqliteOptions::new(&self.path).prefix(namespace).fair(self.fair);
         Ok(Arc::new(SqliteBackend::open(options).await?))
     }
 }
 
 #[async_trait]
 impl Subject for InFile {
-    fn name(&self) -> &'static str {
-        "sqlite"
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn shows(&self, group: &str) -> bool {
+        self.groups.is_empty() || self.groups.contains(&group)
     }
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {

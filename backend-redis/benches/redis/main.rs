@@ -28,6 +28,7 @@ fn main() {
         if wanted("uncontended") {
             uncontended::one(&server).await;
             uncontended::many(&server).await;
+            uncontended::reader(&server).await;
         }
         if wanted("hand_off") {
             hand_off::measure(&server).await;

@@ -64,6 +64,22 @@ pub(crate) async fn many(server: &Server) {
     report(&format!("redis: {TASKS} tasks on {TASKS} names, {} cycles each", CYCLES / 10), &bare, &ours);
 }
 
+/// A reader, beside the holder of a lock.
+pub(crate) async fn reader(server: &Server) {
+    let locks = server.locks().await;
+    let (mut alone, mut reads) = (Way::new("a lock"), Way::new("a reader"));
+    for _ in 0..ROUNDS {
+        alone.round(CYCLES, async || cycle(&locks, "a").await).await;
+        reads
+            .round(CYCLES, async || {
+                let guard = locks.rw("b").read().acquire().await.expect("nobody writes");
+                guard.release().await.expect("it was held");
+            })
+            .await;
+    }
+    report("redis: read() + release, where the lock is what is bare (asked for: 0.83)", &alone, &reads);
+}
+
 async fn bare_cycle(mut connection: MultiplexedConnection, script: &Script, key: &str) {
     let claim = ClaimId::new().to_string();
     let mut set = redis::cmd("SET");

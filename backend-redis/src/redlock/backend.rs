@@ -66,8 +66,10 @@ impl RedlockBackend {
     pub async fn connect(options: RedlockOptions) -> Result<Self, Error> {
         let servers = Servers::new(options.check()?);
         let addresses: Vec<_> = servers.nodes.iter().map(|node| node.address()).collect();
-        let database = servers.nodes.first().map_or(0, |node| node.store.server.dial().place().database);
-        let address: Arc<str> = format!("redlock://{}/{database}", addresses.join(",")).into();
+        let places: Vec<_> = servers.nodes.iter().map(|node| node.store.server.dial().place()).collect();
+        let scheme = if places.iter().all(|place| place.tls) { "rediss+redlock" } else { "redlock" };
+        let database = places[0].database;
+        let address: Arc<str> = format!("{scheme}://{}/{database}", addresses.join(",")).into();
         check(&servers).await.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
         Ok(Self(Arc::new(Inner { address, servers })))
     }

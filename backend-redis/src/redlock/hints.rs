@@ -48,13 +48,13 @@ pub(crate) struct Next<'a> {
 }
 
 impl Next<'_> {
-    /// Waits until a majority has told of a release, and for so long at most.
+    /// Waits until a majority has told of a release, and for so long at most. Whether it has.
     ///
     /// Asking before that would be in vain: who holds the lock has a majority. What fewer tell of is a claim that was
     /// withdrawn, perhaps this client's own.
-    pub(crate) async fn gathered(self, at_most: Duration) {
+    pub(crate) async fn gathered(self, at_most: Duration) -> bool {
         let mut first = self.bells.take(self.needed);
         let all = async { while first.next().await.is_some() {} };
-        let _ = timeout(at_most, all).await;
+        timeout(at_most, all).await.is_ok()
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     options::{Checked, RedisOptions},
     record::Told,
     replies,
-    script::Script,
+    script::{PUBLISH, Script, TELL},
     server::Answer,
     store::{Store, arg_claim, millis},
 };
@@ -67,7 +67,6 @@ impl Node {
     pub(crate) fn new(options: &RedisOptions, checked: Checked) -> Result<Self, Error> {
         const ISSUE: &str = include_str!("../scripts/issue.lua");
         const ATTEMPTS: &str = include_str!("../scripts/attempts.lua");
-        const FREE: &str = include_str!("../scripts/free.lua");
         let route = options.route()?;
         if let Route::Master(_) = route {
             let allowed = "redis: and rediss: a majority is of servers, each of which is always the same";
@@ -77,7 +76,7 @@ impl Node {
             store: Store::new(route, checked),
             ask: Script::new(&[ISSUE, ATTEMPTS, include_str!("../scripts/ask.lua")]),
             raise: Script::new(&[include_str!("../scripts/raise.lua")]),
-            undo: Script::new(&[FREE, ATTEMPTS, include_str!("../scripts/undo.lua")]),
+            undo: Script::new(&[PUBLISH, TELL, ATTEMPTS, include_str!("../scripts/undo.lua")]),
             unanswered: Unanswered::default(),
         })
     }

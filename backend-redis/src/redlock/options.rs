@@ -24,7 +24,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 /// let options = RedlockOptions::from_url("redlock://app:secret@a,b,c:6380/1")?
 ///     .each(|server| server.prefix("billing:"));
 ///
-/// // With TLS, or with another password for each:
+/// // With another password for each:
 /// let servers = ["rediss://:one@a", "rediss://:two@b", "rediss://:three@c"].map(RedisOptions::from_url);
 /// let options = RedlockOptions::of(servers.into_iter().collect::<Result<Vec<_>, _>>()?);
 /// # Ok::<(), tenure_core::Error>(())
@@ -49,7 +49,7 @@ impl RedlockOptions {
     }
 
     /// The servers that `url` names: `redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[/DATABASE]`, over TCP, with the
-    /// same user, password and database on each.
+    /// same user, password and database on each; `rediss+redlock://…` is the same with TLS to each.
     ///
     /// `%XX` is decoded in the user and the password. Parameters (`?…`) are not read here: they are the facade's.
     ///
@@ -58,18 +58,20 @@ impl RedlockOptions {
     /// [`Error::InvalidUrl`], which never repeats the password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
-        if !scheme.eq_ignore_ascii_case("redlock") {
-            return Err(refused("its scheme is not redlock:"));
-        }
+        let server = match scheme.to_ascii_lowercase().as_str() {
+            "redlock" => "redis",
+            "rediss+redlock" => "rediss",
+            _ => return Err(refused("its scheme is not redlock: or rediss+redlock:")),
+        };
         let Some(rest) = rest.strip_prefix("//") else { return Err(refused("it names no server")) };
         // What stands before the last @ is the login, whatever is in it.
         let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
         let (hosts, database) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let server = |host: &str| match RedisOptions::from_url(&format!("redis://{login}{host}{database}")) {
+        let at = |host: &str| match RedisOptions::from_url(&format!("{server}://{login}{host}{database}")) {
             Err(Error::InvalidUrl { problem, .. }) => Err(refused(problem)),
             outcome => outcome,
         };
-        Ok(Self::of(hosts.split(',').map(server).collect::<Result<Vec<_>, _>>()?))
+        Ok(Self::of(hosts.split(',').map(at).collect::<Result<Vec<_>, _>>()?))
     }
 
     /// Changes the options of every server in the same way.

@@ -70,7 +70,7 @@ impl Tally {
             return Next::Granted(token);
         }
         if self.quorum.is_beyond(self.count(Stand::is_out)) {
-            return Next::Lost;
+            return self.lost();
         }
         if self.token.is_none() && self.quorum.is_met(self.count(|it| matches!(it, Stand::Yes { .. }))) {
             self.token = self.greatest();
@@ -90,9 +90,17 @@ impl Tally {
         }
         match places.is_empty() {
             false => Next::Raise(places, greatest),
-            true if self.quorum.is_beyond(self.count(Stand::is_out)) => Next::Lost,
+            true if self.quorum.is_beyond(self.count(Stand::is_out)) => self.lost(),
             true => Next::Wait,
         }
+    }
+
+    /// No majority can come about. Whether because another has the lock, or because too few nodes answer, is known once a
+    /// majority has answered or cannot any more: those that are down say so first.
+    fn lost(&self) -> Next {
+        let silent = self.count(|node| matches!(node, Stand::Silent(_)));
+        let known = self.quorum.is_met(self.answered()) || self.quorum.is_beyond(silent);
+        if known { Next::Lost } else { Next::Wait }
     }
 
     /// The greatest token that was issued. One that was raised already goes before: the claim is asked for again, and
@@ -228,6 +236,27 @@ mod tests {
         tally.raised(1, &Ok(true));
         tally.raised(2, &Ok(true));
         assert_eq!(tally.next(), Next::Granted(token(7)));
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_not_called_unavailable() {
+        let mut tally = tally(5);
+        for down in [1, 4] {
+            tally.voted(down, Err(silent(false)));
+        }
+        for (place, vote) in [(0, no(300)), (2, yes(7))] {
+            tally.voted(place, Ok(vote));
+            assert_eq!(tally.next(), Next::Wait, "too few have answered yet");
+        }
+        tally.voted(3, Ok(no(300)));
+        assert_eq!(tally.next(), Next::Lost);
+        assert_eq!(tally.answered(), 3);
+        let mut three = Tally::new(Quorum { nodes: 3 });
+        three.voted(0, Ok(no(300)));
+        three.voted(1, Err(silent(true)));
+        assert_eq!(three.next(), Next::Wait, "the third decides what it is");
+        three.voted(2, Err(silent(true)));
+        assert_eq!(three.next(), Next::Lost);
     }
 
     #[test]

@@ -27,20 +27,21 @@ impl Servers {
                 listening = timeout(ASK_AGAIN.0, hints.confirmed()).await.is_ok();
             }
             let told = hints.next();
-            match self.attempt(claim).await? {
+            let (free_in, split) = match self.attempt(claim).await? {
                 Outcome::Granted(grant) => return Ok(grant),
-                Outcome::Refused { free_in, split: true } => {
-                    sleep(window.mul_f64(fastrand::f64())).await;
-                    if window == SPLIT.1 {
-                        // Not others who ask, but one who holds: a server that was away has not heard of it.
-                        hints.next().gathered(pause(free_in)).await;
-                    }
+                Outcome::Refused { free_in, split } => (free_in, split),
+            };
+            if split {
+                sleep(window.mul_f64(fastrand::f64())).await;
+                if window < SPLIT.1 {
                     window = (window * 2).min(SPLIT.1);
+                    continue;
                 }
-                Outcome::Refused { free_in, split: false } => {
-                    window = SPLIT.0;
-                    told.gathered(pause(free_in)).await;
-                }
+                // Not others who ask, but one who holds: a server that was away has not heard of it.
+            }
+            // Only a release begins the contest anew. That no vote was split this time may mean that one came too late.
+            if told.gathered(pause(free_in)).await {
+                window = SPLIT.0;
             }
         }
     }

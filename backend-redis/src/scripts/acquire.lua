@@ -1,9 +1,15 @@
 -- Grants a lock that is free, and again to the claim that has it.
--- KEYS: lock, record. ARGV: claim, lease in ms, what people are told of the holder, seconds to remember the record.
+-- KEYS: lock, record; and the key that stops newcomers, if the claim has asked before and goes on waiting. ARGV: claim,
+-- lease in ms, what people are told of the holder, seconds to remember the record.
 -- Answers with the token as text; with what is left of another's lease in ms, or -1; with nil to a withdrawn claim.
 local call, lock, record, claim = redis.call, KEYS[1], KEYS[2], ARGV[1]
 if not call('SET', lock, claim, 'NX', 'PX', ARGV[2]) then
-  if call('GET', lock) ~= claim then
+  local holder = call('GET', lock)
+  if holder ~= claim then
+    -- Those who hold it beside each other are to become fewer.
+    if KEYS[3] and string.find(holder, '\n', 1, true) then
+      call('SET', KEYS[3], 1, 'PX', STOPS)
+    end
     return call('PTTL', lock)
   end
   call('PEXPIRE', lock, ARGV[2])
@@ -15,5 +21,7 @@ end
 local token = issue(record, call('TIME'), claim, ARGV[3], ARGV[4])
 if not token then
   call('DEL', lock)
+elseif KEYS[3] then
+  call('DEL', KEYS[3])
 end
 return token

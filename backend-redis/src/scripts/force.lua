@@ -1,13 +1,18 @@
--- Ends whatever hold a lock has, tells those who wait, and marks the claim, so that its holder can be told why.
+-- Ends whatever holds a lock has, tells those who wait, and marks the claims, so that their holders can be told why.
 -- KEYS: lock, record; and where there is a queue: queue, waiters. ARGV: seconds to remember the record.
 -- Answers as look does.
-local time, holder = redis.call('TIME'), redis.call('GET', KEYS[1])
-if not holder then
+clock()
+local value = redis.call('GET', KEYS[1])
+if not value then
   return { time[1], time[2], false, -2, false }
 end
-local left, last = redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2])
-if last and left > 0 and string.match(last, '^%d+ (%S+)') == holder then
-  mark(KEYS[2], '!' .. holder, math.ceil(left / 1000) + 1, ARGV[1])
+local left, last, held = redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]), read(value)
+local latest = last and string.match(last, '^%d+ (%S+)')
+for at, line in ipairs(held) do
+  local claim = string.match(line, '^%S+')
+  if left > 0 and (held.ends[at] or claim == latest) then
+    mark(KEYS[2], '!' .. claim, math.ceil(left / 1000) + 1, ARGV[1])
+  end
 end
-free(KEYS, ARGV[1])
-return { time[1], time[2], holder, left, last }
+settle(KEYS, read(nil), ARGV[1])
+return { time[1], time[2], value, left, last }

@@ -5,22 +5,28 @@ local function issue(record, time, claim, told, remember)
   if #micros < 6 then
     micros = string.rep('0', 6 - #micros) .. micros
   end
-  local token, marks = time[1] .. micros, ''
-  local last = redis.call('GET', record)
-  if last then
-    -- Both begin with sixteen digits, until the year 2286.
-    if last >= token then
-      token = string.format('%.0f', string.match(last, '^%d+') + 1)
-    end
-    if string.find(last, '\n', 1, true) then
-      for mark, till in string.gmatch(last, '\n(%S+) (%d+)') do
-        if tonumber(till) >= tonumber(time[1]) then
-          if mark == '-' .. claim then
-            return nil
-          end
-          marks = marks .. '\n' .. mark .. ' ' .. till
-        end
+  local token = time[1] .. micros
+  -- Nearly always this is all: it is remembered, and what was remembered before asks for nothing else.
+  local last = redis.pcall('SET', record, token .. ' ' .. claim .. ' ' .. told, 'EX', remember, 'GET')
+  if not last or type(last) == 'string' and last < token and not string.find(last, '\n', 1, true) then
+    return token
+  end
+  if type(last) ~= 'string' then
+    -- A server before 6.2 does not do both in one command.
+    last = redis.call('GET', record) or ''
+  end
+  -- Both begin with sixteen digits, until the year 2286.
+  if last >= token then
+    token = string.format('%.0f', string.match(last, '^%d+') + 1)
+  end
+  local marks = ''
+  for mark, till in string.gmatch(last, '\n(%S+) (%d+)') do
+    if tonumber(till) >= tonumber(time[1]) then
+      if mark == '-' .. claim then
+        redis.call('SET', record, last, 'EX', remember)
+        return nil
       end
+      marks = marks .. '\n' .. mark .. ' ' .. till
     end
   end
   redis.call('SET', record, token .. ' ' .. claim .. ' ' .. told .. marks, 'EX', remember)

@@ -4,8 +4,14 @@
 local call, get, answers, at = redis.call, redis.pcall, {}, 2
 for key = 1, #KEYS, 2 do
   local lock, record, claim, lease = KEYS[key], KEYS[key + 1], ARGV[at], ARGV[at + 2]
-  if get('GET', lock) == claim then
+  local value = get('GET', lock)
+  local held = value == claim
+  if held then
     call('PEXPIRE', lock, lease)
+  else
+    held = type(value) == 'string' and renewed(lock, value, claim, lease)
+  end
+  if held then
     call('EXPIRE', record, math.max(ARGV[1], math.ceil(lease / 500)))
     answers[#answers + 1] = 1
   else

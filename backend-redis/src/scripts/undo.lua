@@ -20,6 +20,7 @@ if ARGV[4] and attempt > withdrawn then
   call('SET', record, table.concat(lines), 'EX', ARGV[3])
 end
 if redis.pcall('GET', lock) == claim and granted <= attempt then
-  return free(KEYS)
+  call('DEL', lock)
+  return tell(lock)
 end
 return -1

@@ -1,8 +1,13 @@
 //! Slots that move, and masters that die.
 
-use std::time::{Duration, Instant};
+mod waking;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tenure_conformance::servers::{Member, Server};
-use tenure_core::{Backend, Error, Locks, Name};
+use tenure_core::{Attempt, Backend, Claim, ClaimId, Error, HolderInfo, Locks, Mode, Name, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
 
 /// In which a failover ends: the nodes need two seconds to find a master dead, and some to vote.
@@ -18,10 +23,12 @@ async fn locks(server: &Server) -> Locks {
     Locks::new(backend(server).await)
 }
 
-/// Asks one member something past tenure.
+/// Asks one member something past tenure, with patience: a busy machine is no fault.
 async fn tell<T: redis::FromRedisValue>(member: &Member, words: &[&str]) -> T {
     let client = redis::Client::open(member.direct_url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(Some(FAILOVER));
+    let config = config.set_response_timeout(Some(FAILOVER));
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
     redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap()
 }
 
@@ -35,19 +42,75 @@ async fn master_of(server: &Server, name: &str) -> usize {
         .unwrap()
 }
 
-/// A name that this master keeps.
-async fn name_at(server: &Server, master: usize) -> String {
+/// So many names that this master keeps.
+async fn names_at<const COUNT: usize>(server: &Server, master: usize) -> [String; COUNT] {
+    let mut names = Vec::new();
     for number in 0.. {
+        if names.len() == COUNT {
+            break;
+        }
         let name = format!("name {number}");
         if master_of(server, &name).await == master {
-            return name;
+            names.push(name);
         }
     }
-    unreachable!()
+    names.try_into().unwrap()
+}
+
+/// A name that this master keeps.
+async fn name_at(server: &Server, master: usize) -> String {
+    let [name] = names_at(server, master).await;
+    name
+}
+
+fn claim(name: &str, lease: Duration) -> Claim {
+    Claim {
+        id: ClaimId::new(),
+        name: Name::new(name).unwrap(),
+        mode: Mode::Exclusive,
+        lease,
+        waits: false,
+        holder: Arc::new(HolderInfo::here(None)),
+    }
 }
 
 async fn is_there(member: &Member, name: &str) -> bool {
     tell::<Vec<String>>(member, &["KEYS", &format!("tenure:{name}")]).await.len() == 1
+}
+
+/// Has one master begin to hand the slot of a key over to another.
+async fn begin_to_move(key: &str, from: &Member, to: &Member) {
+    let (slot, from_id, to_id) = (slot_of(from, key).await, id_of(from).await, id_of(to).await);
+    tell::<()>(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
+    tell::<()>(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
+}
+
+/// Takes the keys of that slot there.
+async fn move_keys(key: &str, from: &Member, to: &Member) {
+    let slot = slot_of(from, key).await;
+    let keys: Vec<String> = tell(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
+    let place = redis::Client::open(to.direct_url()).unwrap();
+    let place = place.get_connection_info().addr().to_string();
+    let (host, port) = place.rsplit_once(':').unwrap();
+    let mut migrate = vec!["MIGRATE", host, port, "", "0", "5000", "KEYS"];
+    migrate.extend(keys.iter().map(String::as_str));
+    tell::<()>(from, &migrate).await;
+}
+
+/// From now on the other keeps the slot.
+async fn end_move(key: &str, from: &Member, to: &Member) {
+    let (slot, to_id) = (slot_of(from, key).await, id_of(to).await);
+    for member in [to, from] {
+        tell::<()>(member, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
+    }
+}
+
+async fn slot_of(member: &Member, key: &str) -> String {
+    tell::<u64>(member, &["CLUSTER", "KEYSLOT", key]).await.to_string()
+}
+
+async fn id_of(member: &Member) -> String {
+    tell(member, &["CLUSTER", "MYID"]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,27 +126,15 @@ async fn cluster_slot_moved() {
     let from = &members[master_of(&server, "{x}").await];
     let to = &members[(master_of(&server, "{x}").await + 1) % 3];
     assert!(is_there(from, "{x}a").await);
-    let slot = tell::<u64>(from, &["CLUSTER", "KEYSLOT", "{x}"]).await.to_string();
-    let (from_id, to_id): (String, String) =
-        (tell(from, &["CLUSTER", "MYID"]).await, tell(to, &["CLUSTER", "MYID"]).await);
-    tell::<()>(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
-    tell::<()>(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
+    begin_to_move("{x}", from, to).await;
     // A node that receives a slot serves no script about two keys of which one is missing there.
     let error = one.lock("{x}b").try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(guard.is_held() && other.holders("{x}a").await.unwrap().len() == 1);
-    let keys: Vec<String> = tell(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
-    let place = redis::Client::open(to.direct_url()).unwrap();
-    let place = place.get_connection_info().addr().to_string();
-    let (host, port) = place.rsplit_once(':').unwrap();
-    let mut migrate = vec!["MIGRATE", host, port, "", "0", "5000", "KEYS"];
-    migrate.extend(keys.iter().map(String::as_str));
-    tell::<()>(from, &migrate).await;
+    move_keys("{x}", from, to).await;
     // Through the node that still has the slot, to the one that has the keys.
     assert_eq!(other.holders("{x}a").await.unwrap().len(), 1);
-    for member in [to, from] {
-        tell::<()>(member, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
-    }
+    end_move("{x}", from, to).await;
     assert!(is_there(to, "{x}a").await && !is_there(from, "{x}a").await);
     let another = one.lock("{x}b").wait(FAILOVER).acquire().await.unwrap();
     // Renewed at its new place, and longer than its lease.
@@ -99,6 +150,42 @@ async fn cluster_slot_moved() {
     server.stop().await.unwrap();
 }
 
+/// Who renews waits a sixth of the lease for the answer. What a node has answered comes before that, though the slot of
+/// another lease has moved to one that hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_at_a_node_that_hangs_costs_no_other_its_renewal() {
+    let server = Server::redis_cluster().await.unwrap();
+    let members = server.members();
+    let options = RedisOptions::from_url(&server.url()).unwrap();
+    let options = options.connect_timeout(FAILOVER).response_timeout(FAILOVER);
+    let backend = RedisBackend::connect(options).await.unwrap();
+    let (lease, [stays, moves]) = (Duration::from_secs(9), names_at(&server, 0).await);
+    let mut grants = Vec::new();
+    for name in [&stays, &moves] {
+        let Attempt::Granted(grant) = backend.try_acquire(&claim(name, lease)).await.unwrap() else {
+            panic!("{name} is not free")
+        };
+        grants.push(grant);
+    }
+    let (from, to) = (&members[0], &members[1]);
+    let slot_of =
+        async |name| -> u64 { tell(from, &["CLUSTER", "KEYSLOT", &format!("tenure:{name}")]).await };
+    assert_ne!(slot_of(&stays).await, slot_of(&moves).await);
+    let slot = slot_of(&moves).await.to_string();
+    let to_id: String = tell(to, &["CLUSTER", "MYID"]).await;
+    // A node does not let go of a slot that has keys.
+    for key in tell::<Vec<String>>(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await {
+        tell::<()>(from, &["DEL", &key]).await;
+    }
+    for member in [to, from] {
+        tell::<()>(member, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
+    }
+    to.saboteur().freeze().await.unwrap();
+    let renewal = tokio::time::timeout(lease / 6, backend.renew(&grants)).await;
+    assert_eq!(renewal.expect("in time").unwrap(), [Renewal::Renewed, Renewal::Unanswered]);
+    server.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_master_killed() {
     let server = Server::redis_cluster().await.unwrap();
@@ -106,7 +193,8 @@ async fn cluster_master_killed() {
     let (one, other) = (locks(&server).await, locks(&server).await);
     let names = [name_at(&server, 0).await, name_at(&server, 1).await, name_at(&server, 2).await];
     let held = one.lock(&names[0]).lease(FAILOVER).acquire().await.unwrap();
-    let short = one.lock(&names[1]).lease(Duration::from_secs(2)).acquire().await.unwrap();
+    let lease = Duration::from_secs(5);
+    let short = one.lock(&names[1]).lease(lease).acquire().await.unwrap();
     let waiter = tokio::spawn({
         let lock = other.lock(&names[0]);
         async move { lock.acquire().await }
@@ -133,6 +221,9 @@ async fn cluster_master_killed() {
     assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     assert!(next.token() > first);
     next.release().await.unwrap();
+    // Another node's leases are renewed meanwhile.
+    tokio::time::sleep((lease * 2).saturating_sub(begin.elapsed())).await;
+    assert!(short.is_held(), "{:?}", short.loss());
     short.release().await.unwrap();
     server.stop().await.unwrap();
 }

@@ -28,7 +28,7 @@ async fn refusal(url: &str) -> (Error, String) {
     refusal_with(RedisOptions::from_url(url).unwrap()).await
 }
 
-async fn refusal_with(options: RedisOptions) -> (Error, String) {
+pub(crate) async fn refusal_with(options: RedisOptions) -> (Error, String) {
     let begin = Instant::now();
     let options = options.connect_timeout(Duration::from_secs(1)).response_timeout(Duration::from_secs(1));
     let error = RedisBackend::connect(options).await.expect_err("a refusal");
@@ -174,60 +174,4 @@ async fn from_a_client() {
     let mut connection = server.connection();
     redis::cmd("SELECT").arg(1).exec(&mut connection).unwrap();
     assert!(redis::cmd("EXISTS").arg("app:a").query::<bool>(&mut connection).unwrap());
-}
-
-#[cfg(feature = "tls")]
-mod tls {
-    use super::*;
-    use std::process::Command;
-
-    /// A certificate for this machine, signed by itself.
-    fn certificate(directory: &std::path::Path) -> Vec<u8> {
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
-            .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-            .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
-            .current_dir(directory)
-            .output()
-            .expect("openssl");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        std::fs::read(directory.join("cert.pem")).unwrap()
-    }
-
-    #[tokio::test]
-    async fn over_tls_and_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let roots = certificate(directory.path());
-        let path = |file: &str| directory.path().join(file).display().to_string();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = Server::with(&[
-            "--tls-port",
-            &port.to_string(),
-            "--tls-cert-file",
-            &path("cert.pem"),
-            "--tls-key-file",
-            &path("key.pem"),
-            "--tls-auth-clients",
-            "no",
-        ]);
-        let at = |url: String| RedisOptions::from_url(&url).unwrap();
-        let options = at(format!("rediss://localhost:{port}")).tls_roots(roots);
-        let backend = RedisBackend::connect(options.clone()).await.unwrap();
-        grant(&backend, &claim("a", LEASE)).await;
-        assert_eq!(backend.store(), format!("rediss://localhost:{port}/0"));
-        // Subscriptions too.
-        let (one, other) = (Locks::new(backend), Locks::new(RedisBackend::connect(options).await.unwrap()));
-        let guard = one.lock("b").acquire().await.unwrap();
-        let waiter = tokio::spawn(async move { other.lock("b").acquire().await });
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        guard.release().await.unwrap();
-        drop(waiter.await.unwrap().unwrap());
-
-        let (error, text) = refusal_with(at(format!("rediss://localhost:{port}"))).await;
-        assert!(text.contains("check its certificate"), "{error:?} {text}");
-        let (error, text) = refusal_with(at(format!("rediss://127.0.0.1:{}", server.port))).await;
-        assert!(text.contains("write redis:"), "{error:?} {text}");
-        let (error, text) = refusal_with(at(format!("redis://localhost:{port}"))).await;
-        assert!(text.contains("rediss:"), "{error:?} {text}");
-    }
 }

@@ -1,12 +1,18 @@
 //! The store on real servers: what the conformance suite cannot see from above.
 
+mod anywhere;
 mod faults;
 mod input;
 mod interop;
 mod keys;
+mod outages;
 mod people;
 mod proxy;
 mod server;
+mod several;
+mod shards;
+#[cfg(feature = "tls")]
+mod tls;
 mod turns;
 mod waiting;
 

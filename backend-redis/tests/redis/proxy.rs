@@ -51,11 +51,6 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// New connections go to this port from now on.
-    pub(crate) fn lead_to(&self, target: u16) {
-        self.shared.target.store(target, Ordering::SeqCst);
-    }
-
     /// How many connections were attempted so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)

@@ -2,7 +2,8 @@
 
 use crate::nodes::{LONG, Nodes, claim, grant, until};
 use std::time::{Duration, Instant};
-use tenure_core::{Attempt, Backend, Error, Locks, LossCause, Renewal};
+use tenure_conformance::saboteur::Direction;
+use tenure_core::{Attempt, Backend, Claim, Error, Locks, LossCause, Renewal};
 use tenure_redis::RedlockBackend;
 
 const LEASE: Duration = Duration::from_millis(1500);
@@ -126,6 +127,56 @@ async fn a_returned_node_is_asked_no_more_than_others() {
     next.release().await.unwrap();
 }
 
+/// The vote of such a server may come too late to be heard. Who waits does not take that for the end of the contest, and
+/// begin it anew.
+#[tokio::test]
+async fn a_returned_node_that_answers_late_is_asked_no_more_than_others() {
+    let nodes = Nodes::start(3).await;
+    let (one, other) = (nodes.locks().await, nodes.locks().await);
+    let guard = one.lock("a").lease(LONG).acquire().await.unwrap();
+    nodes.tell::<()>(0, &["DEL", "tenure:a"]);
+    // Its vote comes first, unless it is late.
+    for node in [1, 2] {
+        nodes.saboteur(node).delay(Direction::Replies, Duration::from_millis(20)).await.unwrap();
+    }
+    let waiter = tokio::spawn(async move { other.lock("a").wait(LONG).acquire().await });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    nodes.saboteur(0).delay(Direction::Replies, Duration::from_millis(400)).await.unwrap();
+    let before = nodes.scripts_called(0);
+    // Among three calls there is an attempt, and its withdrawal.
+    until("decided without it", || nodes.scripts_called(0) >= before + 3).await;
+    nodes.saboteur(0).mend().await.unwrap();
+    let before = nodes.scripts_called(1);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let calls = nodes.scripts_called(1) - before;
+    // One each 1.2 seconds at most; how long one takes is the machine's affair.
+    assert!(calls <= 4, "asked {calls} times in four seconds");
+    until("it goes on asking", || nodes.scripts_called(1) > before).await;
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(5), waiter).await.expect("soon").unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+/// Servers that are down say so before the others answer. What these say decides whether the lock is held or the servers
+/// are unavailable.
+#[tokio::test]
+async fn a_lock_that_is_held_is_not_called_unavailable() {
+    let nodes = Nodes::start(5).await;
+    let backend = nodes.backend().await;
+    for node in [0, 2, 3] {
+        nodes.tell::<()>(node, &["SET", "tenure:a", "foreign", "PX", "60000"]);
+    }
+    for node in [1, 4] {
+        nodes.saboteur(node).kill().await.unwrap();
+    }
+    // Their answers come one after the other, and after the others' silence.
+    for (node, late) in [(0, 200), (2, 400), (3, 600)] {
+        nodes.saboteur(node).delay(Direction::Replies, Duration::from_millis(late)).await.unwrap();
+    }
+    let attempt = backend.try_acquire(&claim("a")).await;
+    assert!(matches!(attempt, Ok(Attempt::Busy { expires_in: Some(_) })), "{attempt:?}");
+}
+
 #[tokio::test]
 async fn a_lapsed_key_is_not_renewed() {
     let nodes = Nodes::start(3).await;
@@ -137,6 +188,23 @@ async fn a_lapsed_key_is_not_renewed() {
     }
     assert!(matches!(backend.renew(std::slice::from_ref(&held)).await.unwrap()[..], [Renewal::Lost(_)]));
     assert!(!nodes.has_key(0, "a") && !nodes.has_key(1, "a"));
+}
+
+/// Who renews waits a sixth of the lease for the answer. What a majority has decided comes before that, though of another
+/// lease a server has yet to tell that hangs.
+#[tokio::test]
+async fn a_lease_that_is_not_decided_costs_no_other_its_renewal() {
+    let nodes = Nodes::start(3).await;
+    let options = nodes.options().node_timeout(LONG / 10);
+    let backend =
+        RedlockBackend::connect(options.each(|server| server.response_timeout(LONG / 10))).await.unwrap();
+    let lease = Duration::from_secs(9);
+    let short = |name| Claim { lease, ..claim(name) };
+    let (decided, open) = (grant(&backend, &short("a")).await, grant(&backend, &short("b")).await);
+    nodes.tell::<()>(0, &["DEL", "tenure:b"]);
+    nodes.saboteur(2).freeze().await.unwrap();
+    let renewal = tokio::time::timeout(lease / 6, backend.renew(&[decided, open])).await;
+    assert_eq!(renewal.expect("in time").unwrap(), [Renewal::Renewed, Renewal::Unanswered]);
 }
 
 /// A server on which another program has the name counts as one that voted no.

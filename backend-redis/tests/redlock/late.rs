@@ -1,7 +1,7 @@
 //! Grants that come when nobody waits for them any more.
 
 use crate::nodes::{Nodes, claim, grant, record, until};
-use std::time::Duration;
+use std::{future::poll_fn, task::Poll, time::Duration};
 use tenure_conformance::{
     proxy::{Connection, Flow},
     saboteur::Direction,
@@ -9,10 +9,14 @@ use tenure_conformance::{
 use tenure_core::{Attempt, Backend, Locks};
 use tenure_redis::RedlockBackend;
 
-const NODE_TIMEOUT: Duration = Duration::from_millis(150);
+/// So short that a server which is held up is given up on, and so long that no other is, on a busy machine either.
+const NODE_TIMEOUT: Duration = Duration::from_millis(700);
+/// Longer than a server is held up for: what comes late comes on its own connection.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 async fn impatient(nodes: &Nodes) -> RedlockBackend {
-    RedlockBackend::connect(nodes.options().node_timeout(NODE_TIMEOUT)).await.unwrap()
+    let options = nodes.options().node_timeout(NODE_TIMEOUT);
+    RedlockBackend::connect(options.each(|server| server.response_timeout(RESPONSE_TIMEOUT))).await.unwrap()
 }
 
 /// What becomes of the requests on these connections.
@@ -30,7 +34,7 @@ async fn late_grants_withdrawn() {
     let warm = grant(&backend, &claim("warm")).await;
     backend.release(&warm).await.unwrap();
     for node in [1, 2] {
-        nodes.saboteur(node).delay(Direction::Requests, Duration::from_millis(400)).await.unwrap();
+        nodes.saboteur(node).delay(Direction::Requests, NODE_TIMEOUT * 2).await.unwrap();
     }
     let error = backend.try_acquire(&claim("a")).await.unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("no majority of the 3"), "{error}");
@@ -70,28 +74,66 @@ async fn late_grants_withdrawn_before_they_come() {
     backend.release(&warm).await.unwrap();
 }
 
+/// The same where the requests have not even been sent: each is a task, and these do not run before the withdrawal has been
+/// carried out.
+#[test]
+fn late_grants_withdrawn_before_they_are_sent() {
+    let running = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    // Runs nothing but while it is blocked on.
+    let halted = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (nodes, backend, given_up) = running.block_on(async {
+        let nodes = Nodes::start(3).await;
+        let backend = nodes.backend().await;
+        // Every server has heard of every script.
+        let warm = grant(&backend, &claim("warm")).await;
+        until("all have it", || (0..3).all(|node| nodes.has_key(node, "warm"))).await;
+        backend.release(&warm).await.unwrap();
+        until("none has it", || !(0..3).any(|node| nodes.has_key(node, "warm"))).await;
+        (nodes, backend, claim("a"))
+    });
+    halted.block_on(async {
+        let mut attempt = backend.try_acquire(&given_up);
+        let begun = poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await;
+        assert!(begun.is_pending());
+    });
+    let before = [0, 1, 2].map(|node| nodes.scripts_called(node));
+    let called = |times: u64| (0..3).all(|node| nodes.scripts_called(node) >= before[node] + times);
+    running.block_on(async {
+        backend.withdraw(&given_up).await.unwrap();
+        until("withdrawn", || called(1)).await;
+    });
+    halted.block_on(until("the late ones come", || called(2)));
+    for node in 0..3 {
+        assert!(!nodes.has_key(node, "a"), "a late grant stands on node {node}");
+    }
+}
+
 /// A claim that waits is asked for again and again. The withdrawal of one attempt, when it comes during the next, does not
 /// end that one.
 #[tokio::test]
 async fn a_late_withdrawal_leaves_the_next_attempt_alone() {
     let nodes = Nodes::start(3).await;
-    let (backend, asked) = (impatient(&nodes).await, claim("a"));
+    let options = nodes.options().node_timeout(RESPONSE_TIMEOUT * 3);
+    let options = options.each(|server| server.response_timeout(RESPONSE_TIMEOUT));
+    let (backend, asked) = (RedlockBackend::connect(options).await.unwrap(), claim("a"));
     let warm = grant(&backend, &claim("warm")).await;
-    // Two servers are another's and slow to say so. The third grants at once, and is held up before the attempt ends.
+    // Two servers are another's, and do not say so before the third has granted and is held up.
     for node in [0, 1] {
         nodes.tell::<()>(node, &["SET", "tenure:a", "foreign"]);
-        nodes.saboteur(node).delay(Direction::Replies, Duration::from_millis(100)).await.unwrap();
+        nodes.member(node).proxy().expect("a proxy").set(Direction::Replies, Flow::Hold);
     }
     let held: Vec<_> = nodes.member(2).proxy().expect("a proxy").connections();
     let hold = async {
         until("the third has granted it", || nodes.has_key(2, "a")).await;
         hold_up(&held, Flow::Hold);
+        for node in [0, 1] {
+            nodes.saboteur(node).mend().await.unwrap();
+        }
     };
     let (outcome, ()) = tokio::join!(backend.try_acquire(&asked), hold);
     assert!(matches!(outcome.unwrap(), Attempt::Busy { .. }));
     until("the withdrawal is said again on a new connection", || !nodes.has_key(2, "a")).await;
     for node in [0, 1] {
-        nodes.saboteur(node).mend().await.unwrap();
         nodes.tell::<()>(node, &["DEL", "tenure:a"]);
     }
     let now = grant(&backend, &asked).await;

@@ -32,7 +32,7 @@ impl Nodes {
         let options = RedlockOptions::from_url(&self.server.url()).expect("a good URL");
         // Patient, so that a busy machine is no fault; tests of patience set their own.
         let options = options.node_timeout(Duration::from_secs(3));
-        options.each(|server| server.response_timeout(Duration::from_millis(800)))
+        options.each(|server| server.response_timeout(Duration::from_millis(2500)))
     }
 
     pub(crate) async fn backend(&self) -> RedlockBackend {

@@ -46,31 +46,49 @@ fn said(error: &dyn std::error::Error) -> String {
     }
 }
 
+/// A connection to one member past tenure. It is patient, because a busy machine is no fault.
+async fn connect(member: &Member) -> redis::RedisResult<redis::aio::MultiplexedConnection> {
+    let client = redis::Client::open(member.direct_url())?;
+    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(Some(LEASE));
+    client.get_multiplexed_async_connection_with_config(&config.set_response_timeout(Some(LEASE))).await
+}
+
+async fn try_tell<T: redis::FromRedisValue>(member: &Member, words: &[&str]) -> redis::RedisResult<T> {
+    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connect(member).await?).await
+}
+
 /// Asks one member something past tenure.
 async fn tell<T: redis::FromRedisValue>(member: &Member, words: &[&str]) -> T {
-    let client = redis::Client::open(member.direct_url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap()
+    try_tell(member, words).await.unwrap()
+}
+
+/// Whether each of the servers is a master; `None` while one of them does not say. A sentinel that gives a server another
+/// part ends all connections to it, also that of whoever asks just then.
+async fn masters(server: &Server) -> Option<Vec<bool>> {
+    let mut masters = Vec::new();
+    for member in server.members().into_iter().take(3) {
+        let info: String = try_tell(&member, &["INFO", "replication"]).await.ok()?;
+        masters.push(info.contains("role:master"));
+    }
+    Some(masters)
 }
 
 /// The member that is the master, and those that are replicas.
 async fn roles(server: &Server) -> (Member, Vec<Member>) {
-    let (mut masters, mut replicas) = (Vec::new(), Vec::new());
-    for member in server.members().into_iter().take(3) {
-        let role: redis::Value = tell(&member, &["ROLE"]).await;
-        if format!("{role:?}").contains("master") { masters.push(member) } else { replicas.push(member) }
-    }
-    assert_eq!(masters.len(), 1, "{masters:?}");
-    (masters.remove(0), replicas)
+    let masters = masters(server).await.expect("no failover is under way");
+    assert_eq!(masters.iter().filter(|is_master| **is_master).count(), 1, "{masters:?}");
+    let (master, replicas): (Vec<_>, _) =
+        server.members().into_iter().zip(masters).partition(|(_, is_master)| *is_master);
+    let only = |members: Vec<(Member, bool)>| members.into_iter().map(|(member, _)| member);
+    (only(master).next().unwrap(), only(replicas).collect())
 }
 
 /// Waits until every replica has what the master has now.
 async fn replicated(master: &Member) {
     // A write, because a connection waits for its own.
-    let client = redis::Client::open(master.direct_url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(master).await.unwrap();
     let () = redis::cmd("SET").arg("after").arg("all").query_async(&mut connection).await.unwrap();
-    let had: u32 = redis::cmd("WAIT").arg(2).arg(400).query_async(&mut connection).await.unwrap();
+    let had: u32 = redis::cmd("WAIT").arg(2).arg(10_000).query_async(&mut connection).await.unwrap();
     assert_eq!(had, 2);
 }
 
@@ -129,43 +147,61 @@ async fn master_frozen() {
     failover_while_holding_and_waiting(async |master| master.freeze().await.unwrap()).await;
 }
 
-/// The master is put down without its connections noticing: the next write is refused, and asked of the new one.
+/// A master that lives is put down. It goes on for ten seconds, or for twenty, until the sentinels make it a replica and end
+/// its connections; then the new one is asked. Renewals until then are no use there: the lease is longer than that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_only_after_failover() {
     let server = Server::redis_sentinel().await.unwrap();
     let locks = locks(&server).await;
-    let guard = locks.lock("a").lease(FAILOVER).acquire().await.unwrap();
+    let guard = locks.lock("a").lease(2 * FAILOVER).acquire().await.unwrap();
     let (master, _) = roles(&server).await;
     replicated(&master).await;
     let sentinel = &server.members()[3];
     tell::<()>(sentinel, &["SENTINEL", "FAILOVER", "tenure"]).await;
     let another = locks.lock("b").wait(FAILOVER).acquire().await.unwrap();
     let begin = Instant::now();
-    while roles_of(&server).await != ["slave", "slave", "master"].map(str::to_owned)
-        && roles_of(&server).await != ["slave", "master", "slave"].map(str::to_owned)
-    {
-        assert!(begin.elapsed() < FAILOVER, "{:?}", roles_of(&server).await);
+    let new = loop {
+        // The first was the master.
+        match masters(&server).await.as_deref() {
+            Some([false, true, false]) => break 1,
+            Some([false, false, true]) => break 2,
+            now => assert!(begin.elapsed() < FAILOVER, "{now:?}"),
+        }
         tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    };
     // Whatever it held when the old master was put down, from now on all is well.
     let _ = another.release().await;
     let third = locks.lock("c").wait(FAILOVER).acquire().await.unwrap();
-    let (now, _) = roles(&server).await;
-    assert_ne!(now.name(), master.name());
-    assert_eq!(tell::<u64>(&now, &["EXISTS", "tenure:c"]).await, 1);
+    // Nobody gives the new master another part, so its connections last.
+    assert_eq!(tell::<u64>(&server.members()[new], &["EXISTS", "tenure:c"]).await, 1);
     assert!(guard.is_held(), "{:?}", guard.loss());
     guard.release().await.unwrap();
     third.release().await.unwrap();
     server.stop().await.unwrap();
 }
 
-async fn roles_of(server: &Server) -> Vec<String> {
-    let mut roles = Vec::new();
-    for member in server.members().into_iter().take(3) {
-        let info: String = tell(&member, &["INFO", "replication"]).await;
-        roles.push(if info.contains("role:master") { "master" } else { "slave" }.to_owned());
+/// A master that was put down and has not heard of it goes on for ten seconds, unless it is to have replicas. Then it refuses,
+/// and the sentinels are asked for the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_without_replicas_is_left() {
+    let server = Server::redis_sentinel().await.unwrap();
+    let locks = locks(&server).await;
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    let (master, _) = roles(&server).await;
+    tell::<()>(&master, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    tell::<()>(&server.members()[3], &["SENTINEL", "FAILOVER", "tenure"]).await;
+    let begin = Instant::now();
+    let state = async || tell::<String>(&master, &["INFO", "replication"]).await;
+    while !state().await.contains("connected_slaves:0") {
+        assert!(begin.elapsed() < FAILOVER, "{}", state().await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    roles
+    assert!(state().await.contains("role:master"), "it has heard of it");
+    let guard = locks.lock("b").wait(FAILOVER).acquire().await.unwrap();
+    assert!(state().await.contains("role:master"), "it was left because it heard of it");
+    assert_eq!(tell::<Vec<String>>(&master, &["KEYS", "tenure:b"]).await.len(), 0);
+    guard.release().await.unwrap();
+    server.stop().await.unwrap();
 }
 
 /// What the dead master had not passed on is forgotten; the holder learns it, and the token rises all the same.

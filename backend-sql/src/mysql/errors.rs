@@ -28,8 +28,9 @@ mod number {
     pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
     /// Interrupted, `max_statement_time`, `max_execution_time`.
     pub(super) const INTERRUPTED: [u16; 3] = [1317, 1969, 3024];
-    /// Shutting down, killed.
-    pub(super) const ENDING: [u16; 4] = [1053, 1077, 1079, 1927];
+    /// Shutting down, killed, offline, killed, idle for too long: the last three are MySQL's, which says so on the connection
+    /// before it closes it.
+    pub(super) const ENDING: [u16; 7] = [1053, 1077, 1079, 1927, 3032, 3169, 4031];
     /// Unknown column, missing default, no key, wrong value, no base table.
     pub(super) const OTHER_SHAPE: [u16; 9] = [1048, 1054, 1136, 1264, 1265, 1347, 1364, 1366, 1406];
 }
@@ -146,7 +147,15 @@ fn without_number(place: &Place<'_>, source: sqlx::Error) -> StoreError {
             let what = format!("no TLS with {}; check ssl-mode and the certificates", place.store);
             StoreError::failed(Fault::new(what, source))
         }
-        sqlx::Error::Configuration(_) | sqlx::Error::Encode(_) => {
+        // The one thing that it cannot do with settings that it took.
+        sqlx::Error::Configuration(_) => {
+            let what = format!(
+                "{} wants the password encrypted, and the connection is not; do not disable TLS with ssl-mode",
+                place.store
+            );
+            StoreError::failed(Fault::new(what, source))
+        }
+        sqlx::Error::Encode(_) => {
             StoreError::failed(Fault::new(format!("the driver refused: {source}"), source))
         }
         source => {

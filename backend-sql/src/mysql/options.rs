@@ -28,6 +28,7 @@ pub struct MySqlOptions {
     prefix: String,
     poll: Duration,
     connections: Option<usize>,
+    fair: bool,
     connect_timeout: Duration,
     response_timeout: Duration,
     create_table: bool,
@@ -41,6 +42,7 @@ pub(super) struct Checked {
     pub(super) prefix: String,
     pub(super) poll: Duration,
     pub(super) connections: usize,
+    pub(super) fair: bool,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     pub(super) create_table: bool,
@@ -63,6 +65,7 @@ impl MySqlOptions {
             prefix: String::new(),
             poll: Duration::from_millis(200),
             connections: None,
+            fair: false,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(5),
             create_table: true,
@@ -106,6 +109,16 @@ impl MySqlOptions {
         self
     }
 
+    /// Whether waiters of all processes are served in the order in which they came: `false` unless said. All clients of a name
+    /// must agree on it.
+    ///
+    /// Each waiting process then writes the name's row two to five times a second, to keep its place; one that dies delays
+    /// those behind it by 3 s at most. Not for row locks, which stand in the server's own queue.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
     /// How long it may take to connect: 1 ms to 10 minutes, 5 s unless said.
     pub fn connect_timeout(mut self, longest: Duration) -> Self {
         self.connect_timeout = longest;
@@ -132,6 +145,7 @@ impl MySqlOptions {
             table: TablePath::new(self.table.as_deref().unwrap_or(self.strategy.default_table()))?,
             prefix: check_prefix(self.prefix)?,
             connections: self.strategy.check_connections(self.connections)?,
+            fair: self.strategy.check_fair(self.fair)?,
             poll: check_range("poll", self.poll, Duration::from_mins(1))?,
             connect_timeout: check_range("connect_timeout", self.connect_timeout, longest_patience)?,
             response_timeout: check_range("response_timeout", self.response_timeout, longest_patience)?,
@@ -179,6 +193,7 @@ impl fmt::Debug for MySqlOptions {
             .field("table", &self.table)
             .field("prefix", &self.prefix)
             .field("poll", &self.poll)
+            .field("fair", &self.fair)
             .finish_non_exhaustive()
     }
 }
@@ -211,6 +226,8 @@ mod tests {
         refused(server().poll(Duration::ZERO), "poll");
         refused(server().connections(0), "connections");
         refused(server().connections(65), "connections");
+        assert!(server().fair(true).check().unwrap().fair);
+        refused(server().strategy(Strategy::RowLock).fair(true), "fair");
         refused(server().connect_timeout(Duration::ZERO), "connect_timeout");
         refused(server().response_timeout(Duration::MAX), "response_timeout");
     }

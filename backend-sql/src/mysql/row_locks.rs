@@ -3,13 +3,14 @@
 use super::{
     errors,
     options::Checked,
-    row_statements::{RowStatements, mark},
+    row_statements::{MICROS, RowStatements, kill, mark},
     server::{Done, MySql, arguments},
 };
 use crate::{
+    issue::Issue,
     lane::{Again, Lane, Manner, Server},
     row_locks::{Found, RowTable},
-    rows::{RowHolder, beyond_all_names, end_of_prefix, row_holder},
+    rows::{RowHolder, row_holder},
     statement::Statement,
 };
 use sqlx::{
@@ -29,7 +30,7 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 pub(super) struct MySqlRowLocks {
     server: Arc<MySql>,
     statements: RowStatements,
-    /// Takes tokens, and looks after the connections that hold and wait.
+    /// Notes grants, and looks after the connections that hold and wait.
     desk: Lane<MySql>,
     is_mariadb: OnceLock<bool>,
 }
@@ -61,9 +62,16 @@ impl MySqlRowLocks {
         Ok(numbers.first().and_then(|(number,)| *number))
     }
 
-    async fn execute(&self, connection: &mut MySqlConnection, statements: String) -> Result<(), StoreError> {
-        let done = sqlx::raw_sql(AssertSqlSafe(statements)).execute(connection).await;
-        done.map(drop).map_err(|error| self.server.explain(error))
+    /// What came of asking for a row's lock.
+    fn found<V>(&self, asked: Result<Option<V>, sqlx::Error>, waits: bool) -> Result<Found<V>, StoreError> {
+        match asked {
+            Ok(Some(locked)) => Ok(Found::Locked(locked)),
+            Ok(None) => Ok(Found::Nothing),
+            Err(error) if errors::is_missing_table(&error) => Ok(Found::NoTable),
+            Err(error) if !waits && errors::is_locked(&error) => Ok(Found::Nothing),
+            Err(error) if errors::ended_the_wait(&error) => Ok(Found::Again),
+            Err(error) => Err(self.server.explain(error)),
+        }
     }
 
     async fn exists(&self, name: &Name) -> Result<bool, StoreError> {
@@ -105,14 +113,32 @@ impl RowTable for MySqlRowLocks {
     }
 
     /// The server counts whole seconds. Committed rows are seen as they are, and no gap between rows is locked.
-    async fn begin(&self, connection: &mut MySqlConnection, claim: &Claim) -> Result<(), StoreError> {
+    async fn begin(&self, connection: &mut MySqlConnection, claim: &Claim) -> Result<i64, StoreError> {
         let (mark, wait) = (mark(claim.id), LONGEST_WAIT.as_secs());
         let lease = self.lease(claim).as_millis().div_ceil(1000);
         let begin = format!(
             "SET SESSION wait_timeout = {lease}, SESSION innodb_lock_wait_timeout = {wait}; DO GET_LOCK('{mark}', 0); \
-             SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION"
+             SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SELECT {MICROS}"
         );
-        self.execute(connection, begin).await
+        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(connection).await;
+        let begun = begun.map_err(|error| self.server.explain(error))?;
+        let row = begun.first().ok_or_else(|| StoreError::failed("the server does not tell its time"))?;
+        self.server.row::<(i64,)>(row).map(|(at,)| at)
+    }
+
+    async fn take(
+        &self,
+        connection: &mut MySqlConnection,
+        name: &Name,
+        waits: bool,
+    ) -> Result<Found<Issue>, StoreError> {
+        let take = self.statements.take(self.prefix(), name.as_str(), waits);
+        let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
+        let told = rows.map(|rows| rows.into_iter().nth(1));
+        self.found(told, waits)?.try_map(|row| {
+            let (last, now, writable): (_, _, i64) = self.server.row(&row)?;
+            Ok(Issue { last, now, writable: writable != 0 })
+        })
     }
 
     async fn lock(
@@ -120,29 +146,22 @@ impl RowTable for MySqlRowLocks {
         connection: &mut MySqlConnection,
         name: &Name,
         waits: bool,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<Found<()>, StoreError> {
         let RowStatements { lock, try_lock, .. } = &self.statements;
         let statement = if waits { lock } else { try_lock };
         let asked = sqlx::query_with(statement.sql(), arguments![self.prefix(), name.as_str()]);
-        match asked.fetch_optional(connection).await {
-            Ok(Some(_)) => Ok(Found::Locked),
-            Ok(None) => Ok(Found::Nothing),
-            Err(error) if errors::is_missing_table(&error) => Ok(Found::NoTable),
-            Err(error) if !waits && errors::is_locked(&error) => Ok(Found::Nothing),
-            Err(error) if errors::ended_the_wait(&error) => Ok(Found::Again),
-            Err(error) => Err(self.server.explain(error)),
-        }
+        let asked = asked.fetch_optional(connection).await;
+        self.found(asked.map(|row| row.map(drop)), waits)
     }
 
     async fn beat(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
         connection.execute("DO 1").await.map(drop).map_err(|error| self.server.explain(error))
     }
 
-    async fn end(&self, connection: &mut MySqlConnection, claim: &Claim) -> Result<(), StoreError> {
-        let mark = mark(claim.id);
-        let end =
-            format!("ROLLBACK; DO RELEASE_LOCK('{mark}'); SET SESSION wait_timeout = @@GLOBAL.wait_timeout");
-        self.execute(connection, end).await
+    /// The marks first, because the next holder has the row at once, and wants one of them.
+    async fn end(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
+        let end = "DO RELEASE_ALL_LOCKS(); ROLLBACK; SET SESSION wait_timeout = @@GLOBAL.wait_timeout";
+        connection.execute(end).await.map(drop).map_err(|error| self.server.explain(error))
     }
 
     /// One at a time, and only when it is missing: an insert would wait for a holder of the same row.
@@ -167,19 +186,23 @@ impl RowTable for MySqlRowLocks {
         ended.map(|_| missing)
     }
 
-    async fn note(&self, claim: &Claim) -> Result<Token, StoreError> {
+    async fn note(&self, claim: &Claim, token: Token) -> Result<bool, StoreError> {
         let Claim { id, name, holder, .. } = claim;
         let arguments = arguments![
             self.prefix(),
             name.as_str(),
+            token.as_i64(),
             id.to_string(),
             holder.label.as_deref(),
             holder.host.as_str(),
             i64::from(holder.pid),
         ];
-        let done = self.ask(&self.statements.note, arguments).await?;
-        let token = i64::try_from(done.last_insert_id).map_err(StoreError::failed)?;
-        Token::try_from(token).map_err(StoreError::failed)
+        Ok(self.ask(&self.statements.note, arguments).await?.last_insert_id != 0)
+    }
+
+    async fn is_unnoted(&self, from: &str, beyond: &str) -> Result<bool, StoreError> {
+        let done = self.ask(&self.statements.unnoted, arguments![self.prefix(), from, beyond]).await?;
+        Ok(!done.rows.is_empty())
     }
 
     async fn lives(&self, claim: ClaimId) -> Result<bool, StoreError> {
@@ -190,7 +213,7 @@ impl RowTable for MySqlRowLocks {
     async fn interrupt(&self, claim: ClaimId) -> Result<(), StoreError> {
         if let Some(number) = self.connection_of(claim).await? {
             // It may have gone by itself.
-            if let Err(error) = self.ask(&self.statements.kill, arguments![number]).await {
+            if let Err(error) = self.ask(&kill(number), arguments![]).await {
                 tracing::debug!(%error, "a connection could not be ended");
             }
         }
@@ -206,9 +229,8 @@ impl RowTable for MySqlRowLocks {
         self.tell(&self.ask(&self.statements.holders, arguments![self.prefix(), name.as_str()]).await?)
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
-        self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), prefix, end]).await?)
+    async fn list(&self, from: &str, beyond: &str) -> Result<Vec<Holder>, StoreError> {
+        self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), from, beyond]).await?)
     }
 
     /// Notes it first, so that the holder finds out why.

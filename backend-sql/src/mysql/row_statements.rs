@@ -1,12 +1,14 @@
 //! The statements of row locks.
 
-use crate::{statement::Statement, table::TablePath};
+use crate::{rows::hexadecimal, statement::Statement, table::TablePath};
 use tenure_core::{ClaimId, Error};
 
-/// All of them, for one table; `?` stand in the order that is told. Only `lock` and `try_lock` belong in a transaction; each
-/// of the others commits by itself.
+/// All of them, for one table; `?` stand in the order that is told. Only those that lock belong in a transaction; each of the
+/// others commits by itself.
 pub(super) struct RowStatements {
     pub(super) create: Statement,
+    /// See [`take`](Self::take), when it waits and when it does not.
+    take: [String; 2],
     /// Prefix, name. A row once it is locked; none when there is none.
     pub(super) lock: Statement,
     /// The same, and an error when it is locked already. (`SKIP LOCKED` would look on behind the row, and lock that gap.)
@@ -18,12 +20,13 @@ pub(super) struct RowStatements {
     /// Prefix, name.
     pub(super) make: Statement,
     pub(super) end_making: Statement,
-    /// Prefix, name, claim, label, host, pid. The last insert id is the token.
+    /// Prefix, name, token, claim, label, host, pid. The last insert id is the token when it was noted, now or before, or 0.
     pub(super) note: Statement,
+    /// Prefix, the first name, the first name beyond the last. A row when a lock of one is held by somebody who has not been
+    /// noted.
+    pub(super) unnoted: Statement,
     /// A mark. The number of the connection that has it, if one has.
     pub(super) marked: Statement,
-    /// A connection's number. Ends it.
-    pub(super) kill: Statement,
     /// Prefix, name, claim. A row when it was put out by force.
     pub(super) was_forced: Statement,
     /// Prefix, name.
@@ -81,22 +84,46 @@ pub(super) fn mark(claim: ClaimId) -> String {
     format!("tenure/{claim}")
 }
 
+/// The name of another one, which the holder's connection has as well, from when the row is locked until shortly before it is
+/// not: others see by it that a name is held although nobody has been noted as its holder yet. The digest may be the same for
+/// two names; then somebody may be waited for in vain, for a moment.
+fn held(table: &TablePath) -> String {
+    let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), |schema| format!("'{schema}'"));
+    format!(
+        "CONCAT('tenure+', SHA2(CONCAT({schema}, '/{}/', HEX({{prefix}}), '/', HEX({{name}})), 224))",
+        table.table.as_str()
+    )
+}
+
+/// Ends a connection. The number is part of the text, because MySQL 9 takes no parameter there.
+pub(super) fn kill(connection: i64) -> Statement {
+    Statement::new(format!("KILL {connection}"))
+}
+
 impl RowStatements {
     pub(super) fn new(table: &TablePath) -> Self {
         let name = table.quoted('`');
         let fill =
             |text: &str| Statement::new(text.replace("{t}", &name).replace("{now}", "UTC_TIMESTAMP(6)"));
+        let held = held(table);
+        let take = |lock: &str| {
+            let take = TAKE.replace("{held}", &held).replace("{lock}", lock).replace("{us}", MICROS);
+            take.replace("{t}", &name)
+        };
+        let unnoted = UNNOTED
+            .replace("{held}", &held.replace("{prefix}", "held.prefix").replace("{name}", "held.name"));
         Self {
             create: Statement::new(schema(table)),
+            take: [take("FOR UPDATE"), take("FOR UPDATE NOWAIT")],
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE NOWAIT")),
             exists: fill(ROW),
             begin_making: fill("SELECT GET_LOCK('tenure/making', ?)"),
             make: fill("INSERT IGNORE INTO {t} (prefix, name, part) VALUES (?, ?, 0)"),
             end_making: fill("SELECT RELEASE_LOCK('tenure/making')"),
-            note: fill(NOTE),
+            note: fill(&NOTE.replace("{later}", LATER)),
+            unnoted: fill(&unnoted),
             marked: fill("SELECT CAST(IS_USED_LOCK(?) AS SIGNED)"),
-            kill: fill("KILL ?"),
             was_forced: fill("SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 AND forced = ?"),
             holders: fill(&format!("{TELL} WHERE prefix = ? AND name = ? AND {LIVE}")),
             list: fill(&format!(
@@ -108,22 +135,52 @@ impl RowStatements {
             version: fill("SELECT VERSION()"),
         }
     }
+
+    /// Locks the row, and then tells what its [`Issue`](crate::issue::Issue) is made of: a row more when it was locked. Both in
+    /// one message, which has no parameters; but each statement sees what was committed before it, and so the second sees the
+    /// note of whoever was waited for.
+    pub(super) fn take(&self, prefix: &str, name: &str, waits: bool) -> String {
+        let [wait, at_once] = &self.take;
+        let text = |text| format!("X'{}'", hexadecimal(text));
+        let take = if waits { wait } else { at_once };
+        take.replace("{prefix}", &text(prefix)).replace("{name}", &text(name))
+    }
 }
 
 const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
 
-/// Asked once the row is locked, so each token of a name is greater than those before. It is no part of the holder's
-/// transaction, whose end undoes all that it did.
+/// Whoever held the name gave the mark back before it ended its transaction; one who was killed may have it for a moment more.
+/// (`read_only` is a number, or in later versions a word.)
+const TAKE: &str = "
+SELECT GET_LOCK({held}, 1) FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 0 {lock};
+SELECT (SELECT token FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 1), {us},
+  @@GLOBAL.read_only IN ('0', 'OFF')";
+
+/// The server's time in microseconds since 1970.
+pub(super) const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// It is no part of the holder's transaction, whose end undoes all that it did. One who comes late, after a later holder's,
+/// changes nothing: as assignments are made from left to right, all but the last two ask by what was there before.
 const NOTE: &str = "
 INSERT INTO {t} (prefix, name, part, token, claim, acquired_at, label, host, pid)
-VALUES (?, ?, 1, LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {now})), ?, {now}, ?, ?, ?)
+VALUES (?, ?, 1, LAST_INSERT_ID(?), ?, {now}, ?, ?, ?)
 ON DUPLICATE KEY UPDATE
-  token = LAST_INSERT_ID(GREATEST(token + 1, VALUES(token))),
-  claim = VALUES(claim),
-  acquired_at = VALUES(acquired_at),
-  label = VALUES(label),
-  host = VALUES(host),
-  pid = VALUES(pid)";
+  acquired_at = IF({later}, VALUES(acquired_at), acquired_at),
+  label = IF({later}, VALUES(label), label),
+  host = IF({later}, VALUES(host), host),
+  pid = IF({later}, VALUES(pid), pid),
+  claim = IF({later}, VALUES(claim), claim),
+  token = IF(claim = VALUES(claim), LAST_INSERT_ID(VALUES(token)), token + LAST_INSERT_ID(0))";
+
+const LATER: &str = "(token < VALUES(token) OR claim = VALUES(claim))";
+
+const UNNOTED: &str = "
+SELECT 1 FROM {t} AS held
+LEFT JOIN {t} AS last ON last.prefix = held.prefix AND last.name = held.name AND last.part = 1
+WHERE held.prefix = ? AND held.name >= ? AND held.name < ? AND held.part = 0
+  AND IS_USED_LOCK({held}) IS NOT NULL
+  AND NOT IS_USED_LOCK({held}) <=> IS_USED_LOCK(CONCAT('tenure/', COALESCE(CONVERT(last.claim USING utf8mb4), '')))
+LIMIT 1";
 
 const TELL: &str = "
 SELECT CONVERT(name USING utf8mb4), CONVERT(claim USING utf8mb4), token,

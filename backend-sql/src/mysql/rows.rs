@@ -1,28 +1,33 @@
 //! The table, asked.
 
 use super::{
+    crowds::Crowds,
     options::Checked,
-    server::{MySql, arguments},
+    seen_rows::SeenRows,
+    server::{MySql, arguments, with},
     statements::Statements,
 };
 use crate::{
     hints::{Hint, Hints},
     lane::{Again, Lane, Manner},
     lease_rows::{Broom, LeaseTable},
-    rows::{HolderRow, Standing, StandingRow, beyond_all_names, end_of_prefix, millis, span},
+    queue::{LIVES, SHOW_UP, place_of},
+    rows::{
+        HolderRow, Standing, StandingRow, beyond_all_names, end_of_prefix, is_shared, leases, mark_lasts,
+        millis, span,
+    },
+    shares::take_of,
+    statement::Statement,
     sweep::{BATCH, IDLE},
 };
-use sqlx::mysql::MySqlConnectOptions;
+use sqlx::mysql::{MySqlArguments, MySqlConnectOptions};
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
-use tenure_core::{Claim, Grant, Name, StoreError, Wakeup};
-
-/// For how long a waiter's mark tells the holder that it is awaited. Renewed at half of it, by one of all waiters.
-const AWAITED: Duration = Duration::from_secs(2);
+use tenure_core::{Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
 
 /// Lease rows in MySQL or MariaDB.
 pub(super) struct MySqlRows {
@@ -32,16 +37,27 @@ pub(super) struct MySqlRows {
     lanes: Vec<Lane<MySql>>,
     renewals: Lane<MySql>,
     hints: Arc<Hints>,
+    crowds: Crowds,
+    rows: SeenRows,
 }
 
 impl MySqlRows {
     pub(super) fn new(options: Checked, connect: MySqlConnectOptions) -> Self {
-        let statements = Arc::new(Statements::new(&options.table));
+        let statements = Arc::new(Statements::new(&options.table, options.fair));
         let (create, probe) = (statements.create.clone(), statements.acquire.clone());
         let server = Arc::new(MySql::new(options, connect, create, probe));
         let lane = |manner| Lane::new(&server, manner);
         let lanes = (0..server.options.connections).map(|_| lane(Manner::Ordered)).collect();
-        Self { lanes, renewals: lane(Manner::Impatient), hints: Arc::default(), server, statements }
+        let renewals = lane(Manner::Impatient);
+        Self {
+            lanes,
+            renewals,
+            hints: Arc::default(),
+            crowds: Crowds::default(),
+            rows: SeenRows::default(),
+            server,
+            statements,
+        }
     }
 
     fn lane(&self, name: &Name) -> &Lane<MySql> {
@@ -55,18 +71,86 @@ impl MySqlRows {
         &self.server.options.prefix
     }
 
+    /// The token that a statement granted.
+    async fn token(
+        &self,
+        statement: &Statement,
+        name: &Name,
+        arguments: MySqlArguments,
+    ) -> Result<Option<i64>, StoreError> {
+        let done = self.lane(name).run(statement, arguments, Again::Safe).await?;
+        let token = i64::try_from(done.last_insert_id).map_err(StoreError::failed)?;
+        Ok((token != 0).then_some(token))
+    }
+
+    /// Whether or not there is a row, and whoever is there.
+    async fn take(&self, claim: &Claim) -> Result<Option<i64>, StoreError> {
+        let Claim { id, name, mode, lease, holder, .. } = claim;
+        let arguments = arguments![
+            self.prefix(),
+            name.as_str(),
+            id.to_string(),
+            millis(*lease),
+            holder.label.as_deref(),
+            holder.host.as_str(),
+            i64::from(holder.pid),
+        ];
+        match take_of(*mode) {
+            None => self.token(&self.statements.acquire, name, arguments).await,
+            Some((take, of)) => self.token(&self.statements.share, name, with![arguments; take, of]).await,
+        }
+    }
+
+    /// When there is a row, and nobody there.
+    async fn take_free(&self, claim: &Claim) -> Result<Option<i64>, StoreError> {
+        let Claim { id, name, mode, lease, holder, .. } = claim;
+        let (id, lease, prefix) = (id.to_string(), millis(*lease), self.prefix());
+        let (label, host, pid) = (holder.label.as_deref(), holder.host.as_str(), i64::from(holder.pid));
+        let Some((take, of)) = take_of(*mode) else {
+            let arguments = arguments![id, lease, label, host, pid, prefix, name.as_str()];
+            return self.token(&self.statements.take_free, name, arguments).await;
+        };
+        if self.crowds.expect(name) {
+            return Ok(None);
+        }
+        let arguments = arguments![id, take, of, lease, label, host, pid, lease, prefix, name.as_str()];
+        let token = self.token(&self.statements.share_free, name, arguments).await?;
+        if token.is_some() {
+            self.crowds.note(name, false);
+        }
+        Ok(token)
+    }
+
     async fn look_on(&self, lane: &Lane<MySql>, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         let arguments = arguments![serde_json::json!(names).to_string(), self.prefix()];
         let done = lane.run(&self.statements.look, arguments, Again::Safe).await?;
         let rows: Vec<StandingRow> = self.server.rows(&done)?;
-        Ok(rows.into_iter().map(Standing::from).collect())
+        rows.into_iter().map(Standing::try_from).collect()
+    }
+
+    /// Keeps the claim's place in the queue.
+    async fn stand(&self, claim: &Claim) -> Result<(), StoreError> {
+        let Claim { id, name, mode, .. } = claim;
+        let (id, prefix, (take, of)) = (id.to_string(), self.prefix(), place_of(*mode));
+        let id = id.as_str();
+        let arguments = arguments![id, take, of, id, millis(LIVES), prefix, name.as_str(), id, id];
+        self.lane(name).run(&self.statements.stand, arguments, Again::Safe).await.map(drop)
     }
 
     async fn mark(&self, claim: &Claim) -> Result<(), StoreError> {
-        let Claim { id, name, .. } = claim;
-        let (awaited, prefix, name_text) = (millis(AWAITED), self.prefix(), name.as_str());
-        let arguments = arguments![awaited, prefix, name_text, id.to_string(), awaited];
+        let Claim { id, name, mode, .. } = claim;
+        let (id, alone) = (id.to_string(), *mode == Mode::Exclusive);
+        let (prefix, name_text) = (self.prefix(), name.as_str());
+        let arguments = arguments![
+            millis(mark_lasts(self.poll())),
+            alone,
+            id.as_str(),
+            prefix,
+            name_text,
+            id.as_str(),
+            alone
+        ];
         self.lane(name).run(&self.statements.mark, arguments, Again::Safe).await.map(drop)
     }
 }
@@ -81,70 +165,121 @@ impl LeaseTable for MySqlRows {
     }
 
     fn poll(&self) -> Duration {
-        self.server.options.poll
+        let poll = self.server.options.poll;
+        if self.fair() { poll.min(SHOW_UP) } else { poll }
     }
 
+    fn fair(&self) -> bool {
+        self.server.options.fair
+    }
+
+    /// The simple statement first, where it is likely to do.
     async fn ask(&self, claim: &Claim) -> Result<Option<i64>, StoreError> {
-        let Claim { id, name, lease, holder, .. } = claim;
-        let arguments = arguments![
-            self.prefix(),
-            name.as_str(),
-            id.to_string(),
-            millis(*lease),
-            holder.label.as_deref(),
-            holder.host.as_str(),
-            i64::from(holder.pid),
-        ];
-        let done = self.lane(name).run(&self.statements.acquire, arguments, Again::Safe).await?;
-        let token = i64::try_from(done.last_insert_id).map_err(StoreError::failed)?;
-        Ok((token != 0).then_some(token))
+        let (name, has_row) = (&claim.name, self.rows.expect(&claim.name));
+        if has_row && let Some(token) = self.take_free(claim).await? {
+            return Ok(Some(token));
+        }
+        let token = self.take(claim).await?;
+        if token.is_some() {
+            self.rows.note(name);
+            if has_row && claim.mode != Mode::Exclusive {
+                self.crowds.note(name, true);
+            }
+        }
+        Ok(token)
     }
 
     async fn stand_by(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
         let standing = self.look(&[&claim.name]).await?.pop();
         let Some(row) = standing else { return Ok(None) };
-        let left = row.held_by_another(claim.id);
-        if left.is_some() && claim.waits && row.awaited <= millis(AWAITED / 2) {
+        let obstacle = row.obstacle(claim)?;
+        if obstacle.is_none() || !claim.waits {
+            return Ok(obstacle);
+        }
+        if self.fair() {
+            if row.wants_place(claim.id) {
+                self.stand(claim).await?;
+            }
+        } else if row.wants_mark(claim.mode, millis(mark_lasts(self.poll()) / 2)) {
             self.mark(claim).await?;
         }
-        Ok(left)
+        Ok(obstacle)
     }
 
     /// Nobody tells: it is only waited for.
-    fn hint(&self, name: &Name) -> Hint {
-        self.hints.listen(name.to_string())
+    fn hint(&self, claim: &Claim) -> Hint {
+        self.hints.listen(claim.name.to_string())
     }
 
+    /// First as it is nearly always. One who holds the name alone stands among the shares if it was a reader once.
     async fn release(&self, grant: &Grant) -> Result<Option<bool>, StoreError> {
-        let Grant { name, claim, .. } = grant;
-        let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
-        let done = self.lane(name).run(&self.statements.release, arguments, Again::No).await?;
+        let Grant { name, claim, mode, .. } = grant;
+        let (claim, prefix, lane) = (claim.to_string(), self.prefix(), self.lane(name));
+        let claim = claim.as_str();
+        let Statements { release, release_last, release_share, .. } = &*self.statements;
+        let simple = match mode {
+            Mode::Exclusive => Some(release),
+            _ => Some(release_last).filter(|_| !self.crowds.were_seen(name)),
+        };
+        if let Some(simple) = simple {
+            let done = lane.run(simple, arguments![prefix, name.as_str(), claim], Again::No).await?;
+            if done.affected > 0 {
+                return Ok(Some(done.last_insert_id != 0));
+            }
+        }
+        let arguments = arguments![claim, claim, prefix, name.as_str(), claim, claim];
+        let done = lane.run(release_share, arguments, Again::No).await?;
         Ok((done.affected > 0).then_some(done.last_insert_id != 0))
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<bool, StoreError> {
+        let Grant { name, claim, .. } = grant;
+        let (claim, prefix) = (claim.to_string(), self.prefix());
+        let claim = claim.as_str();
+        let (statement, arguments) = match to {
+            Mode::Exclusive => {
+                let arguments = arguments![claim, claim, claim, prefix, name.as_str(), claim, claim, claim];
+                (&self.statements.upgrade, arguments)
+            }
+            _ => (&self.statements.downgrade, arguments![claim, claim, prefix, name.as_str(), claim, claim]),
+        };
+        Ok(self.lane(name).run(statement, arguments, Again::Safe).await?.affected > 0)
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
         let Claim { id, name, .. } = claim;
-        let arguments = arguments![self.prefix(), name.as_str(), id.to_string()];
+        let (id, prefix) = (id.to_string(), self.prefix());
+        let id = id.as_str();
+        let arguments = if self.fair() {
+            arguments![id, id, id, id, id, id, prefix, name.as_str(), id, id, id, id]
+        } else {
+            arguments![id, id, id, id, id, prefix, name.as_str(), id, id, id]
+        };
         self.lane(name).run(&self.statements.withdraw, arguments, Again::Safe).await.map(drop)
     }
 
-    /// The server tells how many were renewed. Only when it was not all of them, which ones is asked for.
-    async fn renew(&self, grants: &[Grant]) -> Result<HashSet<String>, StoreError> {
-        let asked: Vec<(&str, String, i64)> = grants
-            .iter()
-            .map(|Grant { name, claim, lease, .. }| (name.as_str(), claim.to_string(), millis(*lease)))
-            .collect();
+    /// The server tells how many rows were changed. Only when that does not say that all were renewed, it is asked which.
+    async fn renew(&self, grants: &[Grant]) -> Result<HashSet<ClaimId>, StoreError> {
+        let leases = leases(grants);
+        // The leases of one name as a text, because MariaDB takes no object out of JSON as a column.
+        let asked: Vec<(&str, String)> =
+            leases.iter().map(|(name, leases)| (*name, serde_json::json!(leases).to_string())).collect();
         let arguments = arguments![serde_json::json!(asked).to_string(), self.prefix()];
         let done = self.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         if done.affected == grants.len() as u64 {
-            return Ok(asked.into_iter().map(|(_, claim, _)| claim).collect());
+            return Ok(grants.iter().map(|grant| grant.claim).collect());
         }
-        let names: Vec<&Name> = grants.iter().map(|grant| &grant.name).collect();
-        let found = self.look_for_renewal(&names).await?;
-        let stands = |grant: &&Grant| {
-            found.iter().any(|row| row.name == grant.name.as_str() && row.is_held_by(grant.claim))
-        };
-        Ok(grants.iter().filter(stands).map(|grant| grant.claim.to_string()).collect())
+        let names: HashSet<&Name> = grants.iter().map(|grant| &grant.name).collect();
+        let names: Vec<&Name> = names.into_iter().collect();
+        let mut renewed = HashSet::new();
+        for row in self.look_for_renewal(&names).await? {
+            for grant in grants.iter().filter(|grant| grant.name.as_str() == row.name) {
+                if row.is_held_by(grant.claim)? {
+                    renewed.insert(grant.claim);
+                }
+            }
+        }
+        Ok(renewed)
     }
 
     async fn look(&self, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
@@ -171,12 +306,26 @@ impl LeaseTable for MySqlRows {
         self.server.rows(&done)
     }
 
-    /// Looks first, because the server does not tell what an update changed.
+    /// Looks first, because the server does not tell what an update changed. Shares are there afterwards, as what was put out.
     async fn force(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
-        let Some(holder) = self.holders(name).await?.pop() else { return Ok(Vec::new()) };
-        let arguments = arguments![self.prefix(), name.as_str(), holder.1.as_str()];
-        let done = self.lane(name).run(&self.statements.force, arguments, Again::No).await?;
-        Ok(if done.affected > 0 { vec![holder] } else { Vec::new() })
+        let Some(mut holder) = self.holders(name).await?.pop() else { return Ok(Vec::new()) };
+        let (prefix, lane) = (self.prefix(), self.lane(name));
+        if !is_shared(&holder) {
+            let arguments = arguments![prefix, name.as_str(), holder.1.as_str()];
+            let done = lane.run(&self.statements.force, arguments, Again::No).await?;
+            return Ok(if done.affected > 0 { vec![holder] } else { Vec::new() });
+        }
+        let ended = lane.run(&self.statements.force_shares, arguments![prefix, name.as_str()], Again::No);
+        if ended.await?.affected == 0 {
+            return Ok(Vec::new());
+        }
+        let forced =
+            lane.run(&self.statements.forced, arguments![prefix, name.as_str()], Again::Safe).await?;
+        let forced: Vec<(String,)> = self.server.rows(&forced)?;
+        if let Some((forced,)) = forced.into_iter().next() {
+            holder.1 = forced;
+        }
+        Ok(vec![holder])
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {

@@ -168,9 +168,17 @@ impl Server for MySql {
 
 /// Parameters of a statement, in order.
 macro_rules! arguments {
-    ($($value:expr),* $(,)?) => {{
+    ($($value:expr),* $(,)?) => {
+        $crate::mysql::server::with![sqlx::mysql::MySqlArguments::default(); $($value),*]
+    };
+}
+pub(super) use arguments;
+
+/// These parameters, and more.
+macro_rules! with {
+    ($arguments:expr; $($value:expr),* $(,)?) => {{
         #[allow(unused_mut, reason = "a statement may have no parameters")]
-        let mut arguments = sqlx::mysql::MySqlArguments::default();
+        let mut arguments = $arguments;
         $(
             sqlx::Arguments::add(&mut arguments, $value)
                 .map_err(|error| StoreError::failed(error.to_string()))?;
@@ -178,4 +186,4 @@ macro_rules! arguments {
         arguments
     }};
 }
-pub(super) use arguments;
+pub(super) use with;

@@ -25,6 +25,7 @@ mod code {
     pub(super) const NO_SUCH_SCHEMA: &str = "3F000";
     pub(super) const SERIALIZATION_FAILURE: &str = "40001";
     pub(super) const DEADLOCK: &str = "40P01";
+    pub(super) const DIVISION_BY_ZERO: &str = "22012";
     pub(super) const NO_PERMISSION: &str = "42501";
     pub(super) const DUPLICATE_TABLE: &str = "42P07";
     /// The type of a table's rows.
@@ -64,7 +65,8 @@ pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
     let Some(code) = code_of(error) else { return Verdict::Broken };
     match code.as_str() {
-        code::SERIALIZATION_FAILURE | code::DEADLOCK => Verdict::Collided,
+        // The division is that of several names asked for at once, of which another took one meanwhile.
+        code::SERIALIZATION_FAILURE | code::DEADLOCK | code::DIVISION_BY_ZERO => Verdict::Collided,
         // A new connection looks for the table anew, and may reach another server.
         code::NO_SUCH_TABLE
         | code::FEATURE_NOT_SUPPORTED

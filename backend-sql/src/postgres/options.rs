@@ -42,6 +42,7 @@ pub struct PostgresOptions {
     prefix: String,
     poll: Option<Duration>,
     connections: Option<usize>,
+    fair: bool,
     connect_timeout: Duration,
     response_timeout: Duration,
     create_table: bool,
@@ -57,6 +58,7 @@ pub(super) struct Checked {
     pub(super) prefix: String,
     pub(super) poll: Duration,
     pub(super) connections: usize,
+    pub(super) fair: bool,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
     pub(super) create_table: bool,
@@ -83,6 +85,7 @@ impl PostgresOptions {
             prefix: String::new(),
             poll: None,
             connections: None,
+            fair: false,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(5),
             create_table: true,
@@ -128,6 +131,16 @@ impl PostgresOptions {
         self
     }
 
+    /// Whether waiters of all processes are served in the order in which they came: `false` unless said. All clients of a name
+    /// must agree on it.
+    ///
+    /// Each waiting process then writes the name's row two to five times a second, to keep its place; one that dies delays
+    /// those behind it by 3 s at most. Not for row locks, which stand in the server's own queue.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
     /// How long it may take to connect: 1 ms to 10 minutes, 5 s unless said.
     pub fn connect_timeout(mut self, longest: Duration) -> Self {
         self.connect_timeout = longest;
@@ -170,6 +183,7 @@ impl PostgresOptions {
             table: TablePath::new(self.table.as_deref().unwrap_or(self.strategy.default_table()))?,
             prefix: check_prefix(self.prefix)?,
             connections: self.strategy.check_connections(self.connections)?,
+            fair: self.strategy.check_fair(self.fair)?,
             poll: check_range("poll", self.poll.unwrap_or(poll), Duration::from_mins(1))?,
             connect_timeout: check_range("connect_timeout", self.connect_timeout, longest_patience)?,
             response_timeout: check_range("response_timeout", self.response_timeout, longest_patience)?,
@@ -219,6 +233,7 @@ impl fmt::Debug for PostgresOptions {
             .field("table", &self.table)
             .field("prefix", &self.prefix)
             .field("poll", &self.poll)
+            .field("fair", &self.fair)
             .field("durability", &self.durability)
             .field("pooler", &self.pooler)
             .finish_non_exhaustive()
@@ -252,6 +267,8 @@ mod tests {
         refused(server().poll(Duration::ZERO), "poll");
         refused(server().connections(0), "connections");
         refused(server().connections(65), "connections");
+        assert!(server().fair(true).check().unwrap().fair);
+        refused(server().strategy(Strategy::RowLock).fair(true), "fair");
         assert!(server().strategy(Strategy::RowLock).connections(65).check().is_ok());
         refused(server().strategy(Strategy::RowLock).connections(1001), "connections");
         refused(server().connect_timeout(Duration::ZERO), "connect_timeout");

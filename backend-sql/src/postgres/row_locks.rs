@@ -3,13 +3,14 @@
 use super::{
     errors,
     options::Checked,
-    row_statements::{RowStatements, application},
+    row_statements::{MICROS, RowStatements, application},
     server::{Postgres, arguments},
 };
 use crate::{
+    issue::Issue,
     lane::{Again, Lane, Manner, Server},
     row_locks::{Found, RowTable},
-    rows::{RowHolder, beyond_all_names, end_of_prefix, millis, row_holder},
+    rows::{RowHolder, millis, row_holder},
     statement::Statement,
 };
 use sqlx::{
@@ -29,7 +30,7 @@ const LONGEST_WAIT: Duration = Duration::from_hours(1);
 pub(super) struct PostgresRowLocks {
     server: Arc<Postgres>,
     statements: RowStatements,
-    /// Takes tokens, and looks after the connections that hold and wait.
+    /// Notes grants, and looks after the connections that hold and wait.
     desk: Lane<Postgres>,
 }
 
@@ -51,6 +52,17 @@ impl PostgresRowLocks {
 
     fn tell(&self, rows: &[PgRow]) -> Result<Vec<Holder>, StoreError> {
         self.server.rows::<RowHolder>(rows)?.into_iter().map(row_holder).collect()
+    }
+
+    /// What came of asking for a row's lock.
+    fn found<V>(&self, asked: Result<Option<V>, sqlx::Error>) -> Result<Found<V>, StoreError> {
+        match asked {
+            Ok(Some(locked)) => Ok(Found::Locked(locked)),
+            Ok(None) => Ok(Found::Nothing),
+            Err(error) if errors::is_missing_table(&error) => Ok(Found::NoTable),
+            Err(error) if errors::ended_the_wait(&error) => Ok(Found::Again),
+            Err(error) => Err(self.server.explain(error)),
+        }
     }
 }
 
@@ -87,16 +99,34 @@ impl RowTable for PostgresRowLocks {
     }
 
     /// All of it is for this transaction only, so that a pooler in transaction mode keeps it together.
-    async fn begin(&self, connection: &mut PgConnection, claim: &Claim) -> Result<(), StoreError> {
+    async fn begin(&self, connection: &mut PgConnection, claim: &Claim) -> Result<i64, StoreError> {
         let (application, lease) = (application(claim.id), millis(self.lease(claim)));
         let wait = millis(LONGEST_WAIT);
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '{application}'; \
              SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = 0; \
-             SET LOCAL idle_in_transaction_session_timeout = {lease}"
+             SET LOCAL idle_in_transaction_session_timeout = {lease}; SELECT {MICROS}"
         );
-        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).execute(connection).await;
-        begun.map(drop).map_err(|error| self.server.explain(error))
+        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(connection).await;
+        let begun = begun.map_err(|error| self.server.explain(error))?;
+        let row = begun.first().ok_or_else(|| StoreError::failed("the server does not tell its time"))?;
+        self.server.row::<(i64,)>(row).map(|(at,)| at)
+    }
+
+    async fn take(
+        &self,
+        connection: &mut PgConnection,
+        name: &Name,
+        waits: bool,
+    ) -> Result<Found<Issue>, StoreError> {
+        let take = self.statements.take(self.prefix(), name.as_str(), waits);
+        let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
+        let told = rows.map(|rows| rows.into_iter().nth(1));
+        self.found(told)?.try_map(|row| {
+            let (last, now) = self.server.row(&row)?;
+            // A server that takes no notes locks no rows either.
+            Ok(Issue { last, now, writable: true })
+        })
     }
 
     async fn lock(
@@ -104,24 +134,19 @@ impl RowTable for PostgresRowLocks {
         connection: &mut PgConnection,
         name: &Name,
         waits: bool,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<Found<()>, StoreError> {
         let RowStatements { lock, try_lock, .. } = &self.statements;
         let statement = if waits { lock } else { try_lock };
         let asked = sqlx::query_with(statement.sql(), arguments![self.prefix(), name.as_str()]);
-        match asked.persistent(!self.server.options.pooler).fetch_optional(connection).await {
-            Ok(Some(_)) => Ok(Found::Locked),
-            Ok(None) => Ok(Found::Nothing),
-            Err(error) if errors::is_missing_table(&error) => Ok(Found::NoTable),
-            Err(error) if errors::ended_the_wait(&error) => Ok(Found::Again),
-            Err(error) => Err(self.server.explain(error)),
-        }
+        let asked = asked.persistent(!self.server.options.pooler).fetch_optional(connection).await;
+        self.found(asked.map(|row| row.map(drop)))
     }
 
     async fn beat(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
         connection.execute("SELECT 1").await.map(drop).map_err(|error| self.server.explain(error))
     }
 
-    async fn end(&self, connection: &mut PgConnection, _: &Claim) -> Result<(), StoreError> {
+    async fn end(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
         connection.execute("ROLLBACK").await.map(drop).map_err(|error| self.server.explain(error))
     }
 
@@ -130,7 +155,7 @@ impl RowTable for PostgresRowLocks {
         Ok(!made.is_empty())
     }
 
-    async fn note(&self, claim: &Claim) -> Result<Token, StoreError> {
+    async fn note(&self, claim: &Claim, token: Token) -> Result<bool, StoreError> {
         let Claim { id, name, holder, .. } = claim;
         let arguments = arguments![
             self.prefix(),
@@ -139,10 +164,14 @@ impl RowTable for PostgresRowLocks {
             holder.label.as_deref(),
             holder.host.as_str(),
             i64::from(holder.pid),
+            token.as_i64(),
         ];
-        let rows = self.ask(&self.statements.note, arguments).await?;
-        let row = rows.first().ok_or_else(|| StoreError::failed("the server gave no token"))?;
-        self.server.row::<(i64,)>(row).and_then(|(token,)| Token::try_from(token).map_err(StoreError::failed))
+        Ok(!self.ask(&self.statements.note, arguments).await?.is_empty())
+    }
+
+    async fn is_unnoted(&self, from: &str, beyond: &str) -> Result<bool, StoreError> {
+        let arguments = arguments![self.prefix(), from, beyond];
+        Ok(!self.ask(&self.statements.unnoted, arguments).await?.is_empty())
     }
 
     async fn lives(&self, claim: ClaimId) -> Result<bool, StoreError> {
@@ -163,9 +192,8 @@ impl RowTable for PostgresRowLocks {
         self.tell(&self.ask(&self.statements.holders, arguments![self.prefix(), name.as_str()]).await?)
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
-        self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), prefix, end]).await?)
+    async fn list(&self, from: &str, beyond: &str) -> Result<Vec<Holder>, StoreError> {
+        self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), from, beyond]).await?)
     }
 
     /// Notes it first, so that the holder finds out why.
@@ -178,8 +206,9 @@ impl RowTable for PostgresRowLocks {
         Ok(holders)
     }
 
+    /// No name is in this range: it shows that the table may be read.
     async fn open(&self) -> Result<(), StoreError> {
-        self.lives(ClaimId::new()).await.map(drop)
+        self.ask(&self.statements.list, arguments![self.prefix(), "", ""]).await.map(drop)
     }
 
     async fn close(&self) {

@@ -1,19 +1,24 @@
 //! The statements of row locks.
 
-use crate::{statement::Statement, table::TablePath};
+use crate::{rows::hexadecimal, statement::Statement, table::TablePath};
 use tenure_core::Error;
 
-/// All of them, for one table. Only `lock` and `try_lock` belong in a transaction; each of the others commits by itself.
+/// All of them, for one table. Only those that lock belong in a transaction; each of the others commits by itself.
 pub(super) struct RowStatements {
     pub(super) create: Statement,
+    /// See [`take`](Self::take), when it waits and when it does not.
+    take: [String; 2],
     /// `$1` prefix, `$2` name. A row once it is locked; none when there is none.
     pub(super) lock: Statement,
     /// The same, and none when it is locked already.
     pub(super) try_lock: Statement,
     /// `$1` prefix, `$2` name. A row when it was missing, and was made.
     pub(super) make: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` label, `$5` host, `$6` pid. A row with the token.
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` label, `$5` host, `$6` pid, `$7` token. A row when it was noted, now or before.
     pub(super) note: Statement,
+    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last. A row when a lock of one is held by somebody who
+    /// has not been noted.
+    pub(super) unnoted: Statement,
     /// `$1` an application's name. A row when a connection has it.
     pub(super) lives: Statement,
     /// `$1` an application's name. Ends what its connection waits for.
@@ -75,12 +80,15 @@ impl RowStatements {
         let fill = |text: &str| Statement::new(text.replace("{live}", LIVE).replace("{t}", &name));
         Self {
             create: Statement::new(schema(table)),
+            take: ["FOR UPDATE", "FOR UPDATE SKIP LOCKED"]
+                .map(|lock| TAKE.replace("{lock}", lock).replace("{us}", MICROS).replace("{t}", &name)),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE SKIP LOCKED")),
             make: fill(
                 "INSERT INTO {t} (prefix, name, part) VALUES ($1, $2, 0) ON CONFLICT DO NOTHING RETURNING 1",
             ),
             note: fill(NOTE),
+            unnoted: fill(UNNOTED),
             lives: fill("SELECT 1 FROM pg_stat_activity WHERE application_name = $1"),
             interrupt: fill(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
@@ -103,6 +111,16 @@ impl RowStatements {
             )),
         }
     }
+
+    /// Locks the row, and then tells what its [`Issue`](crate::issue::Issue) is made of: a row more when it was locked. Both in
+    /// one message, which has no parameters; but each statement sees what was committed before it, and so the second sees the
+    /// note of whoever was waited for.
+    pub(super) fn take(&self, prefix: &str, name: &str, waits: bool) -> String {
+        let [wait, at_once] = &self.take;
+        let text = |text| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hexadecimal(text));
+        let take = if waits { wait } else { at_once };
+        take.replace("{prefix}", &text(prefix)).replace("{name}", &text(name))
+    }
 }
 
 /// What the connection of a claim's transaction is named.
@@ -112,19 +130,38 @@ pub(super) fn application(claim: tenure_core::ClaimId) -> String {
 
 const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0";
 
-/// Asked once the row is locked, so each token of a name is greater than those before. It is no part of the holder's
-/// transaction, whose end undoes all that it did.
+const TAKE: &str = "
+SELECT 1 FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 0 {lock};
+SELECT (SELECT token FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 1), {us}";
+
+/// The server's time in microseconds since 1970.
+pub(super) const MICROS: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// It is no part of the holder's transaction, whose end undoes all that it did. One who comes late, after a later holder's,
+/// changes nothing.
 const NOTE: &str = "
 INSERT INTO {t} AS last (prefix, name, part, token, claim, acquired_at, label, host, pid)
-VALUES ($1, $2, 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, $3, clock_timestamp(), $4, $5, $6)
+VALUES ($1, $2, 1, $7, $3, clock_timestamp(), $4, $5, $6)
 ON CONFLICT (prefix, name, part) DO UPDATE SET
-  token = greatest(last.token + 1, excluded.token),
+  token = excluded.token,
   claim = excluded.claim,
   acquired_at = excluded.acquired_at,
   label = excluded.label,
   host = excluded.host,
   pid = excluded.pid
-RETURNING token";
+WHERE last.token < excluded.token OR last.claim = excluded.claim
+RETURNING 1";
+
+/// Who has locked a row is in the row itself, as the number of a transaction.
+const UNNOTED: &str = "
+SELECT 1 FROM {t} AS held
+JOIN pg_locks AS own ON own.locktype = 'transactionid' AND own.transactionid = held.xmax
+  AND own.mode = 'ExclusiveLock' AND own.granted
+JOIN pg_stat_activity AS holder ON holder.pid = own.pid AND holder.application_name LIKE 'tenure %'
+LEFT JOIN {t} AS last ON last.prefix = held.prefix AND last.name = held.name AND last.part = 1
+WHERE held.prefix = $1 AND held.name >= $2 AND held.name < $3 AND held.part = 0
+  AND holder.application_name IS DISTINCT FROM 'tenure ' || last.claim
+LIMIT 1";
 
 /// Whether the last grant's transaction stands.
 const LIVE: &str = "part = 1 AND EXISTS \

@@ -3,28 +3,36 @@
 use super::{
     listener::Listener,
     options::Checked,
-    server::{Postgres, arguments},
+    server::{Postgres, arguments, with},
     statements::Statements,
 };
 use crate::{
     hints::Hint,
-    lane::{Again, Lane, Manner},
+    lane::{Again, Lane, Manner, Server},
     lease_rows::{Broom, LeaseTable},
-    rows::{HolderRow, Standing, StandingRow, beyond_all_names, end_of_prefix, millis, span},
+    queue::{LIVES, SHOW_UP, place_of},
+    rows::{
+        HolderRow, Standing, StandingRow, beyond_all_names, end_of_prefix, leases, mark_lasts, millis,
+        renewed, span,
+    },
+    shares::take_of,
     statement::Statement,
     sweep::{BATCH, IDLE},
 };
-use sqlx::postgres::{PgArguments, PgConnectOptions};
+use sqlx::{
+    Row,
+    postgres::{PgArguments, PgConnectOptions},
+};
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
-use tenure_core::{Claim, Grant, Name, StoreError, Wakeup};
+use tenure_core::{Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
 
-/// For how long a waiter's mark tells the holder that it is awaited. Renewed at half of it, by one of all waiters.
-const AWAITED: Duration = Duration::from_secs(10);
+/// The columns of what stands in a row, behind which `stand_by` tells whether it is marked.
+const STANDING_COLUMNS: usize = 9;
 
 /// Lease rows in PostgreSQL.
 pub(super) struct PostgresRows {
@@ -38,7 +46,7 @@ pub(super) struct PostgresRows {
 
 impl PostgresRows {
     pub(super) fn new(options: Checked, connect: PgConnectOptions) -> Self {
-        let statements = Arc::new(Statements::new(&options.table));
+        let statements = Arc::new(Statements::new(&options.table, options.fair));
         let (create, probe) = (statements.create.clone(), statements.acquire.clone());
         let server = Arc::new(Postgres::new(options, connect, create, probe));
         let lane = |manner| Lane::new(&server, manner);
@@ -59,6 +67,11 @@ impl PostgresRows {
         &self.lanes[usize::try_from(hasher.finish() % lanes).unwrap_or(0)]
     }
 
+    /// Asks for several names at once.
+    fn sets(&self) -> &Lane<Postgres> {
+        &self.lanes[0]
+    }
+
     fn prefix(&self) -> &str {
         &self.server.options.prefix
     }
@@ -73,7 +86,17 @@ impl PostgresRows {
         let arguments = arguments![self.prefix(), names];
         let rows = lane.run(&self.statements.look, arguments, Again::Safe).await?;
         let rows: Vec<StandingRow> = self.server.rows(&rows)?;
-        Ok(rows.into_iter().map(Standing::from).collect())
+        rows.into_iter().map(Standing::try_from).collect()
+    }
+
+    /// Keeps the claim's place in the queue, and tells after how long it may be its turn.
+    async fn stand(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
+        let Claim { id, name, mode, .. } = claim;
+        let (take, of) = place_of(*mode);
+        let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), millis(LIVES), take, of];
+        let rows = self.lane(name).run(&self.statements.stand, arguments, Again::Safe).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Standing::try_from(self.server.row::<StandingRow>(row)?)?.obstacle(claim)
     }
 
     async fn holder_rows(
@@ -96,12 +119,17 @@ impl LeaseTable for PostgresRows {
     }
 
     fn poll(&self) -> Duration {
-        self.server.options.poll
+        let poll = self.server.options.poll;
+        if self.fair() { poll.min(SHOW_UP) } else { poll }
+    }
+
+    fn fair(&self) -> bool {
+        self.server.options.fair
     }
 
     async fn ask(&self, claim: &Claim) -> Result<Option<i64>, StoreError> {
-        let Claim { id, name, lease, holder, .. } = claim;
-        let arguments = arguments![
+        let Claim { id, name, mode, lease, holder, .. } = claim;
+        let mut arguments = arguments![
             self.prefix(),
             name.as_str(),
             id.to_string(),
@@ -110,25 +138,69 @@ impl LeaseTable for PostgresRows {
             holder.host.as_str(),
             i64::from(holder.pid),
         ];
-        let rows = self.lane(name).run(&self.statements.acquire, arguments, Again::Safe).await?;
+        let statement = match take_of(*mode) {
+            None => &self.statements.acquire,
+            Some((take, of)) => {
+                arguments = with![arguments; take, of];
+                if self.fair() {
+                    arguments = with![arguments; self.channel()];
+                }
+                &self.statements.share
+            }
+        };
+        let rows = self.lane(name).run(statement, arguments, Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        self.server.row::<(i64,)>(row).map(|(token,)| Some(token))
+        row.try_get(0).map(Some).map_err(|error| self.server.explain(error))
+    }
+
+    /// Not past a queue.
+    fn together(&self) -> bool {
+        !self.server.options.fair
+    }
+
+    async fn ask_all(&self, claims: &[Claim]) -> Result<Vec<(i64, String)>, StoreError> {
+        let Some(first) = claims.first() else { return Ok(Vec::new()) };
+        let names: Vec<&str> = claims.iter().map(|claim| claim.name.as_str()).collect();
+        let ids: Vec<String> = claims.iter().map(|claim| claim.id.to_string()).collect();
+        let leases: Vec<i64> = claims.iter().map(|claim| millis(claim.lease)).collect();
+        let labels: Vec<Option<&str>> = claims.iter().map(|claim| claim.holder.label.as_deref()).collect();
+        let (host, pid) = (first.holder.host.as_str(), i64::from(first.holder.pid));
+        let arguments = arguments![self.prefix(), names, ids, leases, labels, host, pid];
+        self.server.rows(&self.sets().run(&self.statements.acquire_all, arguments, Again::Safe).await?)
     }
 
     async fn stand_by(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
-        let Claim { id, name, waits, .. } = claim;
+        let Claim { id, name, mode, waits, .. } = claim;
         if !waits {
             let standing = self.look(&[name]).await?.pop();
-            return Ok(standing.and_then(|row| row.held_by_another(*id)));
+            return standing.map_or(Ok(None), |row| row.obstacle(claim));
         }
-        let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), millis(AWAITED)];
+        if self.fair() {
+            // Where nobody tells them, waiters look often, and write only as often as they must.
+            if self.wakeup() == Wakeup::Poll {
+                let Some(row) = self.look(&[name]).await?.pop() else { return Ok(None) };
+                let obstacle = row.obstacle(claim)?;
+                if obstacle.is_none() || !row.wants_place(*id) {
+                    return Ok(obstacle);
+                }
+            }
+            return self.stand(claim).await;
+        }
+        let alone = *mode == Mode::Exclusive;
+        let arguments =
+            arguments![self.prefix(), name.as_str(), id.to_string(), millis(mark_lasts(self.poll())), alone];
         let rows = self.lane(name).run(&self.statements.stand_by, arguments, Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        self.server.row::<(i64,)>(row).map(|(left,)| Some(span(left)))
+        let marked = row.try_get(STANDING_COLUMNS).map_err(|error| self.server.explain(error))?;
+        let standing = Standing::try_from(self.server.row::<StandingRow>(row)?)?;
+        let obstacle = standing.obstacle(claim)?;
+        Ok(if marked { obstacle } else { None })
     }
 
-    fn hint(&self, name: &Name) -> Hint {
-        self.listener.hint(format!("{}\n{name}", self.prefix()))
+    fn hint(&self, claim: &Claim) -> Hint {
+        let Claim { id, name, .. } = claim;
+        let everybody = format!("{}\n{name}", self.prefix());
+        self.listener.hint(if self.fair() { format!("{everybody}\n{id}") } else { everybody })
     }
 
     async fn release(&self, grant: &Grant) -> Result<Option<bool>, StoreError> {
@@ -139,19 +211,35 @@ impl LeaseTable for PostgresRows {
         self.server.row::<(bool,)>(row).map(|(awaited,)| Some(awaited))
     }
 
-    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        let Claim { id, name, .. } = claim;
-        let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), self.channel()];
-        self.lane(name).run(&self.statements.withdraw, arguments, Again::Safe).await.map(drop)
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<bool, StoreError> {
+        let Grant { name, claim, .. } = grant;
+        let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
+        let (statement, arguments) = match to {
+            Mode::Exclusive => (&self.statements.upgrade, arguments),
+            _ => (&self.statements.downgrade, with![arguments; self.channel()]),
+        };
+        Ok(!self.lane(name).run(statement, arguments, Again::Safe).await?.is_empty())
     }
 
-    async fn renew(&self, grants: &[Grant]) -> Result<HashSet<String>, StoreError> {
-        let names: Vec<&str> = grants.iter().map(|grant| grant.name.as_str()).collect();
-        let claims: Vec<String> = grants.iter().map(|grant| grant.claim.to_string()).collect();
-        let leases: Vec<i64> = grants.iter().map(|grant| millis(grant.lease)).collect();
-        let arguments = arguments![self.prefix(), names, claims, leases];
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        let Claim { id, name, waits, .. } = claim;
+        let withdraw = &self.statements.withdraw;
+        let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), self.channel()];
+        // It may be one of several that were asked for together, which only those that do not wait are.
+        if !waits {
+            self.sets().run(withdraw, arguments.clone(), Again::Safe).await?;
+        }
+        self.lane(name).run(withdraw, arguments, Again::Safe).await.map(drop)
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<HashSet<ClaimId>, StoreError> {
+        let leases =
+            leases(grants).into_iter().map(|(name, leases)| (name, serde_json::json!(leases).to_string()));
+        let (names, leases): (Vec<&str>, Vec<String>) = leases.unzip();
+        let arguments = arguments![self.prefix(), names, leases];
         let rows = self.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
-        rows.iter().map(|row| self.server.row::<(String,)>(row).map(|(claim,)| claim)).collect()
+        let held: Vec<(String,)> = self.server.rows(&rows)?;
+        renewed(grants, held.into_iter().map(|(held,)| held).collect())
     }
 
     async fn look(&self, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {

@@ -203,9 +203,17 @@ impl Server for Postgres {
 
 /// Parameters of a statement, in order.
 macro_rules! arguments {
-    ($($value:expr),* $(,)?) => {{
+    ($($value:expr),* $(,)?) => {
+        $crate::postgres::server::with![sqlx::postgres::PgArguments::default(); $($value),*]
+    };
+}
+pub(super) use arguments;
+
+/// These parameters, and more.
+macro_rules! with {
+    ($arguments:expr; $($value:expr),* $(,)?) => {{
         #[allow(unused_mut, reason = "a statement may have no parameters")]
-        let mut arguments = sqlx::postgres::PgArguments::default();
+        let mut arguments = $arguments;
         $(
             sqlx::Arguments::add(&mut arguments, $value)
                 .map_err(|error| StoreError::failed(error.to_string()))?;
@@ -213,4 +221,4 @@ macro_rules! arguments {
         arguments
     }};
 }
-pub(super) use arguments;
+pub(super) use with;

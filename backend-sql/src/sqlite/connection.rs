@@ -11,9 +11,12 @@ use sqlx::{
     query::Query,
     sqlite::{Sqlite, SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow, SqliteSynchronous},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tenure_core::{Moment, StoreError};
-use tokio::sync::Mutex;
+use tokio::sync::{mpsc, oneshot};
 
 /// How many rows the driver's thread may be ahead of us: more than any statement returns while it holds the write
 /// lock, or a task that is not polled would keep the lock from everybody.
@@ -36,7 +39,7 @@ impl File {
             .busy_timeout(options.busy_timeout)
             .row_buffer_size(ROWS_AHEAD)
             .disable_statement_logging();
-        Self { statements: Statements::new(&options.table), options, connect }
+        Self { statements: Statements::new(&options.table, options.fair), options, connect }
     }
 
     pub(super) fn place(&self) -> Place<'_> {
@@ -117,71 +120,79 @@ impl From<sqlx::Error> for Refusal {
     }
 }
 
-/// One connection, for one request at a time, which is how SQLite writes anyway.
+/// One connection, opened when it is needed, in a task of its own that carries out requests one by one, in order, each to
+/// its end, which is how SQLite writes anyway.
 ///
-/// The driver runs each connection in a thread of its own, which carries out what it was sent one by one, in order,
-/// and whole: a statement whose future was dropped still runs, commits by itself, and only its rows go nowhere. So there
-/// is nothing half done that a later request could find, and whatever is sent after it runs after it. A pool would lose
-/// that order, which the withdrawal of a claim rests on.
+/// A request whose future is dropped before its turn is not carried out. After that it runs to its end, commits by itself,
+/// and only its rows go nowhere: there is nothing half done that a later request could find, and whatever is sent after it
+/// runs after it, which the withdrawal of a claim rests on. A pool would lose that order. And a request whose future is
+/// neither polled nor dropped is in nobody's way, as one that had locked the connection would be.
 pub(super) struct Connection {
     file: Arc<File>,
-    open: Mutex<Option<Open>>,
+    task: Mutex<Option<mpsc::UnboundedSender<Job>>>,
 }
 
-struct Open {
-    connection: SqliteConnection,
-    identity: Option<Identity>,
+/// What the task is asked, and where the answer goes.
+enum Job {
+    Open(oneshot::Sender<Result<(), StoreError>>),
+    Run(Bound, oneshot::Sender<Result<Vec<SqliteRow>, StoreError>>),
+    Close(oneshot::Sender<()>),
 }
 
 impl Connection {
     pub(super) fn new(file: &Arc<File>) -> Self {
-        Self { file: Arc::clone(file), open: Mutex::new(None) }
+        Self { file: Arc::clone(file), task: Mutex::new(None) }
     }
 
     /// Opens the connection, so that what is wrong with the file is known early.
     pub(super) async fn open(&self) -> Result<(), StoreError> {
-        let mut open = self.open.lock().await;
-        if open.is_none() {
-            *open = Some(self.file.open().await?);
-        }
-        Ok(())
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Open(answer));
+        answered.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Carries out one statement to its end, and returns its rows.
-    ///
-    /// To its end, because the driver's `fetch_one` and `fetch_optional` stop at the first row: the commit then happens
-    /// when the statement is reset, and its failure, of a full disk for instance, would go unheard.
     pub(super) async fn run(
         &self,
         statement: &Statement,
         bind: impl FnOnce(Bound) -> Bound + Send,
     ) -> Result<Vec<SqliteRow>, StoreError> {
-        let mut slot = self.open.lock().await;
-        // Somebody deleted or replaced the file under us. Others now lock in the new one, so we have to as well.
-        slot.take_if(|open| open.identity.is_some() && open.identity != Identity::of(&self.file));
-        let open = match &mut *slot {
-            Some(open) => open,
-            none => none.insert(self.file.open().await?),
-        };
-        match bind(sqlx::query(statement.sql())).fetch_all(&mut open.connection).await {
-            Ok(rows) => Ok(rows),
-            Err(error) => {
-                if !errors::is_busy(&error) {
-                    *slot = None;
-                }
-                Err(self.file.explain(error))
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Run(bind(sqlx::query(statement.sql())), answer));
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Closes the connection behind what is under way; the next request opens it again.
+    pub(super) async fn close(&self) {
+        let running = self.task().take();
+        if let Some(task) = running {
+            let (done, closed) = oneshot::channel();
+            // When either fails the task has ended, and its connection with it.
+            if task.send(Job::Close(done)).is_ok() {
+                let _ = closed.await;
             }
         }
     }
 
-    /// Closes the connection; the next request opens it again.
-    pub(super) async fn close(&self) {
-        let open = self.open.lock().await.take();
-        if let Some(open) = open
-            && let Err(error) = open.connection.close().await
-        {
-            tracing::debug!(path = %self.file.options.path.display(), %error, "a connection did not close well");
-        }
+    fn task(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Job>>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To the task, which is started anew when there is none, or its runtime has ended.
+    fn send(&self, job: Job) {
+        let mut task = self.task();
+        let job = match &*task {
+            Some(running) => match running.send(job) {
+                Ok(()) => return,
+                Err(mpsc::error::SendError(job)) => job,
+            },
+            None => job,
+        };
+        let (sender, jobs) = mpsc::unbounded_channel();
+        tokio::spawn(Worker { file: Arc::clone(&self.file), open: None }.work(jobs));
+        // The task has just been given its end of the channel.
+        let _ = sender.send(job);
+        *task = Some(sender);
     }
 
     /// A row of ours, as a tuple.
@@ -195,6 +206,78 @@ impl Connection {
         T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
     {
         row.try_get(index).map_err(|error| self.file.explain(error))
+    }
+}
+
+fn ended() -> StoreError {
+    StoreError::unavailable("the connection's task ended with its runtime")
+}
+
+/// The task of a connection. Whoever asked may have gone when the answer comes.
+struct Worker {
+    file: Arc<File>,
+    open: Option<Open>,
+}
+
+struct Open {
+    connection: SqliteConnection,
+    identity: Option<Identity>,
+}
+
+impl Worker {
+    async fn work(mut self, mut jobs: mpsc::UnboundedReceiver<Job>) {
+        while let Some(job) = jobs.recv().await {
+            match job {
+                Job::Open(answer) => {
+                    let opened = self.connection().await.map(drop);
+                    let _ = answer.send(opened);
+                }
+                Job::Run(statement, answer) => {
+                    if !answer.is_closed() {
+                        let rows = self.run(statement).await;
+                        let _ = answer.send(rows);
+                    }
+                }
+                Job::Close(done) => {
+                    self.close().await;
+                    let _ = done.send(());
+                    return;
+                }
+            }
+        }
+        self.close().await;
+    }
+
+    async fn connection(&mut self) -> Result<&mut SqliteConnection, StoreError> {
+        // Somebody deleted or replaced the file under us. Others now lock in the new one, so we have to as well.
+        self.open.take_if(|open| open.identity.is_some() && open.identity != Identity::of(&self.file));
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(self.file.open().await?),
+        };
+        Ok(&mut open.connection)
+    }
+
+    /// To its end, because the driver's `fetch_one` and `fetch_optional` stop at the first row: the commit then happens
+    /// when the statement is reset, and its failure, of a full disk for instance, would go unheard.
+    async fn run(&mut self, statement: Bound) -> Result<Vec<SqliteRow>, StoreError> {
+        match statement.fetch_all(self.connection().await?).await {
+            Ok(rows) => Ok(rows),
+            Err(error) => {
+                if !errors::is_busy(&error) {
+                    self.open = None;
+                }
+                Err(self.file.explain(error))
+            }
+        }
+    }
+
+    async fn close(&mut self) {
+        if let Some(open) = self.open.take()
+            && let Err(error) = open.connection.close().await
+        {
+            tracing::debug!(path = %self.file.options.path.display(), %error, "a connection did not close well");
+        }
     }
 }
 

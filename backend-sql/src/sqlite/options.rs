@@ -28,6 +28,7 @@ pub struct SqliteOptions {
     table: String,
     prefix: String,
     poll: Duration,
+    fair: bool,
     busy_timeout: Duration,
     create_table: bool,
     create_directory: bool,
@@ -40,6 +41,7 @@ pub(super) struct Checked {
     pub(super) table: TableName,
     pub(super) prefix: String,
     pub(super) poll: Duration,
+    pub(super) fair: bool,
     pub(super) busy_timeout: Duration,
     pub(super) create_table: bool,
     pub(super) create_directory: bool,
@@ -56,6 +58,7 @@ impl SqliteOptions {
             table: DEFAULT_TABLE.to_owned(),
             prefix: String::new(),
             poll: Duration::from_millis(50),
+            fair: false,
             busy_timeout: Duration::from_secs(5),
             create_table: true,
             create_directory: false,
@@ -87,6 +90,16 @@ impl SqliteOptions {
         self
     }
 
+    /// Whether waiters of all processes are served in the order in which they came: `false` unless said. All clients of a name
+    /// must agree on it.
+    ///
+    /// Each waiting process then writes to the file twice a second or so, to keep its place; one that dies delays those behind
+    /// it by 3 s at most.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
     /// How long a request waits while other connections write to the file, before the store counts as unavailable:
     /// 1 ms to 10 minutes, 5 s unless said.
     pub fn busy_timeout(mut self, longest: Duration) -> Self {
@@ -114,6 +127,7 @@ impl SqliteOptions {
             table: TableName::new(&self.table)?,
             prefix: check_prefix(self.prefix)?,
             poll: check_range("poll", self.poll, Duration::from_mins(1))?,
+            fair: self.fair,
             busy_timeout: check_range("busy_timeout", self.busy_timeout, Duration::from_mins(10))?,
             create_table: self.create_table,
             create_directory: self.create_directory,

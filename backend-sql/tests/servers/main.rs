@@ -1,29 +1,57 @@
-//! Lease rows on real servers. Several backends on one server are what several processes are.
+//! Locks in real database servers: each case on each database, with each strategy. Several backends on one server are what
+//! several processes are.
 //!
-//! Each test has a table of its own. Without a server the tests fail, and say how one can be had.
+//! `cargo test -p tenure-sql --all-features --test servers -- postgres::faults`. A case has a table of its own. Where a server
+//! cannot be had, its cases are listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure.
 
+mod case;
+mod errors;
+mod fair;
+mod faults;
+mod leases;
 mod mysql;
+mod notes;
+mod people;
+mod pooler;
 mod postgres;
+mod row_locks;
+mod sharing;
+mod store;
+mod table;
+mod transactions;
+mod turns;
 
-use std::{sync::Arc, time::Duration};
-use tenure_conformance::servers::{Kind, Server};
-use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Mode, Name, Release};
-use tokio::sync::OnceCell;
+use case::{Case, Lane};
+use libtest_mimic::Arguments;
+use std::{process::ExitCode, sync::Arc, time::Duration};
+use store::Store;
+use table::Table;
+use tenure_conformance::servers::Kind;
+use tenure_core::{Attempt, Claim, ClaimId, Grant, HolderInfo, LossCause, Mode, Name, Release, Standing};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// What surely comes has come by then.
 const LONG: Duration = Duration::from_secs(30);
 const RELEASED: Release = Release::Released { awaited: false };
 
-/// The server that all tests of one kind share. It goes with this process.
-async fn server(kind: Kind, place: &'static OnceCell<Server>) -> &'static Server {
-    let found = place.get_or_try_init(|| Server::find(kind)).await;
-    found.unwrap_or_else(|unavailable| panic!("{unavailable}"))
-}
-
-/// A table's name that no other test has.
-fn fresh_table() -> String {
-    format!("locks_{}", ClaimId::new().as_uuid().simple())
+fn main() -> ExitCode {
+    let groups = [
+        errors::CASES,
+        fair::CASES,
+        faults::CASES,
+        leases::CASES,
+        mysql::CASES,
+        notes::CASES,
+        people::CASES,
+        pooler::CASES,
+        postgres::CASES,
+        row_locks::CASES,
+        sharing::CASES,
+        transactions::CASES,
+    ];
+    let cases = || groups.into_iter().flatten();
+    let trials = Lane::all().flat_map(|lane| cases().filter_map(move |case| lane.trial(case)));
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
 /// An error with its causes.
@@ -39,7 +67,12 @@ async fn until(is_so: impl AsyncFn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LONG, look).await.expect("it did not come about");
+    soon(look).await;
+}
+
+/// What must come about, and does so soon.
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, work).await.expect("it did not come about")
 }
 
 fn name(text: &str) -> Name {
@@ -61,16 +94,22 @@ fn waiting(text: &str) -> Claim {
     Claim { waits: true, ..claim(text) }
 }
 
-async fn granted(backend: &impl Backend, claim: &Claim) -> Grant {
-    match backend.try_acquire(claim).await.unwrap() {
+async fn granted(store: &Store, claim: &Claim) -> Grant {
+    match store.try_acquire(claim).await.unwrap() {
         Attempt::Granted(grant) => grant,
         busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
     }
 }
 
-async fn busy(backend: &impl Backend, claim: &Claim) -> Option<Duration> {
-    match backend.try_acquire(claim).await.unwrap() {
+async fn busy(store: &Store, claim: &Claim) -> Option<Duration> {
+    match store.try_acquire(claim).await.unwrap() {
         Attempt::Busy { expires_in } => expires_in,
         granted @ Attempt::Granted(_) => panic!("{granted:?}"),
     }
+}
+
+/// Why a row lock was lost, which it must be soon.
+async fn lost(grant: &Grant) -> LossCause {
+    let Standing::Session(liveness) = &grant.standing else { panic!("{grant:?}") };
+    soon(liveness.ended()).await
 }

@@ -2,8 +2,10 @@
 
 mod bad_files;
 mod cancelling;
+mod fair;
 mod leases;
 mod people;
+mod sharing;
 mod sweeping;
 mod waiting;
 

@@ -1,37 +1,47 @@
-//! Three servers.
+//! What only several servers can suffer.
 
-use crate::{Scene, Server, in_time, relay::Relay, server};
+use crate::{
+    Scene, in_time,
+    server::{ENSEMBLE, said, srvr},
+};
 use std::time::{Duration, Instant};
+use tenure_conformance::{saboteur::Hurt, servers::Member};
 use tenure_core::{Locks, LossCause, Moment};
 use tenure_zk::{ZkBackend, ZkOptions};
-use tokio::task::spawn_blocking;
 
 const SESSION: Duration = Duration::from_secs(6);
 
-async fn locks(servers: &[&Server], prefix: &str) -> Locks {
-    let options = ZkOptions::new(servers.iter().map(|server| server.address()));
-    Locks::new(ZkBackend::connect(options.prefix(prefix).session_timeout(SESSION)).await.unwrap())
+async fn locks(scene: &Scene, members: &[&Member]) -> Locks {
+    let options = ZkOptions::new(members.iter().map(|member| member.address().to_string()));
+    let options = options.prefix(&scene.prefix).session_timeout(SESSION);
+    Locks::new(ZkBackend::connect(options).await.unwrap())
+}
+
+/// The number of the member that leads.
+async fn leader(members: &[Member]) -> usize {
+    for (number, member) in members.iter().enumerate() {
+        if said(member.address(), "Mode").await.as_deref() == Some("leader") {
+            return number;
+        }
+    }
+    panic!("nobody leads")
 }
 
 /// What was held stays held, who waits is served, and tokens go on rising, when the leader dies.
 #[tokio::test]
 async fn leader_killed() {
-    if !server::available() {
-        return;
-    }
-    let ports = Server::ensemble_ports();
-    let mut servers = Server::ensemble(ports, ports);
-    let all = locks(&servers.each_ref(), "/led").await;
-    let other = locks(&servers.each_ref(), "/led").await;
+    let Some(place) = ENSEMBLE.alone(&[Hurt::Kill]).await else { return };
+    let scene = Scene::at(place, "led").await;
+    let members = scene.place().server.members();
+    let everyone: Vec<_> = members.iter().collect();
+    let (all, other) = (locks(&scene, &everyone).await, locks(&scene, &everyone).await);
     let guard = all.lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = other.lock("a");
         async move { lock.acquire().await }
     });
-    let scene = Scene::on(&servers[0], "led").await;
     scene.until_nodes("a", 2).await;
-    let leader = servers.iter().position(Server::leads).unwrap();
-    servers[leader].kill();
+    members[leader(&members).await].saboteur().kill().await.unwrap();
     let killed = Instant::now();
     let free = in_time("another lock under a new leader", all.lock("b").acquire()).await.unwrap();
     eprintln!("a new leader after {:?}", killed.elapsed());
@@ -41,38 +51,31 @@ async fn leader_killed() {
     let next = in_time("the waiter's grant", waiting).await.unwrap().unwrap();
     next.release().await.unwrap();
     free.release().await.unwrap();
+    scene.place().saboteur().heal().await.unwrap();
 }
 
 /// A client is left with a server that has lost the others, and goes on answering until it notices. Its answers prove
 /// nothing: the holder gives up before the majority gives the lock to the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_from_quorum() {
-    if !server::available() {
-        return;
-    }
-    let ports = Server::ensemble_ports();
-    let mut relays = Vec::new();
-    let mut first_sees = ports;
-    for port in first_sees.iter_mut().flatten() {
-        let relay = Relay::to(*port).await;
-        *port = relay.port;
-        relays.push(relay);
-    }
-    let servers = spawn_blocking(move || Server::ensemble(ports, first_sees)).await.unwrap();
-    let [alone, rest @ ..] = servers.each_ref();
-    assert!(!alone.leads());
-    let (held, others) = (locks(&[alone], "/cut").await, locks(&rest, "/cut").await);
+    let Some(place) = ENSEMBLE.alone(&[Hurt::Partition]).await else { return };
+    let members = place.server.members();
+    let cut_off = (leader(&members).await + 1) % members.len();
+    let alone = &members[cut_off];
+    let rest: Vec<_> = members.iter().filter(|member| member.address() != alone.address()).collect();
+    let mut scene = Scene::at(place, "cut").await;
+    scene.look_at(rest[0]).await;
+    let (held, others) = (locks(&scene, &[alone]).await, locks(&scene, &rest).await);
     let guard = held.lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = others.lock("a");
         async move { (lock.acquire().await, Moment::now()) }
     });
-    let scene = Scene::on(rest[0], "cut").await;
     scene.until_nodes("a", 2).await;
     tokio::time::sleep(SESSION / 2).await;
-    relays.iter().for_each(Relay::stall);
+    scene.place().saboteur().partition(&[cut_off]).await.unwrap();
     let cut = Moment::now();
-    assert!(alone.serves(), "it has noticed already");
+    assert!(srvr(alone.address()).await.unwrap().contains("Mode: follower"), "it has noticed already");
     let cause = in_time("the loss", guard.lost()).await;
     let lost = Moment::now();
     assert_eq!(cause, LossCause::SessionEnded);
@@ -81,7 +84,7 @@ async fn cut_from_quorum() {
     eprintln!("lost after {:?}, granted after {:?}", lost.since(cut), granted.since(cut));
     assert!(granted > lost, "two held it for {:?}", lost.since(granted));
     assert!(next.token() > guard.token() && !guard.is_held());
-    relays.iter().for_each(Relay::cut);
+    scene.place().saboteur().heal().await.unwrap();
     let again = tokio::spawn({
         let lock = held.lock("a");
         async move { lock.acquire().await }

@@ -1,25 +1,85 @@
 //! What goes wrong, and what comes of it.
 
 use crate::{
-    Scene, Server, claim, eventually, in_time,
-    relay::Relay,
-    server::{self, end_session},
+    Scene, claim, eventually, in_time,
+    server::{ENSEMBLE, ONE, Shared},
+    takeover::end_session,
     try_grant,
 };
 use std::time::Duration;
+use tenure_conformance::{
+    proxy::{Flow, Proxy},
+    saboteur::Direction,
+};
 use tenure_core::{Backend, Locks, LossCause};
 use tenure_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, CreateMode, Error};
+
+/// Every fault, on one server and on an ensemble.
+macro_rules! on_each {
+    ($($fault:ident),+ $(,)?) => {
+        mod one_server {
+            $(#[tokio::test]
+            async fn $fault() {
+                super::$fault(&super::ONE).await;
+            })+
+        }
+
+        mod ensemble {
+            $(#[tokio::test]
+            async fn $fault() {
+                super::$fault(&super::ENSEMBLE).await;
+            })+
+        }
+    };
+}
+
+on_each!(
+    session_expired,
+    create_reply_lost,
+    create_reply_lost_and_given_up,
+    delete_reply_lost,
+    ghost_node_never_granted,
+    node_deleted_while_waiting,
+    a_waiter_that_gives_up_wakes_nobody_to_a_grant,
+    parent_reaped_while_acquiring,
+    a_readers_session_expires,
+    a_permits_create_reply_is_lost,
+);
+
+/// A way to the server on which replies can be lost.
+struct Way(Proxy);
+
+impl Way {
+    async fn of(scene: &Scene) -> Self {
+        Self(Proxy::start(scene.place().address().await).await.unwrap())
+    }
+
+    async fn locks(&self, scene: &Scene) -> Locks {
+        Locks::new(ZkBackend::connect(scene.through(&self.0)).await.unwrap())
+    }
+
+    /// From now on requests arrive, and their replies are lost.
+    fn lose_replies(&self) {
+        self.0.set(Direction::Replies, Flow::Drop);
+    }
+
+    /// Breaks the connection that lost replies; new ones are whole.
+    async fn break_and_mend(&self) {
+        self.0.cut().await;
+        self.0.mend().await.unwrap();
+    }
+}
 
 async fn session_of(scene: &Scene, lock: &str, at: usize) -> i64 {
     scene.eyes.check_stat(&scene.node(lock, at).await).await.unwrap().unwrap().ephemeral_owner
 }
 
-/// The session is taken over on a second connection, and ended there.
-#[tokio::test]
-async fn session_expired() {
-    let Some(scene) = scene("expired").await else { return };
-    let (one, other) = (scene.locks().await, scene.locks().await);
+/// The session is taken over on a second connection to the same server, and ended there.
+async fn session_expired(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "expired").await else { return };
+    let options = ZkOptions::new(&scene.hosts[..1]).prefix(&scene.prefix);
+    let (one, other) = (Locks::new(ZkBackend::connect(options).await.unwrap()), scene.locks().await);
     let held = [one.lock("a").acquire().await.unwrap(), one.lock("b").acquire().await.unwrap()];
     let first = other.lock("c").acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -32,7 +92,8 @@ async fn session_expired() {
     });
     scene.until_nodes("c", 2).await;
     scene.until_nodes("a", 2).await;
-    end_session(server::shared().port, session_of(&scene, "a", 0).await);
+    let (server, session) = (scene.place().direct_address().await, session_of(&scene, "a", 0).await);
+    in_time("the session's end", end_session(server, session)).await;
     for guard in &held {
         assert_eq!(in_time("the loss", guard.lost()).await, LossCause::SessionEnded);
         assert!(!guard.is_held());
@@ -52,23 +113,21 @@ async fn session_expired() {
 }
 
 /// The node is made, but its maker never hears of it, because the connection breaks.
-#[tokio::test]
-async fn create_reply_lost() {
-    let Some(scene) = scene("reply").await else { return };
-    scene.locks().await.lock("a").acquire().await.unwrap().release().await.unwrap();
-    let relay = Relay::to(server::shared().port).await;
-    let options = ZkOptions::new([relay.address()]).prefix(&scene.prefix);
-    let locks = Locks::new(ZkBackend::connect(options).await.unwrap());
-    for _ in 0..5 {
-        relay.deafen();
+async fn create_reply_lost(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "reply").await else { return };
+    scene.keep("a").await;
+    let way = Way::of(&scene).await;
+    let locks = way.locks(&scene).await;
+    for round in 0..6 {
+        way.lose_replies();
         let acquiring = tokio::spawn({
-            let lock = locks.lock("a");
+            let lock = if round % 2 == 0 { locks.lock("a") } else { locks.rw("a").read() };
             async move { lock.acquire().await }
         });
         scene.until_nodes("a", 1).await;
         let node = scene.node("a", 0).await;
         let token = scene.eyes.check_stat(&node).await.unwrap().unwrap().czxid;
-        relay.cut();
+        way.break_and_mend().await;
         let guard = in_time("the grant", acquiring).await.unwrap().unwrap();
         assert_eq!(i64::try_from(guard.token().get()).unwrap(), token, "the node was not found again");
         assert_eq!(scene.nodes("a").await.len(), 1);
@@ -78,49 +137,44 @@ async fn create_reply_lost() {
 }
 
 /// The same, and nobody waits for it any more.
-#[tokio::test]
-async fn create_reply_lost_and_given_up() {
-    let Some(scene) = scene("given_up").await else { return };
-    scene.locks().await.lock("a").acquire().await.unwrap().release().await.unwrap();
-    let relay = Relay::to(server::shared().port).await;
-    let options = ZkOptions::new([relay.address()]).prefix(&scene.prefix);
-    let locks = Locks::new(ZkBackend::connect(options).await.unwrap());
+async fn create_reply_lost_and_given_up(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "given_up").await else { return };
+    scene.keep("a").await;
+    let way = Way::of(&scene).await;
+    let locks = way.locks(&scene).await;
     for _ in 0..5 {
-        relay.deafen();
+        way.lose_replies();
         // So short a lease that the withdrawal is given up before the connection is back.
         let lock = locks.lock("a").lease(Duration::from_millis(100)).wait(Duration::from_millis(50));
         assert!(lock.acquire().await.is_err());
         scene.until_nodes("a", 1).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
-        relay.cut();
+        way.break_and_mend().await;
         scene.until_nodes("a", 0).await;
         in_time("the next", locks.lock("a").acquire()).await.unwrap().release().await.unwrap();
     }
 }
 
 /// A release whose reply is lost is a release.
-#[tokio::test]
-async fn delete_reply_lost() {
-    let Some(scene) = scene("delete").await else { return };
-    let relay = Relay::to(server::shared().port).await;
-    let options = ZkOptions::new([relay.address()]).prefix(&scene.prefix);
-    let locks = Locks::new(ZkBackend::connect(options).await.unwrap());
+async fn delete_reply_lost(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "delete").await else { return };
+    let way = Way::of(&scene).await;
+    let locks = way.locks(&scene).await;
     for _ in 0..5 {
         let guard = locks.lock("a").acquire().await.unwrap();
-        relay.deafen();
+        way.lose_replies();
         let releasing = tokio::spawn(guard.release());
         scene.until_nodes("a", 0).await;
-        relay.cut();
+        way.break_and_mend().await;
         in_time("the release", releasing).await.unwrap().unwrap();
     }
 }
 
 /// A node of the same claim, made by a session that is ending: it is not the claim's, however early it came.
-#[tokio::test]
-async fn ghost_node_never_granted() {
-    let Some(scene) = scene("ghost").await else { return };
+async fn ghost_node_never_granted(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "ghost").await else { return };
     let backend = scene.backend().await;
-    scene.locks().await.lock("a").acquire().await.unwrap().release().await.unwrap();
+    scene.keep("a").await;
     let claim = claim("a");
     let base = format!("{}/_c_{}-lock-", scene.path("a"), claim.id);
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
@@ -133,9 +187,8 @@ async fn ghost_node_never_granted() {
 }
 
 /// Somebody deletes a waiter's node: it stands in the queue again, and is not granted before its turn.
-#[tokio::test]
-async fn node_deleted_while_waiting() {
-    let Some(scene) = scene("waiting").await else { return };
+async fn node_deleted_while_waiting(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "waiting").await else { return };
     let (one, other) = (scene.locks().await, scene.locks().await);
     let guard = one.lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -167,9 +220,8 @@ async fn node_deleted_while_waiting() {
 }
 
 /// The node before a waiter's goes while another one is before both.
-#[tokio::test]
-async fn a_waiter_that_gives_up_wakes_nobody_to_a_grant() {
-    let Some(scene) = scene("gives_up").await else { return };
+async fn a_waiter_that_gives_up_wakes_nobody_to_a_grant(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "gives_up").await else { return };
     let guard = scene.locks().await.lock("a").acquire().await.unwrap();
     let (between, behind) = (scene.locks().await, scene.locks().await);
     let gives_up = tokio::spawn(async move { between.lock("a").acquire().await });
@@ -185,13 +237,8 @@ async fn a_waiter_that_gives_up_wakes_nobody_to_a_grant() {
 }
 
 /// The server takes empty containers away, here all the time, while locks are taken.
-#[tokio::test]
-async fn parent_reaped_while_acquiring() {
-    if !server::available() {
-        return;
-    }
-    let server = Server::start(&["znode.container.checkIntervalMs=3", "znode.container.maxPerMinute=100000"]);
-    let scene = Scene::on(&server, "reaped").await;
+async fn parent_reaped_while_acquiring(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "reaped").await else { return };
     let (one, other) = (scene.locks().await, scene.locks().await);
     let (mut reaped, mut last) = (0, None);
     for round in 0..400 {
@@ -212,9 +259,53 @@ async fn parent_reaped_while_acquiring() {
     eprintln!("the parent was missing after {reaped} rounds");
 }
 
-async fn scene(test: &str) -> Option<Scene> {
-    if !server::available() {
-        return None;
+/// A reader's share ends with its own session, and nobody else's.
+async fn a_readers_session_expires(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "reader_expired").await else { return };
+    let options = ZkOptions::new(&scene.hosts[..1]).prefix(&scene.prefix);
+    let (one, other) = (Locks::new(ZkBackend::connect(options).await.unwrap()), scene.locks().await);
+    let mine = one.rw("a").read().acquire().await.unwrap();
+    let mut theirs = other.rw("a").read().acquire().await.unwrap();
+    let waits = |lock: tenure_core::Lock| tokio::spawn(async move { lock.acquire().await });
+    let writer = waits(scene.locks().await.rw("a").write());
+    scene.until_nodes("a", 3).await;
+    // It waits in the session that ends, for the writer.
+    let reader = waits(one.rw("a").read());
+    scene.until_nodes("a", 4).await;
+    let (server, session) = (scene.place().direct_address().await, session_of(&scene, "a", 0).await);
+    in_time("the session's end", end_session(server, session)).await;
+    assert_eq!(in_time("the loss", mine.lost()).await, LossCause::SessionEnded);
+    assert!(mine.release().await.is_err());
+    // The reader that waited stands in the line again, at its end.
+    scene.until_nodes("a", 3).await;
+    assert!(theirs.is_held() && !writer.is_finished());
+    assert!(in_time("an answer", theirs.try_upgrade()).await.unwrap(), "the other reader is dead");
+    theirs.release().await.unwrap();
+    let writer = in_time("the writer", writer).await.unwrap().unwrap();
+    assert!(!reader.is_finished());
+    writer.release().await.unwrap();
+    in_time("the reader", reader).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A permit is found again by its claim, and counted once.
+async fn a_permits_create_reply_is_lost(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "permit_reply").await else { return };
+    scene.keep("a").await;
+    let way = Way::of(&scene).await;
+    let (locks, other) = (way.locks(&scene).await, scene.locks().await);
+    for _ in 0..3 {
+        way.lose_replies();
+        let acquiring = tokio::spawn({
+            let lock = locks.semaphore("a", 2).permit();
+            async move { lock.acquire().await }
+        });
+        scene.until_nodes("a", 1).await;
+        way.break_and_mend().await;
+        let guard = in_time("the grant", acquiring).await.unwrap().unwrap();
+        let beside = other.semaphore("a", 2).permit().try_acquire().await.unwrap().expect("one of two");
+        assert!(other.semaphore("a", 2).permit().try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        beside.release().await.unwrap();
+        scene.until_nodes("a", 0).await;
     }
-    Some(Scene::on(server::shared(), test).await)
 }

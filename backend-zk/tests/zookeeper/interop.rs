@@ -1,6 +1,6 @@
 //! Other clients' locks on the same path: both exclude each other.
 
-use crate::{Scene, eventually, in_time, server};
+use crate::{Scene, eventually, in_time, server::ONE, special};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -8,6 +8,8 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
+use tenure_core::{Locks, Mode};
+use tenure_zk::ZkBackend;
 use tokio::task::spawn_blocking;
 
 /// The version that `docs/zookeeper.md` names.
@@ -16,35 +18,124 @@ const CURATOR: [&str; 3] = ["curator-recipes", "curator-framework", "curator-cli
 
 #[tokio::test]
 async fn kazoo_excludes_and_is_excluded() {
-    let Some(python) = kazoo() else { return };
-    let script = foreign("kazoo_lock.py");
-    exclude_each_other("kazoo", move || {
-        let mut command = Command::new(&python);
-        command.arg(&script);
-        command
-    })
-    .await;
+    let Some(command) = kazoo_command() else { return };
+    exclude_each_other("kazoo", command).await;
 }
 
 #[tokio::test]
 async fn curator_excludes_and_is_excluded() {
-    let Some(classes) = curator() else { return };
-    let source = foreign("CuratorLock.java");
-    exclude_each_other("curator", move || {
+    let Some(command) = curator_command() else { return };
+    exclude_each_other("curator", command).await;
+}
+
+#[tokio::test]
+async fn kazoo_reads_beside_us() {
+    let Some(command) = kazoo_command() else { return };
+    for read_write in [false, true] {
+        read_beside_each_other("kazoo-read", read_write, &command).await;
+    }
+}
+
+#[tokio::test]
+async fn curator_reads_beside_us() {
+    let Some(command) = curator_command() else { return };
+    read_beside_each_other("curator-read", true, &command).await;
+}
+
+fn kazoo_command() -> Option<impl Fn() -> Command> {
+    let (python, script) = (kazoo()?, foreign("kazoo_lock.py"));
+    Some(move || {
+        let mut command = Command::new(&python);
+        command.arg(&script);
+        command
+    })
+}
+
+fn curator_command() -> Option<impl Fn() -> Command> {
+    let (classes, source) = (curator()?, foreign("CuratorLock.java"));
+    Some(move || {
         let mut command = Command::new("java");
         command.args(["-XX:TieredStopAtLevel=1", "-Xmx128m", "-cp", &classes]).arg(&source);
         command
     })
-    .await;
+}
+
+/// Readers of both share, and writers of both exclude everybody.
+async fn read_beside_each_other(who: &str, read_write: bool, command: impl Fn() -> Command) {
+    let Some(scene) = Scene::on(&ONE, who).await else { return };
+    let options = scene.options().read_write_nodes(read_write);
+    let (locks, path) = (Locks::new(ZkBackend::connect(options).await.unwrap()), scene.path("orders"));
+    let rw = locks.rw("orders");
+    let start = |how: &str, kind: &str| {
+        Foreign::start(command().args([scene.hosts[0].as_str(), path.as_str(), how, kind]))
+    };
+
+    // We read: others read as well, and nobody writes.
+    let mut reader = rw.read().acquire().await.unwrap();
+    let mut beside = start("try", "read").says("held").await;
+    start("try", "write").says("busy").await;
+    assert!(!reader.try_upgrade().await.unwrap(), "{who} reads as well");
+    let told = locks.holders("orders").await.unwrap();
+    assert!(told.len() == 2 && told.iter().all(|holder| holder.mode == Mode::Shared), "{told:?}");
+    beside.let_go();
+    beside.says("released").await;
+    // We become a writer, in our place: nobody gets past.
+    assert!(reader.try_upgrade().await.unwrap());
+    start("try", "read").says("busy").await;
+    start("try", "write").says("busy").await;
+    let waiting = start("wait", "write");
+    scene.until_nodes("orders", 2).await;
+    // A reader again, and their writer stays behind.
+    reader.downgrade().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(scene.nodes("orders").await.len(), 2);
+    reader.release().await.unwrap();
+    let mut writer = waiting.says("held").await;
+
+    // They write.
+    assert!(rw.read().try_acquire().await.unwrap().is_none(), "read beside a writer of {who}");
+    assert!(rw.write().try_acquire().await.unwrap().is_none(), "written beside a writer of {who}");
+    let ours = tokio::spawn({
+        let lock = rw.read();
+        async move { lock.acquire().await }
+    });
+    scene.until_nodes("orders", 2).await;
+    writer.let_go();
+    writer.says("released").await;
+    in_time("our share", ours).await.unwrap().unwrap().release().await.unwrap();
+
+    // They read.
+    let mut reading = start("wait", "read").says("held").await;
+    let ours = rw.read().try_acquire().await.unwrap().expect("beside a reader");
+    ours.release().await.unwrap();
+    assert!(rw.write().try_acquire().await.unwrap().is_none(), "written beside a reader of {who}");
+    let ours = tokio::spawn({
+        let lock = rw.write();
+        async move { lock.acquire().await }
+    });
+    scene.until_nodes("orders", 2).await;
+    // Our writer that waits keeps their new readers out.
+    start("try", "read").says("busy").await;
+    reading.let_go();
+    reading.says("released").await;
+    let writer = in_time("our turn", ours).await.unwrap().unwrap();
+
+    // We write.
+    start("try", "read").says("busy").await;
+    start("try", "write").says("busy").await;
+    let waiting = start("wait", "read");
+    scene.until_nodes("orders", 2).await;
+    writer.release().await.unwrap();
+    let mut reading = waiting.says("held").await;
+    reading.let_go();
+    reading.says("released").await;
 }
 
 async fn exclude_each_other(who: &str, command: impl Fn() -> Command) {
-    if !server::available() {
-        return;
-    }
-    let scene = Scene::on(server::shared(), who).await;
+    let Some(scene) = Scene::on(&ONE, who).await else { return };
     let (locks, path) = (scene.locks().await, scene.path("orders"));
-    let start = |how: &str| Foreign::start(command().args([scene.address.as_str(), path.as_str(), how]));
+    let start =
+        |how: &str| Foreign::start(command().args([scene.hosts[0].as_str(), path.as_str(), how, "lock"]));
 
     let guard = locks.lock("orders").acquire().await.unwrap();
     start("try").says("busy").await;
@@ -158,7 +249,7 @@ fn curator() -> Option<String> {
     if !found(here, "Curator (libcurator-recipes-java, and a JDK)") {
         return None;
     }
-    let mut classes = vec![server::JARS.to_owned()];
+    let mut classes = vec![special::JARS.to_owned()];
     let jars = jars?;
     classes.extend(CURATOR.map(|jar| jars.join(format!("{jar}.jar")).display().to_string()));
     classes.extend(

@@ -1,41 +1,79 @@
 //! The recipe against real servers. Several backends of one server are what several processes are.
 
+mod conversions;
 mod ensemble;
 mod faults;
+mod input;
 mod interop;
+mod modes;
 mod names;
 mod people;
 mod recipe;
-mod relay;
 mod requests;
+#[cfg(all(feature = "sasl", feature = "tls"))]
+mod secure;
 mod server;
 mod session;
+mod special;
+mod takeover;
 mod wrap;
 
-use server::Server;
+use server::{Place, Shared};
 use std::{future::Future, sync::Arc, time::Duration};
+use tenure_conformance::{proxy::Proxy, servers::Member};
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Locks, Mode, Name};
 use tenure_zk::{ZkBackend, ZkOptions};
-use zookeeper_client::{Client, Error};
+use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A child of a lock's node that does not contend.
+const KEEPER: &str = "keeper";
 
 /// A test's own part of a server, and what it sees there with another client's eyes.
 struct Scene {
-    address: String,
+    hosts: Vec<String>,
     prefix: String,
     eyes: Client,
+    /// Where it has a shared one.
+    place: Option<Place>,
 }
 
 impl Scene {
-    async fn on(server: &Server, test: &str) -> Self {
-        let address = server.address();
-        let eyes = Client::connect(&address).await.unwrap();
-        Self { address, prefix: format!("/{test}"), eyes }
+    /// A part of a server that others use too; `None` where there is none.
+    async fn on(shared: &'static Shared, test: &str) -> Option<Self> {
+        Some(Self::at(shared.share().await?, test).await)
+    }
+
+    async fn at(place: Place, test: &str) -> Self {
+        // Of its own, also where the server was used before.
+        let prefix = format!("/{test}-{}", &ClaimId::new().to_string()[..8]);
+        let hosts = place.hosts();
+        Self { place: Some(place), ..Self::of(hosts, prefix).await }
+    }
+
+    async fn of(hosts: Vec<String>, prefix: String) -> Self {
+        // A minute, so that few of its pings fall into what is counted.
+        let eyes = Client::connector().with_session_timeout(Duration::from_mins(1));
+        let eyes = eyes.connect(&hosts.join(",")).await.unwrap();
+        Self { hosts, prefix, eyes, place: None }
+    }
+
+    /// Has the eyes look at this member alone.
+    async fn look_at(&mut self, member: &Member) {
+        self.eyes = Client::connect(&member.address().to_string()).await.unwrap();
+    }
+
+    fn place(&self) -> &Place {
+        self.place.as_ref().expect("a shared server")
     }
 
     fn options(&self) -> ZkOptions {
-        ZkOptions::new([&self.address]).prefix(&self.prefix)
+        ZkOptions::new(&self.hosts).prefix(&self.prefix)
+    }
+
+    /// The same past a proxy.
+    fn through(&self, proxy: &Proxy) -> ZkOptions {
+        ZkOptions::new([proxy.address().to_string()]).prefix(&self.prefix)
     }
 
     async fn backend(&self) -> ZkBackend {
@@ -52,14 +90,23 @@ impl Scene {
 
     /// The nodes below a lock's node, in the order of their numbers.
     async fn nodes(&self, lock: &str) -> Vec<String> {
+        // The eyes may look at a member that is behind.
+        self.eyes.sync("/").await.unwrap();
         match self.eyes.list_children(&self.path(lock)).await {
             Ok(mut nodes) => {
+                nodes.retain(|node| node != KEEPER);
                 nodes.sort_by_key(|node| node[node.len().saturating_sub(10)..].to_owned());
                 nodes
             }
             Err(Error::NoNode) => Vec::new(),
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Makes the lock's node, and keeps it from being taken away when the queue is empty.
+    async fn keep(&self, lock: &str) {
+        let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        self.eyes.mkdir(&format!("{}/{KEEPER}", self.path(lock)), &persistent).await.unwrap();
     }
 
     async fn node(&self, lock: &str, at: usize) -> String {

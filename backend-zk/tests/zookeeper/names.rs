@@ -1,13 +1,10 @@
 //! Names that paths cannot hold.
 
-use crate::{Scene, server};
+use crate::{Scene, server::ONE};
 
 #[tokio::test]
 async fn every_name_is_a_lock_of_its_own() {
-    if !server::available() {
-        return;
-    }
-    let scene = Scene::on(server::shared(), "names").await;
+    let Some(scene) = Scene::on(&ONE, "names").await else { return };
     let locks = scene.locks().await;
     let names = [
         "a",

@@ -1,13 +1,13 @@
 //! Taking turns.
 
-use crate::{Scene, claim, eventually, in_time, server, try_grant};
+use crate::{Scene, claim, eventually, in_time, server::ONE, try_grant};
 use std::time::Duration;
 use tenure_core::{Backend, LossCause, Release, Standing};
 use zookeeper_client::{Acls, CreateMode};
 
 #[tokio::test]
 async fn one_holds_and_the_next_follows() {
-    let Some(scene) = scene("follow").await else { return };
+    let Some(scene) = Scene::on(&ONE, "follow").await else { return };
     let (one, other) = (scene.locks().await, scene.locks().await);
     let first = one.lock("a").acquire().await.unwrap();
     assert!(other.lock("a").try_acquire().await.unwrap().is_none());
@@ -25,7 +25,7 @@ async fn one_holds_and_the_next_follows() {
 
 #[tokio::test]
 async fn a_grant_is_a_node_in_curators_form() {
-    let Some(scene) = scene("form").await else { return };
+    let Some(scene) = Scene::on(&ONE, "form").await else { return };
     let locks = scene.locks().await;
     let guard = locks.lock("orders").label("nightly").acquire().await.unwrap();
     let nodes = scene.nodes("orders").await;
@@ -43,7 +43,7 @@ async fn a_grant_is_a_node_in_curators_form() {
 
 #[tokio::test]
 async fn waiters_of_many_clients_are_served_in_their_order() {
-    let Some(scene) = scene("fair").await else { return };
+    let Some(scene) = Scene::on(&ONE, "fair").await else { return };
     let guard = scene.locks().await.lock("a").acquire().await.unwrap();
     let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..10 {
@@ -67,9 +67,9 @@ async fn waiters_of_many_clients_are_served_in_their_order() {
 
 #[tokio::test]
 async fn every_sequential_node_contends_whoever_made_it() {
-    let Some(scene) = scene("foreign").await else { return };
+    let Some(scene) = Scene::on(&ONE, "foreign").await else { return };
     let locks = scene.locks().await;
-    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    scene.keep("a").await;
     for form in ["x-72057594-", "3f6b__lock__", "_c_no-uuid-lock-", "latch", ""] {
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         let (_, number) =
@@ -93,7 +93,7 @@ async fn every_sequential_node_contends_whoever_made_it() {
 
 #[tokio::test]
 async fn a_request_sent_twice_is_granted_once() {
-    let Some(scene) = scene("twice").await else { return };
+    let Some(scene) = Scene::on(&ONE, "twice").await else { return };
     let backend = scene.backend().await;
     let claim = claim("a");
     let first = try_grant(&backend, &claim).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_request_sent_twice_is_granted_once() {
 
 #[tokio::test]
 async fn withdrawn_claims_leave_nothing() {
-    let Some(scene) = scene("withdrawn").await else { return };
+    let Some(scene) = Scene::on(&ONE, "withdrawn").await else { return };
     let (one, other) = (scene.backend().await, scene.backend().await);
     let (held, queued, unknown) = (claim("a"), claim("a"), claim("a"));
     let grant = try_grant(&one, &held).await.unwrap();
@@ -130,7 +130,7 @@ async fn withdrawn_claims_leave_nothing() {
 /// The future is dropped after 1, 2, … polls, at every point at which it can be.
 #[tokio::test]
 async fn cancelled_anywhere_it_leaves_nothing() {
-    let Some(scene) = scene("cancelled").await else { return };
+    let Some(scene) = Scene::on(&ONE, "cancelled").await else { return };
     let (holder, locks) = (scene.locks().await, scene.locks().await);
     for held in [true, false] {
         for polls in 1..30 {
@@ -161,7 +161,7 @@ async fn cancelled_anywhere_it_leaves_nothing() {
 
 #[tokio::test]
 async fn a_deleted_node_is_a_loss() {
-    let Some(scene) = scene("deleted").await else { return };
+    let Some(scene) = Scene::on(&ONE, "deleted").await else { return };
     let locks = scene.locks().await;
     for pause in [Duration::ZERO, Duration::from_millis(300)] {
         let guard = locks.lock("a").acquire().await.unwrap();
@@ -176,7 +176,7 @@ async fn a_deleted_node_is_a_loss() {
 
 #[tokio::test]
 async fn a_lock_released_by_force_passes_on() {
-    let Some(scene) = scene("forced").await else { return };
+    let Some(scene) = Scene::on(&ONE, "forced").await else { return };
     let (one, other) = (scene.locks().await, scene.locks().await);
     let guard = one.lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -191,11 +191,4 @@ async fn a_lock_released_by_force_passes_on() {
     assert!(next.token() > guard.token() && next.is_held());
     next.release().await.unwrap();
     assert!(one.force_release("a").await.unwrap().is_empty());
-}
-
-async fn scene(test: &str) -> Option<Scene> {
-    if !server::available() {
-        return None;
-    }
-    Some(Scene::on(server::shared(), test).await)
 }

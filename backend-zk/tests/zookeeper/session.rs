@@ -1,8 +1,12 @@
 //! The life of a session.
 
-use crate::{Scene, Server, in_time, server};
+use crate::{Scene, in_time, server::ONE};
 use std::time::{Duration, Instant};
-use tenure_core::{Locks, LossCause};
+use tenure_conformance::{
+    proxy::{Flow, Proxy},
+    saboteur::{Direction, Hurt},
+};
+use tenure_core::{Backend, Locks, LossCause};
 use tenure_zk::ZkBackend;
 
 const SESSION: Duration = Duration::from_secs(3);
@@ -13,10 +17,7 @@ async fn locks(scene: &Scene) -> Locks {
 
 #[tokio::test]
 async fn held_for_several_timeouts_and_taken_after_idleness() {
-    if !server::available() {
-        return;
-    }
-    let scene = Scene::on(server::shared(), "several").await;
+    let Some(scene) = Scene::on(&ONE, "several").await else { return };
     let (locks, other) = (locks(&scene).await, scene.locks().await);
     let guard = locks.lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -47,22 +48,19 @@ async fn held_for_several_timeouts_and_taken_after_idleness() {
 
 #[tokio::test]
 async fn a_frozen_server_loses_the_lock_at_the_deadline() {
-    if !server::available() {
-        return;
-    }
-    let server = Server::start(&[]);
-    let scene = Scene::on(&server, "frozen").await;
+    let Some(place) = ONE.alone(&[Hurt::Freeze]).await else { return };
+    let scene = Scene::at(place, "frozen").await;
     // Somebody else takes it next: what ends the lost session is not a new request of its own client.
     let (locks, others) = (locks(&scene).await, locks(&scene).await);
     let guard = locks.lock("a").acquire().await.unwrap();
     tokio::time::sleep(SESSION / 2).await;
     let frozen = Instant::now();
-    server.signal("-STOP");
+    scene.place().saboteur().freeze().await.unwrap();
     let cause = in_time("the loss", guard.lost()).await;
     assert_eq!(cause, LossCause::SessionEnded);
     assert!(frozen.elapsed() < SESSION, "lost only after {:?}", frozen.elapsed());
     assert!(!guard.is_held());
-    server.signal("-CONT");
+    scene.place().saboteur().thaw().await.unwrap();
     let next = in_time("the next grant", others.lock("a").acquire()).await.unwrap();
     assert!(!guard.is_held() && next.is_held() && next.token() > guard.token());
     assert_eq!(
@@ -80,11 +78,8 @@ async fn a_frozen_server_loses_the_lock_at_the_deadline() {
 
 #[tokio::test]
 async fn a_short_outage_is_survived() {
-    if !server::available() {
-        return;
-    }
-    let mut server = Server::start(&[]);
-    let scene = Scene::on(&server, "outage").await;
+    let Some(place) = ONE.alone(&[Hurt::Kill]).await else { return };
+    let scene = Scene::at(place, "outage").await;
     let long = Duration::from_secs(20);
     let locks = Locks::new(ZkBackend::connect(scene.options().session_timeout(long)).await.unwrap());
     let guard = locks.lock("a").acquire().await.unwrap();
@@ -93,12 +88,64 @@ async fn a_short_outage_is_survived() {
         async move { lock.acquire().await }
     });
     scene.until_nodes("a", 2).await;
-    server.kill();
-    server.run();
+    scene.place().saboteur().restart().await.unwrap();
     assert!(guard.is_held(), "{:?}", guard.loss());
     let token = guard.token();
     in_time("the release", guard.release()).await.unwrap();
     let next = in_time("the next grant", waiting).await.unwrap().unwrap();
     assert!(next.token() > token);
     next.release().await.unwrap();
+}
+
+/// The event that would wake the waiter never arrives, and nothing else is wrong with its connection.
+#[tokio::test]
+async fn a_lost_event_is_noticed_with_the_next_proof_of_life() {
+    let Some(scene) = Scene::on(&ONE, "event").await else { return };
+    let proxy = Proxy::start(scene.place().address().await).await.unwrap();
+    let backend = ZkBackend::connect(scene.through(&proxy).session_timeout(SESSION)).await.unwrap();
+    let ask_again = backend.capabilities().ask_again;
+    assert_eq!(ask_again, SESSION / 3);
+    let (holder, locks) = (scene.locks().await, Locks::new(backend));
+    let guard = holder.lock("a").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = locks.lock("a");
+        async move { lock.acquire().await }
+    });
+    scene.until_nodes("a", 2).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    proxy.set(Direction::Replies, Flow::Drop);
+    guard.release().await.unwrap();
+    in_time("the event", proxy.until(|counters| counters.replies.dropped > 0)).await;
+    proxy.set(Direction::Replies, Flow::Pass);
+    let lost = Instant::now();
+    let next = in_time("the grant", waiting).await.unwrap().unwrap();
+    assert!(lost.elapsed() < ask_again + Duration::from_secs(1), "{:?}", lost.elapsed());
+    next.release().await.unwrap();
+}
+
+/// The same for who is next to have permits, which no node's end alone tells.
+#[tokio::test]
+async fn a_lost_change_of_permits_is_noticed_with_the_next_proof_of_life() {
+    let Some(scene) = Scene::on(&ONE, "change").await else { return };
+    let proxy = Proxy::start(scene.place().address().await).await.unwrap();
+    let backend = ZkBackend::connect(scene.through(&proxy).session_timeout(SESSION)).await.unwrap();
+    let ask_again = backend.capabilities().ask_again;
+    let (holder, locks) = (scene.locks().await, Locks::new(backend));
+    let semaphore = holder.semaphore("a", 2);
+    let (one, other) =
+        (semaphore.permit().acquire().await.unwrap(), semaphore.permit().acquire().await.unwrap());
+    let waiting = tokio::spawn({
+        let lock = locks.semaphore("a", 2).permit();
+        async move { lock.acquire().await }
+    });
+    scene.until_nodes("a", 3).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    proxy.set(Direction::Replies, Flow::Drop);
+    one.release().await.unwrap();
+    in_time("the event", proxy.until(|counters| counters.replies.dropped > 0)).await;
+    proxy.set(Direction::Replies, Flow::Pass);
+    let lost = Instant::now();
+    in_time("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert!(lost.elapsed() < ask_again + Duration::from_secs(1), "{:?}", lost.elapsed());
+    other.release().await.unwrap();
 }

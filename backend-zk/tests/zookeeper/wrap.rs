@@ -1,6 +1,10 @@
 //! The 32-bit counter that numbers the nodes of a queue, at its end.
 
-use crate::{Scene, Server, in_time, server};
+use crate::{
+    Scene, in_time,
+    modes::{granted, none_is_finished, wait},
+    special::{self, Special},
+};
 use std::{
     path::Path,
     process::Command,
@@ -12,19 +16,19 @@ use std::{
 use zookeeper_client::{Acls, CreateMode};
 
 /// A server whose lock `a` has had almost 2³¹ contenders.
-async fn near_wrap(counter: i32) -> Option<(Server, Scene)> {
-    if !server::available() || Command::new("javac").arg("-version").output().is_err() {
+async fn near_wrap(counter: i32) -> Option<(Special, Scene)> {
+    if !special::available() || Command::new("javac").arg("-version").output().is_err() {
         eprintln!("skipped: there is no JDK here to write a server's data with");
         return None;
     }
     let directory = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/zookeeper/NearWrap.java");
     let mut java = Command::new("java");
-    java.args(["-cp", server::JARS]).arg(source).arg(directory.path()).arg(counter.to_string());
+    java.args(["-cp", special::JARS]).arg(source).arg(directory.path()).arg(counter.to_string());
     let output = java.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let server = Server::start_in(directory, &[]);
-    let scene = Scene::on(&server, "wraps").await;
+    let server = Special::start(directory, "", &[]);
+    let scene = Scene::of(vec![server.address()], "/wraps".to_owned()).await;
     Some((server, scene))
 }
 
@@ -53,6 +57,54 @@ async fn sequence_wraps() {
         guard = Some(next);
     }
     guard.unwrap().release().await.unwrap();
+}
+
+/// Readers, writers and permits keep their order over the end of the counter, and a reader that becomes a writer there has a
+/// node that is younger than those behind it.
+#[tokio::test]
+async fn modes_keep_their_order_at_the_end_of_the_counter() {
+    for counter in [i32::MAX - 4, i32::MAX - 1] {
+        let Some((_server, scene)) = near_wrap(counter).await else { return };
+        let clients = {
+            let mut clients = Vec::new();
+            for _ in 0..7 {
+                clients.push(scene.locks().await);
+            }
+            clients
+        };
+        let (read, write) = (|at: usize| clients[at].rw("a").read(), |at: usize| clients[at].rw("a").write());
+        let permit = |at: usize, take| clients[at].semaphore("a", 2).permits(take);
+        let mut first = read(0).acquire().await.unwrap();
+        let beside = read(1).acquire().await.unwrap();
+        let writer = wait(&scene, "a", write(2), 3).await;
+        let reader = wait(&scene, "a", read(3), 4).await;
+        let permits = [wait(&scene, "a", permit(4, 1), 5).await, wait(&scene, "a", permit(5, 2), 6).await];
+        let last = wait(&scene, "a", read(6), 7).await;
+        assert!(!first.try_upgrade().await.unwrap(), "two read");
+        beside.release().await.unwrap();
+        assert!(first.try_upgrade().await.unwrap());
+        none_is_finished(&[&writer, &reader, &permits[0], &permits[1], &last]).await;
+        let told = clients[1].holders("a").await.unwrap();
+        assert_eq!((told.len(), told[0].token), (1, Some(first.token())));
+        first.downgrade().await.unwrap();
+        none_is_finished(&[&writer, &reader]).await;
+        assert!(first.try_upgrade().await.unwrap());
+        first.release().await.unwrap();
+        let writer = granted(writer).await;
+        none_is_finished(&[&reader, &permits[0]]).await;
+        writer.release().await.unwrap();
+        let reader = granted(reader).await;
+        none_is_finished(&[&permits[0], &permits[1], &last]).await;
+        reader.release().await.unwrap();
+        let [one, two] = permits;
+        let one = granted(one).await;
+        none_is_finished(&[&two, &last]).await;
+        one.release().await.unwrap();
+        let two = granted(two).await;
+        none_is_finished(&[&last]).await;
+        two.release().await.unwrap();
+        granted(last).await.release().await.unwrap();
+    }
 }
 
 /// Creations overtake the counter in the server's pipeline here, so a later node may have an earlier number.

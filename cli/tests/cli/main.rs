@@ -2,6 +2,7 @@
 
 mod broken;
 mod counter;
+mod family;
 mod input;
 mod look;
 mod loss;

@@ -23,8 +23,9 @@ struct Shell(PtySession);
 
 impl Shell {
     fn new(stage: &Stage) -> Self {
-        let mut bash = Command::new("bash");
-        bash.args(["--norc", "--noprofile", "-i"]).current_dir(stage.dir());
+        // Whoever runs the tests in the background has the shell ignore Ctrl-C, and its jobs with it.
+        let mut bash = Command::new("env");
+        bash.args(["--default-signal", "bash", "--norc", "--noprofile", "-i"]).current_dir(stage.dir());
         bash.env("PS1", "PROMPT> ").env("tenure", env!("CARGO_BIN_EXE_tenure"));
         bash.env("TENURE_STORE", "sqlite:locks.db");
         let mut shell = Self(at_terminal(&mut bash));

@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, eventually},
+    check::{Stop, ensure, ensure_eq, ensure_err, eventually, within},
 };
 use std::{
     future::{Future, poll_fn},
@@ -14,7 +14,10 @@ use std::{
 use tenure_core::{Error, Guard};
 use tokio::sync::oneshot;
 
-cases!("waiting": cancel_while_waiting, cancel_at_every_await, cancel_races_grant, loser_leaves_nothing);
+cases!("waiting":
+    cancel_while_waiting, cancel_at_every_await, cancel_races_grant, loser_leaves_nothing,
+    unpolled_future_is_in_nobodys_way,
+);
 
 /// How soon after a wait was given up the lock is to be had. Leases here are of 30 s, so one that leaked is in the way.
 const SOON: Duration = Duration::from_secs(10);
@@ -88,6 +91,24 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
         next_gets_in(&next, &name, &format!("a wait was dropped at poll {polls}")).await?;
     }
     eventually!(SOON, other.names_in_use() == 0, "the queue in the process is empty");
+    Ok(())
+}
+
+/// A future that stands at an await, neither polled nor dropped, as in a `select!` in a loop.
+async fn unpolled_future_is_in_nobodys_way(stage: &Stage) -> Check {
+    let client = stage.client().await?;
+    for polls in 1.. {
+        ensure!(polls < MOST_POLLS, "a free lock was not had within {MOST_POLLS} polls");
+        let lock = client.lock(stage.name(&format!("a{polls}")));
+        let mut unpolled = pin!(lock.acquire());
+        if let Some(guard) = polled(polls, unpolled.as_mut()).await {
+            return Ok(guard?.release().await?);
+        }
+        let what = format!("another lock, after a future was polled {polls} times and left");
+        let other = client.lock(stage.name("b")).wait(SOON);
+        let guard = within(SOON * 2, &what, other.acquire()).await??;
+        within(SOON * 2, &what, guard.release()).await??;
+    }
     Ok(())
 }
 

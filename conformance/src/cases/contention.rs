@@ -90,7 +90,7 @@ impl Shared {
     async fn take_turns(&self, index: usize, client: &Client, name: &str) -> Check {
         loop {
             // An outage is no reason to give up while there is patience left.
-            let guard = client.lock(name).lease(LEASE).wait(PATIENCE).acquire().await?;
+            let guard = client.rival(name).lease(LEASE).wait(PATIENCE).acquire().await?;
             let token = guard.token();
             let is_new = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(token);
             ensure!(is_new, "token {token} was given twice");

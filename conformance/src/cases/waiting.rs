@@ -1,7 +1,7 @@
 //! Waiting: bounded, woken, in order (clauses W1, W2, W4 to W7). Giving up is in `cancelling`.
 
 use crate::{
-    Check, Fault, Hints, Method, Need, Stage,
+    Check, Fault, Form, Hints, Method, Need, Stage,
     case::cases,
     check::{Stop, ensure, ensure_eq, ensure_err, eventually, within},
 };
@@ -158,7 +158,11 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
         let died = Moment::now();
         let (taken, had) = waiter.await??;
         let took = had.since(died);
-        ensure!(took < lease + SLACK, "the killed process's lock was free after {took:?}");
+        // A session's timeout takes the place of the lease: for so long a guard of a fresh session believes in itself.
+        let fresh = stage.client().await?.lock(stage.name("fresh")).lease(lease).acquire().await?;
+        let believes = fresh.deadline().map_or(lease, tenure_core::Moment::left).max(lease);
+        ensure!(took < believes + SLACK, "the killed process's lock was free after {took:?}");
+        fresh.release().await?;
         taken.release().await?;
     }
     Ok(())
@@ -253,13 +257,13 @@ async fn one_contender_per_process(stage: &Stage) -> Check {
     const WAITERS: usize = 50;
     let ([one, crowd], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
+    let while_held = stage.capabilities().ask_again * 2 + Duration::from_millis(100);
     let mut tasks = JoinSet::new();
     for _ in 0..WAITERS {
-        let lock = crowd.lock(&name).wait(PATIENCE);
+        let lock = crowd.lock(&name).wait(while_held + PATIENCE);
         tasks.spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
     }
     eventually!(PATIENCE, crowd.probe.calls().contending(&name) > 0, "a waiter asks the store");
-    let while_held = stage.capabilities().ask_again * 2 + Duration::from_millis(100);
     tokio::time::sleep(while_held).await;
     ensure_eq!(
         crowd.probe.calls().contending(&name),
@@ -278,17 +282,24 @@ async fn one_contender_per_process(stage: &Stage) -> Check {
 }
 
 async fn barging_bounded(stage: &Stage) -> Check {
+    others_get_in(stage, Form::Lock, 2).await
+}
+
+/// A client gets in while two others relock in a loop, with so many tasks each.
+pub(super) async fn others_get_in(stage: &Stage, form: Form, tasks_each: usize) -> Check {
     let bound = Duration::from_secs(10);
     let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
     let [waiter, relockers @ ..] = &clients;
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
-    for client in relockers.iter().flat_map(|client| [client, client]) {
-        let (lock, over) = (client.lock(&name).wait(PATIENCE), Arc::clone(&over));
+    for client in relockers.iter().cycle().take(relockers.len() * tasks_each) {
+        let (lock, over) = (form.of(client, &name).wait(PATIENCE), Arc::clone(&over));
         tasks.spawn(async move {
             while !over.load(Ordering::SeqCst) {
-                lock.acquire().await?.release().await?;
-                tokio::task::yield_now().await;
+                let guard = lock.acquire().await?;
+                // Much longer than the name is free: who only looks now and then never finds it so.
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                guard.release().await?;
             }
             Check::Ok(())
         });
@@ -298,8 +309,8 @@ async fn barging_bounded(stage: &Stage) -> Check {
     eventually!(PATIENCE, relocked() >= 20, "the others relock in a loop");
     let mut outcome = Ok(());
     for _ in 0..3 {
-        let turn =
-            within(bound, "a wait among clients that relock in a loop", waiter.lock(&name).acquire()).await;
+        let lock = form.of(waiter, &name);
+        let turn = within(bound, "a wait among clients that relock in a loop", lock.acquire()).await;
         outcome = match turn {
             Ok(guard) => guard?.release().await.map_err(Stop::from),
             Err(late) => Err(late),

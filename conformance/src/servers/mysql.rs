@@ -38,9 +38,6 @@ const ROOT: &str = "tenure-root";
 const OPTIONS: [&str; 4] =
     ["--connect-timeout=600", "--max-connect-errors=1000000", "--skip-name-resolve", "--max-connections=500"];
 
-/// MySQL's usual way to ask for a password needs TLS or a key, which clients without TLS lack.
-const PLAIN: &str = "--default-authentication-plugin=mysql_native_password";
-
 #[async_trait]
 impl Recipe for Mysql {
     fn family(&self) -> &'static str {
@@ -49,7 +46,7 @@ impl Recipe for Mysql {
 
     fn image(&self) -> &'static str {
         match self {
-            Self::Mysql => "mysql:8.0",
+            Self::Mysql => "mysql:9",
             Self::Mariadb => "mariadb:10.11",
         }
     }
@@ -59,16 +56,13 @@ impl Recipe for Mysql {
     }
 
     fn container(&self, image: GenericImage) -> ContainerRequest<GenericImage> {
-        let (prefix, plain) = match self {
-            Self::Mysql => ("MYSQL", Some(PLAIN)),
-            Self::Mariadb => ("MARIADB", None),
-        };
+        let prefix = self.scheme().to_uppercase();
         image
             .with_env_var(format!("{prefix}_ROOT_PASSWORD"), ROOT)
             .with_env_var(format!("{prefix}_USER"), NAME)
             .with_env_var(format!("{prefix}_PASSWORD"), NAME)
             .with_env_var(format!("{prefix}_DATABASE"), NAME)
-            .with_cmd(OPTIONS.into_iter().chain(plain))
+            .with_cmd(OPTIONS)
     }
 
     fn program(&self) -> Result<PathBuf, String> {
@@ -128,7 +122,7 @@ impl Recipe for Mysql {
             .args(["--bind-address=127.0.0.1", "--socket=socket", "--pid-file=pid"])
             .args(OPTIONS);
         if *self == Self::Mysql {
-            command.args([PLAIN, "--mysqlx=OFF"]);
+            command.arg("--mysqlx=OFF");
         }
         Ok(command)
     }

@@ -111,7 +111,8 @@ impl Node {
         Admin { address, url, proxy: self.proxy.as_ref() }
     }
 
-    fn admin_url(&self, address: SocketAddr) -> String {
+    /// The URL of its administrator at this address.
+    pub(super) fn admin_url(&self, address: SocketAddr) -> String {
         match &self.given {
             Some(Secret(url)) => url.clone(),
             None => self.recipe.admin_url(address),

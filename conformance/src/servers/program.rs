@@ -7,12 +7,12 @@ use super::recipe::{Recipe, Setup};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How the directories' names begin.
 const PREFIX: &str = "tenure-";
@@ -191,16 +191,25 @@ fn ids(user: &str) -> io::Result<(u32, u32)> {
         })
 }
 
+/// The ports that this process has chosen, each held as the UDP port of the same number until the process ends. The servers
+/// speak TCP, and some listen on their last port seconds after it was chosen: meanwhile nobody here or in another process
+/// chooses it too.
+static CHOSEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+
 /// Ports that nobody listens on, below those that the system gives to outgoing connections: they are still free when
 /// the server comes back from being killed.
 pub(super) fn free_ports(count: usize) -> io::Result<Vec<u16>> {
     let random = RandomState::new();
     let candidates = (0..1000_u32).filter_map(|n| u16::try_from(20_000 + random.hash_one(n) % 12_000).ok());
-    // Held until all are found, so that they differ.
-    let free = candidates.filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
-    let free: Vec<TcpListener> = free.take(count).collect();
-    if free.len() < count {
+    let choose = |port| {
+        let chosen = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|_| (port, chosen))
+    };
+    let found = candidates.filter_map(choose).take(count);
+    let (ports, chosen): (Vec<u16>, Vec<UdpSocket>) = found.unzip();
+    if ports.len() < count {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port from 20000 to 32000"));
     }
-    free.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).extend(chosen);
+    Ok(ports)
 }

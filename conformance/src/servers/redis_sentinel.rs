@@ -9,10 +9,15 @@ use super::resp::Redis;
 use crate::proxy::Proxy;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// How many of the members have data; the others are sentinels.
 pub(super) const DATA: usize = 3;
 const SENTINELS: usize = 3;
+
+/// How long the replicas may take until they follow their master.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What the sentinels call the master and its replicas.
 pub(super) const SERVICE: &str = "tenure";
@@ -29,6 +34,8 @@ pub(super) async fn start(platform: Platform) -> io::Result<Assembly> {
         let recipe = RedisNode::new(port, Role::Data, announced.into_iter().chain(master));
         nodes.push(platform.start(&format!("redis_sentinel data {number}"), recipe, Some(proxy)).await?);
     }
+    // A sentinel asks the master for its replicas when it starts, and then every ten seconds.
+    until_replicated(&nodes[0]).await?;
     let master = nodes[0].address().port();
     for (number, port) in ports.enumerate() {
         let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
@@ -46,7 +53,29 @@ pub(super) async fn start(platform: Platform) -> io::Result<Assembly> {
     Assembly::of(nodes).settling(|members| Box::pin(settled(members))).await
 }
 
-/// The sentinels know each other and one healthy master, which has all its replicas.
+/// Waits until the master has all its replicas.
+async fn until_replicated(master: &Node) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match replicated(master).await {
+            Err(error) if begin.elapsed() > PATIENCE => return Err(error),
+            Err(_) => sleep(Duration::from_millis(25)).await,
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+async fn replicated(master: &Node) -> io::Result<()> {
+    let state = connect(master).await?.ask(&["INFO", "replication"]).await?;
+    let replicas = state.lines().filter(|line| line.contains("state=online")).count();
+    if !state.contains("role:master") || replicas != DATA - 1 {
+        return Err(io::Error::other(format!("the master has {replicas} replicas")));
+    }
+    Ok(())
+}
+
+/// The sentinels know each other and one healthy master, which has all its replicas, and know these well enough to choose
+/// the next master among them.
 async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     let (data, sentinels) = members.split_at(DATA);
     let mut masters = Vec::new();
@@ -60,6 +89,12 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
             return Err(io::Error::other(format!("a sentinel finds {:?}", value("flags"))));
         }
         masters.extend(value("port").map(str::to_owned));
+        let replicas = redis.ask(&["SENTINEL", "REPLICAS", SERVICE]).await?;
+        let words: Vec<&str> = replicas.lines().collect();
+        let known = |name, fit| words.chunks(2).filter(|pair| *pair == [name, fit]).count() == DATA - 1;
+        if !known("flags", "slave") || !known("master-link-status", "ok") {
+            return Err(io::Error::other("a sentinel does not know every replica"));
+        }
     }
     masters.dedup();
     let [master] = &masters[..] else {
@@ -67,12 +102,7 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     };
     let master = data.iter().find(|node| node.address().port().to_string() == *master);
     let master = master.ok_or_else(|| io::Error::other("the master is none of the members"))?;
-    let state = connect(master).await?.ask(&["INFO", "replication"]).await?;
-    let replicas = state.lines().filter(|line| line.contains("state=online")).count();
-    if !state.contains("role:master") || replicas != DATA - 1 {
-        return Err(io::Error::other(format!("the master has {replicas} replicas")));
-    }
-    Ok(())
+    replicated(master).await
 }
 
 async fn connect(node: &Node) -> io::Result<Redis> {

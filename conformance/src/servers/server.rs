@@ -251,6 +251,13 @@ impl Server {
         if self.assembly.members.is_empty() { self.url() } else { self.assembly.direct_url(self.kind) }
     }
 
+    /// The URL of its administrator, past the proxy, where it is one server: for tests that make users. What the
+    /// environment names is given as it was. It may hold a password.
+    #[must_use]
+    pub fn admin_url(&self) -> String {
+        self.single().map_or_else(|| self.url(), |node| node.admin_url(node.direct_address()))
+    }
+
     /// The address of [`url`](Self::url), where it is that of one server. None when there are several, or when the
     /// environment names an ensemble.
     #[must_use]

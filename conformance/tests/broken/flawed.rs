@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    num::NonZeroU32,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -10,9 +11,12 @@ use std::{
 };
 use tenure_conformance::{BoxError, Subject, async_trait};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, Holder, HolderInfo, Memory, Moment, Name, Release,
-    Renewal, StoreError, Token,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LatchState,
+    LatchStep, LossCause, Memory, Mode, Moment, Name, Release, Renewal, StoreError, Together, Token,
 };
+
+/// As many parties as the cases count.
+const THREE: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
 /// What is wrong with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,15 @@ pub(crate) enum Flaw {
     TellsOfTheDead,
     ForcesNothing,
     ForgetsLabels,
+    WritesBesideReaders,
+    UpgradesAnybody,
+    DowngradesByReleasing,
+    CountsHoldersForPermits,
+    AgreesOnAnyNumber,
+    CountsPartiesTwice,
+    CountsAnyNumber,
+    OpensForGood,
+    GrantsWhatIsFree,
 }
 
 /// A store under test with this flaw.
@@ -150,6 +163,16 @@ impl Client {
         if self.flaw == Flaw::ForgetsLabels {
             inner.holder = Arc::new(HolderInfo { label: None, ..(*claim.holder).clone() });
         }
+        inner.mode = match (self.flaw, claim.mode) {
+            (Flaw::WritesBesideReaders, Mode::Exclusive) => Mode::Shared,
+            (Flaw::CountsHoldersForPermits, Mode::Permit { of, .. }) => {
+                Mode::Permit { take: NonZeroU32::MIN, of }
+            }
+            (Flaw::AgreesOnAnyNumber, Mode::Permit { take, .. }) => {
+                Mode::Permit { take, of: NonZeroU32::MAX }
+            }
+            (_, mode) => mode,
+        };
         inner
     }
 
@@ -223,6 +246,28 @@ impl Backend for Client {
         }
     }
 
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        if self.flaw == Flaw::GrantsWhatIsFree {
+            let mut grants = Vec::new();
+            for claim in claims {
+                match self.try_acquire(claim).await? {
+                    Attempt::Granted(grant) => grants.push(grant),
+                    Attempt::Busy { .. } => return Ok(Together::Busy),
+                }
+            }
+            return Ok(Together::Granted(grants));
+        }
+        let inner: Vec<Claim> = claims.iter().map(|claim| self.claim(claim)).collect();
+        let Together::Granted(inner) = self.world.memory.try_acquire_all(&inner).await? else {
+            return Ok(Together::Busy);
+        };
+        let mut grants = Vec::with_capacity(inner.len());
+        for (claim, grant) in claims.iter().zip(inner) {
+            grants.push(self.granted(claim, grant).await?);
+        }
+        Ok(Together::Granted(grants))
+    }
+
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         match self.flaw {
             Flaw::LosesWakeups => self.poll(claim, Duration::from_millis(700)).await,
@@ -230,10 +275,13 @@ impl Backend for Client {
             Flaw::ServesLastFirst => {
                 self.notes().waiters.push(claim.id);
                 let _place = Place(self, claim.id);
-                while self.notes().waiters.last() != Some(&claim.id) {
+                loop {
+                    let is_last = self.notes().waiters.last() == Some(&claim.id);
+                    if is_last && let Attempt::Granted(grant) = self.try_acquire(claim).await? {
+                        return Ok(grant);
+                    }
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
-                self.poll(claim, Duration::from_millis(2)).await
             }
             _ => {
                 let grant = self.world.memory.acquire(&self.claim(claim)).await?;
@@ -292,6 +340,43 @@ impl Backend for Client {
             _ => {}
         }
         self.world.memory.withdraw(&inner).await
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        let inner = self.grant(grant);
+        match self.flaw {
+            Flaw::UpgradesAnybody => return Ok(Conversion::Converted),
+            Flaw::DowngradesByReleasing => {
+                self.world.memory.release(&inner).await?;
+                // Whoever waits comes first.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let Grant { claim: id, name, lease, .. } = inner;
+                let again = Claim { id, name, mode: to, lease, waits: false, holder: Arc::default() };
+                return Ok(match self.world.memory.try_acquire(&again).await? {
+                    Attempt::Granted(_) => Conversion::Converted,
+                    Attempt::Busy { .. } => Conversion::NotHeld(LossCause::TakenOver),
+                });
+            }
+            _ => {}
+        }
+        self.world.memory.convert(&inner, to).await
+    }
+
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        let step = match (self.flaw, step) {
+            (Flaw::CountsPartiesTwice, LatchStep::CountDown { of, .. }) => {
+                let party = Name::new(ClaimId::new().to_string()).expect("a claim as a name");
+                LatchStep::CountDown { party, of: *of }
+            }
+            (Flaw::CountsAnyNumber, LatchStep::CountDown { party, .. }) => {
+                let before = self.world.memory.latch(name, &LatchStep::Look).await?;
+                let of = NonZeroU32::new(before.of).unwrap_or(THREE);
+                LatchStep::CountDown { party: party.clone(), of }
+            }
+            (Flaw::OpensForGood, LatchStep::Remove) => LatchStep::Look,
+            (_, step) => step.clone(),
+        };
+        self.world.memory.latch(name, &step).await
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

@@ -122,6 +122,32 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         &["people::force_release_frees_and_notifies_holder", "loss::lost_on_forced_release"],
     ),
     (Flaw::ForgetsLabels, &["people::label_shown"]),
+    (
+        Flaw::WritesBesideReaders,
+        &[
+            "readers::writer_excludes",
+            "exclusion_of_writers::two_clients_exclude",
+            "several::acquire_all_or_nothing",
+        ],
+    ),
+    (Flaw::UpgradesAnybody, &["readers::failed_upgrade_keeps_read"]),
+    (Flaw::DowngradesByReleasing, &["readers::downgrade_keeps_place"]),
+    (Flaw::CountsHoldersForPermits, &["permits::many_permits_all_or_none"]),
+    (
+        Flaw::AgreesOnAnyNumber,
+        &["permits::permit_count_mismatch_refused", "exclusion_by_permit::two_clients_exclude"],
+    ),
+    (Flaw::CountsPartiesTwice, &["latch::party_counts_once", "latch::latch_outlives_its_parties"]),
+    (Flaw::CountsAnyNumber, &["latch::party_count_mismatch_refused"]),
+    (
+        Flaw::GrantsWhatIsFree,
+        &[
+            "several::acquire_all_or_nothing",
+            "several::all_free_in_one_request",
+            "several::overlapping_sets_exclude",
+        ],
+    ),
+    (Flaw::OpensForGood, &["latch::removed_latch_begins_anew"]),
 ];
 
 #[tokio::test(flavor = "multi_thread")]

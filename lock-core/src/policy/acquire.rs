@@ -3,11 +3,13 @@
 use super::{
     holding::{Holding, Terms},
     pauses::Pauses,
-    queue::Seat,
+    queue::{Barred, Place, Seat},
     release::OpenClaim,
     shared::Shared,
 };
-use crate::{Attempt, Claim, ClaimId, Doing, Error, Guard, HolderInfo, Lock, Mode, Moment, Name, StoreError};
+use crate::{
+    Attempt, Claim, ClaimId, Doing, Error, Grant, Guard, HolderInfo, Lock, Mode, Moment, Name, StoreError,
+};
 use std::{sync::Arc, time::Duration};
 
 /// How long a failure of the store is remembered: a wait that ends meanwhile ends with it.
@@ -15,11 +17,12 @@ const TROUBLE_LASTS: Duration = Duration::from_secs(5);
 
 /// A lock's options, checked.
 pub(crate) struct Acquisition {
-    shared: Arc<Shared>,
-    name: Name,
-    lease: Duration,
+    pub(super) shared: Arc<Shared>,
+    pub(super) name: Name,
+    pub(super) lease: Duration,
     wait: Option<Duration>,
-    terms: Terms,
+    pub(super) mode: Mode,
+    pub(super) terms: Terms,
     holder: Arc<HolderInfo>,
 }
 
@@ -38,6 +41,7 @@ impl Acquisition {
             name: options.name,
             lease: options.lease.unwrap_or(shared.default_lease),
             wait: options.wait,
+            mode: options.mode,
             terms: Terms { owner: options.owner, renews: options.renews, max_hold: options.max_hold },
             holder,
         })
@@ -53,11 +57,11 @@ impl Acquisition {
         if let Some(guard) = self.reenter(&seat) {
             return guard.map(Some);
         }
-        let Some(turn) = seat.try_turn() else { return Ok(None) };
+        let Some(place) = self.place(seat) else { return Ok(None) };
         let mut open = OpenClaim::new(&self.shared, self.claim(false));
         let answer = tokio::time::timeout(self.lease, self.shared.backend.try_acquire(open.claim())).await;
         match answer {
-            Ok(Ok(Attempt::Granted(grant))) => match Holding::begin(&self.shared, grant, self.terms, turn) {
+            Ok(Ok(Attempt::Granted(grant))) => match Holding::begin(&self.shared, grant, self.terms, place) {
                 Ok(hold) => {
                     open.settle();
                     Ok(Some(granted(hold)))
@@ -72,7 +76,10 @@ impl Acquisition {
                 open.settle();
                 Ok(None)
             }
-            Ok(Err(error)) => Err(acquiring(&self.shared, &self.name, error)),
+            Ok(Err(error)) => {
+                open.failed(&error);
+                Err(acquiring(&self.shared, &self.name, error))
+            }
             Err(_) => Err(unavailable(&self.shared, &self.name, "no answer within the lease")),
         }
     }
@@ -109,25 +116,31 @@ impl Acquisition {
 
     async fn enter(self, trouble: &mut Trouble) -> Result<Guard, Error> {
         let seat = self.shared.queues.join(&self.name);
-        let mut turn = match &self.terms.owner {
-            None => seat.turn().await,
-            Some(owner) => match seat.turn_or_reentry(owner).await {
-                Ok(turn) => turn,
+        let mut place = match &self.terms.owner {
+            None => Place::Turn(seat.turn().await),
+            Some(owner) => match seat.turn_or_reentry(owner, self.mode).await {
+                Ok(turn) => Place::Turn(turn),
                 Err(entered) => return self.reentered(entered),
             },
         };
         let mut terms = self.terms.clone();
         loop {
             let mut open = OpenClaim::new(&self.shared, self.claim(true));
-            let grant = self.ask(open.claim(), trouble).await?;
-            match Holding::begin(&self.shared, grant, terms, turn) {
+            let grant = match self.ask(open.claim(), trouble).await {
+                Ok(grant) => grant,
+                Err(error) => {
+                    open.failed(&error);
+                    return Err(acquiring(&self.shared, &self.name, error));
+                }
+            };
+            match Holding::begin(&self.shared, grant, terms, place) {
                 Ok(hold) => {
                     open.settle();
                     return Ok(granted(hold));
                 }
                 // The answer took longer than the lease. It is taken back, and asked for anew.
                 Err(refused) => {
-                    turn = refused;
+                    place = refused;
                     terms = self.terms.clone();
                     open.withdraw().await;
                 }
@@ -136,7 +149,7 @@ impl Acquisition {
     }
 
     /// Asks the store until it grants the claim; pauses and asks again, with the same claim, while it is unavailable.
-    async fn ask(&self, claim: &Claim, trouble: &mut Trouble) -> Result<crate::Grant, Error> {
+    async fn ask(&self, claim: &Claim, trouble: &mut Trouble) -> Result<Grant, StoreError> {
         let mut pauses = Pauses::new();
         loop {
             match self.shared.backend.acquire(claim).await {
@@ -147,16 +160,25 @@ impl Acquisition {
                     *trouble = Some((Moment::now(), error));
                     pauses.pause().await;
                 }
-                Err(error) => return Err(acquiring(&self.shared, &self.name, error)),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    fn claim(&self, waits: bool) -> Claim {
+    /// The right to ask the store at once, unless others of this process come first.
+    pub(super) fn place(&self, seat: Seat) -> Option<Place> {
+        match self.mode {
+            Mode::Exclusive => seat.try_turn().map(Place::Turn),
+            // Beside holders of this process others may hold the name, so only the store knows.
+            Mode::Shared | Mode::Permit { .. } => Some(Place::Seat(seat)),
+        }
+    }
+
+    pub(super) fn claim(&self, waits: bool) -> Claim {
         Claim {
             id: ClaimId::new(),
             name: self.name.clone(),
-            mode: Mode::Exclusive,
+            mode: self.mode,
             lease: self.lease,
             waits,
             holder: Arc::clone(&self.holder),
@@ -164,14 +186,18 @@ impl Acquisition {
     }
 
     fn reenter(&self, seat: &Seat) -> Option<Result<Guard, Error>> {
-        let entered = seat.reenter(self.terms.owner.as_ref()?)?;
+        let entered = seat.reenter(self.terms.owner.as_ref()?, self.mode)?;
         Some(self.reentered(entered))
     }
 
-    fn reentered(&self, entered: Result<Arc<Holding>, crate::LossCause>) -> Result<Guard, Error> {
+    fn reentered(&self, entered: Result<Arc<Holding>, Barred>) -> Result<Guard, Error> {
         match entered {
             Ok(hold) => Ok(Guard::new(hold)),
-            Err(cause) => Err(self.shared.lost(&self.name, cause)),
+            Err(Barred::Lost(cause)) => Err(self.shared.lost(&self.name, cause)),
+            Err(Barred::Holds(held)) => {
+                let (name, store) = (self.name.clone(), Arc::clone(&self.shared.store));
+                Err(Error::WouldDeadlock { name, store, held, wanted: self.mode })
+            }
         }
     }
 }
@@ -183,17 +209,17 @@ async fn elapsed(wait: Option<Duration>) {
     }
 }
 
-fn granted(hold: Arc<Holding>) -> Guard {
+pub(super) fn granted(hold: Arc<Holding>) -> Guard {
     let (name, token, claim) = (&hold.grant.name, hold.grant.token, hold.grant.claim);
     tracing::debug!(%name, %token, %claim, store = %hold.shared.store, "lock acquired");
     Guard::new(hold)
 }
 
-fn acquiring(shared: &Shared, name: &Name, error: StoreError) -> Error {
+pub(super) fn acquiring(shared: &Shared, name: &Name, error: StoreError) -> Error {
     Error::from_store(&shared.store, Doing::Acquiring(name.clone()), error)
 }
 
-fn unavailable(shared: &Shared, name: &Name, why: &'static str) -> Error {
+pub(super) fn unavailable(shared: &Shared, name: &Name, why: &'static str) -> Error {
     acquiring(shared, name, StoreError::unavailable(why))
 }
 

@@ -1,11 +1,14 @@
 //! The state of one grant, shared by the guards of its owner and by renewal.
 
 use super::{
-    queue::{Seat, Turn},
+    queue::{Barred, Place, Seat},
     shared::Shared,
 };
-use crate::{Ability, Doing, Error, Grant, LossCause, Moment, Owner, Renewal, Standing, StoreError, lease};
+use crate::{
+    Ability, Doing, Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing, StoreError, lease,
+};
 use std::{
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -17,6 +20,7 @@ pub(crate) struct Holding {
     /// Its key in the renewal agenda.
     pub(crate) id: u64,
     pub(crate) shared: Arc<Shared>,
+    /// As it was given; [`mode`](Self::mode) tells how it is held now.
     pub(crate) grant: Grant,
     /// Where background work runs, also when the last guard is dropped outside the runtime.
     pub(crate) runtime: Handle,
@@ -31,6 +35,7 @@ pub(crate) struct Holding {
 struct Life {
     state: State,
     guards: usize,
+    mode: Mode,
     lease: Duration,
     deadline: Moment,
     /// When the next renewal is due; `None` while one is on its way, or when there is none.
@@ -39,7 +44,7 @@ struct Life {
     doubt: Option<Duration>,
     /// How long the store keeps a grant that was handed over and not renewed yet.
     provisional: Option<Duration>,
-    turn: Option<Turn>,
+    place: Option<Place>,
     /// Keeps the memory of who owns this as long as a guard is alive.
     seat: Option<Seat>,
     watch: Option<AbortHandle>,
@@ -73,7 +78,7 @@ pub(crate) enum Departure {
     Shared,
     /// The store is to be told. The lease runs at least until this moment, so a store that does not know the claim
     /// before then has released it.
-    Release(Option<Turn>, Moment),
+    Release(Option<Place>, Moment),
     /// It was lost. `true` when the store may still keep the claim, which is then taken back quietly.
     Lost(LossCause, bool),
 }
@@ -84,8 +89,8 @@ impl Holding {
         shared: &Arc<Shared>,
         grant: Grant,
         terms: Terms,
-        turn: Turn,
-    ) -> Result<Arc<Self>, Turn> {
+        place: Place,
+    ) -> Result<Arc<Self>, Place> {
         let now = Moment::now();
         let (deadline, renew_at, provisional) = match &grant.standing {
             Standing::Lease { sent, stands } => {
@@ -94,23 +99,24 @@ impl Holding {
                 let renew_at = renews.then(|| *sent + lease::renewal_period(*stands));
                 (lease::deadline(*sent, *stands), renew_at, provisional)
             }
-            Standing::Session(liveness) if liveness.loss().is_some() => return Err(turn),
+            Standing::Session(liveness) if liveness.loss().is_some() => return Err(place),
             Standing::Session(liveness) => (liveness.deadline(), None, None),
         };
         if now >= deadline {
-            return Err(turn);
+            return Err(place);
         }
-        let seat = terms.owner.is_some().then(|| turn.seat());
+        let seat = terms.owner.is_some().then(|| place.seat());
         let life = Life {
             state: State::Held,
             guards: 1,
+            mode: grant.mode,
             lease: grant.lease,
             deadline,
             renew_at,
             doubt: None,
             provisional,
-            seat: terms.owner.is_some().then(|| turn.seat()),
-            turn: Some(turn),
+            seat: terms.owner.is_some().then(|| place.seat()),
+            place: Some(place.while_held(grant.mode)),
             watch: None,
         };
         let hold = Arc::new(Self {
@@ -149,6 +155,47 @@ impl Holding {
 
     fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the name is held now.
+    pub(crate) fn mode(&self) -> Mode {
+        self.life().mode
+    }
+
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.life().mode = mode;
+    }
+
+    /// Counts as a reader from now on, so that others of this process may contend.
+    pub(crate) fn weaken(&self) -> Result<(), Error> {
+        if !self.is_held() {
+            return Err(self.lost_error());
+        }
+        // Passed on when nothing is locked any more.
+        let turn = {
+            let mut life = self.life();
+            let refused = |given: &dyn fmt::Display, allowed| {
+                Err(Error::invalid_option("the guard to downgrade", given, allowed))
+            };
+            if let held @ Mode::Permit { .. } = life.mode {
+                return refused(&held, "a guard that holds a lock alone");
+            }
+            if life.guards > 1 {
+                return refused(&format_args!("one of {}", life.guards), "the only guard of its owner");
+            }
+            life.mode = Mode::Shared;
+            let turn = life.place.take();
+            life.place = turn.as_ref().map(|turn| Place::Seat(turn.seat()));
+            turn
+        };
+        drop(turn);
+        Ok(())
+    }
+
+    /// The grant as the store has it now.
+    pub(crate) fn grant_now(&self) -> Grant {
+        let life = self.life();
+        Grant { mode: life.mode, lease: life.lease, ..self.grant.clone() }
     }
 
     pub(crate) fn owner(&self) -> Option<&Owner> {
@@ -217,13 +264,13 @@ impl Holding {
 
     /// Ends the hold with this cause, unless it has ended already.
     pub(crate) fn lose(&self, cause: LossCause) {
-        let turn = {
+        let place = {
             let mut life = self.life();
             if !matches!(life.state, State::Held) {
                 return;
             }
             life.state = State::Lost(cause);
-            life.turn.take()
+            life.place.take()
         };
         self.shared.renewal.remove(self.id);
         self.lost.cancel();
@@ -232,12 +279,12 @@ impl Holding {
         if cause == LossCause::MaxHold && matches!(self.grant.standing, Standing::Session(_)) {
             self.release_after_grace();
         }
-        drop(turn);
+        drop(place);
     }
 
     /// No lease runs out after `max_hold` where a session keeps the grant, so it is released as late as one would.
     fn release_after_grace(&self) {
-        let (shared, grant) = (Arc::clone(&self.shared), self.grant.clone());
+        let (shared, grant) = (Arc::clone(&self.shared), self.grant_now());
         self.runtime.spawn(async move {
             tokio::time::sleep(grant.lease).await;
             if let Err(error) = shared.backend.release(&grant).await {
@@ -247,13 +294,14 @@ impl Holding {
     }
 
     /// One more guard, for the same owner: `None` when the hold is over and has no guard left.
-    pub(crate) fn enter_again(&self) -> Option<Result<(), LossCause>> {
+    pub(crate) fn enter_again(&self, wanted: Mode) -> Option<Result<(), Barred>> {
         self.is_held();
         let mut life = self.life();
         match life.state {
             State::Released => None,
             State::Lost(_) if life.guards == 0 => None,
-            State::Lost(cause) => Some(Err(cause)),
+            State::Lost(cause) => Some(Err(Barred::Lost(cause))),
+            State::Held if !life.mode.covers(wanted) => Some(Err(Barred::Holds(life.mode))),
             State::Held => {
                 life.guards += 1;
                 Some(Ok(()))
@@ -281,11 +329,11 @@ impl Holding {
                 if let Some(watch) = life.watch.take() {
                     watch.abort();
                 }
-                let (turn, until) = (life.turn.take(), self.deadline_of(&life));
+                let (place, until) = (life.place.take(), self.deadline_of(&life));
                 drop(life);
                 drop(seat);
                 self.shared.renewal.remove(self.id);
-                Departure::Release(turn, until)
+                Departure::Release(place, until)
             }
         }
     }
@@ -310,9 +358,8 @@ impl Holding {
 
     /// The grant as it is to be renewed.
     pub(crate) fn start_renewal(&self) -> Grant {
-        let mut life = self.life();
-        life.renew_at = None;
-        Grant { lease: life.lease, ..self.grant.clone() }
+        self.life().renew_at = None;
+        self.grant_now()
     }
 
     /// Takes in the answer to a request for the lease `asked` that was sent at `sent`, and tells when to look again.
@@ -366,7 +413,7 @@ impl Holding {
             // Until the answer is here, the shorter of the two leases is the one to believe in.
             life.deadline = life.deadline.min(lease::deadline(extending.sent, lease));
         }
-        let grant = Grant { lease, ..self.grant.clone() };
+        let grant = self.grant_now();
         let answers = self.shared.backend.renew(&[grant]).await.map_err(|error| self.error(error))?;
         let answer = answers.first().copied().unwrap_or(Renewal::Unanswered);
         extending.answer = answer;

@@ -1,7 +1,7 @@
 //! The queue inside one process: one contender per name talks to the store, the others wait behind it in memory.
 
 use super::holding::Holding;
-use crate::{LossCause, Name, Owner};
+use crate::{LossCause, Mode, Name, Owner};
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -85,6 +85,11 @@ impl Seat {
         Turn(self)
     }
 
+    /// Another seat in the same queue.
+    fn again(&self) -> Self {
+        self.queues.join(&self.name)
+    }
+
     /// The right to contend, if nobody has it or waits for it.
     pub(crate) fn try_turn(self) -> Option<Turn> {
         self.slot.turn.try_acquire().ok()?.forget();
@@ -95,16 +100,15 @@ impl Seat {
         self.slot.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters what `owner` holds already: `None` when it holds nothing, an error when it has lost it but its guards
-    /// are still alive.
-    pub(crate) fn reenter(&self, owner: &Owner) -> Option<Result<Arc<Holding>, LossCause>> {
+    /// Enters what `owner` holds already: `None` when it holds nothing.
+    pub(crate) fn reenter(&self, owner: &Owner, wanted: Mode) -> Option<Result<Arc<Holding>, Barred>> {
         let mut holds = self.owned();
         holds.retain(|hold| hold.strong_count() > 0);
         holds
             .iter()
             .filter_map(Weak::upgrade)
             .filter(|hold| hold.owner() == Some(owner))
-            .find_map(|hold| hold.enter_again().map(|entered| entered.map(|()| hold)))
+            .find_map(|hold| hold.enter_again(wanted).map(|entered| entered.map(|()| hold)))
     }
 
     /// Lets the owner of `hold` enter it again, as long as anybody has a seat.
@@ -117,7 +121,8 @@ impl Seat {
     pub(crate) async fn turn_or_reentry(
         self,
         owner: &Owner,
-    ) -> Result<Turn, Result<Arc<Holding>, LossCause>> {
+        wanted: Mode,
+    ) -> Result<Turn, Result<Arc<Holding>, Barred>> {
         {
             let turn = self.slot.next();
             tokio::pin!(turn);
@@ -125,7 +130,7 @@ impl Seat {
                 let entered = self.slot.entered.notified();
                 tokio::pin!(entered);
                 entered.as_mut().enable();
-                if let Some(entry) = self.reenter(owner) {
+                if let Some(entry) = self.reenter(owner, wanted) {
                     return Err(entry);
                 }
                 tokio::select! {
@@ -150,13 +155,55 @@ impl Drop for Seat {
     }
 }
 
-/// The right to contend for a name and to hold it; passes to the next in line when dropped.
+/// Why an owner cannot enter again.
+pub(crate) enum Barred {
+    /// It has lost what it held, and its guards are still alive.
+    Lost(LossCause),
+    /// It holds the name so, which does not include what it wants.
+    Holds(Mode),
+}
+
+/// The right to contend for a name and to hold it alone; passes to the next in line when dropped.
 pub(crate) struct Turn(Seat);
 
 impl Turn {
     /// Another seat in the same queue.
     pub(crate) fn seat(&self) -> Seat {
-        self.0.queues.join(&self.0.name)
+        self.0.again()
+    }
+}
+
+/// What a claim has in its name's queue while it contends, and then while it holds.
+pub(crate) enum Place {
+    /// The right to contend: nobody else of this process asks meanwhile.
+    Turn(Turn),
+    /// The queue stays, and others may contend.
+    Seat(Seat),
+}
+
+impl Place {
+    /// What is kept of it by a hold in this mode: beside one that is not alone, others may contend.
+    pub(crate) fn while_held(self, mode: Mode) -> Self {
+        match self {
+            Self::Turn(turn) if mode != Mode::Exclusive => Self::Seat(turn.seat()),
+            place => place,
+        }
+    }
+
+    /// The right to contend, if nobody else of this process has it or waits for it.
+    pub(crate) fn turn(self) -> Option<Turn> {
+        match self {
+            Self::Turn(turn) => Some(turn),
+            Self::Seat(seat) => seat.try_turn(),
+        }
+    }
+
+    /// Another seat in the same queue.
+    pub(crate) fn seat(&self) -> Seat {
+        match self {
+            Self::Turn(turn) => turn.seat(),
+            Self::Seat(seat) => seat.again(),
+        }
     }
 }
 

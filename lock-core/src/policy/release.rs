@@ -1,7 +1,7 @@
 //! Giving a grant back, and taking a claim back that was given up.
 
-use super::{holding::Holding, pauses::Pauses, queue::Turn, shared::Shared};
-use crate::{Capabilities, Claim, Doing, Error, LossCause, Moment, Release, Wakeup, lease};
+use super::{holding::Holding, pauses::Pauses, queue::Place, shared::Shared};
+use crate::{Capabilities, Claim, Doing, Error, LossCause, Moment, Release, StoreError, Wakeup, lease};
 use std::{sync::Arc, time::Duration};
 
 /// How long a client takes to ask again when the store tells it of a release: one hop there, one back.
@@ -13,7 +13,7 @@ pub(crate) struct Releasing(Option<Unfinished>);
 struct Unfinished {
     hold: Arc<Holding>,
     /// Passes to the next local waiter when the store has answered.
-    turn: Option<Turn>,
+    place: Option<Place>,
     /// Until when the lease runs at least.
     until: Moment,
     /// Whether an earlier request may have been carried out although its reply was lost.
@@ -21,8 +21,8 @@ struct Unfinished {
 }
 
 impl Releasing {
-    pub(crate) fn new(hold: Arc<Holding>, turn: Option<Turn>, until: Moment) -> Self {
-        Self(Some(Unfinished { hold, turn, until, asked_before: false }))
+    pub(crate) fn new(hold: Arc<Holding>, place: Option<Place>, until: Moment) -> Self {
+        Self(Some(Unfinished { hold, place, until, asked_before: false }))
     }
 
     /// Tells the store, and waits for its answer.
@@ -57,10 +57,10 @@ impl Drop for Releasing {
 
 impl Unfinished {
     async fn tell_store(&mut self) -> Result<(), Error> {
-        let Holding { shared, grant, .. } = &*self.hold;
+        let (shared, grant) = (&self.hold.shared, self.hold.grant_now());
         let mut pauses = Pauses::new();
         loop {
-            let request = shared.backend.release(grant);
+            let request = shared.backend.release(&grant);
             let again = std::mem::replace(&mut self.asked_before, true);
             let error = match tokio::time::timeout(lease::renewal_patience(grant.lease), request).await {
                 Ok(Ok(Release::Released { awaited })) => {
@@ -74,7 +74,7 @@ impl Unfinished {
                 Ok(Ok(Release::NotHeld(_))) if again && !self.until.has_passed() => return Ok(()),
                 Ok(Ok(Release::NotHeld(cause))) => return Err(shared.lost(&grant.name, cause)),
                 Ok(Err(error)) => error,
-                Err(_) => crate::StoreError::unavailable("no answer to the release"),
+                Err(_) => StoreError::unavailable("no answer to the release"),
             };
             if !error.is_unavailable() || self.until.has_passed() {
                 return Err(Error::from_store(&shared.store, Doing::Releasing(grant.name.clone()), error));
@@ -87,7 +87,8 @@ impl Unfinished {
     /// Another client waits and must ask again to get in: this process lets one round of asking pass before it contends
     /// for the name again, or a loop that relocks would keep the other out for ever.
     fn let_others_in(&mut self) {
-        let Some(turn) = self.turn.take() else { return };
+        // Where another of this process contends already, it asks in rounds like everybody.
+        let Some(turn) = self.place.take().and_then(Place::turn) else { return };
         let Capabilities { wakeup, ask_again, .. } = self.hold.shared.backend.capabilities();
         let one_round = if wakeup == Wakeup::Poll { ask_again } else { ask_again.min(TOLD_AND_ASKED) };
         let (hold, closing) = (Arc::clone(&self.hold), self.hold.shared.closing.clone());
@@ -111,11 +112,19 @@ pub(crate) struct OpenClaim {
     runtime: tokio::runtime::Handle,
     claim: Claim,
     open: bool,
+    /// Whether the caller was told that the store refuses what it is asked.
+    refused: bool,
 }
 
 impl OpenClaim {
     pub(crate) fn new(shared: &Arc<Shared>, claim: Claim) -> Self {
-        Self { shared: Arc::clone(shared), runtime: tokio::runtime::Handle::current(), claim, open: true }
+        Self {
+            shared: Arc::clone(shared),
+            runtime: tokio::runtime::Handle::current(),
+            claim,
+            open: true,
+            refused: false,
+        }
     }
 
     pub(crate) fn claim(&self) -> &Claim {
@@ -127,13 +136,18 @@ impl OpenClaim {
         self.open = false;
     }
 
+    /// The caller learns of this error: a withdrawal that the store refuses as well is no news.
+    pub(crate) fn failed(&mut self, error: &StoreError) {
+        self.refused = !error.is_unavailable();
+    }
+
     /// Withdraws the claim, and waits until the store has confirmed it or the claim's lease has run out.
     ///
     /// # Cancel safety
     ///
     /// When dropped, the withdrawal goes on in the background.
     pub(crate) async fn withdraw(mut self) {
-        withdraw(&self.shared, &self.claim).await;
+        withdraw(&self.shared, &self.claim, self.refused).await;
         self.open = false;
     }
 }
@@ -141,13 +155,15 @@ impl OpenClaim {
 impl Drop for OpenClaim {
     fn drop(&mut self) {
         if self.open {
-            let (shared, claim) = (Arc::clone(&self.shared), self.claim.clone());
-            self.shared.tasks.spawn_on(async move { withdraw(&shared, &claim).await }, &self.runtime);
+            let (shared, claim, refused) = (Arc::clone(&self.shared), self.claim.clone(), self.refused);
+            self.shared
+                .tasks
+                .spawn_on(async move { withdraw(&shared, &claim, refused).await }, &self.runtime);
         }
     }
 }
 
-async fn withdraw(shared: &Shared, claim: &Claim) {
+async fn withdraw(shared: &Shared, claim: &Claim, refused: bool) {
     let give_up = Moment::now() + claim.lease;
     let mut pauses = Pauses::new();
     loop {
@@ -155,11 +171,16 @@ async fn withdraw(shared: &Shared, claim: &Claim) {
         let error = match tokio::time::timeout(lease::renewal_patience(claim.lease), request).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error,
-            Err(_) => crate::StoreError::unavailable("no answer to the withdrawal"),
+            Err(_) => StoreError::unavailable("no answer to the withdrawal"),
         };
         if !error.is_unavailable() || give_up.has_passed() {
             let (name, id) = (&claim.name, claim.id);
-            tracing::warn!(%name, claim = %id, store = %shared.store, %error, "a claim could not be withdrawn; its lease runs out by itself");
+            let store = &shared.store;
+            if refused && !error.is_unavailable() {
+                tracing::debug!(%name, claim = %id, %store, %error, "a claim that was refused could not be withdrawn");
+            } else {
+                tracing::warn!(%name, claim = %id, %store, %error, "a claim could not be withdrawn; its lease runs out by itself");
+            }
             return;
         }
         pauses.pause().await;
@@ -180,9 +201,11 @@ pub(crate) fn lost(hold: &Holding, cause: LossCause) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Attempt, Backend, Grant, Locks, Memory, Renewal, StoreError, async_trait};
+    use crate::{Attempt, Backend, Grant, Lock, Locks, Memory, Renewal, async_trait};
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::time::{Instant, timeout};
+    use tracing::level_filters::LevelFilter;
+    use tracing_subscriber::prelude::*;
 
     const HOUR: Duration = Duration::from_hours(1);
 
@@ -207,7 +230,7 @@ mod tests {
         }
 
         fn capabilities(&self) -> Capabilities {
-            Capabilities { wakeup: self.wakeup, ask_again: HOUR, ..Capabilities::POLLED }
+            Capabilities { wakeup: self.wakeup, ask_again: HOUR, permits: true, ..Capabilities::POLLED }
         }
 
         async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
@@ -228,18 +251,19 @@ mod tests {
     }
 
     /// How long a client that relocks at once is kept out.
-    async fn kept_out(wakeup: Wakeup) -> Duration {
+    async fn kept_out(wakeup: Wakeup, lock: impl Fn(&Locks) -> Lock) -> Duration {
         let locks = Locks::new(Awaited::new(wakeup));
-        locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+        lock(&locks).acquire().await.unwrap().release().await.unwrap();
         let released = Instant::now();
-        drop(locks.lock("a").acquire().await.unwrap());
+        drop(lock(&locks).acquire().await.unwrap());
         released.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_relocking_client_gives_others_one_round() {
-        assert_eq!(kept_out(Wakeup::Poll).await, HOUR);
-        assert_eq!(kept_out(Wakeup::Push).await, TOLD_AND_ASKED);
+        assert_eq!(kept_out(Wakeup::Poll, |locks| locks.lock("a")).await, HOUR);
+        assert_eq!(kept_out(Wakeup::Push, |locks| locks.lock("a")).await, TOLD_AND_ASKED);
+        assert_eq!(kept_out(Wakeup::Poll, |locks| locks.semaphore("a", 2).permits(2)).await, HOUR);
     }
 
     #[tokio::test(start_paused = true)]
@@ -250,5 +274,50 @@ mod tests {
         assert!(locks.lock("a").try_acquire().await.unwrap().is_none(), "the other was not let in first");
         timeout(Duration::from_secs(1), locks.close()).await.expect("close waited for the round");
         assert!(store.closed.load(Ordering::SeqCst), "the store was not closed");
+    }
+
+    /// A store that may not be written: it refuses every claim, and would refuse to take one back.
+    struct ReadOnly;
+
+    #[async_trait]
+    impl Backend for ReadOnly {
+        fn store(&self) -> &'static str {
+            "read-only"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::POLLED
+        }
+
+        async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
+            Err(StoreError::failed("it may not be written"))
+        }
+
+        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+            Err(StoreError::failed("it may not be written"))
+        }
+
+        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            Err(StoreError::failed("it may not be written"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_caller_learns_from_the_error_is_not_told_twice() {
+        let told = Arc::new(AtomicBool::new(false));
+        let layer = tracing_subscriber::fmt::layer().with_writer({
+            let told = Arc::clone(&told);
+            move || {
+                told.store(true, Ordering::SeqCst);
+                std::io::sink()
+            }
+        });
+        let warnings = tracing_subscriber::registry().with(layer).with(LevelFilter::WARN);
+        let _here = tracing::subscriber::set_default(warnings);
+        let locks = Locks::new(ReadOnly);
+        assert!(locks.lock("a").try_acquire().await.is_err());
+        assert!(locks.lock("a").acquire().await.is_err());
+        locks.close().await;
+        assert!(!told.load(Ordering::SeqCst));
     }
 }

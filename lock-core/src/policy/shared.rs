@@ -1,7 +1,7 @@
 //! What every lock of one `Locks` shares.
 
 use super::{queue::Queues, renewal::Renewals};
-use crate::{Backend, Error, HolderInfo, LossCause, Name};
+use crate::{Ability, Backend, Capabilities, Error, HolderInfo, LossCause, Mode, Name};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::OnceCell;
 use tokio_util::{
@@ -45,6 +45,18 @@ impl Shared {
             _stop: stop.drop_guard(),
             backend,
         }
+    }
+
+    /// Refuses a mode that the store does not serve.
+    pub(crate) fn can_hold(&self, mode: Mode) -> Result<(), Error> {
+        let Capabilities { shared, permits, .. } = self.backend.capabilities();
+        let (served, ability) = match mode {
+            Mode::Exclusive => return Ok(()),
+            Mode::Shared => (shared, Ability::Readers),
+            Mode::Permit { .. } => (permits, Ability::Permits),
+        };
+        let store = Arc::clone(&self.store);
+        if served { Ok(()) } else { Err(Error::Unsupported { store, ability }) }
     }
 
     pub(crate) fn closed_error(&self) -> Error {

@@ -1,0 +1,28 @@
+-- Grants several locks, all or none, and again to claims that have them.
+-- KEYS: of each the lock and the record. ARGV: of each the claim, the lease in ms, what people are told of the holder, and
+-- seconds to remember the record.
+-- Answers with the tokens as texts; with 0 when another holds one of them; with nil to a withdrawn claim.
+local call, tokens = redis.call, {}
+for i = 1, #KEYS, 2 do
+  local holder = call('GET', KEYS[i])
+  if holder and holder ~= ARGV[2 * i - 1] then
+    return 0
+  end
+end
+local time = call('TIME')
+for i = 1, #KEYS, 2 do
+  local lock, record, claim = KEYS[i], KEYS[i + 1], ARGV[2 * i - 1]
+  local had = call('SET', lock, claim, 'PX', ARGV[2 * i], 'XX') and issued(record, claim)
+  local token = had or issue(record, time, claim, ARGV[2 * i + 1], ARGV[2 * i + 2])
+  if not token then
+    for held = 1, #KEYS, 2 do
+      if call('GET', KEYS[held]) == ARGV[2 * held - 1] then
+        call('DEL', KEYS[held])
+      end
+    end
+    return nil
+  end
+  call('SET', lock, claim, 'PX', ARGV[2 * i])
+  tokens[#tokens + 1] = token
+end
+return tokens

@@ -1,0 +1,21 @@
+-- The long way, on a lock that others hold, or that somebody waits to have alone.
+local held = read(redis.call('GET', lock))
+local at = find(held, claim)
+if at then
+  extend(lock, held, at, lease)
+  return string.match(held[at], '^%S+ %d+ (%d+)')
+elseif disagrees(held, how) then
+  return { held.how }
+elseif not admits(held, how, take) then
+  return refused_for(lock, held, how)
+end
+local stopped = redis.call('PTTL', KEYS[3])
+if stopped > 0 then
+  return stopped
+end
+clock()
+local token = issue(record, time, claim, ARGV[3], ARGV[4])
+if token then
+  hold(lock, held, how, claim, token, take, ARGV[3], lease)
+end
+return token

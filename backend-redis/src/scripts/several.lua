@@ -1,0 +1,138 @@
+-- Who holds a lock. The value of one that a claim holds alone is that claim. Otherwise it has a line that says how it is
+-- held, and a line for each holder: its claim, until when it holds in ms of the server's clock, its token, how many permits
+-- it has, and what people are told of it. Such a lock lives as long as the one of them that holds it longest.
+-- There may be many of them, so lines are only taken apart where that is needed. Times have thirteen digits until the year
+-- 2286, and are compared as text.
+
+-- The server's clock, as TIME tells it, and in ms: the same throughout a script.
+local time, now
+local function clock()
+  if not now then
+    time = redis.call('TIME')
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return now
+end
+
+local function text(ms)
+  return string.format('%.0f', ms)
+end
+
+-- The lines of a value, of those who still hold the lock, and their ends.
+local function read(value)
+  local held, several = { ends = {} }
+  if type(value) ~= 'string' then
+    return held
+  end
+  local how, lines = string.match(value, '^(%l[%l%d ]*)\n(.*)')
+  local this = how and text(clock())
+  for line, till in string.gmatch(lines or '', '(%S+ (%d+) %d+ %d+ [^\n]*)') do
+    several = true
+    if till > this then
+      held[#held + 1], held.ends[#held + 1] = line, till
+    end
+  end
+  if not several then
+    held[1], how = value, 'alone'
+  end
+  held.how = how
+  return held
+end
+
+-- The place of a claim among them.
+local function find(held, claim)
+  local begin = claim .. ' '
+  for at, line in ipairs(held) do
+    if line == claim or string.sub(line, 1, #begin) == begin then
+      return at
+    end
+  end
+end
+
+-- Whether they admit one more, who wants to hold it so.
+local function admits(held, how, take)
+  if not held[1] then
+    return true
+  elseif held.how ~= how or how == 'alone' then
+    return false
+  end
+  local left = tonumber(string.match(how, '%d+'))
+  for _, line in ipairs(left and held or {}) do
+    left = left - string.match(line, '^%S+ %d+ %d+ (%d+)')
+  end
+  return not left or left >= tonumber(take)
+end
+
+-- Whether they disagree with a claim about the number of permits.
+local function disagrees(held, how)
+  local permits = '^permits of'
+  return held[1] and held.how ~= how and string.find(held.how, permits) and string.find(how, permits)
+end
+
+-- How long a claim that was refused may let pass, in ms: until a permit returns, or until all have gone.
+local function refused_for(lock, held, how)
+  local soonest = redis.call('PTTL', lock)
+  if held.how == how and how ~= 'alone' then
+    for _, till in ipairs(held.ends) do
+      soonest = math.min(soonest, till - clock())
+    end
+  end
+  return soonest
+end
+
+-- Writes down who holds a lock.
+local function keep(lock, held)
+  local last = ''
+  for _, till in ipairs(held.ends) do
+    last = till > last and till or last
+  end
+  if held[1] then
+    local value = held.how .. '\n' .. table.concat(held, '\n')
+    redis.call('SET', lock, value, 'PX', math.max(last - clock(), 1))
+  else
+    redis.call('DEL', lock)
+  end
+end
+
+local function remove(held, at)
+  table.remove(held, at)
+  table.remove(held.ends, at)
+end
+
+-- Has a claim of those who hold a lock beside each other hold it for so many ms from now.
+local function extend(lock, held, at, lease)
+  local claim, rest = string.match(held[at], '^(%S+) %d+ (.*)')
+  held.ends[at] = text(clock() + lease)
+  held[at] = claim .. ' ' .. held.ends[at] .. ' ' .. rest
+  keep(lock, held)
+end
+
+-- The same for a claim that may not be one of them; answers with whether it is. The others are not looked at where they end
+-- before it, as it is with nearly all renewals.
+local function renewed(lock, value, claim, lease)
+  local _, at = string.find(value, '\n' .. claim .. ' ', 1, true)
+  local till = at and string.match(value, '^%d+', at + 1)
+  if not till or till <= text(clock()) then
+    return false
+  elseif tonumber(lease) >= redis.call('PTTL', lock) then
+    value = string.sub(value, 1, at) .. text(clock() + lease) .. string.sub(value, at + 1 + #till)
+    redis.call('SET', lock, value, 'PX', lease)
+  else
+    local held = read(value)
+    extend(lock, held, find(held, claim), lease)
+  end
+  return true
+end
+
+-- Has one more hold a lock, for so many ms.
+local function hold(lock, held, how, claim, token, take, told, lease)
+  held.how = how
+  if how == 'alone' then
+    held[1] = claim
+    redis.call('SET', lock, claim, 'PX', lease)
+  else
+    local till = text(clock() + lease)
+    held[#held + 1], held.ends[#held + 1] = table.concat({ claim, till, token, take, told }, ' '), till
+    keep(lock, held)
+  end
+end

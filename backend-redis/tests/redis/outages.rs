@@ -1,0 +1,139 @@
+//! Requests and servers that go away and come back, on a server of this machine.
+
+use crate::{claim, grant, proxy::Proxy, server::Server, until};
+use std::time::{Duration, Instant};
+use tenure_core::{Attempt, Backend, Error, Locks};
+use tenure_redis::{RedisBackend, RedisOptions};
+
+const LEASE: Duration = Duration::from_secs(20);
+
+fn patient(url: &str) -> RedisOptions {
+    RedisOptions::from_url(url).unwrap().response_timeout(Duration::from_millis(300))
+}
+
+#[tokio::test]
+async fn restarted_with_its_data() {
+    let mut server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let locks = server.locks().await;
+    let guard = locks.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    let first = guard.token();
+    server.restart();
+    // An idle connection from before the restart is no failure.
+    assert!(locks.lock("b").try_acquire().await.unwrap().is_some());
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(guard.is_held(), "{:?}", guard.loss());
+    guard.release().await.unwrap();
+    assert!(locks.lock("a").acquire().await.unwrap().token() > first);
+}
+
+/// A ghost acquire, with an attempt that comes after its own withdrawal.
+#[tokio::test]
+async fn ghost_acquire_overtaken() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let backend = RedisBackend::connect(patient(&proxy.url())).await.unwrap();
+    let warm_up = grant(&backend, &claim("warm up", LEASE)).await;
+    let (given_up, released) = (claim("a", LEASE), claim("b", LEASE));
+    let held = proxy.hold();
+    let (one, other) = tokio::join!(backend.try_acquire(&given_up), backend.try_acquire(&released));
+    assert!(one.unwrap_err().is_unavailable() && other.unwrap_err().is_unavailable());
+    backend.withdraw(&given_up).await.unwrap();
+    let late = grant(&backend, &released).await;
+    backend.release(&late).await.unwrap();
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a", "tenure:b"]), 0);
+    let before = server.calls(&["evalsha"]);
+    held.let_go();
+    until("the ghosts come", || server.calls(&["evalsha"]) == before + 2).await;
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a", "tenure:b"]), 0, "a ghost holds the lock");
+    // The mark is for that claim alone, and stays while others come and go.
+    let next = grant(&backend, &claim("a", LEASE)).await;
+    assert!(matches!(backend.try_acquire(&given_up).await.unwrap(), Attempt::Busy { .. }));
+    backend.release(&next).await.unwrap();
+    assert!(backend.try_acquire(&given_up).await.is_err());
+    backend.release(&warm_up).await.unwrap();
+}
+
+/// An ordinary withdrawal costs the store nothing.
+#[tokio::test]
+async fn only_doubt_leaves_a_mark() {
+    let server = Server::start();
+    let (backend, waiting) = (server.backend().await, claim("a", LEASE));
+    let held = grant(&backend, &claim("a", LEASE)).await;
+    assert!(matches!(backend.try_acquire(&waiting).await.unwrap(), Attempt::Busy { .. }));
+    backend.withdraw(&waiting).await.unwrap();
+    let record: String = server.tell(&["GET", "tenure:a\u{1f}{tenure:a}r"]);
+    assert!(!record.contains('\n'), "{record}");
+    backend.release(&held).await.unwrap();
+}
+
+#[tokio::test]
+async fn cut_in_the_middle() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let locks = Locks::new(RedisBackend::connect(patient(&proxy.url())).await.unwrap());
+    for _ in 0..20 {
+        let guard = locks.lock("a").wait(Duration::from_secs(10)).acquire().await.unwrap();
+        proxy.cut();
+        guard.release().await.unwrap();
+    }
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
+}
+
+/// A release whose reply was lost is not taken for a loss.
+#[tokio::test]
+async fn the_reply_to_a_release_is_lost() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let locks = Locks::new(RedisBackend::connect(patient(&proxy.url())).await.unwrap());
+    let guard = locks.lock("a").acquire().await.unwrap();
+    server.tell::<()>(&["CLIENT", "PAUSE", "700", "WRITE"]);
+    guard.release().await.unwrap();
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
+}
+
+#[tokio::test]
+async fn an_outage_is_survived_within_the_lease() {
+    let mut server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let locks = Locks::new(RedisBackend::connect(patient(&server.url())).await.unwrap());
+    let guard = locks.lock("a").lease(Duration::from_secs(6)).acquire().await.unwrap();
+    server.kill();
+    let begin = Instant::now();
+    let error = locks.lock("b").try_acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(3));
+    let waiter = tokio::spawn({
+        let lock = locks.lock("c").wait(Duration::from_secs(20));
+        async move { lock.acquire().await }
+    });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.start_again();
+    drop(waiter.await.unwrap().unwrap());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(guard.is_held(), "{:?}", guard.loss());
+    guard.release().await.unwrap();
+}
+
+/// Many who find the server gone make one attempt to connect together.
+#[tokio::test]
+async fn a_returning_server_is_not_met_by_a_storm() {
+    let mut server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let locks = Locks::new(RedisBackend::connect(patient(&proxy.url())).await.unwrap());
+    server.kill();
+    proxy.cut();
+    let before = proxy.connections();
+    let waits: Vec<_> = (0..200)
+        .map(|number| {
+            let lock = locks.lock(format!("lock {number}")).wait(Duration::from_secs(20));
+            tokio::spawn(async move { lock.acquire().await.map(drop) })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.start_again();
+    for wait in waits {
+        wait.await.unwrap().unwrap();
+    }
+    let made = proxy.connections() - before;
+    assert!((2..40).contains(&made), "{made} connections");
+    locks.close().await;
+}

@@ -1,0 +1,216 @@
+//! Servers that speak TLS: one, several, and those that name others.
+
+use crate::{claim, grant, input::refusal_with, server::Server, until};
+use std::{
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+use tempfile::TempDir;
+use tenure_core::{Backend, Locks};
+use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
+
+const LEASE: Duration = Duration::from_secs(20);
+
+/// What a server shows to prove who it is.
+struct Certificate {
+    directory: TempDir,
+}
+
+impl Certificate {
+    /// For this machine by name and by number, signed by itself.
+    fn make() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
+            .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"])
+            .current_dir(directory.path())
+            .output()
+            .expect("openssl");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        Self { directory }
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.directory.path().join(file).display().to_string()
+    }
+
+    fn roots(&self) -> Vec<u8> {
+        std::fs::read(self.directory.path().join("cert.pem")).unwrap()
+    }
+
+    /// A server's settings, with which it speaks TLS at this port.
+    fn settings(&self, port: u16) -> Vec<(&'static str, String)> {
+        vec![
+            ("tls-port", port.to_string()),
+            ("tls-cert-file", self.path("cert.pem")),
+            ("tls-key-file", self.path("key.pem")),
+            ("tls-ca-cert-file", self.path("cert.pem")),
+            ("tls-auth-clients", "no".to_owned()),
+        ]
+    }
+
+    /// A server that speaks TLS at this port, with further settings.
+    fn server(&self, port: u16, more: &[(&'static str, &str)]) -> Server {
+        let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let settings = self.settings(port).into_iter().chain(more);
+        let arguments: Vec<String> =
+            settings.flat_map(|(name, value)| [format!("--{name}"), value]).collect();
+        Server::with(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+}
+
+/// So many ports that nobody listens on.
+fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+fn at(url: &str) -> RedisOptions {
+    RedisOptions::from_url(url).unwrap()
+}
+
+/// A lock is had, refused to another, and handed over when it is released.
+async fn is_a_store(one: impl Backend, other: impl Backend, name: &str) {
+    let (one, other) = (Locks::new(one), Locks::new(other));
+    let guard = one.lock(name).acquire().await.unwrap();
+    assert!(other.lock(name).try_acquire().await.unwrap().is_none());
+    let (lock, first) = (other.lock(name), guard.token());
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    guard.release().await.unwrap();
+    let next = waiter.await.unwrap().unwrap();
+    assert!(next.token() > first);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn over_tls_and_not() {
+    let (certificate, [port]) = (Certificate::make(), free_ports());
+    let server = certificate.server(port, &[]);
+    let options = at(&format!("rediss://localhost:{port}")).tls_roots(certificate.roots());
+    let connect = || async { RedisBackend::connect(options.clone()).await.unwrap() };
+    assert_eq!(connect().await.store(), format!("rediss://localhost:{port}/0"));
+    is_a_store(connect().await, connect().await, "a").await;
+
+    let (error, text) = refusal_with(at(&format!("rediss://localhost:{port}"))).await;
+    assert!(text.contains("check its certificate"), "{error:?} {text}");
+    let (error, text) = refusal_with(at(&format!("rediss://127.0.0.1:{}", server.port))).await;
+    assert!(text.contains("write redis:"), "{error:?} {text}");
+    let (error, text) = refusal_with(at(&format!("redis://localhost:{port}"))).await;
+    assert!(text.contains("rediss:"), "{error:?} {text}");
+}
+
+#[tokio::test]
+async fn redlock_over_tls() {
+    let (certificate, ports) = (Certificate::make(), free_ports::<3>());
+    let _servers = ports.map(|port| certificate.server(port, &[]));
+    let url = format!("rediss+redlock://{}", ports.map(|port| format!("localhost:{port}")).join(","));
+    let options = || RedlockOptions::from_url(&url).unwrap();
+    let connect = || async {
+        RedlockBackend::connect(options().each(|server| server.tls_roots(certificate.roots()))).await.unwrap()
+    };
+    assert_eq!(connect().await.store(), format!("{url}/0"));
+    is_a_store(connect().await, connect().await, "a").await;
+    let error = RedlockBackend::connect(options()).await.unwrap_err();
+    let text = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    assert!(text.contains("check its certificate"), "{error} {text}");
+}
+
+/// The nodes know each other, and are known, by numbers and by a name; both are in the certificate.
+#[tokio::test]
+async fn a_cluster_over_tls() {
+    let (certificate, ports, buses) = (Certificate::make(), free_ports::<3>(), free_ports::<3>());
+    let nodes = [0, 1, 2].map(|number| {
+        let bus = buses[number].to_string();
+        let settings = [
+            ("cluster-enabled", "yes"),
+            ("tls-cluster", "yes"),
+            ("cluster-port", &*bus),
+            ("cluster-announce-hostname", "localhost"),
+        ];
+        certificate.server(ports[number], &settings)
+    });
+    for (number, node) in nodes.iter().enumerate() {
+        let (first, next) = (16_384 * number / 3, 16_384 * (number + 1) / 3);
+        node.tell::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+        node.tell::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(next - 1).to_string()]);
+        nodes[0].tell::<()>(&[
+            "CLUSTER",
+            "MEET",
+            "127.0.0.1",
+            &ports[number].to_string(),
+            &buses[number].to_string(),
+        ]);
+    }
+    let agree = |node: &Server| {
+        node.tell::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+            && node.tell::<String>(&["CLUSTER", "NODES"]).matches(",localhost").count() == 3
+    };
+    until("the nodes agree", || nodes.iter().all(agree)).await;
+    let options = at(&format!("rediss+cluster://localhost:{}", ports[0])).tls_roots(certificate.roots());
+    let connect = || async { RedisBackend::connect(options.clone()).await.unwrap() };
+    let backend = connect().await;
+    assert_eq!(backend.store(), format!("rediss+cluster://localhost:{}", ports[0]));
+    let slot_of = |name: &str| nodes[0].tell::<usize>(&["CLUSTER", "KEYSLOT", &format!("tenure:{name}")]);
+    for node in 0..3 {
+        let name =
+            (0..1000).map(|number| format!("name {number}")).find(|name| slot_of(name) * 3 / 16_384 == node);
+        is_a_store(connect().await, backend.clone(), &name.unwrap()).await;
+    }
+    // The node that had the slot leads on to the other's port for TLS.
+    let moved =
+        (0..1000).map(|number| format!("moved {number}")).find(|name| slot_of(name) * 3 / 16_384 == 0);
+    let (moved, id) = (moved.unwrap(), nodes[1].tell::<String>(&["CLUSTER", "MYID"]));
+    for node in [1, 0] {
+        nodes[node].tell::<()>(&["CLUSTER", "SETSLOT", &slot_of(&moved).to_string(), "NODE", &id]);
+    }
+    grant(&backend, &claim(&moved, LEASE)).await;
+    assert_eq!(nodes[1].tell::<Vec<String>>(&["KEYS", &format!("tenure:{moved}")]).len(), 1);
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn sentinel(directory: &Path, settings: &[(&'static str, String)]) -> Killed {
+    let lines = settings.iter().map(|(name, value)| format!("{name} {value}\n"));
+    std::fs::write(directory.join("sentinel.conf"), lines.collect::<String>()).unwrap();
+    let program = std::env::var("TENURE_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    let mut command = Command::new(program);
+    command.args(["sentinel.conf", "--sentinel"]).current_dir(directory);
+    Killed(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+#[tokio::test]
+async fn sentinel_over_tls() {
+    let (certificate, [master, port]) = (Certificate::make(), free_ports());
+    let server = certificate.server(master, &[("tls-replication", "yes")]);
+    let directory = tempfile::tempdir().unwrap();
+    let watches = [
+        ("port", "0".to_owned()),
+        ("tls-replication", "yes".to_owned()),
+        ("sentinel", format!("monitor tenure 127.0.0.1 {master} 1")),
+    ];
+    let settings: Vec<_> = certificate.settings(port).into_iter().chain(watches).collect();
+    let _sentinel = sentinel(directory.path(), &settings);
+    until("the sentinel listens", || TcpStream::connect(("127.0.0.1", port)).is_ok()).await;
+    let url = format!("rediss+sentinel://localhost:{port}/tenure");
+    let options = at(&url).tls_roots(certificate.roots());
+    let connect = || async { RedisBackend::connect(options.clone()).await.unwrap() };
+    let backend = connect().await;
+    assert_eq!(backend.store(), url);
+    is_a_store(connect().await, backend.clone(), "a").await;
+    grant(&backend, &claim("b", LEASE)).await;
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:b"]), 1);
+    let (error, text) = refusal_with(at(&url)).await;
+    assert!(text.contains("no sentinel says"), "{error:?} {text}");
+}

@@ -1,0 +1,110 @@
+//! A server on a core of its own, and what is counted there.
+
+use crate::bare::Bare;
+use std::sync::Arc;
+use tenure_conformance::servers::{Kind, Server, Use};
+use tenure_core::{Backend, Locks};
+use tenure_sql::{Durability, MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions, Strategy};
+
+/// A server of this machine's own programs.
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    server: Server,
+}
+
+/// How a lock is had.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    LeaseRow,
+    /// The same where no commit waits for the disk, which only PostgreSQL has.
+    LeaseRowRelaxed,
+    RowLock,
+    RowLockRelaxed,
+}
+
+impl Way {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::LeaseRow => "lease row",
+            Self::LeaseRowRelaxed => "lease row, relaxed",
+            Self::RowLock => "row lock",
+            Self::RowLockRelaxed => "row lock, relaxed",
+        }
+    }
+
+    /// Those that a database has.
+    pub(crate) fn all(kind: Kind) -> Vec<Self> {
+        match kind {
+            Kind::Postgres => {
+                vec![Self::LeaseRow, Self::LeaseRowRelaxed, Self::RowLock, Self::RowLockRelaxed]
+            }
+            _ => vec![Self::LeaseRow, Self::RowLock],
+        }
+    }
+}
+
+impl Place {
+    pub(crate) async fn start(kind: Kind) -> Result<Self, String> {
+        let server = Server::start(kind, Use::Local).await.map_err(|error| error.to_string())?;
+        let place = Self { kind, server };
+        if kind == Kind::Postgres {
+            place
+                .bare()
+                .await
+                .execute("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
+                .await;
+            place.server.saboteur().restart().await.map_err(|error| error.to_string())?;
+            place.bare().await.execute("CREATE EXTENSION pg_stat_statements").await;
+        }
+        Ok(place)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.server.direct_url()
+    }
+
+    /// A connection past tenure.
+    pub(crate) async fn bare(&self) -> Bare {
+        Bare::connect(&self.url()).await
+    }
+
+    /// A new client's locks.
+    pub(crate) async fn locks(&self, way: Way) -> Locks {
+        locks(&self.url(), way).await
+    }
+
+    /// How many statements on tenure's tables the server has carried out for clients.
+    pub(crate) async fn statements(&self) -> i64 {
+        let mut bare = self.bare().await;
+        match self.kind {
+            Kind::Postgres => {
+                let calls = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements WHERE query LIKE '%\"tenure_%'";
+                bare.number(calls).await
+            }
+            // Connecting and asking are statements too, always as many.
+            _ => bare.questions().await,
+        }
+    }
+
+    /// What counting twice counts of itself.
+    pub(crate) async fn counting(&self) -> i64 {
+        let before = self.statements().await;
+        self.statements().await - before
+    }
+}
+
+pub(crate) async fn locks(url: &str, way: Way) -> Locks {
+    let (strategy, durability) = match way {
+        Way::LeaseRow => (Strategy::LeaseRow, Durability::Full),
+        Way::LeaseRowRelaxed => (Strategy::LeaseRow, Durability::Relaxed),
+        Way::RowLock => (Strategy::RowLock, Durability::Full),
+        Way::RowLockRelaxed => (Strategy::RowLock, Durability::Relaxed),
+    };
+    let backend: Arc<dyn Backend> = if url.starts_with("postgres") {
+        let options = PostgresOptions::new(url).strategy(strategy).durability(durability);
+        Arc::new(PostgresBackend::connect(options).await.expect("a server"))
+    } else {
+        Arc::new(MySqlBackend::connect(MySqlOptions::new(url).strategy(strategy)).await.expect("a server"))
+    };
+    Locks::new(backend)
+}

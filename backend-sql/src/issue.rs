@@ -1,0 +1,87 @@
+//! The token of a row lock's grant, and when it may be given out.
+
+use std::time::Duration;
+use tenure_core::{Moment, StoreError, Token};
+
+/// The beginning of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    /// Before it was asked for.
+    pub(crate) sent: Moment,
+    /// By the server's clock, in microseconds since 1970.
+    pub(crate) at: i64,
+}
+
+/// What the server says in the round trip in which it locks the row, once it has: until the transaction ends nobody else
+/// comes by a token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Issue {
+    /// The last token that was noted, if one was.
+    pub(crate) last: Option<i64>,
+    /// The server's time, in microseconds since 1970.
+    pub(crate) now: i64,
+    /// Whether the server would take a note. One that is read-only, say since a failover, does not.
+    pub(crate) writable: bool,
+}
+
+impl Issue {
+    /// One more than the last, or the server's time where that is greater.
+    pub(crate) fn token(&self) -> Result<Token, StoreError> {
+        let next = self.last.map_or(0, |last| last.saturating_add(1));
+        Token::try_from(self.now.max(next)).map_err(StoreError::failed)
+    }
+
+    /// Whether the next token is greater even if this one is never noted, because it is the server's time: then it may be
+    /// given out while its note is on its way.
+    ///
+    /// The first of a name is noted before, so that what keeps this client from noting is told to whoever asks for a lock.
+    pub(crate) fn goes_ahead(&self) -> bool {
+        self.writable && self.last.is_some_and(|last| last < self.now)
+    }
+
+    /// Since when the row has been locked at the earliest. A waiter's request was sent long before, and its answer may
+    /// have been on its way for long, so the server's clock tells how long after the beginning it was.
+    pub(crate) fn locked_at(&self, begun: Begun) -> Moment {
+        let after = u64::try_from(self.now.saturating_sub(begun.at)).unwrap_or(0);
+        (begun.sent + Duration::from_micros(after)).min(Moment::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn issue(last: impl Into<Option<i64>>, now: i64) -> Issue {
+        Issue { last: last.into(), now, writable: true }
+    }
+
+    #[test]
+    fn tokens_follow_the_clock_and_the_last() {
+        for (last, now, token) in [(None, 7, 7), (Some(3), 7, 7), (Some(7), 7, 8), (Some(9), 7, 10)] {
+            assert_eq!(issue(last, now).token().unwrap().as_i64(), token, "{last:?} {now}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_clock_says_goes_ahead_of_its_note() {
+        assert!(issue(6, 7).goes_ahead());
+        for held_back in [issue(None, 7), issue(7, 7), issue(8, 7), Issue { writable: false, ..issue(6, 7) }]
+        {
+            assert!(!held_back.goes_ahead(), "{held_back:?}");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_no_younger_than_the_server_says() {
+        let begun = Begun { sent: Moment::now(), at: 1_000_000 };
+        let locked = |now| issue(1, now).locked_at(begun).since(begun.sent);
+        assert_eq!(locked(1_000_000), Duration::ZERO);
+        // The clock was set back.
+        assert_eq!(locked(0), Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(locked(1_000_700), Duration::from_micros(700));
+        // It was set forward: no lock is of the future.
+        let future = issue(1, 9_000_000_000).locked_at(begun);
+        assert!(future <= Moment::now());
+    }
+}

@@ -1,0 +1,298 @@
+//! The faults of `docs/prove.md` that only databases have.
+
+use crate::{
+    Attempt, Claim, Duration, LONG, LossCause, RELEASED, Release, Standing, Table, busy, case::cases, chain,
+    claim, errors::unavailable, granted, soon, turns::Turns, until, waiting,
+};
+use futures_util::FutureExt;
+use std::pin::pin;
+use tenure_core::{Error, Moment, Renewal};
+use tenure_sql::Strategy;
+use tokio::task::JoinSet;
+
+cases!("faults":
+    backend_terminated.alone(), too_many_connections.alone(), read_only_server_clear_error.alone(),
+    deadlock_or_serialization_retried, connection_not_reused_dirty, pool_not_leaked, table_missing_clear_error,
+    table_created_concurrently, expired_row_taken.of_lease_rows(), idle_rows_swept_tokens_kept.of_lease_rows(),
+    dead_row_lock_holder_reaped.of_row_locks(),
+);
+
+const SHORT_LEASE: Duration = Duration::from_secs(5);
+
+/// The server ends every connection. A lease does not mind; a row lock is lost, and its holder knows in time.
+async fn backend_terminated(table: &Table) {
+    let turns = Turns::begin(table).await;
+    let (ours, theirs) = (table.locks().await, table.locks().await);
+    let guard = ours.lock("a").lease(SHORT_LEASE).acquire().await.unwrap();
+    let lock = theirs.lock("a").lease(SHORT_LEASE).wait(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let deadline = guard.deadline().expect("a lease, or a session's");
+    table.server.saboteur().terminate_backends().await.unwrap();
+    let token = guard.token();
+    if table.strategy == Strategy::RowLock {
+        assert_eq!(soon(guard.lost()).await, LossCause::SessionEnded);
+        assert!(Moment::now() < deadline + Duration::from_secs(1), "the loss was noticed late");
+        let late = guard.release().await;
+        assert!(matches!(late, Err(Error::Lost { .. })), "{late:?}");
+    } else {
+        tokio::time::sleep(SHORT_LEASE * 2).await;
+        assert!(guard.is_held() && !waiter.is_finished());
+        guard.release().await.unwrap();
+    }
+    let next = soon(waiter).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    match next.release().await {
+        // What connected while others were ended may have been ended too.
+        Ok(()) | Err(Error::Lost { cause: LossCause::SessionEnded, .. }) => {}
+        Err(error) => panic!("{}", chain(&error)),
+    }
+    turns.go_on().await;
+}
+
+/// Whoever is in stays in, and who comes is told.
+async fn too_many_connections(table: &Table) {
+    let ours = table.open().await;
+    let locks = ours.locks();
+    let guard = locks.lock("a").lease(SHORT_LEASE).acquire().await.unwrap();
+    table.server.saboteur().fill_connections().await.unwrap();
+    let error = table.options().open().await.map(drop).unwrap_err();
+    let said = chain(&error);
+    assert!(
+        error.is_retryable() && said.contains("no connection left") && said.contains("max_connections"),
+        "{said}"
+    );
+    let tried = ours.try_acquire(&claim("b")).await;
+    if table.strategy == Strategy::RowLock {
+        unavailable(&tried.unwrap_err(), ["no connection left", "max_connections"]);
+    } else {
+        assert!(matches!(tried.unwrap(), Attempt::Granted(_)));
+    }
+    tokio::time::sleep(SHORT_LEASE * 2).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    table.server.saboteur().free_connections().await.unwrap();
+    until(async || table.options().open().await.is_ok()).await;
+    assert!(granted(&table.open().await, &claim("a")).await.token > token);
+}
+
+async fn read_only_server_clear_error(table: &Table) {
+    let store = table.open_with_row("a").await;
+    table.server.saboteur().make_read_only().await.unwrap();
+    unavailable(&store.try_acquire(&claim("a")).await.unwrap_err(), ["read-only", "primary"]);
+    table.server.saboteur().make_writable().await.unwrap();
+    let grant = granted(&store, &claim("a")).await;
+    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+}
+
+/// What the server undoes because it collided with something else is no answer, least of all a grant.
+async fn deadlock_or_serialization_retried(table: &Table) {
+    match table.strategy {
+        Strategy::LeaseRow => renewals_collide(table).await,
+        _ => transactions_collide(table).await,
+    }
+}
+
+/// A deadlock of a renewal with a transaction of the application's: the server undoes the renewal.
+async fn renewals_collide(table: &Table) {
+    let store = table.open().await;
+    let (a, b) = (granted(&store, &claim("a")).await, granted(&store, &claim("b")).await);
+    for number in 0..20 {
+        granted(&store, &claim(&format!("n{number}"))).await;
+    }
+    let mut other = table.raw().await;
+    if table.is_postgres() {
+        // This one is never chosen: it does not look for deadlocks.
+        other.execute("SET deadlock_timeout = '1h'").await;
+    }
+    other.execute("BEGIN").await;
+    // Whoever has changed the most rows is never chosen.
+    other.execute(&table.sql("UPDATE {t} SET host = 'x' WHERE name = 'b' OR name LIKE 'n%'")).await;
+    let renewing = tokio::spawn(async move { store.renew(&[a, b]).await });
+    table
+        .until_asked(
+            table.either("UPDATE \"{t}\" AS held", "UPDATE JSON_TABLE").replace("{t}", &table.name).as_str(),
+        )
+        .await;
+    other.execute(&table.sql("UPDATE {t} SET host = 'x' WHERE name = 'a'")).await;
+    other.execute("COMMIT").await;
+    assert_eq!(soon(renewing).await.unwrap().unwrap(), [Renewal::Renewed, Renewal::Renewed]);
+}
+
+/// Two transactions of the application's take two locks in opposite orders: one is told to begin again, the other goes on.
+async fn transactions_collide(table: &Table) {
+    let store = table.open_with_row("a").await;
+    drop(granted(&store, &claim("b")).await);
+    let store = table.open().await;
+    let (mut one, mut other) = (table.raw().await, table.raw().await);
+    one.execute("BEGIN").await;
+    store.in_transaction(&mut one, "c").await.unwrap();
+    other.execute("BEGIN").await;
+    store.in_transaction(&mut other, "d").await.unwrap();
+    let crossed = store.clone();
+    let crossing = tokio::spawn(async move {
+        let crossed = crossed.in_transaction(&mut one, "d").await;
+        one.execute("ROLLBACK").await;
+        crossed
+    });
+    table.until_asked(&table.sql("FROM {q}{t}{q}%FOR UPDATE")).await;
+    let outcomes = [soon(store.in_transaction(&mut other, "c")).await, {
+        other.execute("ROLLBACK").await;
+        soon(crossing).await.unwrap()
+    }];
+    let [ok, ended]: [Vec<_>; 2] = outcomes.into_iter().partition::<Vec<_>, _>(Result::is_ok).into();
+    let error = ended.into_iter().find_map(Result::err);
+    let said = error.as_ref().map(|error| chain(error)).unwrap_or_default();
+    assert!(
+        ok.len() == 1 && error.is_some_and(|error| error.is_retryable()) && said.contains("begin again"),
+        "{said}"
+    );
+}
+
+/// Requests and waits are given up at every moment; what comes over the same connections next gets its own answer, and finds
+/// nothing of them.
+async fn connection_not_reused_dirty(table: &Table) {
+    let (ours, theirs) = (table.options().connections(2).open().await.unwrap(), table.open().await);
+    let held = claim("held");
+    let grant = granted(&theirs, &held).await;
+    for round in 0..60_u32 {
+        let text = if round % 2 == 0 { "held" } else { "free" };
+        let dropped = Claim { waits: round % 4 < 2, ..claim(text) };
+        {
+            let asking = async {
+                if dropped.waits {
+                    ours.acquire(&dropped).await.map(drop)
+                } else {
+                    ours.try_acquire(&dropped).await.map(drop)
+                }
+            };
+            let mut asking = pin!(asking);
+            for _ in 0..=round % 5 {
+                if asking.as_mut().now_or_never().is_some() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_micros(200 * u64::from(round % 7))).await;
+            }
+        }
+        ours.withdraw(&dropped).await.unwrap();
+        busy(&ours, &claim("held")).await;
+        assert_eq!(ours.holders(&held.name).await.unwrap()[0].claim, Some(held.id));
+        let next = granted(&ours, &claim("free")).await;
+        assert_eq!(ours.holders(&next.name).await.unwrap()[0].claim, Some(next.claim));
+        assert_eq!(ours.release(&next).await.unwrap(), RELEASED);
+        if table.strategy == Strategy::RowLock {
+            assert_eq!(table.connection_of(dropped.id).await, 0, "what was given up shows on a connection");
+        }
+    }
+    theirs.release(&grant).await.unwrap();
+    table.until_nothing_is_locked().await;
+}
+
+/// However many acquisitions are cancelled, as many locks can be had as before.
+async fn pool_not_leaked(table: &Table) {
+    const MOST: usize = 20;
+    let ours = table.options().connections(MOST).open().await.unwrap();
+    let (locks, theirs) = (ours.locks(), table.locks().await);
+    for round in 0..100_u32 {
+        let lock = locks.lock("a");
+        {
+            let mut acquiring = pin!(lock.acquire());
+            for _ in 0..=round % 5 {
+                if acquiring.as_mut().now_or_never().is_some() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_micros(100 * u64::from(round % 7))).await;
+            }
+        }
+        let guard = theirs.lock("a").wait(LONG).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+    locks.close().await;
+    assert!(theirs.list("").await.unwrap().is_empty(), "a claim was left");
+    // The backend is still there, without the policy above it.
+    for number in 0..MOST {
+        granted(&ours, &claim(&number.to_string())).await;
+    }
+    assert_eq!(ours.list("").await.unwrap().len(), MOST);
+}
+
+async fn table_missing_clear_error(table: &Table) {
+    let missing = || table.options().create_table(false).open();
+    let error = missing().await.map(drop).unwrap_err();
+    let said = chain(&error);
+    assert!(
+        matches!(error, Error::Store { .. }) && said.contains(&table.name) && said.contains("tenure schema"),
+        "{said}"
+    );
+    table.execute(&table.ddl()).await;
+    let store = missing().await.unwrap();
+    let grant = granted(&store, &claim("a")).await;
+    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+}
+
+async fn table_created_concurrently(table: &Table) {
+    let mut opening = JoinSet::new();
+    for _ in 0..20 {
+        let options = table.options().connect_timeout(LONG);
+        opening.spawn(async move { options.open().await.unwrap().close().await });
+    }
+    while let Some(opened) = opening.join_next().await {
+        opened.unwrap();
+    }
+    granted(&table.open().await, &claim("a")).await;
+}
+
+/// The holder is gone without a word, here because it does not renew.
+async fn expired_row_taken(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let lease = Duration::from_millis(500);
+    let begin = std::time::Instant::now();
+    let grant = granted(&ours, &Claim { lease, ..claim("a") }).await;
+    let next = soon(theirs.acquire(&waiting("a"))).await.unwrap();
+    let after = begin.elapsed();
+    assert!(after >= lease && after < lease + Duration::from_secs(1), "{after:?}");
+    assert!(next.token > grant.token);
+    assert_eq!(ours.release(&grant).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
+}
+
+async fn idle_rows_swept_tokens_kept(table: &Table) {
+    let store = table.open().await;
+    for text in ["old", "older", "used"] {
+        let grant = granted(&store, &claim(text)).await;
+        store.release(&grant).await.unwrap();
+    }
+    table.execute("UPDATE {t} SET expires_at = expires_at - {day} - {day} WHERE name LIKE 'old%'").await;
+    // As if the clock had gone back by an hour.
+    table.execute("UPDATE {t} SET token = token + 3600000000").await;
+    let greatest = table.number("SELECT MAX(token) FROM {t} WHERE name LIKE 'old%'").await;
+    // The first release sweeps too, in the background, and may have found them first.
+    assert!(store.sweep().await.unwrap() <= 2);
+    until(async || table.number("SELECT COUNT(*) FROM {t} WHERE name LIKE 'old%'").await == 0).await;
+    assert_eq!(table.number("SELECT COUNT(*) FROM {t} WHERE name = 'used'").await, 1);
+    assert_eq!(store.sweep().await.unwrap(), 0);
+    let grant = granted(&store, &claim("old")).await;
+    assert!(grant.token.as_i64() > greatest, "{} is not above {greatest}", grant.token);
+    assert_eq!(store.list("").await.unwrap().len(), 1, "the floor was listed as a lock");
+}
+
+/// The client is there, and its connection too, but nothing comes over it any more.
+async fn dead_row_lock_holder_reaped(table: &Table) {
+    let lease = Duration::from_secs(1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (options, held) = (table.options(), Claim { lease, ..claim("a") });
+    let frozen = tokio::task::spawn_blocking(move || {
+        let grant = runtime.block_on(async { granted(&options.open().await.unwrap(), &held).await });
+        // From now on nobody runs it, as when its process is stopped.
+        (runtime, grant)
+    });
+    let (runtime, grant) = frozen.await.unwrap();
+    let granted_at = std::time::Instant::now();
+    let next = soon(async { table.open().await.acquire(&waiting("a")).await }).await.unwrap();
+    // MySQL and MariaDB count whole seconds.
+    let latest = lease + table.either(Duration::from_secs(2), Duration::from_secs(3));
+    assert!(granted_at.elapsed() < latest, "{:?}", granted_at.elapsed());
+    assert!(next.token > grant.token);
+    let Standing::Session(liveness) = &grant.standing else { panic!("{grant:?}") };
+    assert_eq!(liveness.loss(), Some(LossCause::SessionEnded), "two believe");
+    tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
+}

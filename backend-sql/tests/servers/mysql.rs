@@ -1,0 +1,42 @@
+//! What only MySQL or MariaDB has.
+
+use crate::{Kind, Table, case::cases, chain, leases::tokens_rise, until};
+use futures_util::FutureExt;
+use std::pin::pin;
+
+cases!("mysql":
+    another_mode_of_assignment_changes_nothing.on(&[Kind::Mariadb]).of_lease_rows(),
+    a_password_without_tls.on(&[Kind::Mysql]),
+    who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
+);
+
+/// The upsert relies on assignments being made from left to right.
+async fn another_mode_of_assignment_changes_nothing(table: &Table) {
+    let open = async || table.options().open_with("sql_mode", "'SIMULTANEOUS_ASSIGNMENT'").await.unwrap();
+    tokens_rise(table, &open().await, &open().await).await;
+}
+
+/// MySQL wants a password over TLS, until it has seen it once.
+async fn a_password_without_tls(table: &Table) {
+    let (_, url) = table.user().await;
+    let error = table.options_at(&format!("{url}?ssl-mode=disabled")).open().await.map(drop).unwrap_err();
+    let said = chain(&error);
+    assert!(said.contains("ssl-mode") && !said.contains("hunter2"), "{said}");
+}
+
+/// Whoever makes a name's row has a lock of the whole server's, on a connection that is kept.
+async fn who_gives_up_while_a_row_is_made_leaves_no_lock(table: &Table) {
+    let store = table.open().await;
+    let (mut other, mut transaction) = (table.raw().await, table.raw().await);
+    assert_eq!(other.number("SELECT CAST(GET_LOCK('tenure/making', 10) AS SIGNED)").await, 1);
+    transaction.execute("BEGIN").await;
+    {
+        let mut locking = pin!(store.in_transaction(&mut transaction, "a"));
+        assert!(locking.as_mut().now_or_never().is_none());
+        table.until_asked("SELECT GET_LOCK(''tenure/making'', %").await;
+    }
+    other.execute("DO RELEASE_LOCK('tenure/making')").await;
+    // When it has had it, it gives it back.
+    until(async || table.number("SELECT COUNT(*) FROM {t} WHERE name = 'a' AND part = 0").await == 1).await;
+    until(async || table.number("SELECT CAST(IS_FREE_LOCK('tenure/making') AS SIGNED)").await == 1).await;
+}

@@ -1,0 +1,146 @@
+//! Row locks: the note of a grant is on its way when the holder has its token already.
+
+use crate::{
+    Attempt, Duration, LossCause, RELEASED, Store, Table, busy, case::cases, claim, granted, lost, name,
+    soon, waiting,
+};
+use std::pin::pin;
+use tenure_conformance::{
+    proxy::{Connection, Flow, Proxy},
+    saboteur::Direction,
+};
+use tokio::time::timeout;
+
+cases!("notes":
+    a_grant_ahead_of_its_note_is_below_a_later_one.of_row_locks(),
+    a_token_ahead_of_the_clock_waits_for_its_note.of_row_locks(),
+    others_see_a_holder_whose_note_is_on_its_way.of_row_locks(),
+    a_lock_is_not_released_before_its_note_is_written.of_row_locks(),
+    an_answer_that_was_late_is_no_grant.of_row_locks(),
+);
+
+/// In which nothing happens that is not to happen.
+const A_MOMENT: Duration = Duration::from_millis(200);
+
+/// A client, and another one whose two connections are in our hands.
+struct Two {
+    theirs: Store,
+    ours: Store,
+    /// With which our locks are held and waited for.
+    locking: Connection,
+    /// Over which our notes go.
+    noting: Connection,
+    _proxy: Proxy,
+}
+
+impl Two {
+    /// Both have had the lock "a".
+    async fn on(table: &Table) -> Self {
+        let theirs = table.open_with_row("a").await;
+        let server = table.server.address().expect("one server");
+        let proxy = Proxy::start(server).await.unwrap();
+        let url = table.server.url().replace(&server.to_string(), &proxy.address().to_string());
+        let ours = table.options_at(&url).open().await.unwrap();
+        // The next ones are opened one after the other.
+        proxy.cut().await;
+        let grant = granted(&ours, &claim("a")).await;
+        assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
+        let [locking, noting] = proxy.connections().try_into().expect("two connections");
+        Self { theirs, ours, locking, noting, _proxy: proxy }
+    }
+}
+
+/// The first holder's transaction ends before its note is written: the next one knows nothing of its token.
+async fn a_grant_ahead_of_its_note_is_below_a_later_one(table: &Table) {
+    let Two { theirs, ours, noting, .. } = &Two::on(table).await;
+    noting.set(Direction::Requests, Flow::Hold);
+    let first = granted(ours, &claim("a")).await;
+    table.end_connection_of(first.claim).await;
+    let second = granted(theirs, &claim("a")).await;
+    assert!(second.token > first.token, "{second:?} after {first:?}");
+    noting.set(Direction::Requests, Flow::Pass);
+    assert!(matches!(lost(&first).await, LossCause::TakenOver | LossCause::SessionEnded));
+    // Asked behind the note, which came too late.
+    assert_eq!(ours.holders(&second.name).await.unwrap()[0].claim, Some(second.claim));
+    assert_eq!(theirs.release(&second).await.unwrap(), RELEASED);
+}
+
+/// A token that is greater than the server's time could be given out twice, were it not noted first.
+async fn a_token_ahead_of_the_clock_waits_for_its_note(table: &Table) {
+    let Two { theirs, ours, noting, .. } = &Two::on(table).await;
+    table
+        .execute("UPDATE {t} SET token = token + 3600000000 WHERE prefix = '' AND name = 'a' AND part = 1")
+        .await;
+    noting.set(Direction::Requests, Flow::Hold);
+    let late = claim("a");
+    let mut asking = pin!(ours.try_acquire(&late));
+    assert!(timeout(A_MOMENT, &mut asking).await.is_err(), "granted before it was noted");
+    table.end_connection_of(late.id).await;
+    let grant = granted(theirs, &claim("a")).await;
+    noting.set(Direction::Requests, Flow::Pass);
+    if let Ok(Attempt::Granted(granted)) = soon(asking).await {
+        panic!("{granted:?}, though {grant:?} came before and stands");
+    }
+    assert_eq!(theirs.release(&grant).await.unwrap(), RELEASED);
+}
+
+async fn others_see_a_holder_whose_note_is_on_its_way(table: &Table) {
+    let Two { theirs, ours, noting, .. } = &Two::on(table).await;
+    let a = name("a");
+    for ask in ["holders", "list", "force"] {
+        noting.set(Direction::Requests, Flow::Hold);
+        let held = granted(ours, &claim("a")).await;
+        let mut asking = pin!(async {
+            match ask {
+                "holders" => theirs.holders(&a).await,
+                "list" => theirs.list("").await,
+                _ => theirs.force_release(&a).await,
+            }
+        });
+        let early = timeout(A_MOMENT, &mut asking).await;
+        assert!(early.is_err(), "{ask} does not know of {held:?}: {early:?}");
+        noting.set(Direction::Requests, Flow::Pass);
+        let told = soon(asking).await.unwrap();
+        assert_eq!(told.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [Some(held.claim)], "{ask}");
+        if ask == "force" {
+            assert_eq!(lost(&held).await, LossCause::Forced);
+        } else {
+            assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
+        }
+    }
+}
+
+/// The next token is made of what was noted.
+async fn a_lock_is_not_released_before_its_note_is_written(table: &Table) {
+    let Two { theirs, ours, noting, .. } = &Two::on(table).await;
+    noting.set(Direction::Requests, Flow::Hold);
+    let held = granted(ours, &claim("a")).await;
+    let mut releasing = pin!(ours.release(&held));
+    assert!(timeout(A_MOMENT, &mut releasing).await.is_err(), "released before it was noted");
+    busy(theirs, &claim("a")).await;
+    noting.set(Direction::Requests, Flow::Pass);
+    assert_eq!(soon(releasing).await.unwrap(), RELEASED);
+    let noted = table.number("SELECT token FROM {t} WHERE name = 'a' AND part = 1").await;
+    assert_eq!(noted, held.token.as_i64());
+}
+
+/// The server gave the lock to one who waited, but its answer is long on its way; meanwhile the transaction ends.
+async fn an_answer_that_was_late_is_no_grant(table: &Table) {
+    let Two { theirs, ours, locking, .. } = &Two::on(table).await;
+    let (first, waits) = (granted(theirs, &claim("a")).await, waiting("a"));
+    let mut acquiring = pin!(ours.acquire(&waits));
+    assert!(timeout(A_MOMENT, &mut acquiring).await.is_err());
+    table.until_asked(&table.sql("FROM {q}{t}{q}%FOR UPDATE")).await;
+    locking.set(Direction::Replies, Flow::Hold);
+    assert_eq!(theirs.release(&first).await.unwrap(), RELEASED);
+    // Longer than a proof of life is good for.
+    assert!(timeout(A_MOMENT * 5, &mut acquiring).await.is_err());
+    table.end_connection_of(waits.id).await;
+    let second = granted(theirs, &claim("a")).await;
+    locking.set(Direction::Replies, Flow::Pass);
+    // It waits again, or says that its connection is gone.
+    if let Ok(Ok(granted)) = timeout(A_MOMENT, &mut acquiring).await {
+        panic!("{granted:?}, though {second:?} stands");
+    }
+    assert_eq!(theirs.release(&second).await.unwrap(), RELEASED);
+}

@@ -1,0 +1,194 @@
+//! What only PostgreSQL has: notifications, schemas, isolation levels that collide.
+
+use crate::{
+    Duration, Kind, RELEASED, Release, Store, Table, busy, case::cases, chain, claim, granted, soon,
+    store::Options, until, waiting,
+};
+use futures_util::FutureExt;
+use std::pin::pin;
+use tenure_core::{Claim, Renewal, Together};
+use tenure_sql::Durability;
+
+cases!("postgres":
+    a_waiter_is_told_of_a_release.on(POSTGRES).of_lease_rows(),
+    a_waiter_is_told_of_a_forced_release_and_of_a_withdrawal.on(POSTGRES).of_lease_rows(),
+    a_listener_that_was_cut_off_listens_again.on(POSTGRES).of_lease_rows(),
+    a_batch_is_renewed_by_one_transaction.on(POSTGRES).of_lease_rows(),
+    a_serialization_failure_is_no_answer.on(POSTGRES), a_missing_schema.on(POSTGRES), a_table_without_a_key.on(POSTGRES),
+    nothing_waits_for_the_disk.on(POSTGRES),
+    a_set_of_which_a_part_is_taken_meanwhile_is_not_granted.on(POSTGRES).of_lease_rows(),
+    a_set_dropped_on_its_way_is_withdrawn_behind_its_grant.on(POSTGRES).of_lease_rows(),
+);
+
+const POSTGRES: &[Kind] = &[Kind::Postgres];
+/// So long that only a notification can have come first.
+const POLL: Duration = Duration::from_mins(1);
+
+async fn until_awaited(table: &Table) {
+    until(async || table.number("SELECT count(*) FROM {t} WHERE awaited_until > now()").await == 1).await;
+}
+
+async fn hand_over(table: &Table, from: &Store, to: &Store) {
+    let grant = granted(from, &claim("a")).await;
+    let (to, next) = (to.clone(), waiting("a"));
+    let acquiring = tokio::spawn(async move { to.acquire(&next).await.map(|grant| (to, grant)) });
+    until_awaited(table).await;
+    assert_eq!(from.release(&grant).await.unwrap(), Release::Released { awaited: true });
+    let told = tokio::time::timeout(POLL / 4, acquiring).await.expect("the waiter was not told");
+    let (to, next) = told.unwrap().unwrap();
+    assert!(next.token > grant.token);
+    assert_eq!(to.release(&next).await.unwrap(), RELEASED);
+}
+
+async fn a_waiter_is_told_of_a_release(table: &Table) {
+    let to = table.options().poll(POLL).open().await.unwrap();
+    hand_over(table, &table.open().await, &to).await;
+}
+
+async fn a_listener_that_was_cut_off_listens_again(table: &Table) {
+    let to = table.options().poll(POLL).open().await.unwrap();
+    let from = table.open().await;
+    hand_over(table, &from, &to).await;
+    let listens = "FROM pg_stat_activity WHERE query LIKE 'LISTEN \"{t}\"%'";
+    table.execute(&format!("SELECT pg_terminate_backend(pid, 10000) {listens}")).await;
+    let count = format!("SELECT count(*) {listens}");
+    until(async || table.number(&count).await == 1).await;
+    hand_over(table, &from, &to).await;
+}
+
+async fn a_waiter_is_told_of_a_forced_release_and_of_a_withdrawal(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
+    for force in [true, false] {
+        let held = claim("a");
+        granted(&ours, &held).await;
+        let (waiter, next) = (theirs.clone(), waiting("a"));
+        let acquiring = tokio::spawn(async move { waiter.acquire(&next).await });
+        until_awaited(table).await;
+        if force {
+            assert_eq!(ours.force_release(&held.name).await.unwrap().len(), 1);
+        } else {
+            ours.withdraw(&held).await.unwrap();
+        }
+        let told = tokio::time::timeout(POLL / 4, acquiring).await.expect("the waiter was not told");
+        theirs.release(&told.unwrap().unwrap()).await.unwrap();
+    }
+}
+
+async fn a_batch_is_renewed_by_one_transaction(table: &Table) {
+    let store = table.open().await;
+    let mut grants = Vec::new();
+    for number in 0..50 {
+        grants.push(granted(&store, &claim(&number.to_string())).await);
+    }
+    let before = table.number("SELECT max(xmin::text::bigint) FROM {t}").await;
+    assert_eq!(store.renew(&grants).await.unwrap(), [Renewal::Renewed; 50]);
+    let written = format!("SELECT count(DISTINCT xmin::text) FROM {{t}} WHERE xmin::text::bigint > {before}");
+    assert_eq!(table.number(&written).await, 1, "transactions that renewed");
+}
+
+/// The row changes while the request waits for it, and the server wants the whole transaction again.
+async fn a_serialization_failure_is_no_answer(table: &Table) {
+    let store = table.options().open_with("default_transaction_isolation", "serializable").await.unwrap();
+    let earlier = granted(&store, &claim("a")).await;
+    store.release(&earlier).await.unwrap();
+    let mut blocker = table.raw().await;
+    blocker.execute("BEGIN").await;
+    // Of lease rows the one there is, of row locks that which is told of the last grant.
+    blocker.execute(&table.sql("UPDATE {t} SET host = 'x' WHERE host IS NOT NULL")).await;
+    let asks = store.clone();
+    let asking = tokio::spawn(async move { granted(&asks, &claim("a")).await });
+    // "AS held" or "AS last"; what sweeps is "AS swept".
+    table.until_asked(&table.sql("INSERT INTO {q}{t}{q} AS ____ (")).await;
+    blocker.execute("COMMIT").await;
+    let grant = soon(asking).await.unwrap();
+    assert!(grant.token > earlier.token);
+    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+}
+
+async fn a_missing_schema(table: &Table) {
+    let path = format!("{0}.{0}", table.name);
+    let error = table.options().table(&path).open().await.map(drop).unwrap_err();
+    assert!(chain(&error).contains("no schema") && chain(&error).contains(&path), "{}", chain(&error));
+    table.execute("CREATE SCHEMA {t}").await;
+    let store = table.options().table(&path).open().await.unwrap();
+    granted(&store, &claim("a")).await;
+    assert!(table.number("SELECT count(*) FROM {t}.{t}").await > 0);
+}
+
+async fn a_table_without_a_key(table: &Table) {
+    drop(table.open().await);
+    table.execute("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey").await;
+    let store = table.open().await;
+    let error = store.try_acquire(&claim("a")).await.unwrap_err();
+    assert!(!error.is_unavailable() && error.to_string().contains("shape"), "{error}");
+}
+
+async fn nothing_waits_for_the_disk(table: &Table) {
+    let Options::Postgres { options, .. } = table.options() else { panic!("not PostgreSQL") };
+    for pooler in [false, true] {
+        let options = options.clone().durability(Durability::Relaxed).pooler(pooler);
+        let store = Store::Postgres(tenure_sql::PostgresBackend::connect(options).await.unwrap());
+        let grant = granted(&store, &claim("a")).await;
+        busy(&store, &claim("a")).await;
+        assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    }
+    table.until_nothing_is_locked().await;
+}
+
+/// The set looks free when it is asked for, and one of its names is not when its row's turn comes.
+async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table) {
+    let (store, set) = (table.open().await, ["a", "b"].map(claim));
+    let Together::Granted(grants) = store.try_acquire_all(&set).await.unwrap() else {
+        panic!("all were free")
+    };
+    let again = store.try_acquire_all(&set).await.unwrap();
+    let tokens = |together: Together| match together {
+        Together::Granted(grants) => grants.iter().map(|grant| grant.token).collect(),
+        Together::Busy | Together::Apart => Vec::new(),
+    };
+    assert_eq!(tokens(again), grants.iter().map(|grant| grant.token).collect::<Vec<_>>(), "asked for twice");
+    for grant in &grants {
+        assert_eq!(store.release(grant).await.unwrap(), RELEASED);
+    }
+    let mut other = table.raw().await;
+    other.execute("BEGIN").await;
+    let take =
+        "UPDATE {t} SET claim = gen_random_uuid(), expires_at = now() + interval '1 hour' WHERE name = 'b'";
+    other.execute(&table.sql(take)).await;
+    let asks = store.clone();
+    let asking = tokio::spawn(async move { asks.try_acquire_all(&["a", "b"].map(claim)).await });
+    table.until_asked(&table.sql("WITH asked AS (%{q}{t}{q} AS held")).await;
+    other.execute("COMMIT").await;
+    let answer = soon(asking).await.unwrap().unwrap();
+    assert!(matches!(answer, Together::Busy), "{answer:?}");
+    granted(&store, &claim("a")).await;
+}
+
+/// As for one claim; but those of a set are withdrawn one by one, and their names are spread over all connections.
+async fn a_set_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table) {
+    let (store, names) = (table.open().await, ["a", "b", "c", "d", "e", "f"]);
+    let Together::Granted(earlier) = store.try_acquire_all(&names.map(claim)).await.unwrap() else {
+        panic!("busy")
+    };
+    for grant in &earlier {
+        store.release(grant).await.unwrap();
+    }
+    let mut blocker = table.raw().await;
+    blocker.execute("BEGIN").await;
+    blocker.execute(&table.sql("UPDATE {t} SET host = 'x'")).await;
+    let dropped: [Claim; 6] = names.map(claim);
+    {
+        let mut asking = pin!(store.try_acquire_all(&dropped));
+        assert!(asking.as_mut().now_or_never().is_none());
+        table.until_asked(&table.sql("WITH asked AS (%{q}{t}{q} AS held")).await;
+    }
+    let mut withdrawing =
+        pin!(futures_util::future::join_all(dropped.iter().map(|claim| store.withdraw(claim))));
+    assert!(withdrawing.as_mut().now_or_never().is_none());
+    blocker.execute("COMMIT").await;
+    assert!(soon(withdrawing).await.iter().all(Result::is_ok));
+    let least = table.number("SELECT min(token) FROM {t} WHERE name <> ''").await;
+    let last = earlier.iter().map(|grant| grant.token.as_i64()).max().unwrap();
+    assert!(least > last, "the dropped request was never carried out: this shows nothing");
+    assert_eq!(table.number("SELECT count(*) FROM {t} WHERE claim IS NOT NULL").await, 0);
+}

@@ -1,0 +1,306 @@
+//! Lease rows with several holders: readers and permits.
+
+use crate::{
+    Claim, Duration, Grant, Kind, LossCause, Mode, RELEASED, Release, Store, Table, busy, case::cases, claim,
+    granted, name, soon, until, waiting,
+};
+use std::num::NonZeroU32;
+use tenure_core::{Conversion, Renewal};
+
+cases!("sharing":
+    a_share_whose_time_is_over_counts_for_nothing.of_lease_rows(), the_last_of_the_shares_keeps_the_row.of_lease_rows(),
+    a_batch_renews_every_mode.of_lease_rows(), a_writer_that_waits_keeps_new_readers_out.of_lease_rows(),
+    conversions_keep_claim_token_and_lease.of_lease_rows(), those_who_disagree_about_the_number_are_told.of_lease_rows(),
+    force_ends_all_and_each_learns_of_it.of_lease_rows(), a_sweep_keeps_the_token_and_those_who_share.of_lease_rows(),
+    a_lone_reader_that_asks_twice_has_what_it_had.of_lease_rows(),
+    a_waiter_is_told_when_there_is_room.on(&[Kind::Postgres]).of_lease_rows(),
+);
+
+/// So long that only a notification can have come first.
+const POLL: Duration = Duration::from_mins(1);
+/// Long enough for one who asks to have been refused.
+const MOMENT: Duration = Duration::from_millis(300);
+
+fn reader(text: &str) -> Claim {
+    Claim { mode: Mode::Shared, ..claim(text) }
+}
+
+fn permits(text: &str, take: u32, of: u32) -> Claim {
+    let number = |n| NonZeroU32::new(n).unwrap();
+    Claim { mode: Mode::Permit { take: number(take), of: number(of) }, ..claim(text) }
+}
+
+/// Ends the time of a claim's share, as the clock would.
+async fn expire(table: &Table, grant: &Grant) {
+    let (claim, name) = (grant.claim, &grant.name);
+    let set = table.either(
+        format!("jsonb_set(shares, '{{{claim},until}}', '1')"),
+        format!("JSON_SET(shares, '$.\"{claim}\".until', 1)"),
+    );
+    table.execute(&format!("UPDATE {{t}} SET shares = {set} WHERE name = '{name}'")).await;
+}
+
+async fn modes(store: &Store, text: &str) -> Vec<Mode> {
+    store.holders(&name(text)).await.unwrap().iter().map(|holder| holder.mode).collect()
+}
+
+/// Has it wait until its mark stands.
+async fn marked(table: &Table, store: &Store, claim: &Claim) {
+    let marked =
+        format!("SELECT COUNT(*) FROM {{t}} WHERE awaited_by = '{}' AND awaited_until > {{now}}", claim.id);
+    tokio::select! {
+        acquired = store.acquire(claim) => panic!("it was had: {acquired:?}"),
+        () = until(async || table.number(&marked).await == 1) => {}
+    }
+}
+
+async fn a_share_whose_time_is_over_counts_for_nothing(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let dead = granted(&ours, &permits("a", 2, 3)).await;
+    let alive = granted(&theirs, &permits("a", 1, 3)).await;
+    busy(&ours, &permits("a", 1, 3)).await.unwrap();
+    expire(table, &dead).await;
+    assert_eq!(modes(&ours, "a").await, [alive.mode]);
+    assert_eq!(ours.release(&dead).await.unwrap(), Release::NotHeld(LossCause::Expired));
+    assert_eq!(ours.renew(std::slice::from_ref(&dead)).await.unwrap(), [Renewal::Lost(LossCause::Expired)]);
+    let next = granted(&ours, &permits("a", 2, 3)).await;
+    assert!(next.token > alive.token && alive.token > dead.token);
+    assert_eq!(granted(&ours, &Claim { id: next.claim, ..permits("a", 2, 3) }).await.token, next.token);
+    let dead = format!(
+        "SELECT COUNT(*) FROM {{t}} WHERE {} LIKE '%{}%'",
+        table.either("shares::text", "shares"),
+        dead.claim
+    );
+    assert_eq!(table.number(&dead).await, 0, "the dead share is still in the row");
+    assert_eq!(ours.release(&next).await.unwrap(), RELEASED);
+    assert_eq!(theirs.release(&alive).await.unwrap(), RELEASED);
+    assert_eq!(table.number("SELECT COUNT(*) FROM {t} WHERE name = 'a' AND shares IS NULL").await, 1);
+    // Tokens rise though the clock is behind them.
+    table.execute("UPDATE {t} SET token = token + 3600000000 WHERE name = 'a'").await;
+    for ahead in [3_600_000_001, 3_600_000_002] {
+        let reading = granted(&ours, &reader("a")).await;
+        assert_eq!(reading.token.get(), next.token.get() + ahead);
+        assert_eq!(ours.holders(&reading.name).await.unwrap().pop().unwrap().token, Some(reading.token));
+    }
+}
+
+/// The token of the row is its own, so that it cannot be told from one that was issued just now.
+async fn a_lone_reader_that_asks_twice_has_what_it_had(table: &Table) {
+    let (store, other) = (table.open().await, table.open().await);
+    let brief = reader("a");
+    let first = granted(&store, &brief).await;
+    let long = Claim { lease: Duration::from_mins(10), ..brief };
+    for _ in 0..2 {
+        assert_eq!(granted(&store, &long).await.token, first.token);
+    }
+    assert!(
+        busy(&other, &claim("a")).await.unwrap() > Duration::from_mins(9),
+        "the longer lease does not count"
+    );
+    let beside = granted(&other, &reader("a")).await;
+    assert!(beside.token > first.token);
+    // Now neither token is the row's, or the row's is another's.
+    assert_eq!(granted(&store, &long).await.token, first.token);
+    assert_eq!(other.release(&beside).await.unwrap(), RELEASED);
+    assert_eq!(granted(&store, &long).await.token, first.token);
+    assert_eq!(store.release(&first).await.unwrap(), RELEASED);
+    assert_eq!(store.release(&first).await.unwrap(), Release::NotHeld(LossCause::Expired));
+    let writer = granted(&other, &claim("a")).await;
+    assert!(writer.token > beside.token);
+    busy(&store, &reader("a")).await;
+}
+
+/// No longer, when that one has gone.
+async fn the_last_of_the_shares_keeps_the_row(table: &Table) {
+    let store = table.open().await;
+    let long = granted(&store, &Claim { lease: Duration::from_mins(10), ..reader("ü") }).await;
+    let brief = granted(&store, &Claim { lease: MOMENT, ..reader("ü") }).await;
+    let left = busy(&store, &claim("ü")).await.unwrap();
+    assert!(left > Duration::from_mins(9), "{left:?}");
+    assert_eq!(store.release(&long).await.unwrap(), RELEASED);
+    let writer = soon(store.acquire(&waiting("ü"))).await.unwrap();
+    assert!(writer.token > brief.token);
+    assert_eq!(store.release(&brief).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(modes(&store, "ü").await, [Mode::Exclusive]);
+}
+
+async fn a_batch_renews_every_mode(table: &Table) {
+    let store = table.open().await;
+    let mut grants = Vec::new();
+    for number in 0..10 {
+        grants.push(granted(&store, &claim(&format!("alone{number}"))).await);
+        grants.push(granted(&store, &reader("read")).await);
+        grants.push(granted(&store, &permits("permits", 1, 100)).await);
+    }
+    expire(table, &grants[4]).await;
+    assert_eq!(store.release(&grants[5]).await.unwrap(), RELEASED);
+    for grant in &mut grants {
+        grant.lease = Duration::from_mins(5);
+    }
+    grants[7].lease = Duration::from_mins(50);
+    for (number, answer) in store.renew(&grants).await.unwrap().into_iter().enumerate() {
+        let lost = matches!(number, 4 | 5);
+        let expected = if lost { Renewal::Lost(LossCause::Expired) } else { Renewal::Renewed };
+        assert_eq!(answer, expected, "{number}");
+    }
+    let held = store.list("").await.unwrap();
+    assert_eq!(held.len(), 28);
+    for holder in held {
+        let long = holder.claim == Some(grants[7].claim);
+        let left = holder.left.unwrap();
+        assert!(left > Duration::from_mins(if long { 49 } else { 4 }), "{holder:?}");
+        assert!(left <= Duration::from_mins(if long { 50 } else { 5 }), "{holder:?}");
+    }
+    let left = busy(&store, &claim("read")).await.unwrap();
+    assert!(left > Duration::from_mins(49), "{left:?}");
+    // One of each, so that the server's count says that all were renewed; and one of them gone, so that it does not.
+    let few: Vec<Grant> = [0, 1, 2].map(|number| grants[number].clone()).to_vec();
+    assert_eq!(store.renew(&few).await.unwrap(), [Renewal::Renewed; 3]);
+    expire(table, &few[1]).await;
+    let lost = Renewal::Lost(LossCause::Expired);
+    assert_eq!(store.renew(&few).await.unwrap(), [Renewal::Renewed, lost, Renewal::Renewed]);
+}
+
+async fn a_writer_that_waits_keeps_new_readers_out(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let first = granted(&ours, &reader("a")).await;
+    let writer = waiting("a");
+    marked(table, &theirs, &writer).await;
+    busy(&ours, &reader("a")).await.unwrap();
+    // Whoever holds it already does so, and when nobody holds it the writer is next.
+    assert_eq!(granted(&ours, &Claim { id: first.claim, ..reader("a") }).await.token, first.token);
+    assert_eq!(ours.renew(std::slice::from_ref(&first)).await.unwrap(), [Renewal::Renewed]);
+    assert_eq!(ours.release(&first).await.unwrap(), Release::Released { awaited: true });
+    busy(&ours, &reader("a")).await.unwrap();
+    busy(&ours, &permits("a", 1, 2)).await.unwrap();
+    // A reader that waits does not take the mark over from one that may have gone.
+    let reading = Claim { waits: true, ..reader("a") };
+    assert!(tokio::time::timeout(MOMENT, ours.acquire(&reading)).await.is_err());
+    busy(&ours, &reader("a")).await.unwrap();
+    // Giving up takes the mark away at once.
+    theirs.withdraw(&writer).await.unwrap();
+    let second = granted(&ours, &reader("a")).await;
+    // Who dies cannot do that: its mark ends.
+    marked(table, &theirs, &writer).await;
+    busy(&ours, &reader("a")).await.unwrap();
+    table.execute("UPDATE {t} SET awaited_until = {now} - {second}").await;
+    granted(&ours, &reader("a")).await;
+    assert_eq!(ours.release(&second).await.unwrap(), RELEASED);
+}
+
+async fn conversions_keep_claim_token_and_lease(table: &Table) {
+    let store = table.open().await;
+    let grant = granted(&store, &claim("a")).await;
+    let before = store.holders(&grant.name).await.unwrap().remove(0);
+    for _ in 0..2 {
+        assert_eq!(store.convert(&grant, Mode::Shared).await.unwrap(), Conversion::Converted);
+    }
+    let after = store.holders(&grant.name).await.unwrap().remove(0);
+    assert_eq!((before.claim, before.token, Mode::Shared), (after.claim, after.token, after.mode));
+    assert_eq!(before.info, after.info);
+    let since = [before, after].map(|holder| holder.since.unwrap());
+    assert!(since[1].duration_since(since[0]).unwrap() < Duration::from_millis(1), "{since:?}");
+
+    let other = granted(&store, &reader("a")).await;
+    assert_eq!(store.convert(&grant, Mode::Exclusive).await.unwrap(), Conversion::Refused);
+    assert_eq!(store.release(&other).await.unwrap(), RELEASED);
+    for _ in 0..2 {
+        assert_eq!(store.convert(&grant, Mode::Exclusive).await.unwrap(), Conversion::Converted);
+    }
+    for refused in [reader("a"), permits("a", 1, 1), claim("a")] {
+        busy(&store, &refused).await.unwrap();
+    }
+    // The other's token was greater; it is not that of the writer.
+    assert_eq!(store.holders(&grant.name).await.unwrap()[0].token, Some(grant.token));
+    assert_eq!(store.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
+    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    assert!(granted(&store, &claim("a")).await.token > other.token);
+    let lost = Conversion::NotHeld(LossCause::TakenOver);
+    for to in [Mode::Shared, Mode::Exclusive] {
+        assert_eq!(store.convert(&grant, to).await.unwrap(), lost);
+    }
+}
+
+async fn those_who_disagree_about_the_number_are_told(table: &Table) {
+    let store = table.open().await;
+    let guard = granted(&store, &permits("a", 1, 4)).await;
+    let waits = Claim { waits: true, ..permits("a", 1, 7) };
+    for error in [
+        store.try_acquire(&permits("a", 1, 7)).await.unwrap_err(),
+        soon(store.acquire(&waits)).await.unwrap_err(),
+    ] {
+        let said = error.to_string();
+        assert!(
+            !error.is_unavailable() && said.contains("4 permits") && said.contains("7 for this"),
+            "{said}"
+        );
+    }
+    expire(table, &guard).await;
+    granted(&store, &permits("a", 1, 7)).await;
+}
+
+async fn force_ends_all_and_each_learns_of_it(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let (one, other) = (granted(&ours, &reader("a")).await, granted(&theirs, &reader("a")).await);
+    let put_out: Vec<_> =
+        ours.force_release(&one.name).await.unwrap().iter().map(|h| (h.claim, h.token)).collect();
+    assert_eq!(put_out, [(Some(one.claim), Some(one.token)), (Some(other.claim), Some(other.token))]);
+    assert!(ours.force_release(&one.name).await.unwrap().is_empty());
+    let forced = Renewal::Lost(LossCause::Forced);
+    assert_eq!(ours.renew(&[one.clone(), other.clone()]).await.unwrap(), [forced; 2]);
+    assert!(granted(&theirs, &claim("a")).await.token > other.token);
+    assert_eq!(theirs.release(&other).await.unwrap(), Release::NotHeld(LossCause::Forced));
+}
+
+async fn a_sweep_keeps_the_token_and_those_who_share(table: &Table) {
+    table.open().await.sweep().await.unwrap();
+    // Opened after that sweep, it does not sweep by itself.
+    let store = table.open().await;
+    let gone = granted(&store, &reader("gone")).await;
+    let kept = granted(&store, &Claim { lease: Duration::from_hours(72), ..reader("kept") }).await;
+    granted(&store, &reader("kept")).await;
+    table.execute("UPDATE {t} SET token = token + 3600000000 WHERE name = 'gone'").await;
+    assert_eq!(store.release(&gone).await.unwrap(), RELEASED);
+    table.execute("UPDATE {t} SET expires_at = expires_at - {day} - {day}").await;
+    assert_eq!(store.sweep().await.unwrap(), 1);
+    assert_eq!(store.renew(std::slice::from_ref(&kept)).await.unwrap(), [Renewal::Renewed]);
+    let anew = granted(&store, &reader("gone")).await;
+    assert!(anew.token.get() > gone.token.get() + 3_600_000_000, "{} after {}", anew.token, gone.token);
+}
+
+/// A reader leaves, a permit comes back, a writer becomes a reader, and a writer that waited gives up.
+async fn a_waiter_is_told_when_there_is_room(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
+    let begin = |claim: Claim| {
+        let theirs = theirs.clone();
+        tokio::spawn(async move { theirs.acquire(&claim).await })
+    };
+    let awaited = async |text: &str| {
+        let awaited = format!("SELECT count(*) FROM {{t}} WHERE name = '{text}' AND awaited_until > now()");
+        until(async || table.number(&awaited).await == 1).await;
+    };
+    for (text, holds, wants) in [
+        ("reader", reader("reader"), waiting("reader")),
+        ("permit", permits("permit", 2, 3), Claim { waits: true, ..permits("permit", 2, 3) }),
+        ("writer", claim("writer"), Claim { waits: true, ..reader("writer") }),
+    ] {
+        let grant = granted(&ours, &holds).await;
+        let acquiring = begin(wants);
+        awaited(text).await;
+        if text == "writer" {
+            assert_eq!(ours.convert(&grant, Mode::Shared).await.unwrap(), Conversion::Converted);
+        } else {
+            assert_eq!(ours.release(&grant).await.unwrap(), Release::Released { awaited: true });
+        }
+        let told = tokio::time::timeout(POLL / 4, acquiring).await;
+        told.unwrap_or_else(|_| panic!("{text}: not told")).unwrap().unwrap();
+    }
+    granted(&ours, &reader("gives up")).await;
+    let (writer, reading) = (waiting("gives up"), Claim { waits: true, ..reader("gives up") });
+    marked(table, &ours, &writer).await;
+    let acquiring = begin(reading);
+    tokio::time::sleep(MOMENT).await;
+    assert!(!acquiring.is_finished(), "it passed a writer that waits");
+    ours.withdraw(&writer).await.unwrap();
+    tokio::time::timeout(POLL / 4, acquiring).await.expect("not told").unwrap().unwrap();
+}

@@ -1,0 +1,233 @@
+//! A table of its own on a server that all cases share.
+
+use crate::{Kind, Store, claim, granted, store::Options, until};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
+use std::time::Duration;
+use tenure_conformance::servers::Server;
+use tenure_core::{ClaimId, Locks};
+use tenure_sql::{MySqlOptions, PostgresOptions, Strategy};
+
+/// How long a connection may take to be made.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A table's name that no other case has, on a server, for one strategy.
+pub(crate) struct Table {
+    pub(crate) server: &'static Server,
+    pub(crate) strategy: Strategy,
+    pub(crate) name: String,
+}
+
+impl Table {
+    pub(crate) fn new(server: &'static Server, strategy: Strategy) -> Self {
+        Self { server, strategy, name: format!("locks_{}", ClaimId::new().as_uuid().simple()) }
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.server.kind(), Kind::Postgres | Kind::Pgbouncer)
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        self.options_at(&self.server.url())
+    }
+
+    pub(crate) fn options_at(&self, url: &str) -> Options {
+        let (table, strategy) = (&self.name, self.strategy);
+        let url = url.to_owned();
+        let options = if self.is_postgres() {
+            let options = PostgresOptions::new(&url).table(table).strategy(strategy);
+            let options = options.pooler(self.server.kind() == Kind::Pgbouncer);
+            Options::Postgres { url, options }
+        } else {
+            let options = MySqlOptions::new(&url).table(table).strategy(strategy);
+            Options::MySql { url, options }
+        };
+        // A busy machine was seen to take longer than the five seconds that are enough elsewhere.
+        options.connect_timeout(PATIENCE)
+    }
+
+    pub(crate) async fn open(&self) -> Store {
+        self.options().open().await.unwrap()
+    }
+
+    pub(crate) async fn locks(&self) -> Locks {
+        self.open().await.locks()
+    }
+
+    /// A backend, after the name was taken and released once: its rows are there.
+    pub(crate) async fn open_with_row(&self, name: &str) -> Store {
+        let store = self.open().await;
+        let grant = granted(&store, &claim(name)).await;
+        store.release(&grant).await.unwrap();
+        store
+    }
+
+    /// The table's DDL, as people who create it by hand have it.
+    pub(crate) fn ddl(&self) -> String {
+        let schema = match (self.is_postgres(), self.strategy) {
+            (true, Strategy::RowLock) => tenure_sql::postgres_row_schema,
+            (true, _) => tenure_sql::postgres_schema,
+            (false, Strategy::RowLock) => tenure_sql::mysql_row_schema,
+            (false, _) => tenure_sql::mysql_schema,
+        };
+        schema(&self.name).unwrap()
+    }
+
+    /// The URL past a pooler.
+    fn raw_url(&self) -> String {
+        match self.server.kind() {
+            Kind::Pgbouncer => self.server.members()[1].url(),
+            _ => self.server.url(),
+        }
+    }
+
+    /// A connection beside the locks' own.
+    pub(crate) async fn raw(&self) -> Raw {
+        Raw::connect(&self.raw_url()).await
+    }
+
+    /// A statement in the words of the table's database: `{t}` is the table, `{q}` what stands around names, `{now}` the
+    /// server's time as the lease rows have it, `{second}` and `{day}` such a time's differences.
+    pub(crate) fn sql(&self, text: &str) -> String {
+        let words = if self.is_postgres() {
+            [("{q}", "\""), ("{now}", "now()"), ("{second}", "interval '1 s'"), ("{day}", "interval '1 day'")]
+        } else {
+            [
+                ("{q}", "`"),
+                ("{now}", "UTC_TIMESTAMP(6)"),
+                ("{second}", "INTERVAL 1 SECOND"),
+                ("{day}", "INTERVAL 1 DAY"),
+            ]
+        };
+        let text = text.replace("{t}", &self.name);
+        words.into_iter().fold(text, |text, (word, meaning)| text.replace(word, meaning))
+    }
+
+    pub(crate) async fn execute(&self, text: &str) {
+        self.raw().await.execute(&self.sql(text)).await;
+    }
+
+    pub(crate) async fn number(&self, text: &str) -> i64 {
+        self.raw().await.number(&self.sql(text)).await
+    }
+
+    /// What people call the database.
+    pub(crate) fn either<T>(&self, postgres: T, mysql: T) -> T {
+        if self.is_postgres() { postgres } else { mysql }
+    }
+
+    /// How many other connections carry out such a statement just now, or in PostgreSQL wait for a lock with it.
+    pub(crate) async fn asking(&self, like: &str) -> i64 {
+        let postgres =
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{like}%'";
+        let mysql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%{like}%' AND id <> CONNECTION_ID()";
+        self.number(&self.either(postgres, mysql).replace("{like}", like)).await
+    }
+
+    /// Waits until somebody waits for a row of this table with such a statement.
+    pub(crate) async fn until_asked(&self, like: &str) {
+        until(async || self.asking(like).await == 1).await;
+    }
+
+    /// The number of the connection with which a row lock's claim holds or waits; 0 when there is none.
+    pub(crate) async fn connection_of(&self, claim: ClaimId) -> i64 {
+        let postgres = "SELECT coalesce(max(pid), 0)::bigint FROM pg_stat_activity WHERE application_name = 'tenure {c}'";
+        let mysql = "SELECT CAST(COALESCE(IS_USED_LOCK('tenure/{c}'), 0) AS SIGNED)";
+        self.number(&self.either(postgres, mysql).replace("{c}", &claim.to_string())).await
+    }
+
+    /// Has the server end that connection, and waits until it has gone.
+    pub(crate) async fn end_connection_of(&self, claim: ClaimId) {
+        let connection = self.connection_of(claim).await;
+        assert!(connection > 0, "the claim has no connection");
+        self.raw().await.end(connection).await;
+        until(async || self.connection_of(claim).await == 0).await;
+    }
+
+    /// Waits until no transaction has locked a row.
+    pub(crate) async fn until_nothing_is_locked(&self) {
+        let lock = self.sql("SELECT 1 FROM {t} FOR UPDATE NOWAIT");
+        until(async || {
+            let mut raw = self.raw().await;
+            raw.execute("BEGIN").await;
+            let free = raw.try_execute(&lock).await.is_ok();
+            raw.execute("ROLLBACK").await;
+            free
+        })
+        .await;
+    }
+
+    /// A user of the server with no rights in the database but to connect, and the URL with which it does.
+    pub(crate) async fn user(&self) -> (String, String) {
+        let user = format!("u{}", &self.name[self.name.len() - 12..]);
+        let url = self.server.url();
+        let (scheme, place) = (url.split_once("://").unwrap().0, url.split_once('@').unwrap().1);
+        let mut admin = self.admin().await;
+        if self.is_postgres() {
+            admin.execute(&format!("CREATE ROLE {user} LOGIN PASSWORD 'hunter2'")).await;
+        } else {
+            admin.execute(&format!("CREATE USER {user} IDENTIFIED BY 'hunter2'")).await;
+            admin.execute(&format!("GRANT SELECT ON {}.* TO {user}", self.database())).await;
+        }
+        (user.clone(), format!("{scheme}://{user}:hunter2@{place}"))
+    }
+
+    /// Gives a user of the server rights on the table, which in MySQL need not be there yet.
+    pub(crate) async fn grant(&self, rights: &str, user: &str) {
+        let table = self.either(self.name.clone(), format!("{}.*", self.database()));
+        self.admin().await.execute(&format!("GRANT {rights} ON {table} TO {user}")).await;
+    }
+
+    async fn admin(&self) -> Raw {
+        Raw::connect(&self.server.admin_url()).await
+    }
+
+    fn database(&self) -> String {
+        self.server.url().rsplit_once('/').unwrap().1.to_owned()
+    }
+}
+
+/// A connection beside the locks' own, of one database or the other.
+pub(crate) enum Raw {
+    Postgres(PgConnection),
+    MySql(MySqlConnection),
+}
+
+impl Raw {
+    async fn connect(url: &str) -> Self {
+        if url.starts_with("postgres") {
+            Self::Postgres(PgConnection::connect(url).await.unwrap())
+        } else {
+            Self::MySql(MySqlConnection::connect(url).await.unwrap())
+        }
+    }
+
+    pub(crate) async fn try_execute(&mut self, sql: &str) -> Result<(), sqlx::Error> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        match self {
+            Self::Postgres(raw) => raw.execute(sql).await.map(drop),
+            Self::MySql(raw) => raw.execute(sql).await.map(drop),
+        }
+    }
+
+    pub(crate) async fn execute(&mut self, sql: &str) {
+        self.try_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    pub(crate) async fn number(&mut self, sql: &str) -> i64 {
+        let text = AssertSqlSafe(sql.to_owned());
+        let number = match self {
+            Self::Postgres(raw) => sqlx::query_scalar(text).fetch_one(raw).await,
+            Self::MySql(raw) => sqlx::query_scalar(text).fetch_one(raw).await,
+        };
+        number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// Has the server end another connection.
+    async fn end(&mut self, connection: i64) {
+        let end = match self {
+            Self::Postgres(_) => format!("SELECT pg_terminate_backend({connection}, 10000)"),
+            Self::MySql(_) => format!("KILL {connection}"),
+        };
+        self.execute(&end).await;
+    }
+}

@@ -1,0 +1,277 @@
+//! A writer that becomes a reader, and a reader that becomes a writer, each in its place.
+//!
+//! A node made anew would stand at the end of the line, and a writer that waits would come first. So a writer's node stays
+//! and its data say that it reads now. A reader's node cannot say in its data that it writes, because readers do not look
+//! at each other's data: a writer's node with the same number takes its place, in one transaction.
+
+use crate::{
+    card::Card,
+    contender::{claim_of, contends, upgraded},
+    errors::{Verdict, explain, verdict},
+    order::parts,
+    session::{Live, Node},
+};
+use futures_util::future::join;
+use std::{sync::Arc, time::Duration};
+use tenure_core::{ClaimId, Conversion, LossCause, Mode, Moment, StoreError, Token};
+use zookeeper_client::{CreateMode, Error, MultiWriteError};
+
+/// How soon a request whose fate is unknown is settled.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Permits become nothing else.
+const PERMITS: Error = Error::BadArguments(&"permits cannot be converted");
+
+/// By which node a claim holds, and how.
+struct Held {
+    path: String,
+    mode: Mode,
+    token: Token,
+    card: Card,
+}
+
+/// Why a conversion has no answer.
+enum Stop {
+    NotHeld(LossCause),
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        match verdict(&error) {
+            Verdict::SessionOver => Self::NotHeld(LossCause::SessionEnded),
+            Verdict::Refused | Verdict::Unknown => Self::Failed(error),
+        }
+    }
+}
+
+impl Stop {
+    /// Whether asking again may help.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Failed(error) if verdict(error) == Verdict::Unknown)
+    }
+}
+
+/// Who stands in a lock's line. Its node is reaped soon after the last of them has gone.
+fn or_nobody(listed: Result<Vec<String>, Error>) -> Result<Vec<String>, Error> {
+    match listed {
+        Err(Error::NoNode) => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+impl Live {
+    /// Changes how the claim holds `lock`. It goes on to its end when its caller has gone.
+    pub(crate) async fn convert(
+        self: &Arc<Self>,
+        lock: String,
+        claim: ClaimId,
+        to: Mode,
+    ) -> Result<Conversion, StoreError> {
+        let Some(turn) = self.state().nodes.get(&claim).map(|node| Arc::clone(&node.conversion.turn)) else {
+            return Ok(Conversion::NotHeld(LossCause::Forced));
+        };
+        let live = Arc::clone(self);
+        let converting = tokio::spawn(async move {
+            let _turn = turn.lock_owned().await;
+            let conversion = async {
+                match to {
+                    Mode::Shared => live.weaken(&lock, claim).await,
+                    _ => live.strengthen(&lock, claim).await,
+                }
+            };
+            match live.unless_over(conversion).await {
+                None => Ok(Conversion::NotHeld(LossCause::SessionEnded)),
+                Some(Err(Stop::NotHeld(cause))) => Ok(Conversion::NotHeld(cause)),
+                Some(Err(Stop::Failed(error))) => Err(explain(&lock, error)),
+                Some(Ok(answer)) => Ok(answer),
+            }
+        });
+        converting.await.unwrap_or(Ok(Conversion::NotHeld(LossCause::SessionEnded)))
+    }
+
+    /// Makes a writer a reader. Those who wait to read watch its node.
+    async fn weaken(&self, lock: &str, claim: ClaimId) -> Result<Conversion, Stop> {
+        let held = self.held(lock, claim).await?;
+        match held.mode {
+            Mode::Shared => {}
+            Mode::Permit { .. } => return Err(Stop::Failed(PERMITS)),
+            _ => self.write(claim, &held, true).await?,
+        }
+        Ok(Conversion::Converted)
+    }
+
+    /// Makes the only reader a writer.
+    async fn strengthen(&self, lock: &str, claim: ClaimId) -> Result<Conversion, Stop> {
+        let held = self.held(lock, claim).await?;
+        match held.mode {
+            Mode::Exclusive => return Ok(Conversion::Converted),
+            Mode::Shared => {}
+            _ => return Err(Stop::Failed(PERMITS)),
+        }
+        // So that most refusals change nothing.
+        let children = or_nobody(self.list_synced(lock).await)?;
+        let line = self.line(lock, &children, held.number()).await?;
+        match line.position(held.node()) {
+            None => return Err(Stop::NotHeld(LossCause::Forced)),
+            Some(0) if line.reader_behind_first().is_none() => {}
+            Some(_) => return Ok(Conversion::Refused),
+        }
+        let asked = match contends(held.node()) {
+            Some((Mode::Shared, _)) => self.replace(lock, claim, &held).await,
+            _ => self.write(claim, &held, false).await,
+        };
+        match asked {
+            // What was asked may have been done. It is settled, or the name would be closed to readers for nothing.
+            Err(stop) if stop.may_pass() => tokio::time::sleep(AGAIN).await,
+            asked => asked?,
+        }
+        loop {
+            match self.finish_strengthening(lock, claim).await {
+                Err(stop) if stop.may_pass() => tokio::time::sleep(AGAIN).await,
+                Ok(None) => return Err(Stop::Failed(Error::ConnectionLoss)),
+                Ok(Some(answer)) => return Ok(answer),
+                Err(stop) => return Err(stop),
+            }
+        }
+    }
+
+    /// Stays a writer if nobody else holds the name, and becomes a reader again otherwise. `None` for who is no writer.
+    async fn finish_strengthening(&self, lock: &str, claim: ClaimId) -> Result<Option<Conversion>, Stop> {
+        let held = self.held(lock, claim).await?;
+        if held.mode != Mode::Exclusive {
+            return Ok(None);
+        }
+        if self.is_alone(lock, &held).await? {
+            return Ok(Some(Conversion::Converted));
+        }
+        self.weaken(lock, claim).await?;
+        Ok(Some(Conversion::Refused))
+    }
+
+    /// Whether nobody read the name when this claim became a writer.
+    async fn is_alone(&self, lock: &str, held: &Held) -> Result<bool, Stop> {
+        loop {
+            // The server has seen the change, and so everybody who came before it.
+            let children = or_nobody(self.client.list_children(lock).await)?;
+            let line = self.line(lock, &children, held.number()).await?;
+            match line.position(held.node()) {
+                Some(0) => {}
+                Some(_) => return Ok(false),
+                None => return Err(Stop::NotHeld(LossCause::Forced)),
+            }
+            // The first reader behind is the oldest. Behind another one who waits, readers wait as well.
+            let Some(reader) = line.reader_behind_first() else { return Ok(true) };
+            let reader = format!("{lock}/{reader}");
+            let stats = join(self.client.check_stat(&held.path), self.client.check_stat(&reader)).await;
+            match (stats.0?, stats.1?) {
+                (None, _) => return Err(Stop::NotHeld(LossCause::Forced)),
+                (Some(own), Some(reader)) => return Ok(reader.czxid > own.mzxid),
+                (Some(_), None) => {}
+            }
+        }
+    }
+
+    /// Has the data of an exclusive claim's node say whether it reads.
+    async fn write(&self, claim: ClaimId, held: &Held, downgraded: bool) -> Result<(), Stop> {
+        let sent = Moment::now();
+        self.note(claim, |node| node.conversion.unsettled = true);
+        let card = if downgraded { held.card.downgraded() } else { held.card.clone() };
+        let answer = self.client.set_data(&held.path, &card.bytes(), None).await;
+        self.answered(claim, sent, answer.map(drop), |node| node.conversion.downgraded = downgraded)
+    }
+
+    /// Puts a writer's node in the place of a reader's.
+    async fn replace(&self, lock: &str, claim: ClaimId, held: &Held) -> Result<(), Stop> {
+        let Some(writer) = upgraded(claim, held.token, held.node()) else {
+            return Err(Stop::NotHeld(LossCause::Forced));
+        };
+        let (sent, writer) = (Moment::now(), format!("{lock}/{writer}"));
+        // Who watches the node learns of its end before this claim has an answer.
+        self.note(claim, |node| {
+            node.conversion.unsettled = true;
+            node.conversion.renamed = Some(writer.clone());
+        });
+        let mut exchange = self.client.new_multi_writer();
+        exchange.add_create(&writer, &held.card.bytes(), &CreateMode::Ephemeral.with_acls(self.acls()))?;
+        exchange.add_delete(&held.path, None)?;
+        let answer = match exchange.commit().await {
+            Ok(_) => Ok(()),
+            Err(
+                MultiWriteError::RequestFailed { source } | MultiWriteError::OperationFailed { source, .. },
+            ) => Err(source),
+        };
+        self.answered(claim, sent, answer, |node| node.path = writer)
+    }
+
+    /// Takes note of what came of a change.
+    fn answered(
+        &self,
+        claim: ClaimId,
+        sent: Moment,
+        answer: Result<(), Error>,
+        change: impl FnOnce(&mut Node),
+    ) -> Result<(), Stop> {
+        if answer.is_ok() {
+            self.written(sent);
+        }
+        let known = answer.as_ref().map_or_else(|error| verdict(error) == Verdict::Refused, |()| true);
+        self.note(claim, |node| {
+            if answer.is_ok() {
+                change(node);
+            }
+            if known {
+                node.conversion.unsettled = false;
+                node.conversion.renamed = None;
+            }
+        });
+        match answer {
+            Err(Error::NoNode) => Err(Stop::NotHeld(LossCause::Forced)),
+            answer => Ok(answer?),
+        }
+    }
+
+    /// By which node the claim holds, which is found out where a change had no answer.
+    async fn held(&self, lock: &str, claim: ClaimId) -> Result<Held, Stop> {
+        if self.state().nodes.get(&claim).is_some_and(|node| node.conversion.unsettled) {
+            let children = or_nobody(self.list_synced(lock).await)?;
+            let node = children.iter().find(|node| claim_of(node) == Some(claim));
+            let node = node.ok_or(Stop::NotHeld(LossCause::Forced))?;
+            let path = format!("{lock}/{node}");
+            let downgraded = match self.client.get_data(&path).await {
+                Err(Error::NoNode) => return Err(Stop::NotHeld(LossCause::Forced)),
+                found => Card::is_downgraded(&found?.0),
+            };
+            self.note(claim, |node| {
+                node.path = path;
+                node.conversion.downgraded = downgraded;
+                node.conversion.unsettled = false;
+                node.conversion.renamed = None;
+            });
+        }
+        let state = self.state();
+        let node = state.nodes.get(&claim).ok_or(Stop::NotHeld(LossCause::Forced))?;
+        let (path, token, card) = (node.path.clone(), node.token, node.card.clone());
+        let mut held = Held { path, mode: Mode::Shared, token, card };
+        if !node.conversion.downgraded {
+            held.mode = contends(held.node()).map_or(Mode::Exclusive, |(mode, _)| mode);
+        }
+        Ok(held)
+    }
+
+    fn note(&self, claim: ClaimId, change: impl FnOnce(&mut Node)) {
+        if let Some(node) = self.state().nodes.get_mut(&claim) {
+            change(node);
+        }
+    }
+}
+
+impl Held {
+    fn node(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    fn number(&self) -> Option<i32> {
+        parts(self.node()).map(|(_, number)| number)
+    }
+}

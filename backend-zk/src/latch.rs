@@ -1,0 +1,110 @@
+//! Latches: a persistent node each, with one below for each party that has counted down.
+
+use crate::{errors::explain, names::encode, session::Live};
+use futures_util::{StreamExt, TryStreamExt, future::join, stream};
+use std::num::NonZeroU32;
+use tenure_core::{LatchState, LatchStep, Name, StoreError};
+use zookeeper_client::{CreateMode, Error};
+
+/// What all latches stand below: no lock's name is encoded so.
+const LATCHES: &str = "%latches";
+/// How many nodes are deleted together.
+const TOGETHER: usize = 32;
+
+impl Live {
+    /// Takes one step at the latch `name` of those under `prefix`.
+    pub(crate) async fn latch(
+        &self,
+        prefix: &str,
+        name: &Name,
+        step: &LatchStep,
+    ) -> Result<LatchState, StoreError> {
+        let parent = format!("{prefix}/{LATCHES}");
+        let latch = format!("{parent}/{}", encode(name, false));
+        let taken = async {
+            match step {
+                LatchStep::CountDown { party, of } => self.count_down(&parent, &latch, party, *of).await?,
+                LatchStep::Remove => self.remove_latch(&latch).await?,
+                LatchStep::Look => {}
+            }
+            self.look_at(&latch).await
+        };
+        let (data, counted) = match taken.await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(LatchState::default()),
+            Err(error) => return Err(explain(&latch, error)),
+        };
+        let of = parties(&data).ok_or_else(|| {
+            StoreError::failed(format!("{latch} is no latch of tenure's; delete it, or use another prefix"))
+        })?;
+        Ok(LatchState { of: of.get(), counted })
+    }
+
+    /// What stands in the latch's node, and how many are below it. As the leader has it, not as a follower had it a moment
+    /// ago.
+    async fn look_at(&self, latch: &str) -> Result<Option<(Vec<u8>, u32)>, Error> {
+        let (synced, found) = join(self.client.sync(latch), self.client.get_data(latch)).await;
+        synced?;
+        match found {
+            Ok((data, stat)) => Ok(Some((data, u32::try_from(stat.num_children).unwrap_or(0)))),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn count_down(&self, parent: &str, latch: &str, party: &Name, of: NonZeroU32) -> Result<(), Error> {
+        let persistent = CreateMode::Persistent.with_acls(self.acls());
+        let place = format!("{latch}/{}", encode(party, false));
+        loop {
+            match self.client.create(latch, of.to_string().as_bytes(), &persistent).await {
+                Ok(_) | Err(Error::NodeExists) => {}
+                Err(Error::NoNode) => {
+                    self.client.mkdir(parent, &persistent).await?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            // Whoever made it says how many parties there are.
+            let Some((data, _)) = self.look_at(latch).await? else { continue };
+            if parties(&data) != Some(of) {
+                return Ok(());
+            }
+            match self.client.create(&place, b"", &persistent).await {
+                Ok(_) | Err(Error::NodeExists) => return Ok(()),
+                // Somebody removed the latch meanwhile.
+                Err(Error::NoNode) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn remove_latch(&self, latch: &str) -> Result<(), Error> {
+        loop {
+            let below = match self.list_synced(latch).await {
+                Ok(below) => below,
+                Err(Error::NoNode) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let deletions = below.iter().map(|party| self.delete_if_there(format!("{latch}/{party}")));
+            let deletions: Vec<_> = deletions.collect();
+            stream::iter(deletions).buffer_unordered(TOGETHER).try_collect::<()>().await?;
+            match self.delete_if_there(latch.to_owned()).await {
+                // Somebody counted down meanwhile.
+                Err(Error::NotEmpty) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn delete_if_there(&self, path: String) -> Result<(), Error> {
+        match self.client.delete(&path, None).await {
+            Ok(()) | Err(Error::NoNode) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How many parties a latch waits for, from what stands in its node.
+fn parties(data: &[u8]) -> Option<NonZeroU32> {
+    std::str::from_utf8(data).ok()?.parse().ok()
+}

@@ -1,0 +1,273 @@
+//! The line of those who want one name: who holds it, and what the others wait for.
+
+use crate::{
+    contender::{contends, token_of},
+    order::{offset, tells_nothing},
+    session::Live,
+};
+use futures_util::future::try_join_all;
+use tenure_core::Mode;
+use zookeeper_client::Error;
+
+/// One node in the line.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) node: String,
+    /// As its name says. The first may have been downgraded, which only its data tells.
+    pub(crate) mode: Mode,
+}
+
+/// The nodes that contend for a name, in the order in which they came.
+///
+/// Whoever is admitted beside all who stand before it holds the name. So those who hold are the first in the line, and whoever
+/// waits keeps everybody out who is behind it and would not hold beside it.
+#[derive(Debug)]
+pub(crate) struct Line(Vec<Place>);
+
+/// How far a claim is from holding its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn<'a> {
+    /// It holds it.
+    Now,
+    /// It waits until this node has gone, or has changed.
+    Behind {
+        node: &'a str,
+        /// Whether the end of that node alone makes it hold the name: nobody else who matters stood before it, and
+        /// whoever comes stands behind it.
+        last: bool,
+        /// Whether that node holds the name, and its data may say that it was downgraded and lets this claim read.
+        may_read: bool,
+    },
+    /// It is the next to have permits, and several hold some: the end of any of them may make room.
+    Room,
+}
+
+impl Line {
+    /// Where `node` stands.
+    pub(crate) fn position(&self, node: &str) -> Option<usize> {
+        self.0.iter().position(|place| place.node == node)
+    }
+
+    /// How far the claim is whose node stands there.
+    pub(crate) fn turn(&self, at: usize) -> Turn<'_> {
+        let Some(before) = at.checked_sub(1).filter(|_| !self.holds(at)) else { return Turn::Now };
+        let behind = |before: usize, last: bool| Turn::Behind {
+            node: &self.0[before].node,
+            last,
+            may_read: before == 0 && self.0[at].mode == Mode::Shared && self.0[0].mode == Mode::Exclusive,
+        };
+        match self.0[at].mode {
+            // Only readers are before it once the nearest other one has gone. That must be the first in the line to be enough
+            // in itself: before any other one a reader may stand that becomes a writer meanwhile.
+            Mode::Shared => {
+                let other = self.0[..at].iter().rposition(|place| place.mode != Mode::Shared);
+                behind(other.unwrap_or(before), other == Some(0))
+            }
+            // It has to look in any case whether another one waits for permits behind it.
+            Mode::Permit { .. } if before > 0 && self.is_permit(before) && self.holds(before) => Turn::Room,
+            Mode::Permit { .. } => behind(before, false),
+            // A reader's node also goes when the reader becomes a writer: another one then stands in its place.
+            _ => behind(before, before == 0 && self.0[0].mode != Mode::Shared),
+        }
+    }
+
+    /// Whether a permit stands right behind that place, which may wait to hear that the one there has been admitted.
+    pub(crate) fn is_awaited(&self, at: usize) -> bool {
+        self.is_permit(at) && self.is_permit(at + 1)
+    }
+
+    /// Refuses a number of permits that is not the one of those who hold some.
+    pub(crate) fn agrees(&self, at: usize) -> Result<(), String> {
+        let mode = self.0[at].mode;
+        let others = self.0[..at].iter().enumerate();
+        let mut differing =
+            others.filter_map(|(at, other)| Some((at, mode.agrees_with([other.mode]).err()?)));
+        // Those who hold come first, so only the first that differs needs to be asked whether it does.
+        match differing.next() {
+            Some((other, why)) if self.holds(other) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// Those who hold the name.
+    pub(crate) fn holders(&self) -> &[Place] {
+        let places: Vec<_> = (0..self.0.len()).collect();
+        &self.0[..places.partition_point(|at| self.holds(*at))]
+    }
+
+    /// Takes note of what the data of the first node say: that it was downgraded.
+    pub(crate) fn first_reads(&mut self) {
+        if let Some(first) = self.0.first_mut() {
+            first.mode = Mode::Shared;
+        }
+    }
+
+    pub(crate) fn first(&self) -> Option<&Place> {
+        self.0.first()
+    }
+
+    /// The reader next to the first, which holds as well if it came before the first became a writer.
+    pub(crate) fn reader_behind_first(&self) -> Option<&str> {
+        self.0.get(1).filter(|next| next.mode == Mode::Shared).map(|next| next.node.as_str())
+    }
+
+    fn is_permit(&self, at: usize) -> bool {
+        self.0.get(at).is_some_and(|place| matches!(place.mode, Mode::Permit { .. }))
+    }
+
+    fn holds(&self, at: usize) -> bool {
+        self.0[at].mode.admits(self.0[..at].iter().map(|place| place.mode))
+    }
+}
+
+impl Live {
+    /// The line of `lock`, whose node has these children. `around`: a number near all of theirs.
+    pub(crate) async fn line(
+        &self,
+        lock: &str,
+        children: &[String],
+        around: Option<i32>,
+    ) -> Result<Line, Error> {
+        let all = || {
+            let modes = children.iter().map(|node| (node, contends(node)));
+            modes.filter_map(|(node, known)| known.map(|(mode, number)| (node, mode, number)))
+        };
+        let Some(around) = around.or_else(|| all().map(|(_, _, number)| number).next()) else {
+            return Ok(Line(Vec::new()));
+        };
+        let place = |node: &String, mode| Place { node: node.clone(), mode };
+        let mut line: Vec<(i64, Place)> =
+            all().map(|(node, mode, number)| (offset(number, around).into(), place(node, mode))).collect();
+        if all().any(|(_, _, number)| tells_nothing(number)) {
+            // The age of the claims tells.
+            let aged = line.into_iter().map(|(_, place)| async move {
+                let made = self.client.check_stat(&format!("{lock}/{}", place.node)).await?;
+                let came = token_of(&place.node).and_then(|token| i64::try_from(token.get()).ok());
+                Ok::<_, Error>(made.map(|made| (came.unwrap_or(made.czxid), place)))
+            });
+            line = try_join_all(aged).await?.into_iter().flatten().collect();
+        }
+        line.sort_by(|(one, place), (other, next)| (one, &place.node).cmp(&(other, &next.node)));
+        Ok(Line(line.into_iter().map(|(_, place)| place).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::num::NonZeroU32;
+
+    const ALONE: Mode = Mode::Exclusive;
+    const READER: Mode = Mode::Shared;
+
+    fn permit(take: u32, of: u32) -> Mode {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        Mode::Permit { take: number(take), of: number(of) }
+    }
+
+    fn line(modes: &[Mode]) -> Line {
+        Line(modes.iter().enumerate().map(|(at, mode)| Place { node: at.to_string(), mode: *mode }).collect())
+    }
+
+    /// What the last of them waits for.
+    fn turn(modes: &[Mode]) -> Option<(usize, bool, bool)> {
+        let line = line(modes);
+        match line.turn(modes.len() - 1) {
+            Turn::Now => None,
+            Turn::Room => Some((usize::MAX, false, false)),
+            Turn::Behind { node, last, may_read } => Some((node.parse().unwrap(), last, may_read)),
+        }
+    }
+
+    #[test]
+    fn who_waits_for_whom() {
+        let one = permit(1, 2);
+        for (modes, expected) in [
+            (&[ALONE][..], None),
+            (&[ALONE, ALONE], Some((0, true, false))),
+            (&[ALONE, ALONE, ALONE], Some((1, false, false))),
+            // A reader's node may make way for a writer's.
+            (&[READER, ALONE], Some((0, false, false))),
+            (&[READER, READER, ALONE], Some((1, false, false))),
+            (&[READER, READER, READER], None),
+            (&[ALONE, READER], Some((0, true, true))),
+            (&[ALONE, READER, READER], Some((0, true, true))),
+            (&[READER, ALONE, READER], Some((1, false, false))),
+            (&[ALONE, ALONE, READER], Some((1, false, false))),
+            (&[one, READER], Some((0, true, false))),
+            (&[one, one], None),
+            (&[one, one, one], Some((usize::MAX, false, false))),
+            (&[one, one, one, one], Some((2, false, false))),
+            (&[permit(2, 2), one], Some((0, false, false))),
+            (&[ALONE, one], Some((0, false, false))),
+            (&[READER, one], Some((0, false, false))),
+            (&[one, ALONE, one], Some((1, false, false))),
+        ] {
+            assert_eq!(turn(modes), expected, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn only_those_who_hold_have_to_be_agreed_with() {
+        assert!(line(&[permit(1, 4), permit(1, 7)]).agrees(1).is_err());
+        assert!(line(&[permit(1, 4), permit(1, 4), permit(1, 7)]).agrees(2).is_err());
+        assert!(line(&[permit(4, 4), permit(1, 4)]).agrees(1).is_ok());
+        assert!(line(&[ALONE, permit(1, 4), permit(1, 7)]).agrees(2).is_ok(), "nobody holds any");
+    }
+
+    fn modes() -> impl Strategy<Value = Vec<Mode>> {
+        let mode = prop_oneof![
+            1 => Just(ALONE),
+            2 => Just(READER),
+            4 => (1..4_u32, 0..3_u32).prop_map(|(take, more)| permit(take, take + more)),
+            4 => (1..4_u32).prop_map(|take| permit(take, 4)),
+        ];
+        proptest::collection::vec(mode, 1..12)
+    }
+
+    proptest! {
+        /// Whoever goes, in whatever order: those who hold are admitted beside each other, each who waits is told by what it
+        /// waits for when it holds, and nobody waits for ever.
+        #[test]
+        fn everybody_is_served_in_turn(modes in modes(), leaves in proptest::collection::vec(any::<prop::sample::Index>(), 64)) {
+            let mut line = line(&modes);
+            for leaves in leaves {
+                if line.0.is_empty() {
+                    break;
+                }
+                let held = line.holders().len();
+                prop_assert!(held > 0, "nobody holds: {line:?}");
+                for at in 0..held {
+                    let others = line.0[..held].iter().enumerate().filter(|(other, _)| *other != at);
+                    prop_assert!(line.0[at].mode.admits(others.map(|(_, place)| place.mode)), "{line:?}");
+                }
+                let waiting: Vec<_> = (held..line.0.len())
+                    .map(|at| (line.0[at].node.clone(), told_by(&line, at)))
+                    .collect();
+                let gone = line.0.remove(leaves.index(line.0.len())).node;
+                for (node, (of, last, admitted_too)) in waiting {
+                    let Some(at) = line.position(&node) else { continue };
+                    let holds = line.turn(at) == Turn::Now;
+                    let told = of.contains(&gone)
+                        // Whom it waits for says so when it is admitted.
+                        || admitted_too.is_some_and(|other| line.position(&other).is_some_and(|other| line.turn(other) == Turn::Now));
+                    prop_assert!(told || !holds, "{node} is not told: {line:?}");
+                    prop_assert!(holds || !(last && of[0] == gone), "{node} takes it: {line:?}");
+                }
+            }
+        }
+    }
+
+    /// Whose end the claim is told of, whether that is enough in itself, and whose admission.
+    fn told_by(line: &Line, at: usize) -> (Vec<String>, bool, Option<String>) {
+        match line.turn(at) {
+            Turn::Now => unreachable!("it holds"),
+            Turn::Room => (line.0[..at].iter().map(|place| place.node.clone()).collect(), false, None),
+            Turn::Behind { node, last, .. } => {
+                let other = line.position(node).unwrap();
+                (vec![node.to_owned()], last, line.is_awaited(other).then(|| node.to_owned()))
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Who asks: the user a session belongs to.
+
+use std::fmt;
+use tenure_core::Error;
+use zookeeper_client::{Acl, Acls, AuthId, Connector, Permission};
+
+/// A user, and how the servers are convinced of it.
+#[derive(Clone)]
+pub(crate) struct Login {
+    scheme: Scheme,
+    user: String,
+    password: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    /// User and password, whose digest is the user's name in an ACL. The servers take any.
+    Digest,
+    /// A user whom the servers know.
+    #[cfg(feature = "sasl")]
+    Sasl,
+}
+
+impl Login {
+    pub(crate) fn digest(user: String, password: String) -> Self {
+        Self { scheme: Scheme::Digest, user, password }
+    }
+
+    #[cfg(feature = "sasl")]
+    pub(crate) fn sasl(user: String, password: String) -> Self {
+        Self { scheme: Scheme::Sasl, user, password }
+    }
+
+    pub(crate) fn check(self) -> Result<Self, Error> {
+        let (separators, allowed): (&[char], _) = match self.scheme {
+            Scheme::Digest => (&[':'], "one or more characters, without a colon"),
+            #[cfg(feature = "sasl")]
+            Scheme::Sasl => (&['"', '\\'], "one or more characters, without quotation marks and backslashes"),
+        };
+        let fits = |c: char| !c.is_control() && !separators.contains(&c);
+        if self.user.is_empty() || !self.user.chars().all(fits) {
+            return Err(Error::invalid_option("user", format!("{:?}", self.user), allowed));
+        }
+        Ok(self)
+    }
+
+    /// Has sessions begin with it.
+    pub(crate) fn show(&self, connector: Connector) -> Connector {
+        match self.scheme {
+            Scheme::Digest => {
+                let shown = format!("{}:{}", self.user, self.password);
+                connector.with_auth("digest", shown.as_bytes())
+            }
+            #[cfg(feature = "sasl")]
+            Scheme::Sasl => connector.with_sasl(zookeeper_client::SaslOptions::digest_md5(
+                self.user.clone(),
+                self.password.clone(),
+            )),
+        }
+    }
+
+    /// Whether the servers say whom they take a session for. Those without SASL go on as if nobody had asked.
+    pub(crate) fn must_be_confirmed(&self) -> bool {
+        #[cfg(feature = "sasl")]
+        return self.scheme == Scheme::Sasl;
+        #[cfg(not(feature = "sasl"))]
+        return false;
+    }
+}
+
+/// What the nodes of this user's sessions allow to whom.
+pub(crate) fn acl(login: Option<&Login>) -> Vec<Acl> {
+    if login.is_none() {
+        return Acls::anyone_all().to_vec();
+    }
+    let mut acl = Acls::creator_all().to_vec();
+    acl.push(Acl::new(Permission::READ, AuthId::anyone()));
+    acl
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheme, user, .. } = self;
+        f.debug_struct("Login").field("scheme", scheme).field("user", user).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,91 @@
+//! What a TLS connection needs: whom to trust, and what to show.
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    client::WebPkiServerVerifier,
+    crypto::{CryptoProvider, ring},
+    pki_types::{
+        CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName,
+        pem::{Error as PemError, PemObject},
+    },
+};
+use std::sync::Arc;
+use tenure_core::Error;
+use zookeeper_client::TlsOptions;
+
+/// Texts in PEM format, as they were given.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    pub(crate) roots: String,
+    /// A certificate with those that lead to its authority, and its key.
+    pub(crate) identity: Option<(String, String)>,
+}
+
+/// The same, understood.
+#[derive(Clone)]
+pub(crate) struct CheckedTls {
+    pub(crate) client: TlsOptions,
+    /// For whoever asks past the client.
+    pub(crate) config: Arc<ClientConfig>,
+}
+
+impl Tls {
+    pub(crate) fn check(self) -> Result<CheckedTls, Error> {
+        choose_cryptography();
+        let config = Arc::new(self.config()?);
+        let options = TlsOptions::new().with_pem_ca(&self.roots).map_err(|error| bad_roots(&error))?;
+        let client = match &self.identity {
+            Some((certificate, key)) => {
+                options.with_pem_identity(certificate, key).map_err(|error| bad_identity(&error))?
+            }
+            None => options,
+        };
+        Ok(CheckedTls { client, config })
+    }
+
+    fn config(&self) -> Result<ClientConfig, Error> {
+        let provider = Arc::new(ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        let certificates = parse::<CertificateDer<'_>>(&self.roots).map_err(|error| bad_roots(&error))?;
+        roots.add_parsable_certificates(certificates);
+        let lists = parse::<CertificateRevocationListDer<'_>>(&self.roots);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
+            .with_crls(lists.map_err(|error| bad_roots(&error))?)
+            .build()
+            .map_err(|error| bad_roots(&error))?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad_roots(&error))?
+            .with_webpki_verifier(verifier);
+        let Some((certificate, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
+        let certificates = parse::<CertificateDer<'_>>(certificate).map_err(|error| bad_identity(&error))?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| bad_identity(&error))?;
+        builder.with_client_auth_cert(certificates, key).map_err(|error| bad_identity(&error))
+    }
+}
+
+/// Whether a certificate can be for this host.
+pub(crate) fn may_be_certified(host: &str) -> bool {
+    ServerName::try_from(host).is_ok()
+}
+
+fn parse<Item: PemObject>(pem: &str) -> Result<Vec<Item>, PemError> {
+    Item::pem_slice_iter(pem.as_bytes()).collect()
+}
+
+fn bad_roots(why: &dyn std::fmt::Display) -> Error {
+    Error::invalid_option("tls", "this text", format!("one or more certificates in PEM format ({why})"))
+}
+
+fn bad_identity(why: &dyn std::fmt::Display) -> Error {
+    let allowed = format!("a certificate and its own private key, both in PEM format ({why})");
+    Error::invalid_option("tls_identity", "this pair", allowed)
+}
+
+/// The client takes the process's cryptography, and panics when there is none. Whatever the program has chosen stays.
+fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // An error means that another thread was faster.
+        let _ = ring::default_provider().install_default();
+    }
+}

@@ -1,0 +1,62 @@
+//! `tenure elect`: a command that runs on one machine of many.
+
+use crate::{
+    args,
+    attend::{self, Ending, on_terms},
+    exit::{self, Failure},
+    run::farewell,
+    signals::Signals,
+    store, waiting, warnings,
+};
+use nix::sys::signal::{Signal, raise};
+use std::process::ExitCode;
+use tenure::{AllGuard, Locks};
+
+pub(crate) async fn elect(store: Option<String>, args: args::Elect) -> Result<ExitCode, Failure> {
+    warnings::show();
+    let mut signals = Signals::that_end()?;
+    let locks = tokio::select! {
+        locks = store::open(store) => locks?,
+        signal = signals.next() => return Err(Failure::Signal(signal as i32)),
+    };
+    let outcome = terms(&locks, &args, &mut signals).await;
+    farewell(&locks, std::slice::from_ref(&args.name)).await;
+    outcome
+}
+
+/// One term after the other, until the command has ended by itself.
+async fn terms(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<ExitCode, Failure> {
+    loop {
+        let term = campaign(locks, args, signals).await?;
+        match attend::run(&args.command, &term, signals, args.terms.kill_after).await? {
+            Ending::Lost => exit::say(&format!("no longer the leader of {:?}; campaigning again", args.name)),
+            Ending::Itself(status) => return attend::release(term).await.map(|()| exit::ended(status)),
+        }
+    }
+}
+
+/// Waits until this machine leads.
+async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<AllGuard, Failure> {
+    let names = [args.name.clone()];
+    let all = locks.all(&names).with(|lock| on_terms(lock, &args.terms, &args.command));
+    let elected = async {
+        tokio::select! {
+            term = all.acquire() => term,
+            never = waiting::show(locks, &names) => match never {},
+        }
+    };
+    tokio::pin!(elected);
+    loop {
+        tokio::select! {
+            term = &mut elected => return Ok(term?),
+            signal = signals.next() => match signal {
+                // After a term these are still listened to.
+                Signal::SIGTSTP => {
+                    let _ = raise(Signal::SIGSTOP);
+                }
+                Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
+                signal => return Err(Failure::Signal(signal as i32)),
+            },
+        }
+    }
+}

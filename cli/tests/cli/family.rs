@@ -1,0 +1,110 @@
+//! Several names, several holders, and one leader.
+
+use crate::stage::Stage;
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+#[test]
+fn several_names_are_had_together_or_not_at_all() {
+    let stage = Stage::new();
+    let tell = "echo \"$TENURE_NAME\"; echo \"$TENURE_TOKEN\"";
+    let out = stage.done(&["run", "b", "a", "--", "sh", "-c", tell]).expect(0).out;
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[..2], ["a", "b"], "{out}");
+    assert!(lines[2..].iter().all(|token| token.parse::<u64>().is_ok()) && lines.len() == 4, "{out}");
+    let holder = stage.holder("b");
+    holder.line();
+    let busy = stage.done(&["run", "--try", "c", "b", "a", "--", "true"]).expect(75);
+    assert!(busy.err.contains("\"c\", \"b\", \"a\"") && busy.err.contains("held by sh"), "{}", busy.err);
+    let late = stage.done(&["run", "--wait", "300ms", "c", "b", "a", "--", "true"]).expect(75);
+    assert!(late.err.contains("\"b\""), "{}", late.err);
+    // Nothing of them is left, and who waits for both is let in when both are free.
+    stage.done(&["run", "--try", "a", "c", "--", "true"]).expect(0);
+    let both = stage.script("a b", "echo in");
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(both.line(), "in");
+    both.end().expect(0);
+}
+
+#[test]
+fn losing_one_of_several_ends_the_command() {
+    let stage = Stage::new();
+    let run = stage.holder("a b --lease 3s");
+    run.line();
+    stage.done(&["release", "b", "--force"]).expect(0);
+    let done = run.end().expect(79);
+    assert!(done.err.contains("lock \"b\"") && done.err.contains("released by force"), "{}", done.err);
+    stage.done(&["run", "--try", "a", "b", "--", "true"]).expect(0);
+}
+
+/// Which stores have them is the library's affair; the command passes on what it says.
+#[test]
+fn forms_that_a_store_lacks_are_refused_with_those_that_have_them() {
+    let stage = Stage::new();
+    for (option, value) in [("--shared", None), ("--permits", Some("4"))] {
+        let args: Vec<&str> = ["run", option].into_iter().chain(value).chain(["a", "--", "true"]).collect();
+        let done = stage.done(&args);
+        if done.code != Some(0) {
+            assert!(done.err.contains("stores that do"), "{}", done.err);
+            done.expect(69);
+        }
+    }
+    stage.done(&["run", "--shared", "--permits", "4", "a", "--", "true"]).expect(64);
+    stage.done(&["run", "--permits", "0", "a", "--", "true"]).expect(64);
+    let memory = ["--store", "memory:", "run", "--permits", "4", "a", "--", "true"];
+    stage.done(&memory).expect(0);
+}
+
+#[test]
+fn a_leaders_death_makes_another_one_lead() {
+    let stage = Stage::new();
+    let candidate = || {
+        stage.start(&["elect", "s", "--lease", "2s", "--", "sh", "-c", "echo $TENURE_TOKEN; exec sleep 1000"])
+    };
+    let first = candidate();
+    let term: u64 = first.number();
+    let second = candidate();
+    first.signal(Signal::SIGKILL);
+    let killed = Instant::now();
+    let next: u64 = second.number();
+    assert!(next > term, "{next} after {term}");
+    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+    first.silence();
+    // Told to end, it ends with its command, and the election is free.
+    second.signal(Signal::SIGTERM);
+    second.end().expect(143);
+    stage.done(&["run", "s", "--try", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_leader_that_is_put_out_ends_its_command_and_campaigns_again() {
+    let stage = Stage::new();
+    let options = ["elect", "s", "--lease", "1s", "--label", "one", "--", "sh", "-c"];
+    let command = "trap 'echo ended; exit 3' TERM; echo $TENURE_TOKEN; while :; do sleep 0.1; done";
+    let leader = stage.start(&[&options[..], &[command]].concat());
+    let term: u64 = leader.number();
+    stage.done(&["release", "s", "--force"]).expect(0);
+    assert_eq!(leader.line(), "ended");
+    let next: u64 = leader.number();
+    assert!(next > term, "{next} after {term}");
+    leader.signal(Signal::SIGTERM);
+    assert_eq!(leader.line(), "ended");
+    let done = leader.end().expect(3);
+    assert!(done.err.contains("no longer the leader of \"s\""), "{}", done.err);
+}
+
+/// A command that has done its work ends its machine's candidacy, with its code, and the next one's turn comes.
+#[test]
+fn a_command_that_ends_by_itself_resigns() {
+    let stage = Stage::new();
+    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let first = stage.start(&["elect", "s", "--", "sh", "-c", "echo in; read x < fifo; exit 4"]);
+    assert_eq!(first.line(), "in");
+    let second = stage.start(&["elect", "s", "--", "echo", "me"]);
+    std::fs::write(stage.path("fifo"), "go\n").unwrap();
+    first.end().expect(4);
+    assert_eq!(second.line(), "me");
+    second.end().expect(0);
+    stage.done(&["elect", "", "--", "true"]).expect(64);
+    stage.done(&["elect", "s"]).expect(64);
+}

@@ -1,0 +1,204 @@
+//! Latches.
+
+use crate::{
+    Check, Client, Fault, Method, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, ensure_err, within},
+};
+use futures_util::{FutureExt, future::try_join_all};
+use std::{pin::pin, time::Duration};
+use tenure_core::{Error, Latch};
+
+cases!("latch":
+    latch_opens_once, party_counts_once, latch_outlives_its_parties, party_count_mismatch_refused,
+    removed_latch_begins_anew, latches_and_locks_never_meet, latch_names_differ, lost_count_is_repeated,
+    wait_at_latch_outlasts_trouble, close_ends_waits_at_latches,
+);
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn missing(latch: &Latch, expected: u32) -> Check {
+    ensure_eq!(latch.missing().await?, expected, "parties that are missing");
+    Ok(())
+}
+
+async fn opens(latch: &Latch) -> Check {
+    Ok(within(PATIENCE, "a latch to open", latch.wait()).await??)
+}
+
+async fn latch_opens_once(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let ([one, other, third], name) = (stage.clients().await?, stage.name("a"));
+    let waiting = one.latch(&name, 3);
+    let mut opened = pin!(waiting.wait());
+    ensure!(opened.as_mut().now_or_never().is_none(), "nobody has counted down, and it is open");
+    missing(&waiting, 3).await?;
+    ensure_eq!(other.latch(&name, 3).count_down("x").await?, 2, "parties that are missing");
+    ensure_eq!(third.latch(&name, 3).count_down("y").await?, 1, "parties that are missing");
+    // Long enough for the waiter to look again.
+    let early = tokio::time::timeout(Duration::from_millis(700), opened.as_mut()).await;
+    ensure!(early.is_err(), "one of three is missing, and it is open");
+    // The last one comes from many sides at once.
+    let last = |client: &Client| {
+        let latch = client.latch(&name, 3);
+        async move { latch.count_down("z").await }
+    };
+    ensure_eq!(
+        try_join_all([last(&one), last(&other), last(&third)]).await?,
+        vec![0, 0, 0],
+        "parties that are missing"
+    );
+    within(PATIENCE, "a latch to open", opened).await??;
+    // It stays open, for all and whoever comes.
+    for client in [&one, &other, &third] {
+        opens(&client.latch(&name, 3)).await?;
+    }
+    ensure_eq!(one.latch(&name, 3).count_down("one more").await?, 0, "parties that are missing");
+    missing(&other.latch(&name, 3), 0).await?;
+    Ok(one.latch(&name, 3).remove().await?)
+}
+
+async fn party_counts_once(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (here, there) = (one.latch(&name, 3), other.latch(&name, 3));
+    let again = (0..8).map(|number| if number % 2 == 0 { &here } else { &there });
+    let told = try_join_all(again.map(|latch| latch.count_down("x"))).await?;
+    ensure!(told.iter().all(|missing| *missing == 2), "one party of three has come: {told:?}");
+    missing(&here, 2).await?;
+    // Only the last byte differs, or the case.
+    ensure_eq!(here.count_down("X").await?, 1, "parties that are missing");
+    ensure_eq!(there.count_down("X ").await?, 0, "parties that are missing");
+    Ok(here.remove().await?)
+}
+
+async fn latch_outlives_its_parties(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let name = stage.name("a");
+    for (party, left) in [("x", 1), ("x", 1), ("y", 0)] {
+        let client = stage.client().await?;
+        ensure_eq!(client.latch(&name, 2).count_down(party).await?, left, "parties that are missing");
+        client.close().await;
+    }
+    let client = stage.client().await?;
+    opens(&client.latch(&name, 2)).await?;
+    Ok(client.latch(&name, 2).remove().await?)
+}
+
+async fn party_count_mismatch_refused(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    one.latch(&name, 3).count_down("x").await?;
+    let wrong = other.latch(&name, 4);
+    let refused =
+        [wrong.count_down("y").await.map(drop), wrong.missing().await.map(drop), wrong.wait().await];
+    for outcome in refused {
+        let Err(error) = outcome else {
+            return Err(Stop::failed("a client that waits for another number of parties was not refused"));
+        };
+        let text = format!(
+            "{error}: {}",
+            std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default()
+        );
+        ensure!(matches!(error, Error::Store { .. }), "{error:?}");
+        ensure!(text.contains('3') && text.contains('4'), "both numbers are not in {text:?}");
+    }
+    missing(&one.latch(&name, 3), 2).await?;
+    let none = one.latch(&name, 0).count_down("x").await;
+    ensure_err!(none, Error::InvalidOption { .. }, "a latch of no parties");
+    let nobody = one.latch(&name, 3).count_down("").await;
+    ensure_err!(nobody, Error::InvalidName(_), "a party without a name");
+    Ok(one.latch(&name, 3).remove().await?)
+}
+
+async fn removed_latch_begins_anew(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    other.latch(&name, 2).remove().await?;
+    one.latch(&name, 1).count_down("x").await?;
+    opens(&other.latch(&name, 1)).await?;
+    other.latch(&name, 1).remove().await?;
+    // Also with another number of parties.
+    missing(&one.latch(&name, 2), 2).await?;
+    ensure_eq!(one.latch(&name, 2).count_down("x").await?, 1, "parties that are missing");
+    Ok(one.latch(&name, 2).remove().await?)
+}
+
+async fn latches_and_locks_never_meet(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    let latch = other.latch(&name, 2);
+    latch.count_down("x").await?;
+    if other.capabilities().listing {
+        ensure_eq!(other.holders(&name).await?.len(), 1, "holders");
+    }
+    guard.release().await?;
+    let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
+    missing(&latch, 1).await?;
+    latch.remove().await?;
+    ensure!(guard.is_held(), "a lock went with the latch of its name");
+    guard.release().await?;
+    if other.capabilities().listing {
+        ensure_eq!(other.list(stage.prefix()).await?.len(), 0, "holders");
+    }
+    Ok(())
+}
+
+async fn latch_names_differ(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let client = stage.client().await?;
+    let names =
+        ["a", "A", "a/b", "a/", "../a", "{a}b", "a%2Fb", "a'b\"", "é", "*"].map(|last| stage.name(last));
+    for name in &names {
+        let party = format!("{name}/of it");
+        missing(&client.latch(name, 2), 2)
+            .await
+            .map_err(|_| Stop::failed(format_args!("{name:?} met another latch")))?;
+        client.latch(name, 2).count_down(&party).await?;
+        client.latch(name, 2).count_down(&party).await?;
+    }
+    for name in &names {
+        missing(&client.latch(name, 2), 1).await?;
+        client.latch(name, 2).remove().await?;
+        missing(&client.latch(name, 2), 2).await?;
+    }
+    Ok(())
+}
+
+async fn lost_count_is_repeated(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let latch = client.latch(&name, 2);
+    client.probe.next(Method::Latch, Fault::LoseReply);
+    ensure_err!(latch.count_down("x").await, Error::Unavailable { .. }, "a reply that was lost");
+    ensure_eq!(latch.count_down("x").await?, 1, "parties that are missing");
+    Ok(latch.remove().await?)
+}
+
+async fn wait_at_latch_outlasts_trouble(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let latch = one.latch(&name, 1);
+    one.probe.always(Method::Latch, Fault::Refuse);
+    let mut opened = pin!(latch.wait());
+    let early = tokio::time::timeout(Duration::from_millis(300), opened.as_mut()).await;
+    ensure!(early.is_err(), "a wait ended while the store was away: {early:?}");
+    other.latch(&name, 1).count_down("x").await?;
+    one.probe.heal();
+    within(PATIENCE, "a latch to open", opened).await??;
+    Ok(latch.remove().await?)
+}
+
+async fn close_ends_waits_at_latches(stage: &Stage) -> Check {
+    stage.needs(Need::Latches)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let latch = client.latch(&name, 1);
+    let mut opened = pin!(latch.wait());
+    ensure!(opened.as_mut().now_or_never().is_none(), "nobody has counted down, and it is open");
+    client.close().await;
+    let ended = within(PATIENCE, "a wait to end", opened).await?;
+    ensure_err!(ended, Error::Closed { .. }, "a wait while the locks are closed");
+    ensure_err!(latch.count_down("x").await, Error::Closed { .. }, "a latch of closed locks");
+    Ok(())
+}

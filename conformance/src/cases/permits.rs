@@ -1,0 +1,179 @@
+//! Semaphores.
+
+use super::waiting::others_get_in;
+use crate::{
+    Check, Client, Form, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, ensure_err, within},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::{Error, Guard, Mode};
+use tokio::task::JoinSet;
+
+cases!("permits":
+    permits_reach_and_never_exceed_max, many_permits_all_or_none, dead_permit_recovers, permit_count_mismatch_refused,
+    bad_counts_refused, waiting_permit_is_woken, permits_expire_one_by_one, permits_barging_bounded,
+);
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn permits(client: &Client, name: &str, take: u32, of: u32) -> Check<Option<Guard>> {
+    Ok(client.semaphore(name, of).permits(take).try_acquire().await?)
+}
+
+async fn had(client: &Client, name: &str, take: u32, of: u32) -> Check<Guard> {
+    permits(client, name, take, of)
+        .await?
+        .ok_or_else(|| Stop::failed(format_args!("{take} of {of} permits are free, and were refused")))
+}
+
+async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
+    const OF: u32 = 3;
+    stage.needs(Need::Permits)?;
+    let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
+    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut tasks = JoinSet::new();
+    for client in clients.iter().cycle().take(12) {
+        let lock = client.semaphore(&name, OF).permit().wait(PATIENCE);
+        let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+        tasks.spawn(async move {
+            for _ in 0..4 {
+                let guard = lock.acquire().await?;
+                most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await?;
+            }
+            Check::Ok(())
+        });
+    }
+    while let Some(outcome) = tasks.join_next().await {
+        outcome??;
+    }
+    let most = most.load(Ordering::SeqCst);
+    ensure!(most <= OF as usize, "{most} at once, with {OF} permits");
+    // All of them can be had at once, by one client or by several.
+    let mut guards = Vec::new();
+    for client in &clients {
+        guards.push(had(client, &name, 1, OF).await?);
+    }
+    ensure!(
+        permits(&clients[0], &name, 1, OF).await?.is_none(),
+        "{OF} permits are out, and there is one more"
+    );
+    for guard in guards {
+        ensure_eq!(guard.mode().to_string(), "with 1 of 3 permits", "the mode");
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn many_permits_all_or_none(stage: &Stage) -> Check {
+    stage.needs(Need::Permits)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let three = had(&one, &name, 3, 4).await?;
+    ensure!(permits(&other, &name, 2, 4).await?.is_none(), "5 of 4 permits are out");
+    let last = had(&other, &name, 1, 4).await?;
+    ensure!(last.token() > three.token(), "tokens do not rise");
+    ensure!(other.lock(&name).try_acquire().await?.is_none(), "alone beside permits");
+    three.release().await?;
+    let three = had(&one, &name, 3, 4).await?;
+    three.release().await?;
+    last.release().await?;
+    let alone = other.lock(&name).wait(PATIENCE).acquire().await?;
+    ensure!(permits(&one, &name, 1, 4).await?.is_none(), "a permit beside who is alone");
+    Ok(alone.release().await?)
+}
+
+async fn dead_permit_recovers(stage: &Stage) -> Check {
+    stage.needs(Need::Permits)?;
+    stage.needs(Need::Processes)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let mut victim = stage.victim_with(Form::Permit(2)).await?;
+    victim.hold(&name, Duration::from_secs(1)).await?;
+    let other = had(&client, &name, 1, 2).await?;
+    ensure!(permits(&client, &name, 1, 2).await?.is_none(), "two permits are out, and there is a third");
+    victim.kill().await?;
+    let back = client.semaphore(&name, 2).permit().wait(PATIENCE).acquire().await?;
+    ensure!(other.is_held(), "the dead one took another's permit along");
+    back.release().await?;
+    Ok(other.release().await?)
+}
+
+async fn permit_count_mismatch_refused(stage: &Stage) -> Check {
+    stage.needs(Need::Permits)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = had(&one, &name, 1, 4).await?;
+    let semaphore = other.semaphore(&name, 7);
+    let waits = semaphore.permit().wait(PATIENCE);
+    for outcome in [
+        within(PATIENCE, "a refusal", semaphore.permit().try_acquire()).await?,
+        within(PATIENCE, "a refusal of one that waits", waits.acquire()).await?.map(Some),
+    ] {
+        let Err(error @ Error::Store { .. }) = outcome else {
+            return Err(Stop::failed(format_args!("4 permits, or 7? {outcome:?}")));
+        };
+        let said = crate::check::chain(&error);
+        ensure!(said.contains('4') && said.contains('7'), "both numbers are not told: {said}");
+    }
+    guard.release().await?;
+    // With nobody inside there is nobody to disagree with.
+    Ok(had(&other, &name, 7, 7).await?.release().await?)
+}
+
+async fn bad_counts_refused(stage: &Stage) -> Check {
+    stage.needs(Need::Permits)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    for (take, of) in [(0, 4), (5, 4), (1, 0), (0, 0)] {
+        let outcome = client.semaphore(&name, of).permits(take).try_acquire().await;
+        ensure_err!(outcome, Error::InvalidOption { .. }, "{take} of {of} permits");
+    }
+    ensure_eq!(client.probe.calls().about(&name).len(), 0, "requests");
+    Ok(())
+}
+
+async fn waiting_permit_is_woken(stage: &Stage) -> Check {
+    stage.needs(Need::Permits)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (mine, mut theirs) = (had(&one, &name, 1, 2).await?, had(&other, &name, 1, 2).await?);
+    for _ in 0..5 {
+        let waiting = {
+            let lock = one.semaphore(&name, 2).permit().wait(PATIENCE);
+            tokio::spawn(async move { lock.acquire().await })
+        };
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        ensure!(!waiting.is_finished(), "three of two permits are out");
+        theirs.release().await?;
+        theirs = within(PATIENCE, "a permit that came free", waiting).await???;
+    }
+    theirs.release().await?;
+    Ok(mine.release().await?)
+}
+
+async fn permits_expire_one_by_one(stage: &Stage) -> Check {
+    stage.needs(Need::Permits)?;
+    stage.needs(Need::Lease)?;
+    let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_millis(1500));
+    let semaphore = one.semaphore(&name, 2);
+    let renewed = semaphore.permit().lease(lease).acquire().await?;
+    let plain = semaphore.permit().lease(lease).renew(false).acquire().await?;
+    within(PATIENCE, "the end of a lease", plain.lost()).await?;
+    let back = other.semaphore(&name, 2).permit().wait(PATIENCE).acquire().await?;
+    ensure!(renewed.is_held(), "a renewed permit was lost");
+    ensure_eq!(back.mode(), renewed.mode(), "the mode");
+    ensure!(back.mode() != Mode::Exclusive, "a permit is held alone");
+    drop(plain);
+    back.release().await?;
+    Ok(renewed.release().await?)
+}
+
+async fn permits_barging_bounded(stage: &Stage) -> Check {
+    stage.needs(Need::Permits)?;
+    others_get_in(stage, Form::AllPermits(2), 1).await
+}

@@ -1,0 +1,314 @@
+//! Readers and writers.
+
+use crate::{
+    Check, Client, Fault, Form, Method, Need, Stage,
+    case::cases,
+    check::{ensure, ensure_eq, ensure_err, eventually, lost_with, within},
+};
+use std::time::Duration;
+use tenure_core::{Error, Guard, Mode, Owner};
+
+cases!("readers":
+    readers_share, writer_excludes, waiting_writer_blocks_new_readers, downgrade_keeps_place, lost_downgrade_is_settled,
+    upgrade_of_sole_reader, failed_upgrade_keeps_read, dead_reader_recovers, tokens_rise_with_readers,
+    renewed_readers_stay, readers_in_one_process, owner_reads_what_it_writes, forced_release_ends_all_readers,
+);
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Long enough for a request that is on its way to take effect.
+const MOMENT: Duration = Duration::from_millis(300);
+
+async fn read(client: &Client, name: &str) -> Check<Guard> {
+    Ok(client.rw(name).read().wait(PATIENCE).acquire().await?)
+}
+
+async fn write(client: &Client, name: &str) -> Check<Guard> {
+    Ok(client.rw(name).write().wait(PATIENCE).acquire().await?)
+}
+
+async fn can_read(client: &Client, name: &str) -> Check<bool> {
+    free(client.rw(name).read().try_acquire().await?).await
+}
+
+async fn can_write(client: &Client, name: &str) -> Check<bool> {
+    free(client.rw(name).write().try_acquire().await?).await
+}
+
+/// Whether it was had; it is given back.
+async fn free(guard: Option<Guard>) -> Check<bool> {
+    match guard {
+        Some(guard) => Ok(guard.release().await.map(|()| true)?),
+        None => Ok(false),
+    }
+}
+
+async fn readers_share(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let mut readers = Vec::new();
+    for client in [&one, &other, &one, &other] {
+        let asked = within(PATIENCE, "reading beside readers", read(client, &name)).await??;
+        ensure_eq!(asked.mode(), Mode::Shared, "the mode");
+        readers.push(asked);
+    }
+    ensure!(readers.iter().all(|reader| reader.is_held()), "a reader lost its share: {readers:?}");
+    if stage.needs(Need::Listing).is_ok() {
+        let mut told: Vec<_> =
+            one.holders(&name).await?.into_iter().map(|h| (h.claim, h.token, h.mode)).collect();
+        let mut held: Vec<_> =
+            readers.iter().map(|r| (Some(r.claim()), Some(r.token()), Mode::Shared)).collect();
+        told.sort_by_key(|(claim, ..)| *claim);
+        held.sort_by_key(|(claim, ..)| *claim);
+        ensure_eq!(told, held, "the holders that are told");
+    }
+    for reader in readers {
+        reader.release().await?;
+    }
+    ensure!(can_write(&other, &name).await?, "all readers have gone, and a writer is refused");
+    Ok(())
+}
+
+async fn writer_excludes(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let writer = write(&one, &name).await?;
+    for client in [&one, &other] {
+        ensure!(!can_read(client, &name).await?, "a reader beside a writer");
+        ensure!(!can_write(client, &name).await?, "two writers");
+        ensure!(client.lock(&name).try_acquire().await?.is_none(), "a lock beside a writer");
+    }
+    writer.release().await?;
+    let reader = read(&one, &name).await?;
+    for client in [&one, &other] {
+        ensure!(!can_write(client, &name).await?, "a writer beside a reader");
+        ensure!(client.lock(&name).try_acquire().await?.is_none(), "a lock beside a reader");
+        ensure!(can_read(client, &name).await?, "a reader was refused beside a reader");
+    }
+    ensure!(reader.is_held(), "another reader's end took this one along");
+    reader.release().await?;
+    ensure!(can_write(&other, &name).await?, "free, and a writer is refused");
+    Ok(())
+}
+
+/// Readers that come and go, always one at least, do not keep a writer out for ever; nor does a writer that gave up keep
+/// readers out.
+async fn waiting_writer_blocks_new_readers(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other, third], name) = (stage.clients().await?, stage.name("a"));
+    let reader = read(&one, &name).await?;
+    let waiting = {
+        let lock = other.rw(&name).write().wait(PATIENCE);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    // From now on it waits; how soon the store knows is its own affair.
+    for client in [&one, &third] {
+        eventually!(PATIENCE, !can_read(client, &name).await?, "new readers pass a writer that waits");
+    }
+    ensure!(!waiting.is_finished(), "the writer got in beside a reader");
+    reader.release().await?;
+    let writer = within(PATIENCE, "the writer that waited", waiting).await???;
+    writer.release().await?;
+    let reader = read(&one, &name).await?;
+    let gives_up = other.rw(&name).write().wait(MOMENT).acquire().await;
+    ensure_err!(gives_up, Error::Timeout { .. }, "a writer beside a reader");
+    eventually!(PATIENCE, can_read(&third, &name).await?, "a writer that gave up keeps readers out");
+    Ok(reader.release().await?)
+}
+
+async fn downgrade_keeps_place(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let mut guard = write(&one, &name).await?;
+    let token = guard.token();
+    let waiting = {
+        let lock = other.rw(&name).write().wait(PATIENCE);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    tokio::time::sleep(MOMENT).await;
+    guard.downgrade().await?;
+    ensure!(guard.is_held() && guard.mode() == Mode::Shared, "downgraded, and {guard:?}");
+    ensure_eq!(guard.token(), token, "the token");
+    tokio::time::sleep(MOMENT).await;
+    ensure!(!waiting.is_finished(), "a writer got in between, or beside the reader");
+    guard.release().await?;
+    let writer = within(PATIENCE, "the writer that waited", waiting).await???;
+    ensure!(writer.token() > token, "tokens went back: {token}, {}", writer.token());
+    writer.release().await?;
+    // With nobody waiting, readers get in beside it.
+    let mut guard = write(&one, &name).await?;
+    guard.downgrade().await?;
+    let reader = within(PATIENCE, "reading beside what was a writer", read(&other, &name)).await??;
+    ensure!(!can_write(&other, &name).await?, "a writer beside two readers");
+    reader.release().await?;
+    Ok(guard.release().await?)
+}
+
+/// The store's answer to a downgrade is lost: it is asked again, and the holder never believes in more than it has.
+async fn lost_downgrade_is_settled(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    for fault in [Fault::LoseReply, Fault::Refuse] {
+        let mut guard = write(&one, &name).await?;
+        one.probe.next(Method::Convert, fault);
+        guard.downgrade().await?;
+        ensure_eq!(guard.mode(), Mode::Shared, "the mode after {fault:?}");
+        let reader = within(PATIENCE, "reading beside what was a writer", read(&other, &name)).await??;
+        reader.release().await?;
+        guard.release().await?;
+    }
+    Ok(())
+}
+
+async fn upgrade_of_sole_reader(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let mut guard = read(&one, &name).await?;
+    ensure!(guard.try_upgrade().await?, "the only reader was refused");
+    ensure!(guard.is_held() && guard.mode() == Mode::Exclusive, "upgraded, and {guard:?}");
+    ensure!(!can_read(&other, &name).await?, "a reader beside what is a writer now");
+    guard.downgrade().await?;
+    eventually!(PATIENCE, can_read(&other, &name).await?, "no reader beside what is a reader again");
+    guard.release().await?;
+    ensure!(can_write(&other, &name).await?, "released, and a writer is refused");
+    Ok(())
+}
+
+async fn failed_upgrade_keeps_read(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (mut mine, mut theirs) = (read(&one, &name).await?, read(&other, &name).await?);
+    for guard in [&mut mine, &mut theirs] {
+        ensure!(!guard.try_upgrade().await?, "one of two readers became a writer");
+        ensure!(guard.is_held() && guard.mode() == Mode::Shared, "refused, and {guard:?}");
+    }
+    theirs.release().await?;
+    ensure!(mine.try_upgrade().await?, "the last reader was refused");
+    Ok(mine.release().await?)
+}
+
+async fn dead_reader_recovers(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    stage.needs(Need::Processes)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let mut victim = stage.victim_with(Form::Reader).await?;
+    let token = victim.hold(&name, Duration::from_secs(1)).await?;
+    let reader = within(PATIENCE, "reading beside another process", read(&client, &name)).await??;
+    ensure!(reader.token() > token, "tokens do not rise: {token}, {}", reader.token());
+    victim.kill().await?;
+    let waiting = {
+        let lock = client.rw(&name).write().wait(PATIENCE);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    tokio::time::sleep(MOMENT).await;
+    reader.release().await?;
+    let writer = within(PATIENCE, "writing after a reader died", waiting).await???;
+    ensure!(writer.token() > token, "tokens went back");
+    Ok(writer.release().await?)
+}
+
+async fn tokens_rise_with_readers(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (mut last, mut readers) = (None, Vec::new());
+    for round in 0..10 {
+        for client in [&one, &other] {
+            let reader = read(client, &name).await?;
+            ensure!(last < Some(reader.token()), "round {round}: {last:?}, then {}", reader.token());
+            last = Some(reader.token());
+            readers.push(reader);
+        }
+        for reader in readers.drain(..) {
+            reader.release().await?;
+        }
+        let writer = write(&one, &name).await?;
+        ensure!(last < Some(writer.token()), "round {round}: {last:?}, then {}", writer.token());
+        last = Some(writer.token());
+        writer.release().await?;
+    }
+    Ok(())
+}
+
+/// Each reader renews its own share, and nobody else's.
+async fn renewed_readers_stay(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    stage.needs(Need::Lease)?;
+    let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_millis(1500));
+    let renewed = one.rw(&name).read().lease(lease).acquire().await?;
+    let plain = other.rw(&name).read().lease(lease).renew(false).acquire().await?;
+    tokio::time::sleep(lease * 3).await;
+    ensure!(renewed.is_held(), "a renewed share was lost: {:?}", renewed.loss());
+    ensure!(!plain.is_held(), "a share that nobody renews is still held");
+    ensure!(!can_write(&other, &name).await?, "a writer beside a reader");
+    lost_with(plain.release().await)?;
+    ensure!(renewed.is_held(), "the other's end took it along");
+    renewed.release().await?;
+    ensure!(can_write(&other, &name).await?, "free, and a writer is refused");
+    Ok(())
+}
+
+/// Tasks of one process share as well, and its writers wait for its readers.
+async fn readers_in_one_process(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let mut readers = Vec::new();
+    for _ in 0..20 {
+        let lock = client.rw(&name).read().wait(PATIENCE);
+        readers.push(tokio::spawn(async move { lock.acquire().await }));
+    }
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(within(PATIENCE, "one of twenty readers", reader).await???);
+    }
+    let waiting = {
+        let lock = client.rw(&name).write().wait(PATIENCE);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    for guard in guards {
+        ensure!(!waiting.is_finished(), "a writer beside a reader");
+        guard.release().await?;
+    }
+    Ok(within(PATIENCE, "the writer", waiting).await???.release().await?)
+}
+
+async fn owner_reads_what_it_writes(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
+    let (reading, writing) = (one.rw(&name).read().owner(&me), one.rw(&name).write().owner(&me));
+    let writer = writing.acquire().await?;
+    let reader = within(PATIENCE, "reading what one writes", reading.acquire()).await??;
+    ensure_eq!(reader.token(), writer.token(), "one grant, and its token");
+    writer.release().await?;
+    ensure!(
+        !can_read(&other, &name).await?,
+        "the grant is one that excludes others, and its last guard is alive"
+    );
+    reader.release().await?;
+    let reader = reading.acquire().await?;
+    let again = within(PATIENCE, "reading what one reads", reading.acquire()).await??;
+    for outcome in [
+        within(PATIENCE, "writing what one reads", writing.acquire()).await?.map(Some),
+        within(PATIENCE, "trying to write what one reads", writing.try_acquire()).await?,
+    ] {
+        ensure_err!(outcome, Error::WouldDeadlock { .. }, "a reader that wants to write");
+    }
+    ensure!(reader.is_held() && again.is_held(), "the refusal cost the reader its share");
+    again.release().await?;
+    Ok(reader.release().await?)
+}
+
+async fn forced_release_ends_all_readers(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    stage.needs(Need::Listing)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let lease = Duration::from_secs(1);
+    let mine = one.rw(&name).read().lease(lease).acquire().await?;
+    let theirs = other.rw(&name).read().lease(lease).acquire().await?;
+    let put_out = one.force_release(&name).await?;
+    ensure_eq!(put_out.len(), 2, "who was put out: {put_out:?}");
+    for guard in [mine, theirs] {
+        within(PATIENCE, "a reader that was put out", guard.lost()).await?;
+        lost_with(guard.release().await)?;
+    }
+    ensure!(can_write(&other, &name).await?, "all readers were put out, and a writer is refused");
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! Several names at once.
+
+use crate::{
+    Check, Client, Fault, Method, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, ensure_eq, ensure_err, eventually, lost_with, within},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::Error;
+
+cases!("several":
+    acquire_all_or_nothing, acquire_all_ordered_no_deadlock, overlapping_sets_exclude, all_lost_with_one,
+    all_waits_are_bounded, all_cancelled_leave_nothing, all_free_in_one_request, all_asked_at_once_leave_nothing,
+);
+
+const PATIENCE: Duration = Duration::from_secs(45);
+/// Less than the lease of 30 s, after which a lock that was not given back is free.
+const SOON: Duration = Duration::from_secs(20);
+
+async fn acquire_all_or_nothing(stage: &Stage) -> Check {
+    let ([one, other], names) = (stage.clients().await?, ["c", "a", "b"].map(|last| stage.name(last)));
+    let guard = one.all(&names).acquire().await?;
+    let told: Vec<String> = guard.holds().map(|hold| hold.name().to_string()).collect();
+    ensure_eq!(told, ["a", "b", "c"].map(|last| stage.name(last)), "the names, in order");
+    for name in &names {
+        ensure!(guard.token(name).is_some(), "no token for {name}");
+        ensure!(other.lock(name).try_acquire().await?.is_none(), "{name} is held by two");
+    }
+    ensure!(other.all(&names).try_acquire().await?.is_none(), "all are held by two");
+    guard.release().await?;
+    // The last one is held by another: the others come free again.
+    let last = other.lock(&names[0]).wait(PATIENCE).acquire().await?;
+    ensure!(one.all(&names).try_acquire().await?.is_none(), "two hold {}", names[0]);
+    for name in &names[1..] {
+        let free = other.lock(name).wait(SOON).acquire().await?;
+        free.release().await?;
+    }
+    last.release().await?;
+    // A name that is said twice counts once.
+    let twice = one.all([&names[0], &names[0]]).wait(PATIENCE).acquire().await?;
+    ensure_eq!(twice.holds().count(), 1, "locks of one name");
+    twice.release().await?;
+    ensure_err!(one.all([""; 0]).acquire().await, Error::InvalidOption { .. }, "no names");
+    ensure_err!(one.all([names[0].as_str(), ""]).acquire().await, Error::InvalidName(_), "an empty name");
+    ensure!(other.lock(&names[0]).try_acquire().await?.is_some(), "a refusal left something behind");
+    Ok(())
+}
+
+async fn acquire_all_ordered_no_deadlock(stage: &Stage) -> Check {
+    const ROUNDS: usize = 200;
+    let ([one, other], names) = (stage.clients().await?, ["a", "b"].map(|last| stage.name(last)));
+    let inside = Arc::new(AtomicBool::new(false));
+    let work = |all: tenure_core::All| {
+        let inside = Arc::clone(&inside);
+        async move {
+            for round in 0..ROUNDS / 2 {
+                let guard = all.acquire().await?;
+                ensure!(!inside.swap(true, Ordering::SeqCst), "both were inside in round {round}");
+                tokio::task::yield_now().await;
+                inside.store(false, Ordering::SeqCst);
+                guard.release().await?;
+            }
+            Check::Ok(())
+        }
+    };
+    let (there, back) = (work(one.all(&names)), work(other.all(names.iter().rev())));
+    let both = tokio::spawn(async { tokio::join!(there, back) });
+    let (there, back) = within(PATIENCE, "taking both in opposite orders", both).await??;
+    there.and(back)
+}
+
+/// Three clients, each of whom wants another two of three names, now and again without waiting: a set that was granted in
+/// part would leave a name to two, or to nobody.
+async fn overlapping_sets_exclude(stage: &Stage) -> Check {
+    const ROUNDS: usize = 30;
+    let (clients, names) = (stage.clients::<3>().await?, ["a", "b", "c"].map(|last| stage.name(last)));
+    let inside: Arc<[AtomicBool; 3]> = Arc::default();
+    let work = clients.iter().enumerate().map(|(left_out, client)| {
+        let (inside, wanted) = (Arc::clone(&inside), [(left_out + 1) % 3, (left_out + 2) % 3]);
+        let all = client.all(wanted.map(|number| &names[number]));
+        tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                let guard = match round % 3 {
+                    0 => all.acquire().await?,
+                    _ => match all.try_acquire().await? {
+                        Some(guard) => guard,
+                        None => continue,
+                    },
+                };
+                for number in wanted {
+                    ensure!(
+                        !inside[number].swap(true, Ordering::SeqCst),
+                        "{number} has two in round {round}"
+                    );
+                }
+                tokio::task::yield_now().await;
+                for number in wanted {
+                    inside[number].store(false, Ordering::SeqCst);
+                }
+                guard.release().await?;
+            }
+            Check::Ok(())
+        })
+    });
+    let all = futures_util::future::join_all(work);
+    for outcome in within(SOON, "taking sets that overlap", all).await? {
+        outcome??;
+    }
+    clients[0].all(&names).wait(SOON).acquire().await?.release().await?;
+    Ok(())
+}
+
+async fn all_lost_with_one(stage: &Stage) -> Check {
+    stage.needs(Need::Listing)?;
+    let ([one, other], names) = (stage.clients().await?, ["a", "b"].map(|last| stage.name(last)));
+    let guard = one.all(&names).with(|lock| lock.lease(Duration::from_secs(1))).acquire().await?;
+    let lost = guard.lost();
+    other.force_release(&names[1]).await?;
+    let cause = within(PATIENCE, "the loss of one of two", lost).await?;
+    ensure!(!guard.is_held() && guard.loss() == Some(cause), "one of two is lost, and {guard:?}");
+    lost_with(guard.release().await)?;
+    for name in &names {
+        other.lock(name).wait(PATIENCE).acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn all_waits_are_bounded(stage: &Stage) -> Check {
+    let ([one, other], names) = (stage.clients().await?, ["a", "b", "c"].map(|last| stage.name(last)));
+    let wait = Duration::from_millis(500);
+    let guard = other.lock(&names[2]).acquire().await?;
+    let begin = tokio::time::Instant::now();
+    let outcome = one.all(&names).wait(wait).acquire().await;
+    let took = begin.elapsed();
+    ensure!(
+        matches!(outcome, Err(Error::Timeout { waited, .. }) if waited == wait),
+        "a wait for a lock that another has: {outcome:?}"
+    );
+    ensure!(took >= wait && took < wait + Duration::from_secs(2), "a wait of {wait:?} took {took:?}");
+    for name in &names[..2] {
+        let free = other.lock(name).wait(PATIENCE).acquire().await?;
+        free.release().await?;
+    }
+    Ok(guard.release().await?)
+}
+
+async fn all_cancelled_leave_nothing(stage: &Stage) -> Check {
+    let ([one, other], names) = (stage.clients().await?, ["a", "b", "c"].map(|last| stage.name(last)));
+    for last in &names {
+        // It hangs at one of them, and is given up there.
+        let held = other.lock(last).wait(PATIENCE).acquire().await?;
+        let asked = tokio::time::timeout(Duration::from_millis(200), one.all(&names).acquire()).await;
+        ensure!(asked.is_err(), "two hold {last}");
+        held.release().await?;
+        for name in &names {
+            let free = other.lock(name).wait(PATIENCE).acquire().await?;
+            free.release().await?;
+        }
+    }
+    one.probe.next(Method::Acquire, Fault::LoseReply);
+    one.all(&names).wait(PATIENCE).acquire().await?.release().await?;
+    eventually!(PATIENCE, one.names_in_use() == 0, "queues are left: {one:?}");
+    Ok(())
+}
+
+/// Names that a store which spreads names over servers keeps together: in a Redis Cluster, what stands in braces decides.
+fn of_one_slot(stage: &Stage, last: [&str; 3]) -> [String; 3] {
+    last.map(|last| format!("{{{}}}.{last}", stage.name("set")))
+}
+
+async fn all_free_in_one_request(stage: &Stage) -> Check {
+    stage.needs(Need::Together)?;
+    let ([one, other], names) = (stage.clients().await?, of_one_slot(stage, ["b", "c", "a"]));
+    let lease = Duration::from_millis(1500);
+    let all = one.all(&names).with(|lock| lock.lease(lease));
+    let asked = |client: &Client| {
+        let asking = [Method::TryAcquireAll, Method::TryAcquire, Method::Acquire];
+        let calls = client.probe.calls().all();
+        asking.map(|method| calls.iter().filter(|call| call.method == method).count())
+    };
+    let guard = all.acquire().await?;
+    ensure_eq!(asked(&one), [1, 0, 0], "requests for three free names");
+    // Each is held as any lock: renewed, with a token of its own, and released by itself.
+    tokio::time::sleep(lease * 2).await;
+    ensure!(guard.is_held(), "lost: {:?}", guard.loss());
+    for name in &names {
+        ensure!(other.lock(name).try_acquire().await?.is_none(), "{name} is held by two");
+    }
+    let tokens = names.each_ref().map(|name| guard.token(name));
+    guard.release().await?;
+    let guard = all.try_acquire().await?.ok_or_else(|| Stop::failed("released, but not free"))?;
+    ensure_eq!(asked(&one), [2, 0, 0], "requests for them again");
+    for (name, earlier) in names.iter().zip(tokens) {
+        ensure!(guard.token(name) > earlier, "{name}: {:?} is not above {earlier:?}", guard.token(name));
+    }
+    guard.release().await?;
+    // Without waiting, a name that another holds is found out in one request, and none of the others is kept.
+    for last in &names {
+        let held = other.lock(last).wait(PATIENCE).acquire().await?;
+        ensure!(one.all(&names).try_acquire().await?.is_none(), "two hold {last}");
+        for name in names.iter().filter(|name| *name != last) {
+            let free = other.lock(name).try_acquire().await?;
+            free.ok_or_else(|| Stop::failed(format!("{last} was busy, and {name} is not free")))?
+                .release()
+                .await?;
+        }
+        held.release().await?;
+    }
+    ensure_eq!(asked(&one), [5, 0, 0], "requests for what others held");
+    ensure_eq!(
+        one.probe.calls().all().iter().filter(|call| call.method == Method::Withdraw).count(),
+        0,
+        "withdrawals"
+    );
+    Ok(())
+}
+
+async fn all_asked_at_once_leave_nothing(stage: &Stage) -> Check {
+    stage.needs(Need::Together)?;
+    let ([one, other], names) = (stage.clients().await?, of_one_slot(stage, ["a", "b", "c"]));
+    let free = async || {
+        for name in &names {
+            other.lock(name).wait(PATIENCE).acquire().await?.release().await?;
+        }
+        eventually!(PATIENCE, one.names_in_use() == 0, "queues are left: {one:?}");
+        Check::Ok(())
+    };
+    // The reply is lost: what was granted is taken back, and all are had one by one.
+    one.probe.next(Method::TryAcquireAll, Fault::LoseReply);
+    one.all(&names).wait(PATIENCE).acquire().await?.release().await?;
+    free().await?;
+    one.probe.next(Method::TryAcquireAll, Fault::LoseReply);
+    ensure_err!(one.all(&names).try_acquire().await, Error::Unavailable { .. }, "a reply that was lost");
+    free().await?;
+    // It is given up before the reply, and before the store is asked.
+    for late in [Fault::DelayReply(PATIENCE), Fault::DelayRequest(PATIENCE)] {
+        one.probe.next(Method::TryAcquireAll, late);
+        let asked = tokio::time::timeout(Duration::from_millis(200), one.all(&names).acquire()).await;
+        ensure!(asked.is_err(), "acquired without a reply");
+        free().await?;
+    }
+    // A wait is bounded, and closing ends it, while the store does not answer.
+    one.probe.always(Method::TryAcquireAll, Fault::Hang);
+    let wait = Duration::from_millis(300);
+    let waiting = one.all(&names).wait(wait);
+    drop(within(wait * 10, "a wait while the store does not answer", waiting.acquire()).await?);
+    free().await?;
+    let waiter = tokio::spawn({
+        let all = one.all(&names);
+        async move { all.acquire().await }
+    });
+    eventually!(PATIENCE, one.probe.calls().contending(&names[0]) == 1, "the waiter asks the store");
+    within(PATIENCE, "closing while all are asked for", one.close()).await?;
+    ensure_err!(waiter.await?, Error::Closed { .. }, "a wait when these locks closed");
+    free().await
+}

@@ -1,0 +1,297 @@
+//! Several locks at once, all or none.
+
+use crate::{Error, Guard, Hold, Lock, LossCause, Moment, Together, Token, policy::acquire::Acquisition};
+use futures_util::future::{join_all, select_all};
+use std::{fmt, future::Future, time::Duration};
+
+/// Several locks that are taken together, all or none. Made by [`Locks::all`](crate::Locks::all).
+///
+/// Where the store can, and all of them are free, they are taken in one request
+/// ([`Capabilities::together`](crate::Capabilities::together)). Otherwise they are taken one after the other in the order
+/// of their names, which is the same for every client, so clients that want the same locks in another order never wait
+/// for each other in a circle.
+///
+/// # Examples
+///
+/// Moving money between two accounts:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+/// let guard = locks.all(["account/7", "account/3"]).acquire().await?;
+/// assert!(locks.lock("account/3").try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it holds nothing until it is acquired"]
+pub struct All {
+    locks: Vec<Lock>,
+    wait: Option<Duration>,
+}
+
+impl All {
+    /// These locks together, which may be of different forms and have different options, but are of one store: a name that
+    /// is said twice counts once, with its first options.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// use tenure_core::All;
+    ///
+    /// let all = All::of([locks.rw("config").read(), locks.semaphore("gpu", 4).permits(2), locks.lock("job/7")]);
+    /// # let _ = all;
+    /// ```
+    pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
+        Self { locks: locks.into_iter().collect(), wait: None }
+    }
+
+    /// How long [`acquire`](Self::acquire) waits for all of them together: up to 365 days, for ever unless said. Zero
+    /// means one attempt.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Gives each of the locks the same options.
+    ///
+    /// A [`Lock::wait`] has no effect here; use [`wait`](Self::wait).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// let both = locks.all(["a", "b"]).with(|lock| lock.lease(Duration::from_secs(10)).label("transfer"));
+    /// # let _ = both;
+    /// ```
+    pub fn with(mut self, options: impl FnMut(Lock) -> Lock) -> Self {
+        self.locks = self.locks.into_iter().map(options).collect();
+        self
+    }
+
+    /// Takes all the locks, and waits for them.
+    ///
+    /// Those that are held already are kept, and renewed, while the next is waited for. When one of them is lost
+    /// meanwhile, all are given back and taken anew.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future at any point leaves no grant and no queue entry behind.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire`]; none of the locks is held then. [`Error::InvalidOption`] when there is no name.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn acquire(&self) -> Result<AllGuard, Error> {
+        let locks = self.in_order()?;
+        let until = self.wait.map(|wait| Moment::now() + wait);
+        match within(until, together(&locks)).await {
+            Some(Ok(Together::Granted(guards))) => return Ok(AllGuard(guards)),
+            // One by one it is waited for: until others release, until the store is back.
+            None | Some(Ok(Together::Busy | Together::Apart) | Err(Error::Unavailable { .. })) => {}
+            Some(Err(error)) => return Err(error),
+        }
+        loop {
+            let mut guard = AllGuard::default();
+            let lost = loop {
+                let Some(lock) = locks.get(guard.0.len()) else { break guard.loss().is_some() };
+                let lock = match until {
+                    Some(until) => lock.clone().wait(until.left()),
+                    None => lock.clone(),
+                };
+                tokio::select! {
+                    biased;
+                    _ = guard.lost() => break true,
+                    next = lock.acquire() => guard.0.push(next.map_err(|error| self.timed_out(error))?),
+                }
+            };
+            if !lost {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Takes all the locks if they are free: at most one attempt for each, or for all together, and `None` when one is not.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire), but never [`Error::Timeout`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn try_acquire(&self) -> Result<Option<AllGuard>, Error> {
+        let locks = self.in_order()?;
+        match together(&locks).await? {
+            Together::Granted(guards) => return Ok(Some(AllGuard(guards))),
+            Together::Busy => return Ok(None),
+            Together::Apart => {}
+        }
+        let mut guard = AllGuard::default();
+        for lock in locks {
+            match lock.try_acquire().await? {
+                Some(next) => guard.0.push(next),
+                None => return guard.release().await.map(|()| None),
+            }
+        }
+        Ok(Some(guard))
+    }
+
+    /// Takes all the locks, does `work` while all are held, and releases them; as [`Lock::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work and then releases the locks in the background.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] when one of the locks was lost before the work was done
+    /// and all of them released.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled, and when the work does.
+    pub async fn run<Work: Future>(
+        &self,
+        work: impl FnOnce(Vec<Hold>) -> Work,
+    ) -> Result<Work::Output, Error> {
+        let guard = self.acquire().await?;
+        let lost = guard.lost();
+        let outcome = {
+            let work = work(guard.holds().cloned().collect());
+            tokio::select! {
+                biased;
+                _ = lost => None,
+                output = work => Some(output),
+            }
+        };
+        match (outcome, guard.lost_error()) {
+            (Some(output), _) => guard.release().await.map(|()| output),
+            (None, Some(error)) => Err(error),
+            (None, None) => unreachable!("a loss is for ever"),
+        }
+    }
+
+    /// The locks, checked, each name once, in the order in which every client takes them.
+    fn in_order(&self) -> Result<Vec<Lock>, Error> {
+        let mut locks = Vec::with_capacity(self.locks.len());
+        for lock in &self.locks {
+            let lock = match self.wait {
+                Some(wait) => lock.clone().wait(wait),
+                None => lock.clone().wait_for_ever(),
+            };
+            locks.push((lock.checked()?.1.name, lock));
+        }
+        if locks.is_empty() {
+            return Err(Error::invalid_option("names", "none", "one name or more"));
+        }
+        locks.sort_by(|(one, _), (other, _)| one.cmp(other));
+        locks.dedup_by(|(one, _), (other, _)| one == other);
+        Ok(locks.into_iter().map(|(_, lock)| lock).collect())
+    }
+
+    /// A timeout says how long was waited in all, not for the last of them.
+    fn timed_out(&self, error: Error) -> Error {
+        match (error, self.wait) {
+            (Error::Timeout { name, store, .. }, Some(waited)) => Error::Timeout { name, store, waited },
+            (error, _) => error,
+        }
+    }
+}
+
+async fn together(locks: &[Lock]) -> Result<Together<Guard>, Error> {
+    let all: Result<_, _> = locks.iter().map(Acquisition::new).collect();
+    Acquisition::together(all?).await
+}
+
+/// `None` when the time is over first.
+async fn within<T>(until: Option<Moment>, work: impl Future<Output = T>) -> Option<T> {
+    match until {
+        Some(until) => tokio::time::timeout(until.left(), work).await.ok(),
+        None => Some(work.await),
+    }
+}
+
+/// The holder's handle for several locks: lost as soon as one of them is. Made by [`All::acquire`].
+///
+/// Dropping it releases all of them in the background.
+#[must_use = "dropping a guard releases its locks"]
+#[derive(Default)]
+pub struct AllGuard(Vec<Guard>);
+
+impl AllGuard {
+    /// Each of the locks, in the order of their names.
+    pub fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.0.iter().map(|guard| &**guard)
+    }
+
+    /// The fencing token of the lock of this name; `None` when it is not one of them.
+    #[must_use]
+    pub fn token(&self, name: impl AsRef<str>) -> Option<Token> {
+        self.holds().find(|hold| hold.name().as_str() == name.as_ref()).map(Hold::token)
+    }
+
+    /// Whether all of them are held: see [`Hold::is_held`].
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.holds().all(Hold::is_held)
+    }
+
+    /// Why the first of them that is lost was lost; `None` while all are held.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossCause> {
+        self.holds().find_map(Hold::loss)
+    }
+
+    /// Waits until one of them is lost, and tells why: see [`Hold::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = LossCause> + Send + Sync + 'static {
+        let losses: Vec<_> = self.holds().map(|hold| Box::pin(hold.lost())).collect();
+        async move {
+            if losses.is_empty() {
+                return std::future::pending().await;
+            }
+            select_all(losses).await.0
+        }
+    }
+
+    /// Releases all of them, at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// When dropped, the releases go on in the background.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Guard::release`], for the first by name that could not be released; the others are released all the
+    /// same.
+    pub async fn release(self) -> Result<(), Error> {
+        join_all(self.0.into_iter().map(Guard::release)).await.into_iter().collect()
+    }
+
+    /// The first of them that is lost, as the error that its release would be; `None` while all are held.
+    #[must_use]
+    pub fn lost_error(&self) -> Option<Error> {
+        self.holds().find(|hold| hold.loss().is_some()).map(|hold| hold.0.lost_error())
+    }
+}
+
+impl fmt::Debug for AllGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.holds()).finish()
+    }
+}

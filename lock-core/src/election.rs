@@ -1,0 +1,184 @@
+//! One leader among many candidates.
+
+use crate::{ClaimId, Error, Guard, Hold, Holder, Lock, Locks, Token};
+use futures_core::Stream;
+use futures_util::stream;
+use std::{future::Future, time::Duration};
+
+/// An election: of all candidates, on all machines, one leads at a time. Made by
+/// [`Locks::election`](crate::Locks::election).
+///
+/// An election is the lock of that name, seen from the other side: to lead is to hold it. So leading has a lease that is
+/// renewed, it ends in time when the leader is cut off, and the [token](Hold::token) of the leader's guard is the number
+/// of its term: it rises with each term. The guard's [`lost`](Hold::lost) resolves when the term has ended,
+/// [`release`](Guard::release) resigns, and `tenure ls` shows who leads.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+/// let election = locks.election("scheduler").with(|lock| lock.label("node 1"));
+/// let term = election.campaign().await?;
+/// assert_eq!(election.leader().await?.unwrap().info.label.as_deref(), Some("node 1"));
+/// term.release().await?;
+/// assert!(election.leader().await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "an election elects nobody until somebody campaigns"]
+pub struct Election {
+    locks: Locks,
+    lock: Lock,
+}
+
+impl Election {
+    pub(crate) fn new(locks: Locks, lock: Lock) -> Self {
+        Self { locks, lock }
+    }
+
+    /// Sets the options of this candidate's lock: the label by which it is known, the lease within which its death is
+    /// noticed, the longest term ([`max_hold`](Lock::max_hold)), how long it campaigns ([`wait`](Lock::wait)).
+    pub fn with(mut self, options: impl FnOnce(Lock) -> Lock) -> Self {
+        self.lock = options(self.lock);
+        self
+    }
+
+    /// Waits until this candidate leads.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping the future withdraws the candidate.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn campaign(&self) -> Result<Guard, Error> {
+        self.lock.acquire().await
+    }
+
+    /// Does `work` whenever this candidate leads, until the work has ended by itself during a term.
+    ///
+    /// The work is dropped at the moment its term ends, before another can lead; then the candidate campaigns again,
+    /// and the next term begins the work anew. Code that blocks the thread cannot be stopped this way; let it check
+    /// [`Hold::is_held`]. When the work has ended, the candidate resigns.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work and then resigns in the background.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`campaign`](Self::campaign); never [`Error::Lost`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled, and when the work does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// # async fn schedule(_term: tenure_core::Token) {}
+    /// locks.election("scheduler").run_while_leading(|term| async move { schedule(term.token()).await }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_while_leading<Work: Future>(
+        &self,
+        mut work: impl FnMut(Hold) -> Work,
+    ) -> Result<Work::Output, Error> {
+        loop {
+            match self.lock.run(&mut work).await {
+                Err(Error::Lost { name, store, cause }) => {
+                    tracing::warn!(%name, %store, cause = cause.as_str(), "the term ended; campaigning again");
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Who leads now, by the store's knowledge; `None` when nobody does.
+    ///
+    /// For people and for finding the leader's address (its label): by the time the answer is here, another may lead.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Locks::holders`].
+    pub async fn leader(&self) -> Result<Option<Holder>, Error> {
+        let name = self.lock.checked()?.1.name;
+        Ok(self.locks.holders(name).await?.into_iter().next())
+    }
+
+    /// Who leads, now and after each change, by asking the store so often.
+    ///
+    /// A term that begins and ends between two questions is not seen. After an error it goes on asking.
+    ///
+    /// # Errors
+    ///
+    /// Each item that could not be had is an error of [`leader`](Self::leader).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// use futures_util::StreamExt;
+    /// use std::{pin::pin, time::Duration};
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    ///
+    /// let election = locks.election("scheduler");
+    /// let mut leaders = pin!(election.leaders(Duration::from_secs(1)));
+    /// assert!(leaders.next().await.unwrap()?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn leaders(&self, every: Duration) -> impl Stream<Item = Result<Option<Holder>, Error>> + Send {
+        let election = self.clone();
+        stream::unfold(Watch::default(), move |mut watch| {
+            let election = election.clone();
+            async move {
+                loop {
+                    if std::mem::replace(&mut watch.asked, true) {
+                        tokio::time::sleep(every).await;
+                    }
+                    match election.leader().await {
+                        Ok(leader) => {
+                            let seen = leader.as_ref().map(|leader| (leader.claim, leader.token));
+                            if watch.told.replace(seen) != Some(seen) {
+                                return Some((Ok(leader), watch));
+                            }
+                        }
+                        Err(error) => {
+                            watch.told = None;
+                            return Some((Err(error), watch));
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// What a stream of leaders knows.
+#[derive(Default)]
+struct Watch {
+    asked: bool,
+    /// Who led when somebody was last told; nothing at first and after an error.
+    told: Option<Seen>,
+}
+
+/// A leader's term, or that nobody leads. A foreign client may have neither claim nor token.
+type Seen = Option<(Option<ClaimId>, Option<Token>)>;

@@ -1,0 +1,113 @@
+//! A writer that becomes a reader, and a reader that becomes a writer.
+
+use super::{holding::Holding, pauses::Pauses};
+use crate::{Conversion, Doing, Error, Mode, Moment, StoreError, lease};
+
+impl Holding {
+    /// Makes the writer a reader.
+    ///
+    /// The holder counts as a reader before the store is asked: whatever becomes of the request, it never believes in
+    /// more than it has.
+    pub(crate) async fn downgrade(&self) -> Result<(), Error> {
+        self.shared.can_hold(Mode::Shared)?;
+        self.weaken()?;
+        let mut pauses = Pauses::new();
+        loop {
+            match self.ask(Mode::Shared).await {
+                Ok(Conversion::Converted) if self.is_held() => return Ok(()),
+                Ok(Conversion::NotHeld(cause)) => self.lose(cause),
+                Ok(Conversion::Converted | Conversion::Refused) => {}
+                Err(error) if error.is_unavailable() && self.is_held() => {
+                    let (name, store) = (&self.grant.name, &self.shared.store);
+                    tracing::warn!(%name, %store, %error, "a downgrade is tried again");
+                }
+                Err(error) => return Err(self.converting(error)),
+            }
+            if !self.is_held() {
+                return Err(self.lost_error());
+            }
+            pauses.pause().await;
+        }
+    }
+
+    /// Makes the only reader a writer; `false` when there are others.
+    pub(crate) async fn try_upgrade(&self) -> Result<bool, Error> {
+        if let held @ Mode::Permit { .. } = self.mode() {
+            return Err(Error::invalid_option("the mode to upgrade", held, "as a reader"));
+        }
+        if !self.is_held() {
+            return Err(self.lost_error());
+        }
+        match self.ask(Mode::Exclusive).await.map_err(|error| self.converting(error))? {
+            Conversion::Converted if self.is_held() => {
+                self.set_mode(Mode::Exclusive);
+                Ok(true)
+            }
+            Conversion::Refused if self.is_held() => Ok(false),
+            Conversion::NotHeld(cause) => {
+                self.lose(cause);
+                Err(self.lost_error())
+            }
+            // The answer came too late.
+            Conversion::Converted | Conversion::Refused => Err(self.lost_error()),
+        }
+    }
+
+    async fn ask(&self, to: Mode) -> Result<Conversion, StoreError> {
+        let grant = self.grant_now();
+        let left = self.deadline().unwrap_or_else(Moment::now).left();
+        let patience = lease::renewal_patience(grant.lease).min(left);
+        match tokio::time::timeout(patience, self.shared.backend.convert(&grant, to)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(StoreError::unavailable("no answer to the conversion")),
+        }
+    }
+
+    fn converting(&self, error: StoreError) -> Error {
+        Error::from_store(&self.shared.store, Doing::Converting(self.grant.name.clone()), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Attempt, Backend, Capabilities, Claim, Error, Grant, Locks, Memory, Mode, Release, Renewal,
+        StoreError, async_trait,
+    };
+
+    /// A store that knows one holder alone.
+    struct WithoutReaders(Memory);
+
+    #[async_trait]
+    impl Backend for WithoutReaders {
+        fn store(&self) -> &'static str {
+            "without readers"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::POLLED
+        }
+
+        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+            self.0.try_acquire(claim).await
+        }
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            self.0.release(grant).await
+        }
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            self.0.renew(grants).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_store_cannot_do_changes_nothing() {
+        let locks = Locks::new(WithoutReaders(Memory::new()));
+        let mut guard = locks.lock("a").acquire().await.unwrap();
+        let refused = guard.downgrade().await;
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+        assert_eq!(guard.mode(), Mode::Exclusive);
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,50 @@
+//! A number of permits.
+
+use crate::{Lock, lock::Wanted};
+
+/// A name that so many may hold at once. Made by [`Locks::semaphore`](crate::Locks::semaphore).
+///
+/// Every permit is a [`Lock`] with a lease of its own: the permits of a dead holder come back when its lease is over.
+/// All clients must agree on the number of permits; one that disagrees with those who hold some is refused, with both
+/// numbers in the error.
+///
+/// # Examples
+///
+/// At most four jobs on the graphics cards of a whole cluster, and one that needs two of them:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+/// let gpus = locks.semaphore("gpu", 4);
+/// let one = gpus.permit().acquire().await?;
+/// let two = gpus.permits(2).acquire().await?;
+/// assert!(gpus.permits(2).try_acquire().await?.is_none());
+/// # one.release().await?;
+/// # two.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it holds nothing until a permit is acquired"]
+pub struct Semaphore {
+    lock: Lock,
+    of: u32,
+}
+
+impl Semaphore {
+    pub(crate) fn new(lock: Lock, of: u32) -> Self {
+        Self { lock, of }
+    }
+
+    /// One permit.
+    pub fn permit(&self) -> Lock {
+        self.permits(1)
+    }
+
+    /// So many permits, all or none, in one grant. At least 1, and at most as many as the semaphore has: another number
+    /// is refused when they are acquired, before the store is asked.
+    pub fn permits(&self, take: u32) -> Lock {
+        self.lock.clone().held_as(Wanted::Permits { take, of: self.of })
+    }
+}
