@@ -16,11 +16,13 @@ use std::{
 };
 use tenure_core::{
     Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState, LatchStep,
-    LossCause, Mode, Name, Release, Renewal, Standing, StoreError, Term, Wakeup, async_trait, lease,
+    LossCause, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Term, Wakeup, async_trait, lease,
 };
 
 /// How long a session is given to be closed.
 const CLOSING: Duration = Duration::from_secs(1);
+/// How often servers with which nothing is wrong are asked for the first session.
+const ATTEMPTS: u32 = 4;
 
 /// Locks in a `ZooKeeper` ensemble.
 ///
@@ -83,11 +85,10 @@ impl ZkBackend {
         let store: Arc<str> = options.store.as_str().into();
         let inner =
             Inner { store, options, session: Mutex::default(), opening: tokio::sync::Mutex::default() };
-        let Err(mut error) = inner.session().await else { return Ok(Self(Arc::new(inner))) };
-        if error.is_unavailable() {
-            error = diagnose(&inner.options).await.unwrap_or(error);
+        match inner.first_session().await {
+            Ok(_) => Ok(Self(Arc::new(inner))),
+            Err(error) => Err(Error::from_store(&inner.store, Doing::Connecting, error)),
         }
-        Err(Error::from_store(&inner.store, Doing::Connecting, error))
     }
 }
 
@@ -115,6 +116,29 @@ impl Inner {
         let live = Live::open(&self.options).await?;
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&live);
         Ok(live)
+    }
+
+    /// The session that shows whether the servers are there and what they say to the user.
+    ///
+    /// Where nothing is wrong with them they are asked again: one that refuses the credentials closes the connection
+    /// behind its answer, and the client, which pings meanwhile, may lose that answer with the connection.
+    async fn first_session(&self) -> Result<Arc<Live>, StoreError> {
+        let until = Moment::now() + self.options.connect_timeout;
+        for _ in 0..ATTEMPTS {
+            match self.session().await {
+                Err(error) if error.is_unavailable() => {}
+                decided => return decided,
+            }
+            if let Some(found) = diagnose(&self.options).await {
+                return Err(found);
+            }
+            if until.has_passed() {
+                break;
+            }
+        }
+        Err(StoreError::unavailable(
+            "every server runs, and none opened a session; if that stays so, check user and password",
+        ))
     }
 
     fn lock_node(&self, name: &Name) -> String {

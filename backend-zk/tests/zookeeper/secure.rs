@@ -15,7 +15,11 @@ use std::{
 use tempfile::TempDir;
 use tenure_core::{Error, Locks};
 use tenure_zk::{ZkBackend, ZkOptions};
-use tokio::task::spawn_blocking;
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::spawn_blocking,
+};
 
 /// A server with a port for plain connections, one for encrypted ones, and users.
 struct Secure {
@@ -64,6 +68,23 @@ impl Secure {
 
     fn plain(&self) -> ZkOptions {
         ZkOptions::new([self.server.address()])
+    }
+
+    /// Through something that lets these connections pass, in their order, and closes the others and all later ones.
+    async fn behind(&self, passing: &[bool]) -> ZkOptions {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (host, server) = (listener.local_addr().unwrap().to_string(), self.server.address());
+        let passing = passing.to_vec();
+        tokio::spawn(async move {
+            for passes in passing {
+                let (mut client, _) = listener.accept().await.unwrap();
+                if passes {
+                    let mut server = TcpStream::connect(&server).await.unwrap();
+                    tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+                }
+            }
+        });
+        ZkOptions::new([host])
     }
 
     fn encrypted(&self) -> ZkOptions {
@@ -184,6 +205,23 @@ async fn users_whom_the_servers_know() {
         assert!(matches!(error, Error::Store { .. }), "{error:?}");
         assert!(said.contains("refused the credentials; check user and password"), "{said}");
     }
+}
+
+/// A server that refuses the credentials closes the connection behind its answer, which may be lost with it.
+#[tokio::test]
+async fn an_answer_that_was_lost_with_its_connection() {
+    let Some(secure) = Secure::start(false).await else { return };
+    let right = secure.behind(&[false, true, true]).await.sasl("me", "secret");
+    ZkBackend::connect(right).await.unwrap();
+    let wrong = secure.behind(&[false, true, true]).await.sasl("me", "hunter2");
+    let (error, said) = refusal(wrong).await;
+    assert!(matches!(error, Error::Store { .. }) && said.contains("refused the credentials"), "{said}");
+    // It never comes through, and whether a server runs is told on every other connection.
+    let lost =
+        secure.behind(&[false, true, false, true, false, true, false, true]).await.sasl("me", "hunter2");
+    let (error, said) = refusal(lost).await;
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(said.contains("none opened a session") && said.contains("check user and password"), "{said}");
 }
 
 /// Such servers take the session, and never say that they did not check who it is of.
