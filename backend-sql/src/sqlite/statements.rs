@@ -109,6 +109,7 @@ impl Statements {
             let text =
                 words(fair).iter().fold(text.to_owned(), |text, (word, meaning)| text.replace(word, meaning));
             let text = text
+                .replace("{first}", FIRST)
                 .replace("{sole}", SOLE)
                 .replace("{mine}", MINE)
                 .replace("{others}", OTHERS)
@@ -144,21 +145,21 @@ impl Statements {
     }
 }
 
+/// A new row's token.
+const FIRST: &str = "max({us}, 1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0))";
+
 /// One upsert. In the update, a bare column is the row as it was, and `excluded` is the row as it would be new.
 const ACQUIRE: &str = "
 INSERT INTO {t} (prefix, name, token, claim, acquired_at, expires_at, awaited_until, label, host, pid)
 VALUES (
-  ?1, ?2,
-  max({us}, 1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0)),
-  ?3, {now}, {now} + ?4, 0, ?5, ?6, ?7
+  ?1, ?2, {first}, ?3, {now}, {now} + ?4, 0, ?5, ?6, ?7
 )";
 
 /// The same for several names: for all of them, or for none where one is held. Nobody writes meanwhile.
 const ACQUIRE_ALL: &str = "
 INSERT INTO {t} (prefix, name, token, claim, acquired_at, expires_at, awaited_until, label, host, pid)
 SELECT
-  ?1, value ->> '$.name',
-  max({us}, 1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0)),
+  ?1, value ->> '$.name', {first},
   value ->> '$.claim', {now}, {now} + (value ->> '$.lease'), 0, value ->> '$.label', ?3, ?4
 FROM json_each(?2)
 WHERE NOT EXISTS (
@@ -206,24 +207,23 @@ const LAST: &str = "
 
 /// The same upsert for one who holds the name beside others. It is admitted when nobody holds the name alone or waits to, and
 /// when all others have its number of permits, and leave enough of them; readers take none of none. The mark of those who
-/// wait stays: they may wait for more than this one took.
+/// wait stays: they may wait for more than this one took. `VALUES`, because `INSERT … SELECT` from the same table goes through
+/// a temporary one, which takes longer than all the rest.
 const SHARE: &str = "
 INSERT INTO {t} (prefix, name, token, shares, acquired_at, expires_at, awaited_until, host, pid)
-SELECT ?1, ?2, fresh.token,
+VALUES (
+  ?1, ?2, {first},
   json_object(?3, json_object(
-    'take', ?8, 'of', ?9, 'token', fresh.token, 'since', fresh.us, 'until', fresh.us + ?4 * 1000,
-    'label', ?5, 'host', ?6, 'pid', ?7
+    'take', ?8, 'of', ?9, 'token', {first}, 'since', {us}, 'until', {us} + ?4 * 1000, 'label', ?5, 'host', ?6, 'pid', ?7
   )),
-  fresh.us / 1000, fresh.us / 1000 + ?4, 0, '', 0
-FROM (
-  SELECT {us} AS us, max({us}, 1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0)) AS token
-  LIMIT 1 -- or each mention of a column would be evaluated anew
-) AS fresh WHERE true
+  {now}, {now} + ?4, 0, '', 0
+)
 ON CONFLICT (prefix, name) DO UPDATE SET{leaves}
   token = iif(shares IS NOT NULL AND {mine}, token, max(token + 1, excluded.token)),
   claim = NULL,
   shares = CASE
-    WHEN shares IS NULL AND token < excluded.token THEN excluded.shares
+    WHEN shares IS NULL
+    THEN replace(excluded.shares, '\"token\":' || excluded.token || ',', '\"token\":' || max(token + 1, excluded.token) || ',')
     WHEN {mine} THEN json_set(coalesce({others}, '{}'), {own}, json_set(shares -> ({own}), '$.until', {us} + ?4 * 1000))
     ELSE json_set(
       coalesce({others}, '{}'), {own}, json_set(excluded.shares -> ({own}), '$.token', max(token + 1, excluded.token))
