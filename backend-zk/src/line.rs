@@ -128,28 +128,51 @@ impl Live {
         children: &[String],
         around: Option<i32>,
     ) -> Result<Line, Error> {
-        let all = || {
-            let modes = children.iter().map(|node| (node, contends(node)));
-            modes.filter_map(|(node, known)| known.map(|(mode, number)| (node, mode, number)))
-        };
-        let Some(around) = around.or_else(|| all().map(|(_, _, number)| number).next()) else {
-            return Ok(Line(Vec::new()));
-        };
-        let place = |node: &String, mode| Place { node: node.clone(), mode };
-        let mut line: Vec<(i64, Place)> =
-            all().map(|(node, mode, number)| (offset(number, around).into(), place(node, mode))).collect();
-        if all().any(|(_, _, number)| tells_nothing(number)) {
-            // The age of the claims tells.
-            let aged = line.into_iter().map(|(_, place)| async move {
+        let contenders: Vec<_> = numbered(children).collect();
+        if contenders.iter().any(|(_, number)| tells_nothing(*number)) {
+            return self.line_by_age(lock, contenders).await;
+        }
+        let around = around.or_else(|| contenders.first().map(|(_, number)| *number)).unwrap_or(0);
+        let places = contenders.into_iter().map(|(place, number)| (offset(number, around).into(), place));
+        Ok(in_order(places.collect()))
+    }
+
+    /// The line where numbers tell no order, but the age of the claims does.
+    ///
+    /// Asking for it takes another request. A reader that has gone meanwhile may have become a writer, which the list cannot
+    /// have: the line is looked at again then.
+    async fn line_by_age(&self, lock: &str, mut contenders: Vec<(Place, i32)>) -> Result<Line, Error> {
+        loop {
+            let aged = contenders.into_iter().map(|(place, _)| async move {
                 let made = self.client.check_stat(&format!("{lock}/{}", place.node)).await?;
                 let came = token_of(&place.node).and_then(|token| i64::try_from(token.get()).ok());
-                Ok::<_, Error>(made.map(|made| (came.unwrap_or(made.czxid), place)))
+                Ok::<_, Error>((made.map(|made| came.unwrap_or(made.czxid)), place))
             });
-            line = try_join_all(aged).await?.into_iter().flatten().collect();
+            let aged = try_join_all(aged).await?;
+            if !aged.iter().any(|(came, place)| came.is_none() && place.mode == Mode::Shared) {
+                let there = aged.into_iter().filter_map(|(came, place)| Some((came?, place)));
+                return Ok(in_order(there.collect()));
+            }
+            let children = match self.client.list_children(lock).await {
+                Err(Error::NoNode) => Vec::new(),
+                listed => listed?,
+            };
+            contenders = numbered(&children).collect();
         }
-        line.sort_by(|(one, place), (other, next)| (one, &place.node).cmp(&(other, &next.node)));
-        Ok(Line(line.into_iter().map(|(_, place)| place).collect()))
     }
+}
+
+/// Those nodes that contend, with their numbers.
+fn numbered(children: &[String]) -> impl Iterator<Item = (Place, i32)> {
+    children.iter().filter_map(|node| {
+        let (mode, number) = contends(node)?;
+        Some((Place { node: node.clone(), mode }, number))
+    })
+}
+
+fn in_order(mut places: Vec<(i64, Place)>) -> Line {
+    places.sort_by(|(one, place), (other, next)| (one, &place.node).cmp(&(other, &next.node)));
+    Line(places.into_iter().map(|(_, place)| place).collect())
 }
 
 #[cfg(test)]

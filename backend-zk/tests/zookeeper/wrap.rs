@@ -12,6 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 use zookeeper_client::{Acls, CreateMode};
 
@@ -126,6 +127,41 @@ async fn nobody_meets_at_the_end_of_the_counter() {
                 assert!(last.swap(token, Ordering::SeqCst) < token, "the token went back");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    in_time("all turns", async {
+        while let Some(outcome) = tasks.join_next().await {
+            outcome.unwrap();
+        }
+    })
+    .await;
+}
+
+/// A reader's node may give way to a writer's between the list of the nodes and the look at how old each is.
+#[tokio::test]
+async fn nobody_passes_over_one_who_becomes_a_writer_meanwhile() {
+    const READERS: usize = 4;
+    const TURNS: usize = 40;
+    let Some((_server, scene)) = near_wrap(i32::MAX - 1).await else { return };
+    let alone = Arc::new(AtomicUsize::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..READERS * 2 {
+        let (locks, alone) = (scene.locks().await, Arc::clone(&alone));
+        tasks.spawn(async move {
+            let lock = locks.rw("a");
+            for _ in 0..TURNS {
+                let mut guard = if number < READERS {
+                    lock.read().acquire().await.unwrap()
+                } else {
+                    lock.write().acquire().await.unwrap()
+                };
+                if number >= READERS || guard.try_upgrade().await.unwrap() {
+                    assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0, "two write");
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    alone.fetch_sub(1, Ordering::SeqCst);
+                }
                 guard.release().await.unwrap();
             }
         });
