@@ -46,6 +46,11 @@ impl PostgresRowLocks {
         &self.server.options.prefix
     }
 
+    /// Whether its connections are prepared. Behind a pooler each transaction may be in another one.
+    fn prepares(&self) -> bool {
+        !self.server.options.pooler
+    }
+
     async fn ask(&self, statement: &Statement, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
         self.desk.run(statement, arguments, Again::Safe).await
     }
@@ -92,10 +97,25 @@ impl RowTable for PostgresRowLocks {
 
     async fn connect(&self) -> Result<PgConnection, StoreError> {
         let longest = self.server.options.connect_timeout;
+        let connecting = async {
+            let mut connection =
+                self.server.connect.connect().await.map_err(|error| self.server.explain(error))?;
+            if !self.prepares() {
+                return Ok(connection);
+            }
+            if let Err(error) = sqlx::raw_sql(self.statements.prepare.sql()).execute(&mut connection).await {
+                if !errors::is_missing_table(&error) {
+                    return Err(self.server.explain(error));
+                }
+                self.open().await?;
+                let again = sqlx::raw_sql(self.statements.prepare.sql()).execute(&mut connection).await;
+                again.map_err(|error| self.server.explain(error))?;
+            }
+            Ok(connection)
+        };
         let late =
             |_| StoreError::unavailable(format!("no connection to {} within {longest:?}", self.server.store));
-        let connected = tokio::time::timeout(longest, self.server.connect.connect()).await.map_err(late)?;
-        connected.map_err(|error| self.server.explain(error))
+        tokio::time::timeout(longest, connecting).await.map_err(late)?
     }
 
     /// All of it is for this transaction only, so that a pooler in transaction mode keeps it together.
@@ -119,7 +139,7 @@ impl RowTable for PostgresRowLocks {
         name: &Name,
         waits: bool,
     ) -> Result<Found<Issue>, StoreError> {
-        let take = self.statements.take(self.prefix(), name.as_str(), waits);
+        let take = self.statements.take(self.prefix(), name.as_str(), waits, self.prepares());
         let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
         let told = rows.map(|rows| rows.into_iter().nth(1));
         self.found(told)?.try_map(|row| {

@@ -6,8 +6,10 @@ use tenure_core::Error;
 /// All of them, for one table. Only those that lock belong in a transaction; each of the others commits by itself.
 pub(super) struct RowStatements {
     pub(super) create: Statement,
-    /// See [`take`](Self::take), when it waits and when it does not.
-    take: [String; 2],
+    /// Has a connection plan once what it asks again and again.
+    pub(super) prepare: Statement,
+    /// See [`take`](Self::take).
+    take: Take,
     /// `$1` prefix, `$2` name. A row once it is locked; none when there is none.
     pub(super) lock: Statement,
     /// The same, and none when it is locked already.
@@ -33,6 +35,15 @@ pub(super) struct RowStatements {
     pub(super) list: Statement,
     /// `$1` prefix, `$2` name.
     pub(super) force: Statement,
+}
+
+/// The two statements that take a row, with places for prefix and name.
+struct Take {
+    wait: String,
+    at_once: String,
+    /// The same on a connection that was prepared.
+    prepared_wait: String,
+    prepared_at_once: String,
 }
 
 /// The DDL of the table `table` of row locks, which may be `schema.table`.
@@ -80,8 +91,8 @@ impl RowStatements {
         let fill = |text: &str| Statement::new(text.replace("{live}", LIVE).replace("{t}", &name));
         Self {
             create: Statement::new(schema(table)),
-            take: ["FOR UPDATE", "FOR UPDATE SKIP LOCKED"]
-                .map(|lock| TAKE.replace("{lock}", lock).replace("{us}", MICROS).replace("{t}", &name)),
+            prepare: fill(&PREPARE.replace("{last}", &last("$1", "$2"))),
+            take: Take::new(&name),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE SKIP LOCKED")),
             make: fill(
@@ -115,11 +126,37 @@ impl RowStatements {
     /// Locks the row, and then tells what its [`Issue`](crate::issue::Issue) is made of: a row more when it was locked. Both in
     /// one message, which has no parameters; but each statement sees what was committed before it, and so the second sees the
     /// note of whoever was waited for.
-    pub(super) fn take(&self, prefix: &str, name: &str, waits: bool) -> String {
-        let [wait, at_once] = &self.take;
+    ///
+    /// What is planned before the wait need not be planned between it and the answer: `prepared` tells whether the connection
+    /// was prepared.
+    pub(super) fn take(&self, prefix: &str, name: &str, waits: bool, prepared: bool) -> String {
         let text = |text| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hexadecimal(text));
-        let take = if waits { wait } else { at_once };
+        let take = match (waits, prepared) {
+            (true, false) => &self.take.wait,
+            (false, false) => &self.take.at_once,
+            (true, true) => &self.take.prepared_wait,
+            (false, true) => &self.take.prepared_at_once,
+        };
         take.replace("{prefix}", &text(prefix)).replace("{name}", &text(name))
+    }
+}
+
+impl Take {
+    fn new(table: &str) -> Self {
+        let last = last("{prefix}", "{name}");
+        let take = |lock: &str| {
+            let row = "SELECT 1 FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 0";
+            format!("{row} {lock}; {last}").replace("{t}", table)
+        };
+        let prepared = |row: &str| {
+            format!("EXECUTE {row}({{prefix}}, {{name}}); EXECUTE tenure_last({{prefix}}, {{name}})")
+        };
+        Self {
+            wait: take("FOR UPDATE"),
+            at_once: take("FOR UPDATE SKIP LOCKED"),
+            prepared_wait: prepared("tenure_wait"),
+            prepared_at_once: prepared("tenure_try"),
+        }
     }
 }
 
@@ -130,9 +167,17 @@ pub(super) fn application(claim: tenure_core::ClaimId) -> String {
 
 const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0";
 
-const TAKE: &str = "
-SELECT 1 FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 0 {lock};
-SELECT (SELECT token FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 1), {us}";
+const PREPARE: &str = "
+PREPARE tenure_wait(text, text) AS SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0 FOR UPDATE;
+PREPARE tenure_try(text, text) AS SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0 FOR UPDATE SKIP LOCKED;
+PREPARE tenure_last(text, text) AS {last}";
+
+/// The last token that was noted, if one was, and the server's time.
+fn last(prefix: &str, name: &str) -> String {
+    format!(
+        "SELECT (SELECT token FROM {{t}} WHERE prefix = {prefix} AND name = {name} AND part = 1), {MICROS}"
+    )
+}
 
 /// The server's time in microseconds since 1970.
 pub(super) const MICROS: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

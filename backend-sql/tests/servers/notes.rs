@@ -130,7 +130,7 @@ async fn an_answer_that_was_late_is_no_grant(table: &Table) {
     let (first, waits) = (granted(theirs, &claim("a")).await, waiting("a"));
     let mut acquiring = pin!(ours.acquire(&waits));
     assert!(timeout(A_MOMENT, &mut acquiring).await.is_err());
-    table.until_asked(&table.sql("FROM {q}{t}{q}%FOR UPDATE")).await;
+    table.until_waits(waits.id).await;
     locking.set(Direction::Replies, Flow::Hold);
     assert_eq!(theirs.release(&first).await.unwrap(), RELEASED);
     // Longer than a proof of life is good for.

@@ -35,7 +35,7 @@ async fn a_cancelled_wait_leaves_the_queue(table: &Table) {
     {
         let mut acquiring = pin!(theirs.acquire(&waits));
         assert!(acquiring.as_mut().now_or_never().is_none());
-        table.until_asked(&table.sql("FROM {q}{t}{q}%FOR UPDATE")).await;
+        table.until_waits(waits.id).await;
     }
     theirs.withdraw(&waits).await.unwrap();
     until(async || table.connection_of(waits.id).await == 0).await;

@@ -128,6 +128,16 @@ impl Table {
         until(async || self.asking(like).await == 1).await;
     }
 
+    /// Waits until a row lock's claim waits for its row.
+    pub(crate) async fn until_waits(&self, claim: ClaimId) {
+        if !self.is_postgres() {
+            return self.until_asked(&self.sql("FROM `{t}`%FOR UPDATE")).await;
+        }
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'tenure {c}'";
+        let waits = waits.replace("{c}", &claim.to_string());
+        until(async || self.number(&waits).await == 1).await;
+    }
+
     /// The number of the connection with which a row lock's claim holds or waits; 0 when there is none.
     pub(crate) async fn connection_of(&self, claim: ClaimId) -> i64 {
         let postgres = "SELECT coalesce(max(pid), 0)::bigint FROM pg_stat_activity WHERE application_name = 'tenure {c}'";
