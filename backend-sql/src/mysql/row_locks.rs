@@ -158,9 +158,10 @@ impl RowTable for MySqlRowLocks {
         connection.execute("DO 1").await.map(drop).map_err(|error| self.server.explain(error))
     }
 
-    /// The marks first, because the next holder has the row at once, and wants one of them.
+    /// The marks first, because the next holder has the row at once, and wants one of them; and in the statement that is needed
+    /// anyway, because whatever the server does before and after the rollback keeps the next holder waiting.
     async fn end(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
-        let end = "DO RELEASE_ALL_LOCKS(); ROLLBACK; SET SESSION wait_timeout = @@GLOBAL.wait_timeout";
+        let end = "SET SESSION wait_timeout = @@GLOBAL.wait_timeout + 0 * RELEASE_ALL_LOCKS(); ROLLBACK";
         connection.execute(end).await.map(drop).map_err(|error| self.server.explain(error))
     }
 

@@ -27,6 +27,8 @@ pub(super) struct Assembly {
     pub(super) links: Option<Links>,
     /// What tells whether the members agree, where they must.
     settled: Option<Settled>,
+    /// How many of the members are there before the others are started.
+    pub(super) first: usize,
 }
 
 /// Succeeds when the members agree with each other.
@@ -35,7 +37,7 @@ pub(super) type Settled = for<'a> fn(&'a [Arc<Node>]) -> futures_util::future::B
 impl Assembly {
     /// An ensemble that somebody else runs.
     pub(super) fn foreign() -> Self {
-        Self { members: Vec::new(), links: None, settled: None }
+        Self { members: Vec::new(), links: None, settled: None, first: 0 }
     }
 
     pub(super) fn single(node: Node) -> Self {
@@ -44,7 +46,12 @@ impl Assembly {
 
     /// Servers that know nothing of each other.
     pub(super) fn of(nodes: Vec<Node>) -> Self {
-        Self { members: nodes.into_iter().map(Arc::new).collect(), links: None, settled: None }
+        Self { members: nodes.into_iter().map(Arc::new).collect(), links: None, settled: None, first: 0 }
+    }
+
+    /// Of these members so many are restarted before the others.
+    pub(super) fn beginning_with(self, first: usize) -> Self {
+        Self { first, ..self }
     }
 
     /// Waits, from now on, also for this.

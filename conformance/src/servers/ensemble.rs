@@ -36,6 +36,17 @@ macro_rules! undo {
     };
 }
 
+/// Calls the same method of every member that fits, in the order in which they are started.
+macro_rules! begin {
+    ($self:ident, $method:ident, $fits:expr) => {{
+        let (first, then) = $self.members.split_at($self.assembly.first);
+        for phase in [first, then] {
+            let begun = join_all(phase.iter().filter($fits).map(|member| member.$method())).await;
+            begun.into_iter().collect::<Sabotage>()?;
+        }
+    }};
+}
+
 impl EnsembleSaboteur {
     pub(super) fn new(name: String, assembly: Arc<Assembly>, runtime: &Handle) -> Self {
         let members = assembly.members.iter();
@@ -71,8 +82,7 @@ impl Saboteur for EnsembleSaboteur {
 
     async fn heal(&self) -> Sabotage {
         self.rejoin().await?;
-        let healed: Sabotage = undo!(self, heal);
-        healed?;
+        begin!(self, heal, |_| true);
         self.settle().await
     }
 
@@ -89,8 +99,10 @@ impl Saboteur for EnsembleSaboteur {
     }
 
     async fn restart(&self) -> Sabotage {
-        let restarted: Sabotage = every!(self, Kill, restart);
-        restarted?;
+        if !self.can(Hurt::Kill) {
+            return self.cannot(Hurt::Kill);
+        }
+        begin!(self, restart, |member| member.can(Hurt::Kill));
         self.settle().await
     }
 
@@ -98,8 +110,7 @@ impl Saboteur for EnsembleSaboteur {
         // All are gone before the first comes back, or it would be told what there was.
         let killed: Sabotage = every!(self, Wipe, kill);
         killed?;
-        let restarted: Sabotage = every!(self, Wipe, restart_empty);
-        restarted?;
+        begin!(self, restart_empty, |member| member.can(Hurt::Wipe));
         self.settle().await
     }
 

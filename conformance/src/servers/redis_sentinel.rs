@@ -50,7 +50,8 @@ pub(super) async fn start(platform: Platform) -> io::Result<Assembly> {
         let recipe = RedisNode::new(port, Role::Sentinel, settings);
         nodes.push(platform.start(&format!("redis_sentinel sentinel {number}"), recipe, Some(proxy)).await?);
     }
-    Assembly::of(nodes).settling(|members| Box::pin(settled(members))).await
+    // Sentinels that come back before the master put another one in its place.
+    Assembly::of(nodes).beginning_with(DATA).settling(|members| Box::pin(settled(members))).await
 }
 
 /// Waits until the master has all its replicas.
