@@ -124,21 +124,26 @@ impl Inner {
     /// behind its answer, and the client, which pings meanwhile, may lose that answer with the connection.
     async fn first_session(&self) -> Result<Arc<Live>, StoreError> {
         let until = Moment::now() + self.options.connect_timeout;
-        for _ in 0..ATTEMPTS {
-            match self.session().await {
-                Err(error) if error.is_unavailable() => {}
+        let mut attempts = 0;
+        loop {
+            let error = match self.session().await {
+                Err(error) if error.is_unavailable() => error,
                 decided => return decided,
-            }
+            };
             if let Some(found) = diagnose(&self.options).await {
                 return Err(found);
             }
-            if until.has_passed() {
-                break;
+            attempts += 1;
+            if attempts < ATTEMPTS && !until.has_passed() {
+                continue;
             }
+            return Err(match self.options.login {
+                Some(_) => StoreError::unavailable(
+                    "every server runs, and none opened a session; if that stays so, check user and password",
+                ),
+                None => error,
+            });
         }
-        Err(StoreError::unavailable(
-            "every server runs, and none opened a session; if that stays so, check user and password",
-        ))
     }
 
     fn lock_node(&self, name: &Name) -> String {

@@ -91,7 +91,7 @@ impl RowStatements {
         let fill = |text: &str| Statement::new(text.replace("{live}", LIVE).replace("{t}", &name));
         Self {
             create: Statement::new(schema(table)),
-            prepare: fill(&PREPARE.replace("{last}", &last("$1", "$2"))),
+            prepare: fill(&PREPARE.replace("{row}", ROW).replace("{last}", &last("$1", "$2"))),
             take: Take::new(&name),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE SKIP LOCKED")),
@@ -144,10 +144,8 @@ impl RowStatements {
 impl Take {
     fn new(table: &str) -> Self {
         let last = last("{prefix}", "{name}");
-        let take = |lock: &str| {
-            let row = "SELECT 1 FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 0";
-            format!("{row} {lock}; {last}").replace("{t}", table)
-        };
+        let row = ROW.replace("$1", "{prefix}").replace("$2", "{name}");
+        let take = |lock: &str| format!("{row} {lock}; {last}").replace("{t}", table);
         let prepared = |row: &str| {
             format!("EXECUTE {row}({{prefix}}, {{name}}); EXECUTE tenure_last({{prefix}}, {{name}})")
         };
@@ -168,8 +166,8 @@ pub(super) fn application(claim: tenure_core::ClaimId) -> String {
 const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0";
 
 const PREPARE: &str = "
-PREPARE tenure_wait(text, text) AS SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0 FOR UPDATE;
-PREPARE tenure_try(text, text) AS SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0 FOR UPDATE SKIP LOCKED;
+PREPARE tenure_wait(text, text) AS {row} FOR UPDATE;
+PREPARE tenure_try(text, text) AS {row} FOR UPDATE SKIP LOCKED;
 PREPARE tenure_last(text, text) AS {last}";
 
 /// The last token that was noted, if one was, and the server's time.

@@ -208,7 +208,8 @@ const LAST: &str = "
 /// The same upsert for one who holds the name beside others. It is admitted when nobody holds the name alone or waits to, and
 /// when all others have its number of permits, and leave enough of them; readers take none of none. The mark of those who
 /// wait stays: they may wait for more than this one took. `VALUES`, because `INSERT … SELECT` from the same table goes through
-/// a temporary one, which takes longer than all the rest.
+/// a temporary one, which takes longer than all the rest. No label can look like the token that is replaced: its quotes are
+/// escaped.
 const SHARE: &str = "
 INSERT INTO {t} (prefix, name, token, shares, acquired_at, expires_at, awaited_until, host, pid)
 VALUES (
