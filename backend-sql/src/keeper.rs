@@ -234,7 +234,8 @@ impl<T: RowTable> Keeper<T> {
         let (table, claim) = (Arc::clone(&self.table), self.claim.clone());
         let (period, token, mut noted) = (self.period(), held.grant.token, held.noted);
         let mut noting = pin!(async move { table.note(&claim, token).await });
-        let mut told = false;
+        // Before the note is on its way: whoever asks for the holder waits for that.
+        self.told.send_replace(Stage::Held(held.grant.clone()));
         loop {
             tokio::select! {
                 biased;
@@ -246,11 +247,6 @@ impl<T: RowTable> Keeper<T> {
                         return self.lose(&held.session, LossCause::SessionEnded);
                     }
                 },
-                // The note is on its way by now: what the holder asks next comes after it.
-                () = std::future::ready(()), if !told => {
-                    self.told.send_replace(Stage::Held(held.grant.clone()));
-                    told = true;
-                }
                 order = self.orders.recv(), if noted => return self.release(held, order).await,
                 cause = held.liveness.ended() => return self.lose(&held.session, cause),
                 () = (held.proven + period).reached() => {

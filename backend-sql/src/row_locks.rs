@@ -78,7 +78,7 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// Proves that the transaction stands.
     fn beat(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Ends the transaction: a `ROLLBACK`, which waits for no disk.
+    /// Ends the transaction, which wrote nothing and so waits for no disk.
     fn end(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Makes the name's row, and the table, where they are missing; tells whether the row was.

@@ -3,7 +3,7 @@
 use super::{
     errors,
     options::Checked,
-    row_statements::{MICROS, RowStatements, kill, mark},
+    row_statements::{END, MICROS, RowStatements, kill, mark},
     server::{Done, MySql, arguments},
 };
 use crate::{
@@ -74,6 +74,16 @@ impl MySqlRowLocks {
         }
     }
 
+    /// Readies a connection for transactions: committed rows are seen as they are, and no gap between rows is locked.
+    async fn prepare(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        let wait = LONGEST_WAIT.as_secs();
+        let settings = format!(
+            "SET SESSION innodb_lock_wait_timeout = {wait}; \
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
+        );
+        connection.execute(AssertSqlSafe(settings + &self.statements.prepare)).await.map(drop)
+    }
+
     async fn exists(&self, name: &Name) -> Result<bool, StoreError> {
         let found = self.ask(&self.statements.exists, arguments![self.prefix(), name.as_str()]).await?;
         Ok(!found.rows.is_empty())
@@ -106,38 +116,50 @@ impl RowTable for MySqlRowLocks {
 
     async fn connect(&self) -> Result<MySqlConnection, StoreError> {
         let longest = self.server.options.connect_timeout;
+        let connecting = async {
+            let connected = self.server.connect.connect().await;
+            let mut connection = connected.map_err(|error| self.server.explain(error))?;
+            if let Err(error) = self.prepare(&mut connection).await {
+                if !errors::is_missing_table(&error) {
+                    return Err(self.server.explain(error));
+                }
+                // Makes it.
+                self.ask(&self.statements.list, arguments![self.prefix(), "", ""]).await?;
+                self.prepare(&mut connection).await.map_err(|error| self.server.explain(error))?;
+            }
+            Ok(connection)
+        };
         let late =
             |_| StoreError::unavailable(format!("no connection to {} within {longest:?}", self.server.store));
-        let connected = tokio::time::timeout(longest, self.server.connect.connect()).await.map_err(late)?;
-        connected.map_err(|error| self.server.explain(error))
+        tokio::time::timeout(longest, connecting).await.map_err(late)?
     }
 
-    /// The server counts whole seconds. Committed rows are seen as they are, and no gap between rows is locked.
+    /// The transaction begins with the first statement that needs one, and ends with the mode. The server counts whole seconds.
     async fn begin(&self, connection: &mut MySqlConnection, claim: &Claim) -> Result<i64, StoreError> {
-        let (mark, wait) = (mark(claim.id), LONGEST_WAIT.as_secs());
+        let (mark, name) = (mark(claim.id), self.statements.name(self.prefix(), claim.name.as_str()));
         let lease = self.lease(claim).as_millis().div_ceil(1000);
         let begin = format!(
-            "SET SESSION wait_timeout = {lease}, SESSION innodb_lock_wait_timeout = {wait}; DO GET_LOCK('{mark}', 0); \
-             SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; SELECT {MICROS}"
+            "SET SESSION wait_timeout = {lease}, SESSION autocommit = 0, {name}; \
+             SELECT {MICROS}, GET_LOCK('{mark}', 0)"
         );
         let begun = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(connection).await;
         let begun = begun.map_err(|error| self.server.explain(error))?;
         let row = begun.first().ok_or_else(|| StoreError::failed("the server does not tell its time"))?;
-        self.server.row::<(i64,)>(row).map(|(at,)| at)
+        self.server.row::<(i64, Option<i64>)>(row).map(|(at, _)| at)
     }
 
     async fn take(
         &self,
         connection: &mut MySqlConnection,
-        name: &Name,
+        _: &Name,
         waits: bool,
     ) -> Result<Found<Issue>, StoreError> {
-        let take = self.statements.take(self.prefix(), name.as_str(), waits);
-        let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
-        let told = rows.map(|rows| rows.into_iter().nth(1));
+        let rows = sqlx::raw_sql(RowStatements::take(waits)).fetch_all(connection).await;
+        let told = rows.map(|rows| rows.into_iter().next());
         self.found(told, waits)?.try_map(|row| {
-            let (last, now, writable): (_, _, i64) = self.server.row(&row)?;
-            Ok(Issue { last, now, writable: writable != 0 })
+            let (last, now, read_only): (_, _, String) = self.server.row(&row)?;
+            // A number, or in later versions a word.
+            Ok(Issue { last, now, writable: matches!(&*read_only, "0" | "OFF") })
         })
     }
 
@@ -158,11 +180,9 @@ impl RowTable for MySqlRowLocks {
         connection.execute("DO 1").await.map(drop).map_err(|error| self.server.explain(error))
     }
 
-    /// The marks first, because the next holder has the row at once, and wants one of them; and in the statement that is needed
-    /// anyway, because whatever the server does before and after the rollback keeps the next holder waiting.
+    /// One statement, because whatever the server does before and after its transaction ends keeps the next holder waiting.
     async fn end(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
-        let end = "SET SESSION wait_timeout = @@GLOBAL.wait_timeout + 0 * RELEASE_ALL_LOCKS(); ROLLBACK";
-        connection.execute(end).await.map(drop).map_err(|error| self.server.explain(error))
+        connection.execute(END).await.map(drop).map_err(|error| self.server.explain(error))
     }
 
     /// One at a time, and only when it is missing: an insert would wait for a holder of the same row.

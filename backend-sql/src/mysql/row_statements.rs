@@ -7,8 +7,10 @@ use tenure_core::{ClaimId, Error};
 /// others commits by itself.
 pub(super) struct RowStatements {
     pub(super) create: Statement,
-    /// See [`take`](Self::take), when it waits and when it does not.
-    take: [String; 2],
+    /// What a connection for transactions is told once, so that nothing is parsed between a wait and its answer.
+    pub(super) prepare: String,
+    /// See [`name`](Self::name).
+    name: String,
     /// Prefix, name. A row once it is locked; none when there is none.
     pub(super) lock: Statement,
     /// The same, and an error when it is locked already. (`SKIP LOCKED` would look on behind the row, and lock that gap.)
@@ -106,15 +108,23 @@ impl RowStatements {
         let fill =
             |text: &str| Statement::new(text.replace("{t}", &name).replace("{now}", "UTC_TIMESTAMP(6)"));
         let held = held(table);
-        let take = |lock: &str| {
-            let take = TAKE.replace("{held}", &held).replace("{lock}", lock).replace("{us}", MICROS);
-            take.replace("{t}", &name)
+        let prepare = |called: &str, text: &str| {
+            let text = text.replace("{t}", &name).replace("{us}", MICROS).replace('\'', "''");
+            format!("PREPARE {called} FROM '{text}';")
         };
         let unnoted = UNNOTED
             .replace("{held}", &held.replace("{prefix}", "held.prefix").replace("{name}", "held.name"));
         Self {
             create: Statement::new(schema(table)),
-            take: [take("FOR UPDATE"), take("FOR UPDATE NOWAIT")],
+            prepare: [
+                PARAMETERS,
+                &prepare("tenure_wait", &format!("{TAKE} FOR UPDATE")),
+                &prepare("tenure_try", &format!("{TAKE} FOR UPDATE NOWAIT")),
+                &prepare("tenure_last", LAST),
+                &prepare("tenure_end", GIVE_BACK),
+            ]
+            .concat(),
+            name: NAME.replace("{held}", &held),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE NOWAIT")),
             exists: fill(ROW),
@@ -136,25 +146,53 @@ impl RowStatements {
         }
     }
 
-    /// Locks the row, and then tells what its [`Issue`](crate::issue::Issue) is made of: a row more when it was locked. Both in
-    /// one message, which has no parameters; but each statement sees what was committed before it, and so the second sees the
-    /// note of whoever was waited for.
-    pub(super) fn take(&self, prefix: &str, name: &str, waits: bool) -> String {
-        let [wait, at_once] = &self.take;
+    /// Tells the name of the lock that is taken next: assignments of a `SET`.
+    pub(super) fn name(&self, prefix: &str, name: &str) -> String {
         let text = |text| format!("X'{}'", hexadecimal(text));
-        let take = if waits { wait } else { at_once };
-        take.replace("{prefix}", &text(prefix)).replace("{name}", &text(name))
+        self.name.replace("{prefix}", &text(prefix)).replace("{name}", &text(name))
+    }
+
+    /// Locks the row, and then tells what its [`Issue`](crate::issue::Issue) is made of: a row when it was locked. Both in one
+    /// message; but each statement sees what was committed before it, and so the second sees the note of whoever was waited
+    /// for. Its name was [told](Self::name) before.
+    pub(super) fn take(waits: bool) -> &'static str {
+        if waits {
+            "EXECUTE tenure_wait USING @tenure_held, @tenure_prefix, @tenure_name; \
+             EXECUTE tenure_last USING @tenure_prefix, @tenure_name"
+        } else {
+            "EXECUTE tenure_try USING @tenure_held, @tenure_prefix, @tenure_name; \
+             EXECUTE tenure_last USING @tenure_prefix, @tenure_name"
+        }
     }
 }
 
 const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
 
-/// Whoever held the name gave the mark back before it ended its transaction; one who was killed may have it for a moment more.
-/// (`read_only` is a number, or in later versions a word.)
+/// The server gives the parameters of its prepared statements the types of these.
+const PARAMETERS: &str =
+    "SET @tenure_prefix = X'', @tenure_name = X'', @tenure_held = '', @tenure_locked = 1;";
+
+const NAME: &str =
+    "@tenure_prefix = {prefix}, @tenure_name = {name}, @tenure_held = {held}, @tenure_locked = NULL";
+
+/// Whoever held the name gave the mark back before it ended its transaction; one who was killed may have it for a moment more,
+/// and then the row is locked without a mark.
 const TAKE: &str = "
-SELECT GET_LOCK({held}, 1) FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 0 {lock};
-SELECT (SELECT token FROM {t} WHERE prefix = {prefix} AND name = {name} AND part = 1), {us},
-  @@GLOBAL.read_only IN ('0', 'OFF')";
+SELECT GET_LOCK(?, 1) INTO @tenure_locked
+FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
+
+/// One row, whether or not there was a note.
+const LAST: &str = "
+SELECT MAX(token), {us} AS now, CAST(@@GLOBAL.read_only AS CHAR) AS read_only
+FROM {t} WHERE prefix = ? AND name = ? AND part = 1 HAVING @tenure_locked IS NOT NULL";
+
+/// Gives the marks back and then ends the transaction, in which nothing was written. The marks come first, as all values are
+/// found before any is set, because the next holder has the row at once and wants one of them.
+const GIVE_BACK: &str = "
+SET SESSION wait_timeout = DEFAULT, @tenure_marks = RELEASE_ALL_LOCKS(), SESSION autocommit = 1";
+
+/// Ends the transaction, and what belongs to it.
+pub(super) const END: &str = "EXECUTE tenure_end";
 
 /// The server's time in microseconds since 1970.
 pub(super) const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";

@@ -9,6 +9,7 @@ use tenure_core::Error;
 
 cases!("row_locks":
     tokens_rise_also_past_a_holder_that_was_rolled_back.of_row_locks(), a_cancelled_wait_leaves_the_queue.of_row_locks(),
+    a_row_that_was_deleted_is_not_taken_for_locked.of_row_locks(),
     one_connection_too_many_is_refused_and_says_so.of_row_locks(), a_release_over_a_dead_connection_is_no_release.of_row_locks(),
 );
 
@@ -43,6 +44,22 @@ async fn a_cancelled_wait_leaves_the_queue(table: &Table) {
     let next = granted(&theirs, &claim("a")).await;
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
     table.until_nothing_is_locked().await;
+}
+
+/// The note of the last holder is there, and the row that its successor has to lock is not.
+async fn a_row_that_was_deleted_is_not_taken_for_locked(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let first = granted(&ours, &claim("a")).await;
+    assert_eq!(ours.release(&first).await.unwrap(), RELEASED);
+    table.execute("DELETE FROM {t} WHERE part = 0").await;
+    let second = granted(&ours, &claim("a")).await;
+    assert!(second.token > first.token, "{} {}", second.token, first.token);
+    busy(&theirs, &claim("a")).await;
+    assert_eq!(ours.release(&second).await.unwrap(), RELEASED);
+    table.execute("DELETE FROM {t} WHERE part = 0").await;
+    let third = ours.acquire(&waiting("a")).await.unwrap();
+    busy(&theirs, &claim("a")).await;
+    assert_eq!(ours.release(&third).await.unwrap(), RELEASED);
 }
 
 async fn one_connection_too_many_is_refused_and_says_so(table: &Table) {
