@@ -41,6 +41,11 @@ impl Guard {
         Self { hold: Hold(hold), counted: true }
     }
 
+    /// Whether the hold was not lost before its grant, which may have come late, was renewed.
+    pub(crate) async fn fresh(&self) -> bool {
+        self.hold.0.fresh().await
+    }
+
     /// Releases this hold of the lock, and with the owner's last one the lock itself.
     ///
     /// A request whose reply is lost is sent again, until the lease would have run out.

@@ -54,8 +54,11 @@ impl Scene {
     }
 
     /// Somebody else who waits for the name, and may not have it beside anybody.
+    ///
+    /// Its lease outlives what comes after a hurt: members of a Redis Cluster that were frozen may answer at once, find
+    /// each other missing, and then refuse every request, a release too, for `cluster-node-timeout`.
     fn waiter(&self) -> JoinHandle<Result<Guard, Error>> {
-        let lock = self.other.rival(&self.name).lease(LEASE).wait(PATIENCE);
+        let lock = self.other.rival(&self.name).lease(PATIENCE).wait(PATIENCE);
         tokio::spawn(async move { lock.acquire().await })
     }
 

@@ -64,13 +64,14 @@ impl Acquisition {
             Ok(Ok(Attempt::Granted(grant))) => match Holding::begin(&self.shared, grant, self.terms, place) {
                 Ok(hold) => {
                     open.settle();
-                    Ok(Some(granted(hold)))
+                    let guard = granted(hold);
+                    if guard.fresh().await {
+                        Ok(Some(guard))
+                    } else {
+                        Err(too_late(&self.shared, &self.name))
+                    }
                 }
-                Err(_) => Err(unavailable(
-                    &self.shared,
-                    &self.name,
-                    "the store answered after the lease had run out",
-                )),
+                Err(_) => Err(too_late(&self.shared, &self.name)),
             },
             Ok(Ok(Attempt::Busy { .. })) => {
                 open.settle();
@@ -115,6 +116,16 @@ impl Acquisition {
     }
 
     async fn enter(self, trouble: &mut Trouble) -> Result<Guard, Error> {
+        loop {
+            let guard = self.contend(trouble).await?;
+            if guard.fresh().await {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Waits for its turn in this process, and contends until the store grants it.
+    async fn contend(&self, trouble: &mut Trouble) -> Result<Guard, Error> {
         let seat = self.shared.queues.join(&self.name);
         let mut place = match &self.terms.owner {
             None => Place::Turn(seat.turn().await),
@@ -221,6 +232,10 @@ pub(super) fn acquiring(shared: &Shared, name: &Name, error: StoreError) -> Erro
 
 pub(super) fn unavailable(shared: &Shared, name: &Name, why: &'static str) -> Error {
     acquiring(shared, name, StoreError::unavailable(why))
+}
+
+pub(super) fn too_late(shared: &Shared, name: &Name) -> Error {
+    unavailable(shared, name, "the store answered after the lease had run out")
 }
 
 fn timeout(shared: &Shared, name: Name, waited: Duration) -> Error {

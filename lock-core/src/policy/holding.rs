@@ -30,6 +30,8 @@ pub(crate) struct Holding {
     ends: Option<Moment>,
     life: Mutex<Life>,
     lost: CancellationToken,
+    /// Where the grant came so late that its renewal was due: cancelled when the first renewal has been answered.
+    late: Option<CancellationToken>,
 }
 
 struct Life {
@@ -42,7 +44,7 @@ struct Life {
     renew_at: Option<Moment>,
     /// The shortest lease among the requests that were never answered: they may yet be carried out, at any time.
     doubt: Option<Duration>,
-    /// How long the store keeps a grant that was handed over and not renewed yet.
+    /// How long the store keeps a grant that was handed over, or came late, and was not renewed yet.
     provisional: Option<Duration>,
     place: Option<Place>,
     /// Keeps the memory of who owns this as long as a guard is alive.
@@ -85,6 +87,8 @@ pub(crate) enum Departure {
 
 impl Holding {
     /// Begins to hold, unless the answer came so late that the grant has run out already.
+    ///
+    /// A grant that came late, its renewal due, is renewed at once and in any case: see [`fresh`](Self::fresh).
     pub(crate) fn begin(
         shared: &Arc<Shared>,
         grant: Grant,
@@ -92,15 +96,16 @@ impl Holding {
         place: Place,
     ) -> Result<Arc<Self>, Place> {
         let now = Moment::now();
-        let (deadline, renew_at, provisional) = match &grant.standing {
+        let (deadline, renew_at, provisional, late) = match &grant.standing {
             Standing::Lease { sent, stands } => {
-                let provisional = (*stands < grant.lease).then_some(*stands);
-                let renews = terms.renews || provisional.is_some();
-                let renew_at = renews.then(|| *sent + lease::renewal_period(*stands));
-                (lease::deadline(*sent, *stands), renew_at, provisional)
+                let due = *sent + lease::renewal_period(*stands);
+                let late = now >= due;
+                let provisional = (late || *stands < grant.lease).then_some(*stands);
+                let renew_at = (terms.renews || provisional.is_some()).then_some(due);
+                (lease::deadline(*sent, *stands), renew_at, provisional, late)
             }
             Standing::Session(liveness) if liveness.loss().is_some() => return Err(place),
-            Standing::Session(liveness) => (liveness.deadline(), None, None),
+            Standing::Session(liveness) => (liveness.deadline(), None, None, false),
         };
         if now >= deadline {
             return Err(place);
@@ -128,6 +133,7 @@ impl Holding {
             ends: terms.max_hold.map(|longest| now + longest),
             life: Mutex::new(life),
             lost: CancellationToken::new(),
+            late: late.then(CancellationToken::new),
             grant,
         });
         if let Some(seat) = seat {
@@ -138,6 +144,17 @@ impl Holding {
             shared.renewal.add(&hold, at);
         }
         Ok(hold)
+    }
+
+    /// Waits until a grant that came late has been renewed, since what is left of its lease may be next to nothing;
+    /// `false` when it was lost first.
+    pub(crate) async fn fresh(&self) -> bool {
+        let Some(renewed) = &self.late else { return true };
+        tokio::select! {
+            biased;
+            () = renewed.cancelled() => true,
+            _ = self.lost() => false,
+        }
     }
 
     /// Loses the hold when its session or its node ends.
@@ -385,6 +402,11 @@ impl Holding {
                     now
                 };
                 life.renew_at = (self.renews || life.provisional.is_some()).then_some(next);
+                if let Some(renewed) = &self.late
+                    && life.provisional.is_none()
+                {
+                    renewed.cancel();
+                }
             }
             Renewal::Renewed => {}
             Renewal::Unanswered => {
@@ -457,92 +479,4 @@ impl Drop for Extending<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::{
-        Attempt, Backend, Capabilities, Claim, Grant, Locks, Memory, Moment, Release, Renewal, StoreError,
-    };
-    use std::{
-        sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering::Relaxed},
-        },
-        time::Duration,
-    };
-
-    const STANDS: Duration = Duration::from_millis(900);
-    const LEASE: Duration = Duration::from_secs(30);
-
-    /// Hands locks over: each grant stands for a moment only, until it is renewed.
-    #[derive(Clone)]
-    struct HandsOver {
-        memory: Memory,
-        answers: bool,
-        renewals: Arc<AtomicUsize>,
-    }
-
-    #[async_trait::async_trait]
-    impl Backend for HandsOver {
-        fn store(&self) -> &'static str {
-            "hands over"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            self.memory.capabilities()
-        }
-
-        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-            let sent = Moment::now();
-            let provisional = Claim { lease: STANDS, ..claim.clone() };
-            Ok(match self.memory.try_acquire(&provisional).await? {
-                Attempt::Granted(grant) => {
-                    Attempt::Granted(Grant::handed_over(claim, grant.token, sent, STANDS))
-                }
-                busy @ Attempt::Busy { .. } => busy,
-            })
-        }
-
-        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-            self.memory.release(grant).await
-        }
-
-        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            self.renewals.fetch_add(1, Relaxed);
-            if !self.answers {
-                std::future::pending::<()>().await;
-            }
-            self.memory.renew(grants).await
-        }
-    }
-
-    fn hands_over(answers: bool) -> HandsOver {
-        HandsOver { memory: Memory::new(), answers, renewals: Arc::default() }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_handed_over_is_renewed_soon_and_then_as_usual() {
-        for (renews, usual) in [(true, 3), (false, 0)] {
-            let store = hands_over(true);
-            let locks = Locks::new(store.clone());
-            let guard = locks.lock("a").lease(LEASE).renew(renews).acquire().await.unwrap();
-            assert!(guard.deadline().unwrap().left() < STANDS);
-            tokio::time::sleep(STANDS / 2).await;
-            assert_eq!(store.renewals.load(Relaxed), 1);
-            assert!(guard.deadline().unwrap().left() > LEASE * 9 / 10);
-            tokio::time::sleep(LEASE / 2).await;
-            assert!(guard.is_held());
-            tokio::time::sleep(LEASE / 2).await;
-            assert_eq!((guard.is_held(), store.renewals.load(Relaxed)), (renews, 1 + usual));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_handed_over_is_lost_soon_when_the_store_is_silent() {
-        let store = hands_over(false);
-        let locks = Locks::new(store.clone());
-        let guard = locks.lock("a").lease(LEASE).renew(false).acquire().await.unwrap();
-        let begin = Moment::now();
-        guard.lost().await;
-        assert!(Moment::now().since(begin) < STANDS);
-        assert!(store.renewals.load(Relaxed) > 1, "asked once more before it was too late");
-    }
-}
+mod tests;

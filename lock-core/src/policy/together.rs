@@ -1,7 +1,7 @@
 //! Several names in one request, where the store can and all of them are free.
 
 use super::{
-    acquire::{Acquisition, acquiring, granted, unavailable},
+    acquire::{Acquisition, acquiring, granted, too_late, unavailable},
     holding::Holding,
     queue::Place,
     release::OpenClaim,
@@ -68,13 +68,12 @@ impl Acquisition {
                     open.settle();
                     guards.push(granted(hold));
                 }
-                Err(_) => {
-                    return Err(unavailable(
-                        &shared,
-                        &one.name,
-                        "the store answered after the lease had run out",
-                    ));
-                }
+                Err(_) => return Err(too_late(&shared, &one.name)),
+            }
+        }
+        for guard in &guards {
+            if !guard.fresh().await {
+                return Err(too_late(&shared, guard.name()));
             }
         }
         Ok(Together::Granted(guards))

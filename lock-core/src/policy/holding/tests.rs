@@ -1,0 +1,215 @@
+//! Grants that do not stand for their whole lease when they come: handed over, or late.
+
+use crate::{
+    Attempt, Backend, Capabilities, Claim, Error, Grant, Locks, Memory, Moment, Release, Renewal, StoreError,
+    Together,
+};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+const STANDS: Duration = Duration::from_millis(900);
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Hands locks over: each grant stands for a moment only, until it is renewed.
+#[derive(Clone)]
+struct HandsOver {
+    memory: Memory,
+    answers: bool,
+    renewals: Arc<AtomicUsize>,
+}
+
+#[async_trait::async_trait]
+impl Backend for HandsOver {
+    fn store(&self) -> &'static str {
+        "hands over"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let sent = Moment::now();
+        let provisional = Claim { lease: STANDS, ..claim.clone() };
+        Ok(match self.memory.try_acquire(&provisional).await? {
+            Attempt::Granted(grant) => Attempt::Granted(Grant::handed_over(claim, grant.token, sent, STANDS)),
+            busy @ Attempt::Busy { .. } => busy,
+        })
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        self.memory.release(grant).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        self.renewals.fetch_add(1, Relaxed);
+        if !self.answers {
+            std::future::pending::<()>().await;
+        }
+        self.memory.renew(grants).await
+    }
+}
+
+fn hands_over(answers: bool) -> HandsOver {
+    HandsOver { memory: Memory::new(), answers, renewals: Arc::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_over_is_renewed_soon_and_then_as_usual() {
+    for (renews, usual) in [(true, 3), (false, 0)] {
+        let store = hands_over(true);
+        let locks = Locks::new(store.clone());
+        let guard = locks.lock("a").lease(LEASE).renew(renews).acquire().await.unwrap();
+        assert!(guard.deadline().unwrap().left() < STANDS);
+        tokio::time::sleep(STANDS / 2).await;
+        assert_eq!(store.renewals.load(Relaxed), 1);
+        assert!(guard.deadline().unwrap().left() > LEASE * 9 / 10);
+        tokio::time::sleep(LEASE / 2).await;
+        assert!(guard.is_held());
+        tokio::time::sleep(LEASE / 2).await;
+        assert_eq!((guard.is_held(), store.renewals.load(Relaxed)), (renews, 1 + usual));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_over_is_lost_soon_when_the_store_is_silent() {
+    let store = hands_over(false);
+    let locks = Locks::new(store.clone());
+    let guard = locks.lock("a").lease(LEASE).renew(false).acquire().await.unwrap();
+    let begin = Moment::now();
+    guard.lost().await;
+    assert!(Moment::now().since(begin) < STANDS);
+    assert!(store.renewals.load(Relaxed) > 1, "asked once more before it was too late");
+}
+
+/// Carries out at once what it is asked, and answers when it pleases.
+#[derive(Clone)]
+struct AnswersLate {
+    memory: Memory,
+    /// How long after each attempt it answers; the later ones at once.
+    grants: Arc<Mutex<VecDeque<Duration>>>,
+    renews: bool,
+    renewals: Arc<AtomicUsize>,
+}
+
+impl AnswersLate {
+    fn new(grants: impl Into<VecDeque<Duration>>) -> Self {
+        let grants = Arc::new(Mutex::new(grants.into()));
+        Self { memory: Memory::new(), grants, renews: true, renewals: Arc::default() }
+    }
+
+    async fn pause(&self) {
+        let pause = self.grants.lock().unwrap().pop_front().unwrap_or_default();
+        tokio::time::sleep(pause).await;
+    }
+}
+
+#[async_trait::async_trait]
+impl Backend for AnswersLate {
+    fn store(&self) -> &'static str {
+        "answers late"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let attempt = self.memory.try_acquire(claim).await;
+        self.pause().await;
+        attempt
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        let attempt = self.memory.try_acquire_all(claims).await;
+        self.pause().await;
+        attempt
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        self.memory.release(grant).await
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+        self.memory.withdraw(claim).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        self.renewals.fetch_add(1, Relaxed);
+        if !self.renews {
+            std::future::pending::<()>().await;
+        }
+        self.memory.renew(grants).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_late_is_renewed_before_it_is_had() {
+    for (renews, usual) in [(true, 3), (false, 0)] {
+        for waits in [true, false] {
+            let store = AnswersLate::new([LEASE / 2]);
+            let lock = Locks::new(store.clone()).lock("a").lease(LEASE).renew(renews);
+            let guard = if waits {
+                lock.acquire().await.unwrap()
+            } else {
+                lock.try_acquire().await.unwrap().expect("it was free")
+            };
+            assert!(guard.deadline().unwrap().left() > LEASE * 9 / 10, "{guard:?}");
+            assert_eq!(store.renewals.load(Relaxed), 1);
+            tokio::time::sleep(LEASE * 99 / 100).await;
+            tokio::time::sleep(LEASE / 50).await;
+            assert_eq!((guard.is_held(), store.renewals.load(Relaxed)), (renews, 1 + usual));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_late_together_is_renewed_before_it_is_had() {
+    let store = AnswersLate::new([LEASE / 2]);
+    let locks = Locks::new(store.clone());
+    let all = locks.all(["a", "b"]).with(|lock| lock.lease(LEASE));
+    let guard = all.try_acquire().await.unwrap().expect("both were free");
+    for one in guard.holds() {
+        assert!(one.deadline().unwrap().left() > LEASE * 9 / 10, "{one:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_in_time_costs_no_renewal() {
+    let store = AnswersLate::new([LEASE / 4]);
+    let guard = Locks::new(store.clone()).lock("a").lease(LEASE).acquire().await.unwrap();
+    assert!(guard.deadline().unwrap().left() < LEASE * 3 / 4);
+    assert_eq!(store.renewals.load(Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_late_and_is_lost_at_once_is_asked_for_anew() {
+    let store = AnswersLate { renews: false, ..AnswersLate::new([LEASE / 2, LEASE / 2]) };
+    let locks = Locks::new(store.clone());
+    let lock = locks.lock("a").lease(LEASE);
+    let begin = Moment::now();
+    let tried = lock.try_acquire().await;
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    assert!(Moment::now().since(begin) < LEASE);
+    let guard = lock.acquire().await.unwrap();
+    assert!(guard.deadline().unwrap().left() > LEASE * 9 / 10, "{guard:?}");
+    assert!(Moment::now().since(begin) < LEASE * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_late_and_is_wanted_no_more_is_released() {
+    let store = AnswersLate { renews: false, ..AnswersLate::new([LEASE / 2]) };
+    let locks = Locks::new(store.clone());
+    let given_up = locks.lock("a").lease(LEASE).wait(LEASE * 3 / 4).acquire().await;
+    assert!(matches!(given_up, Err(Error::Timeout { .. })), "{given_up:?}");
+    assert!(store.renewals.load(Relaxed) > 0, "given up before it came");
+    let begin = Moment::now();
+    let _next = Locks::new(store.clone()).lock("a").acquire().await.unwrap();
+    assert!(Moment::now().since(begin) < LEASE / 10);
+}
