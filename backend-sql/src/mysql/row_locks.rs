@@ -157,9 +157,8 @@ impl RowTable for MySqlRowLocks {
         let rows = sqlx::raw_sql(RowStatements::take(waits)).fetch_all(connection).await;
         let told = rows.map(|rows| rows.into_iter().next());
         self.found(told, waits)?.try_map(|row| {
-            let (last, now, read_only): (_, _, String) = self.server.row(&row)?;
-            // A number, or in later versions a word.
-            Ok(Issue { last, now, writable: matches!(&*read_only, "0" | "OFF") })
+            let (told,): (String,) = self.server.row(&row)?;
+            issue(&told).ok_or_else(|| StoreError::failed(format!("the server told of a lock: {told:?}")))
         })
     }
 
@@ -274,5 +273,33 @@ impl RowTable for MySqlRowLocks {
 
     async fn close(&self) {
         self.desk.close().await;
+    }
+}
+
+/// Reads what a lock came with: the time, a number or, in later versions, a word about being read-only, and the last token.
+fn issue(told: &str) -> Option<Issue> {
+    let mut words = told.split(' ');
+    let now = words.next()?.parse().ok()?;
+    let writable = matches!(words.next()?, "0" | "OFF");
+    let last = words.next().map(str::parse).transpose().ok()?;
+    Some(Issue { last, now, writable })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_lock_comes_with() {
+        let read = |told: &str| issue(told).map(|Issue { last, now, writable }| (now, writable, last));
+        assert_eq!(read("1795355176885080 0 17"), Some((1_795_355_176_885_080, true, Some(17))));
+        assert_eq!(read("1795355176885080 OFF"), Some((1_795_355_176_885_080, true, None)));
+        for read_only in ["1", "ON", "READ_ONLY"] {
+            let told = format!("5 {read_only} 4");
+            assert_eq!(read(&told), Some((5, false, Some(4))));
+        }
+        for nonsense in ["", "5", "five 0 4", "5 0 four"] {
+            assert_eq!(read(nonsense), None, "{nonsense}");
+        }
     }
 }

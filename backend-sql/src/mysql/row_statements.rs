@@ -181,9 +181,10 @@ const TAKE: &str = "
 SELECT GET_LOCK(?, 1) INTO @tenure_locked
 FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
 
-/// One row, whether or not there was a note.
+/// One row, whether or not there was a note, and one column, because each is described to the client before its value: the
+/// time, whether the server is read-only, and the last token, if there was one.
 const LAST: &str = "
-SELECT MAX(token), {us} AS now, CAST(@@GLOBAL.read_only AS CHAR) AS read_only
+SELECT CONCAT_WS(' ', {us}, @@GLOBAL.read_only, MAX(token))
 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 HAVING @tenure_locked IS NOT NULL";
 
 /// Gives the marks back and then ends the transaction, in which nothing was written. The marks come first, as all values are
@@ -194,8 +195,8 @@ SET SESSION wait_timeout = DEFAULT, @tenure_marks = RELEASE_ALL_LOCKS(), SESSION
 /// Ends the transaction, and what belongs to it.
 pub(super) const END: &str = "EXECUTE tenure_end";
 
-/// The server's time in microseconds since 1970.
-pub(super) const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+/// The server's time when it began with the statement, in microseconds since 1970.
+pub(super) const MICROS: &str = "CAST(@@timestamp * 1000000 AS SIGNED)";
 
 /// It is no part of the holder's transaction, whose end undoes all that it did. One who comes late, after a later holder's,
 /// changes nothing: as assignments are made from left to right, all but the last two ask by what was there before.
