@@ -41,7 +41,7 @@ impl Guard {
         Self { hold: Hold(hold), counted: true }
     }
 
-    /// Whether the hold was not lost before its grant, which may have come late, was renewed.
+    /// Waits until a grant that came late has been renewed; `false` when it was lost first.
     pub(crate) async fn fresh(&self) -> bool {
         self.hold.0.fresh().await
     }

@@ -112,6 +112,9 @@ impl Lock {
     /// Waiters of one process are served in the order in which they came; between processes, where the store can do
     /// so. While the store is unavailable it is asked again, with pauses, as long as [`wait`](Self::wait) allows.
     ///
+    /// A grant whose answer took a third of the lease or more is renewed before it is returned, since the lease counts from
+    /// when the store was asked.
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the future at any point leaves no grant and no queue entry behind. What the store may
