@@ -1,6 +1,9 @@
 //! Several locks at once, all or none.
 
-use crate::{Error, Guard, Hold, Lock, LossCause, Moment, Together, Token, policy::acquire::Acquisition};
+use crate::{
+    Error, Guard, Hold, Lock, LossCause, Moment, Together, Token,
+    policy::acquire::{self, Acquisition},
+};
 use futures_util::future::{join_all, select_all};
 use std::{fmt, future::Future, time::Duration};
 
@@ -91,6 +94,12 @@ impl All {
     /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<AllGuard, Error> {
         let locks = self.in_order()?;
+        if self.wait == Some(Duration::ZERO) {
+            return match (self.try_acquire().await?, locks.first()) {
+                (None, Some(first)) => Err(self.too_late(first)),
+                (guard, _) => Ok(guard.unwrap_or_default()),
+            };
+        }
         let until = self.wait.map(|wait| Moment::now() + wait);
         match within(until, together(&locks)).await {
             Some(Ok(Together::Granted(guards))) => return Ok(AllGuard(guards)),
@@ -102,8 +111,10 @@ impl All {
             let mut guard = AllGuard::default();
             let lost = loop {
                 let Some(lock) = locks.get(guard.0.len()) else { break guard.loss().is_some() };
-                let lock = match until {
-                    Some(until) => lock.clone().wait(until.left()),
+                let lock = match until.map(Moment::left) {
+                    // A wait of zero would be an attempt, which is bounded by the store's timeouts alone (clause W2).
+                    Some(Duration::ZERO) => return Err(self.too_late(lock)),
+                    Some(left) => lock.clone().wait(left),
                     None => lock.clone(),
                 };
                 tokio::select! {
@@ -201,6 +212,14 @@ impl All {
         Ok(locks.into_iter().map(|(_, lock)| lock).collect())
     }
 
+    /// The wait is over before this lock was had.
+    fn too_late(&self, lock: &Lock) -> Error {
+        match lock.checked() {
+            Ok((shared, options)) => acquire::timeout(shared, options.name, self.wait.unwrap_or_default()),
+            Err(error) => error,
+        }
+    }
+
     /// A timeout says how long was waited in all, not for the last of them.
     fn timed_out(&self, error: Error) -> Error {
         match (error, self.wait) {
@@ -293,5 +312,48 @@ impl AllGuard {
 impl fmt::Debug for AllGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.holds()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Attempt, Backend, Capabilities, Claim, Error, Grant, Locks, Release, Renewal, StoreError, async_trait,
+    };
+    use std::{future::pending, time::Duration};
+    use tokio::time::Instant;
+
+    /// A store that answers nothing.
+    struct Hung;
+
+    #[async_trait]
+    impl Backend for Hung {
+        fn store(&self) -> &'static str {
+            "hung"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { together: true, ..Capabilities::POLLED }
+        }
+
+        async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
+            pending().await
+        }
+
+        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+            pending().await
+        }
+
+        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_in_time_whatever_the_store_does() {
+        let (locks, wait, began) = (Locks::new(Hung), Duration::from_secs(1), Instant::now());
+        let outcome = locks.all(["a", "b"]).wait(wait).acquire().await;
+        assert!(matches!(outcome, Err(Error::Timeout { waited, .. }) if waited == wait), "{outcome:?}");
+        assert!(began.elapsed() < wait * 2, "{:?}", began.elapsed());
     }
 }

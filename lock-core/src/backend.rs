@@ -1,11 +1,11 @@
 //! The trait that a store implements.
 
 use crate::{
-    Ability, Capabilities, Claim, Grant, Holder, LatchState, LatchStep, LossCause, Mode, Moment, Name,
-    StoreError, Token, Wakeup,
+    Ability, Background, Capabilities, Claim, Grant, Holder, LatchState, LatchStep, LossCause, Mode, Moment,
+    Name, StoreError, Token, Wakeup,
 };
 use async_trait::async_trait;
-use backon::{BackoffBuilder, ExponentialBuilder};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use std::{sync::Arc, time::Duration};
 
 /// A store of locks: an algorithm and its options.
@@ -23,6 +23,9 @@ use std::{sync::Arc, time::Duration};
 /// - **Dropped at any await.** Every future may be dropped at any point. A request on its way may still be carried out:
 ///   the caller withdraws the claim. What must not happen is that a half-finished exchange goes back to a pool.
 /// - **Bounded.** A request ends within the store's own connect and response timeouts.
+/// - **From any runtime.** Requests come from the callers' runtimes, and renewals and releases from the
+///   [background](Self::background). A runtime may end, or be kept busy, at any time, and takes with it what it drives:
+///   a connection belongs to one runtime ([`PerRuntime`](crate::PerRuntime)), a session to the background.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// The store in words, for errors, logs and people: `sqlite:/var/lib/app/locks.db`, `redis://cache:6379/0`. Never a
@@ -109,20 +112,13 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// The default asks, waits for a release, and asks again. Stores with a queue of their own override it.
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        let Capabilities { wakeup, ask_again, .. } = self.capabilities();
-        let first = if wakeup == Wakeup::Poll { Duration::from_millis(1).min(ask_again) } else { ask_again };
-        let growing = ExponentialBuilder::new()
-            .with_factor(1.5)
-            .with_min_delay(first / 2)
-            .with_max_delay(ask_again / 2);
-        // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
-        let mut pauses = growing.with_jitter().without_max_times().build();
+        let mut rounds = Rounds::of(self.capabilities());
         loop {
             let expires_in = match self.try_acquire(claim).await? {
                 Attempt::Granted(grant) => return Ok(grant),
                 Attempt::Busy { expires_in } => expires_in,
             };
-            let pause = pauses.next().unwrap_or(ask_again).min(ask_again);
+            let pause = rounds.next();
             // One millisecond more, because stores count leases in milliseconds.
             let until_expiry = expires_in.map_or(pause, |left| left + Duration::from_millis(1));
             self.wait_for_release(claim, pause.min(until_expiry)).await?;
@@ -199,8 +195,37 @@ pub trait Backend: Send + Sync + 'static {
         0
     }
 
+    /// Where renewal and releases in the background run. [`Locks`](crate::Locks) asks once, when it is made.
+    ///
+    /// The default is a thread of their own. A store that has tasks of its own which must go on, or a connection that
+    /// must outlive the runtime in which it was opened, runs them there too and so returns what it has.
+    fn background(&self) -> Background {
+        Background::new()
+    }
+
     /// Lets go of connections. Called once, by [`Locks::close`](crate::Locks::close), after the last release.
     async fn close(&self) {}
+}
+
+/// How long a waiter lets pass before it asks again: from a moment up to [`Capabilities::ask_again`], jittered.
+pub(crate) struct Rounds {
+    pauses: ExponentialBackoff,
+    longest: Duration,
+}
+
+impl Rounds {
+    pub(crate) fn of(capabilities: Capabilities) -> Self {
+        let Capabilities { wakeup, ask_again: longest, .. } = capabilities;
+        let first = if wakeup == Wakeup::Poll { Duration::from_millis(1).min(longest) } else { longest };
+        // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
+        let growing =
+            ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2).with_max_delay(longest / 2);
+        Self { pauses: growing.with_jitter().without_max_times().build(), longest }
+    }
+
+    pub(crate) fn next(&mut self) -> Duration {
+        self.pauses.next().unwrap_or(self.longest).min(self.longest)
+    }
 }
 
 /// The answer to one attempt.
@@ -321,6 +346,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn shard(&self, name: &Name) -> u64 {
         (**self).shard(name)
+    }
+
+    fn background(&self) -> Background {
+        (**self).background()
     }
 
     async fn close(&self) {

@@ -1,6 +1,7 @@
 //! One attempt to hold a name.
 
 use crate::{Error, Mode, Name};
+use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 use uuid::Uuid;
 
@@ -8,7 +9,8 @@ use uuid::Uuid;
 ///
 /// A store keeps it beside the name and compares it at every change, so a stale holder can never touch its successor,
 /// and a request sent twice is carried out once.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ClaimId(Uuid);
 
 impl ClaimId {
@@ -76,7 +78,7 @@ pub struct Claim {
 }
 
 /// What people are told about a holder: stored with the grant, shown by `tenure ls`, and never used for exclusion.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderInfo {
     /// The text given with [`Lock::label`](crate::Lock::label).
     pub label: Option<String>,

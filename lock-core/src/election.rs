@@ -1,9 +1,12 @@
 //! One leader among many candidates.
 
-use crate::{ClaimId, Error, Guard, Hold, Holder, Lock, Locks, Token};
+use crate::{ClaimId, Error, Guard, Hold, Holder, Lock, Locks, Token, lease};
 use futures_core::Stream;
 use futures_util::stream;
 use std::{future::Future, time::Duration};
+
+/// How often the store may be asked who leads.
+const SHORTEST_WATCH: Duration = Duration::from_millis(10);
 
 /// An election: of all candidates, on all machines, one leads at a time. Made by
 /// [`Locks::election`](crate::Locks::election).
@@ -99,7 +102,7 @@ impl Election {
         loop {
             match self.lock.run(&mut work).await {
                 Err(Error::Lost { name, store, cause }) => {
-                    tracing::warn!(%name, %store, cause = cause.as_str(), "the term ended; campaigning again");
+                    tracing::warn!(lock.name = %name, lock.store = %store, cause = cause.as_str(), "the term ended; campaigning again");
                 }
                 outcome => return outcome,
             }
@@ -122,13 +125,14 @@ impl Election {
         Ok(self.locks.holders(name).await?.into_iter().next())
     }
 
-    /// Who leads, now and after each change, by asking the store so often.
+    /// Who leads, now and after each change, by asking the store so often: every 10 ms at the most.
     ///
     /// A term that begins and ends between two questions is not seen. After an error it goes on asking.
     ///
     /// # Errors
     ///
-    /// Each item that could not be had is an error of [`leader`](Self::leader).
+    /// Each item that could not be had is an error of [`leader`](Self::leader). An `every` that is shorter than 10 ms or
+    /// longer than 365 days gives [`Error::InvalidOption`], and the stream ends.
     ///
     /// # Examples
     ///
@@ -147,9 +151,13 @@ impl Election {
     /// ```
     pub fn leaders(&self, every: Duration) -> impl Stream<Item = Result<Option<Holder>, Error>> + Send {
         let election = self.clone();
-        stream::unfold(Watch::default(), move |mut watch| {
+        stream::unfold(Some(Watch::default()), move |watch| {
             let election = election.clone();
             async move {
+                let mut watch = watch?;
+                if let Err(error) = lease::check("every", every, SHORTEST_WATCH) {
+                    return Some((Err(error), None));
+                }
                 loop {
                     if std::mem::replace(&mut watch.asked, true) {
                         tokio::time::sleep(every).await;
@@ -158,12 +166,12 @@ impl Election {
                         Ok(leader) => {
                             let seen = leader.as_ref().map(|leader| (leader.claim, leader.token));
                             if watch.told.replace(seen) != Some(seen) {
-                                return Some((Ok(leader), watch));
+                                return Some((Ok(leader), Some(watch)));
                             }
                         }
                         Err(error) => {
                             watch.told = None;
-                            return Some((Err(error), watch));
+                            return Some((Err(error), Some(watch)));
                         }
                     }
                 }
@@ -182,3 +190,20 @@ struct Watch {
 
 /// A leader's term, or that nobody leads. A foreign client may have neither claim nor token.
 type Seen = Option<(Option<ClaimId>, Option<Token>)>;
+
+#[cfg(test)]
+mod tests {
+    use crate::{Error, Locks, Memory};
+    use futures_util::StreamExt;
+    use std::{pin::pin, time::Duration};
+
+    #[tokio::test]
+    async fn nobody_asks_in_a_hot_loop() {
+        let locks = Locks::new(Memory::new());
+        let election = locks.election("a");
+        let mut leaders = pin!(election.leaders(Duration::ZERO));
+        let first = leaders.next().await.unwrap();
+        assert!(matches!(first, Err(Error::InvalidOption { .. })), "{first:?}");
+        assert!(leaders.next().await.is_none());
+    }
+}

@@ -9,9 +9,9 @@ use std::{fmt, sync::Arc, time::Duration};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock was not had within the time given with [`wait`](crate::Lock::wait).
+    /// The lock was not acquired within the time given with [`wait`](crate::Lock::wait).
     #[error(
-        "lock {name:?} in {store} was not had within {waited:?}: another holder has it, or the store is slow to answer"
+        "lock {name:?} in {store} was not acquired within {waited:?}: another holder has it, or the store is slow to answer"
     )]
     Timeout {
         /// The lock's name.
@@ -131,7 +131,7 @@ impl Error {
     pub fn from_store(store: &Arc<str>, during: Doing, source: StoreError) -> Self {
         let store = Arc::clone(store);
         match source.kind {
-            Kind::Unavailable => Self::Unavailable { store, during, source },
+            Kind::Unavailable | Kind::ClaimSpent => Self::Unavailable { store, during, source },
             Kind::Failed => Self::Store { store, during, source },
             Kind::Unsupported(ability) => Self::Unsupported { store, ability },
         }

@@ -14,8 +14,9 @@ use std::{fmt, ops::Deref, sync::Arc};
 /// Everything that can be asked of a held lock is on [`Hold`], to which a guard dereferences:
 /// [`token`](Hold::token), [`is_held`](Hold::is_held), [`lost`](Hold::lost), [`extend`](Hold::extend).
 ///
-/// Dropping a guard releases the lock in the background; [`Locks::close`](crate::Locks::close) waits for that. Use
-/// [`release`](Self::release) to learn whether the lock was held to the end.
+/// Dropping a guard releases the lock in the background; [`Locks::close`](crate::Locks::close) waits for that. A
+/// program that ends before it is done leaves the lock to run out with its lease. Use [`release`](Self::release) to learn
+/// whether the lock was held to the end.
 ///
 /// # Examples
 ///
@@ -109,6 +110,9 @@ impl Guard {
 
     /// Makes the only reader a writer, with the same token and lease; `false`, and still a reader, when there are other
     /// readers. Two readers that want to write can so never wait for each other.
+    ///
+    /// Also `false` after a [`downgrade`](Self::downgrade) of which an answer was lost: its request may still arrive, and
+    /// would let readers in beside the writer. Release the guard and take the lock anew.
     ///
     /// # Cancel safety
     ///

@@ -66,6 +66,10 @@ impl Hold {
     ///
     /// Cancel safe.
     ///
+    /// # Panics
+    ///
+    /// When polled in a tokio runtime without time enabled. Outside a runtime it is told by the renewal's thread alone.
+    ///
     /// # Examples
     ///
     /// ```

@@ -152,7 +152,7 @@ impl Latch {
                 Ok(state) if self.still_missing(name, of, state)? == 0 => return Ok(()),
                 Ok(_) => tokio::time::sleep(looks.next().unwrap_or(longest)).await,
                 Err(error) if error.is_unavailable() => {
-                    tracing::warn!(%name, store = %self.shared.store, %error, "the store is unavailable; the latch is looked at again");
+                    tracing::warn!(lock.name = %name, lock.store = %self.shared.store, %error, "the store is unavailable; the latch is looked at again");
                     failures.pause().await;
                 }
                 Err(error) => return Err(self.error(name, error)),

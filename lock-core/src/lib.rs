@@ -9,13 +9,17 @@
 //! | what a store says of itself | [`Capabilities`] |
 //! | what a store says when it fails | [`StoreError`] |
 //! | a store with sessions in place of leases | [`Session`], [`Liveness`] |
+//! | what goes on whatever becomes of the callers' runtimes | [`Background`], [`PerRuntime`] |
 //! | what users see | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
 //! | more than one holder, or name | [`RwLock`], [`Semaphore`], [`All`], [`Election`], [`Latch`] |
 //! | every duration that exclusion depends on | [`lease`], [`Moment`] |
+//! | the contract as a value | [`record`] |
+//! | a store of locks made of compare-and-swap | [`record::RecordStore`], [`record::Records`] |
 //! | the reference store | [`Memory`] |
 
 mod all;
 mod backend;
+mod background;
 mod capabilities;
 mod claim;
 mod election;
@@ -34,7 +38,9 @@ mod mode;
 mod moment;
 mod name;
 mod owner;
+mod per_runtime;
 mod policy;
+pub mod record;
 mod run;
 mod rw_lock;
 mod semaphore;
@@ -45,6 +51,7 @@ mod token;
 pub use all::{All, AllGuard};
 pub use async_trait::async_trait;
 pub use backend::{Attempt, Backend, Conversion, Release, Renewal, Together};
+pub use background::Background;
 pub use capabilities::{Ability, Capabilities, Term, Wakeup};
 pub use claim::{Claim, ClaimId, HolderInfo};
 pub use election::Election;
@@ -62,6 +69,7 @@ pub use mode::Mode;
 pub use moment::Moment;
 pub use name::{InvalidName, Name};
 pub use owner::Owner;
+pub use per_runtime::PerRuntime;
 pub use run::HeldStream;
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;

@@ -143,7 +143,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[tracing::instrument(level = "debug", name = "lock.acquire", skip_all, fields(name = self.name_for_logs(), store = &*self.shared.store))]
+    #[tracing::instrument(level = "debug", name = "lock.acquire", skip_all, fields(lock.name = %self.name_for_logs(), lock.store = %self.shared.store))]
     pub async fn acquire(&self) -> Result<Guard, Error> {
         Acquisition::new(self)?.wait().await
     }
@@ -176,7 +176,7 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[tracing::instrument(level = "debug", name = "lock.try_acquire", skip_all, fields(name = self.name_for_logs(), store = &*self.shared.store))]
+    #[tracing::instrument(level = "debug", name = "lock.try_acquire", skip_all, fields(lock.name = %self.name_for_logs(), lock.store = %self.shared.store))]
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         Acquisition::new(self)?.once().await
     }

@@ -13,8 +13,9 @@ const NOTICE: Duration = Duration::from_secs(1);
 
 /// The locks of one store: the way in.
 ///
-/// One `Locks` is one client of the store, with one queue per name, one renewal task and whatever connections the store
-/// needs. Cloning gives the same client, so a program needs one and hands out clones; two that are made separately
+/// One `Locks` is one client of the store, with one queue per name and whatever connections the store needs. It renews
+/// from a thread of its own, so it can be used from any number of runtimes, also as a `static`, and a hold outlives the
+/// runtime that took it. Cloning gives the same client, so a program needs one and hands out clones; two that are made separately
 /// exclude each other like two processes.
 ///
 /// # Examples
@@ -158,7 +159,7 @@ impl Locks {
         self.0.tasks.close();
         self.0.tasks.wait().await;
         if self.0.queues.is_empty() {
-            self.0.closed.get_or_init(|| self.0.backend.close()).await;
+            self.0.closed.get_or_init(|| self.0.let_go()).await;
         }
     }
 

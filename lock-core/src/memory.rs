@@ -1,13 +1,13 @@
 //! The store in this process: the reference for all others.
 
 use crate::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LatchState,
-    LatchStep, LossCause, Mode, Moment, Name, Release, Renewal, StoreError, Together, Token, Wakeup,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, LatchState, LatchStep, Mode,
+    Moment, Name, Release, Renewal, StoreError, Together, Wakeup,
+    record::{LatchRecord, Record, StoreTime},
 };
 use async_trait::async_trait;
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
-    num::NonZeroU32,
+    collections::{BTreeMap, HashMap},
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 /// Locks in this process's memory: the same contract as every store, without any I/O.
 ///
 /// For tests, and for programs that run alone today and in a fleet tomorrow. Waiters stand in a queue and are served in
-/// the order in which they came. Follows tokio's paused time. Cloning gives the same store, so two
+/// the order in which they came; one that nobody polls for three seconds loses its place. Follows tokio's paused time. Cloning gives the same store, so two
 /// [`Locks`](crate::Locks) made of clones exclude each other; `Memory::new()` is a store of its own.
 ///
 /// # Examples
@@ -37,39 +37,47 @@ use tokio::sync::Notify;
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Mutex<Store>>);
 
-#[derive(Debug, Default)]
+/// With fewer names nothing is swept.
+const SWEEP_AT: usize = 64;
+
+#[derive(Debug)]
 struct Store {
-    /// Only names that are held or waited for.
-    names: BTreeMap<Name, Entry>,
-    /// How many parties each latch waits for, and which of them have counted down.
-    latches: HashMap<Name, (NonZeroU32, HashSet<Name>)>,
-    /// One counter for all names: it rises for each of them, and nothing needs to be kept for a name that is free.
+    clock: Clock,
+    /// Only names of which there is something to keep.
+    names: BTreeMap<Name, Record>,
+    latches: HashMap<Name, LatchRecord>,
+    /// Wakes those who wait.
+    turns: HashMap<ClaimId, Arc<Notify>>,
+    /// The greatest token of all names that were forgotten.
     last_token: u64,
+    /// With so many names, those are looked for that have become idle without being asked for again.
+    sweep_at: usize,
 }
 
-#[derive(Debug, Default)]
-struct Entry {
-    held: Vec<Held>,
-    /// Whom somebody put out by force, until that holder has been told or its lease would have run out.
-    forced: Vec<(ClaimId, Moment)>,
-    waiters: VecDeque<Waiter>,
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            clock: Clock { wall: SystemTime::now(), start: Moment::now() },
+            names: BTreeMap::new(),
+            latches: HashMap::new(),
+            turns: HashMap::new(),
+            last_token: 0,
+            sweep_at: SWEEP_AT,
+        }
+    }
 }
 
+/// Follows tokio's time, which a test may have paused, and begins at the machine's.
 #[derive(Debug)]
-struct Held {
-    claim: ClaimId,
-    mode: Mode,
-    token: Token,
-    since: (Moment, SystemTime),
-    expires: Moment,
-    holder: Arc<HolderInfo>,
+struct Clock {
+    wall: SystemTime,
+    start: Moment,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    claim: ClaimId,
-    mode: Mode,
-    turn: Arc<Notify>,
+impl Clock {
+    fn at(&self, moment: Moment) -> StoreTime {
+        StoreTime::from(self.wall) + moment.since(self.start)
+    }
 }
 
 impl Memory {
@@ -85,86 +93,73 @@ impl Memory {
 }
 
 impl Store {
-    /// Changes the entry of `name`, lets the first waiter know if it may hold it then, and forgets it if it is not
-    /// needed.
-    fn with<T>(&mut self, name: &Name, change: impl FnOnce(&mut Entry, &mut u64) -> T) -> T {
+    fn now(&self) -> StoreTime {
+        self.clock.at(Moment::now())
+    }
+
+    /// Changes the record of `name`, lets the one know whose turn it is then, and forgets the record if there is nothing
+    /// to keep.
+    fn with<T>(&mut self, name: &Name, now: StoreTime, change: impl FnOnce(&mut Record) -> T) -> T {
         if !self.names.contains_key(name) {
-            self.names.insert(name.clone(), Entry::default());
+            self.sweep(now);
+            self.names.insert(name.clone(), Record::after(self.last_token));
         }
-        let Some(entry) = self.names.get_mut(name) else { unreachable!("it was put there") };
-        entry.held.retain(|held| !held.expires.has_passed());
-        entry.forced.retain(|(_, expires)| !expires.has_passed());
-        let outcome = change(entry, &mut self.last_token);
-        match entry.waiters.front() {
-            Some(first) if entry.admits(first.mode) => first.turn.notify_one(),
-            None if entry.held.is_empty() && entry.forced.is_empty() => drop(self.names.remove(name)),
-            _ => {}
+        let Some(record) = self.names.get_mut(name) else { unreachable!("it was put there") };
+        let outcome = change(record);
+        if let Some(turn) = record.next(now).and_then(|claim| self.turns.get(&claim)) {
+            turn.notify_one();
+        }
+        if record.is_idle(now) {
+            self.last_token = self.last_token.max(record.last_token());
+            self.names.remove(name);
         }
         outcome
     }
+
+    /// Forgets the names whose holders' time was over, or who have been told that they were put out (clause W8).
+    fn sweep(&mut self, now: StoreTime) {
+        if self.names.len() < self.sweep_at {
+            return;
+        }
+        let last_token = &mut self.last_token;
+        self.names.retain(|_, record| {
+            let idle = record.is_idle(now);
+            if idle {
+                *last_token = (*last_token).max(record.last_token());
+            }
+            !idle
+        });
+        self.sweep_at = SWEEP_AT.max(self.names.len() * 2);
+    }
+
+    fn acquire(&mut self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let sent = Moment::now();
+        let now = self.clock.at(sent);
+        self.with(&claim.name, now, |record| record.acquire(claim, now, sent))
+    }
 }
 
-impl Entry {
-    fn holding(&mut self, claim: ClaimId) -> Option<&mut Held> {
-        self.held.iter_mut().find(|held| held.claim == claim)
-    }
+/// The turn of one who waits. Whoever goes away without a word leaves the queue with it.
+struct Turn<'a> {
+    memory: &'a Memory,
+    claim: &'a Claim,
+    comes: Arc<Notify>,
+}
 
-    fn admits(&self, mode: Mode) -> bool {
-        mode.admits(self.held.iter().map(|held| held.mode))
+impl<'a> Turn<'a> {
+    fn of(memory: &'a Memory, claim: &'a Claim) -> Self {
+        let comes = Arc::new(Notify::new());
+        memory.store().turns.insert(claim.id, Arc::clone(&comes));
+        Self { memory, claim, comes }
     }
+}
 
-    /// Why `claim` does not hold the name.
-    fn why_not(&mut self, claim: ClaimId) -> LossCause {
-        let forced = self.forced.len();
-        self.forced.retain(|(put_out, _)| *put_out != claim);
-        if self.forced.len() < forced {
-            return LossCause::Forced;
-        }
-        if self.held.is_empty() { LossCause::Expired } else { LossCause::TakenOver }
-    }
-
-    /// Whether `claim` holds the name, or those who hold it admit it and nobody is before it.
-    fn would_grant(&mut self, claim: &Claim) -> Result<bool, StoreError> {
-        if self.holding(claim.id).is_some() {
-            return Ok(true);
-        }
-        claim.mode.agrees_with(self.held.iter().map(|held| held.mode)).map_err(StoreError::failed)?;
-        let is_next = self.waiters.front().is_none_or(|first| first.claim == claim.id);
-        Ok(is_next && self.admits(claim.mode))
-    }
-
-    /// Grants the name to `claim` if it may have it.
-    fn grant(&mut self, claim: &Claim, last_token: &mut u64) -> Result<Option<Grant>, StoreError> {
-        let now = Moment::now();
-        let expires = now + claim.lease;
-        if let Some(held) = self.holding(claim.id) {
-            held.expires = expires;
-            return Ok(Some(Grant::leased(claim, held.token, now)));
-        }
-        if !self.would_grant(claim)? {
-            return Ok(None);
-        }
-        self.waiters.pop_front();
-        let wall = SystemTime::now();
-        let clock = wall
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(0));
-        *last_token = (*last_token + 1).max(clock);
-        let token = Token::new(*last_token).ok_or_else(|| StoreError::failed("there are no more tokens"))?;
-        self.held.push(Held {
-            claim: claim.id,
-            mode: claim.mode,
-            token,
-            since: (now, wall),
-            expires,
-            holder: Arc::clone(&claim.holder),
-        });
-        Ok(Some(Grant::leased(claim, token, now)))
-    }
-
-    /// When the first of those who hold the name may be gone.
-    fn expires_in(&self) -> Option<Duration> {
-        self.held.iter().map(|held| held.expires.left()).min()
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut store = self.memory.store();
+        store.turns.remove(&self.claim.id);
+        let now = store.now();
+        store.with(&self.claim.name, now, |record| record.leave_line(self.claim.id));
     }
 }
 
@@ -189,151 +184,160 @@ impl Backend for Memory {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        self.store().with(&claim.name, |entry, last| {
-            Ok(match entry.grant(claim, last)? {
-                Some(grant) => Attempt::Granted(grant),
-                None => Attempt::Busy { expires_in: entry.expires_in() },
-            })
-        })
+        self.store().acquire(claim)
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
         // Nobody comes between, because the store is locked.
         let mut store = self.store();
+        let now = store.now();
         for claim in claims {
-            if !store.with(&claim.name, |entry, _| entry.would_grant(claim))? {
+            if !store.with(&claim.name, now, |record| record.would_grant(claim, now))? {
                 return Ok(Together::Busy);
             }
         }
-        let grants =
-            claims.iter().map(|claim| store.with(&claim.name, |entry, last| entry.grant(claim, last)));
-        let grants: Option<Vec<Grant>> = grants.collect::<Result<_, _>>()?;
-        Ok(grants.map_or(Together::Busy, Together::Granted))
+        let mut grants = Vec::with_capacity(claims.len());
+        for claim in claims {
+            match store.acquire(claim)? {
+                Attempt::Granted(grant) => grants.push(grant),
+                Attempt::Busy { .. } => {
+                    return Err(StoreError::failed("a name was free, and is not any more"));
+                }
+            }
+        }
+        Ok(Together::Granted(grants))
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        let turn = Arc::new(Notify::new());
+        if let Attempt::Granted(grant) = self.store().acquire(claim)? {
+            return Ok(grant);
+        }
+        let turn = Turn::of(self, claim);
         loop {
             let expires_in = {
                 let mut store = self.store();
-                let answer = store.with(&claim.name, |entry, last| {
-                    if let Some(grant) = entry.grant(claim, last)? {
-                        return Ok(Ok(grant));
+                match store.acquire(claim)? {
+                    Attempt::Granted(grant) => return Ok(grant),
+                    Attempt::Busy { expires_in } => {
+                        let now = store.now();
+                        store.with(&claim.name, now, |record| record.wait_in_line(claim, now));
+                        expires_in
                     }
-                    if !entry.waiters.iter().any(|waiter| waiter.claim == claim.id) {
-                        let turn = Arc::clone(&turn);
-                        entry.waiters.push_back(Waiter { claim: claim.id, mode: claim.mode, turn });
-                    }
-                    Ok(Err(entry.expires_in()))
-                });
-                match answer? {
-                    Ok(grant) => return Ok(grant),
-                    Err(expires_in) => expires_in,
                 }
             };
             let at_most = self.capabilities().ask_again;
             let pause = expires_in.map_or(at_most, |left| at_most.min(left));
             tokio::select! {
-                () = turn.notified() => {}
+                () = turn.comes.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        Ok(self.store().with(&grant.name, |entry, _| {
-            if entry.holding(grant.claim).is_none() {
-                return Release::NotHeld(entry.why_not(grant.claim));
-            }
-            entry.held.retain(|held| held.claim != grant.claim);
-            Release::Released { awaited: false }
-        }))
+        let mut store = self.store();
+        let now = store.now();
+        Ok(store.with(&grant.name, now, |record| record.release(grant, now)))
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let mut store = self.store();
-        let renew = |grant: &Grant| {
-            store.with(&grant.name, |entry, _| {
-                if let Some(held) = entry.holding(grant.claim) {
-                    held.expires = Moment::now() + grant.lease;
-                    return Renewal::Renewed;
-                }
-                Renewal::Lost(entry.why_not(grant.claim))
-            })
-        };
-        Ok(grants.iter().map(renew).collect())
+        let now = store.now();
+        Ok(grants
+            .iter()
+            .map(|grant| store.with(&grant.name, now, |record| record.renew(grant, now)))
+            .collect())
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        self.store().with(&claim.name, |entry, _| {
-            entry.held.retain(|held| held.claim != claim.id);
-            entry.waiters.retain(|waiter| waiter.claim != claim.id);
-        });
+        let mut store = self.store();
+        let now = store.now();
+        store.with(&claim.name, now, |record| record.withdraw(claim.id));
         Ok(())
     }
 
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
-        Ok(self.store().with(&grant.name, |entry, _| {
-            let others = entry.held.iter().filter(|held| held.claim != grant.claim).map(|held| held.mode);
-            let admitted = to.admits(others);
-            match entry.holding(grant.claim) {
-                None => Conversion::NotHeld(entry.why_not(grant.claim)),
-                Some(_) if !admitted => Conversion::Refused,
-                Some(held) => {
-                    held.mode = to;
-                    Conversion::Converted
-                }
-            }
-        }))
+        let mut store = self.store();
+        let now = store.now();
+        Ok(store.with(&grant.name, now, |record| record.convert(grant, to, now)))
     }
 
     async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
         let latches = &mut self.store().latches;
-        match step {
-            LatchStep::CountDown { party, of } => {
-                let (theirs, counted) = latches.entry(name.clone()).or_insert_with(|| (*of, HashSet::new()));
-                if theirs == of {
-                    counted.insert(party.clone());
-                }
-            }
-            LatchStep::Remove => drop(latches.remove(name)),
-            LatchStep::Look => {}
+        let latch = latches.entry(name.clone()).or_default();
+        let state = latch.step(step);
+        if latch.is_absent() {
+            latches.remove(name);
         }
-        Ok(latches.get(name).map_or(LatchState::default(), |(of, counted)| LatchState {
-            of: of.get(),
-            counted: u32::try_from(counted.len()).unwrap_or(u32::MAX),
-        }))
+        Ok(state)
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        Ok(self.store().with(name, |entry, _| entry.held.iter().map(|held| held.tell(name)).collect()))
+        let store = self.store();
+        let now = store.now();
+        Ok(store.names.get(name).map(|record| record.holders(name, now)).unwrap_or_default())
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let store = self.store();
+        let now = store.now();
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let names = store.names.range::<str, _>(from).take_while(|(name, _)| name.starts_with(prefix));
-        let held = names.flat_map(|(name, entry)| entry.held.iter().map(move |held| (name, held)));
-        Ok(held.filter(|(_, held)| !held.expires.has_passed()).map(|(name, held)| held.tell(name)).collect())
+        Ok(names.flat_map(|(name, record)| record.holders(name, now)).collect())
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        Ok(self.store().with(name, |entry, _| {
-            let held = std::mem::take(&mut entry.held);
-            entry.forced.extend(held.iter().map(|held| (held.claim, held.expires)));
-            held.iter().map(|held| held.tell(name)).collect()
-        }))
+        let mut store = self.store();
+        let now = store.now();
+        Ok(store.with(name, now, |record| record.force(name, now)))
     }
 }
 
-impl Held {
-    fn tell(&self, name: &Name) -> Holder {
-        let (since, wall) = self.since;
-        Holder::of(name.clone())
-            .claim(self.claim, self.token)
-            .mode(self.mode)
-            .info((*self.holder).clone())
-            .since(wall, Moment::now().since(since))
-            .left(self.expires.left())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HolderInfo;
+
+    fn claim() -> Claim {
+        Claim {
+            id: ClaimId::new(),
+            name: Name::new("a").unwrap(),
+            mode: Mode::Exclusive,
+            lease: Duration::from_secs(10),
+            waits: true,
+            holder: Arc::new(HolderInfo::here(None)),
+        }
+    }
+
+    /// Its runtime ended, or its withdrawal never arrived.
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_that_went_without_a_word_keeps_nobody_out() {
+        let memory = Memory::new();
+        let Attempt::Granted(held) = memory.try_acquire(&claim()).await.unwrap() else {
+            panic!("it is free")
+        };
+        let gone = claim();
+        let waited = tokio::time::timeout(Duration::from_millis(10), memory.acquire(&gone)).await;
+        assert!(waited.is_err(), "{waited:?}");
+        memory.release(&held).await.unwrap();
+        let next = memory.try_acquire(&claim()).await.unwrap();
+        assert!(matches!(next, Attempt::Granted(_)), "{next:?}");
+    }
+
+    /// Put out by force, told of it, and never asked for again.
+    #[tokio::test(start_paused = true)]
+    async fn memory_does_not_grow_with_the_names_that_were_forced() {
+        let memory = Memory::new();
+        for number in 0..1000 {
+            let claim = Claim { name: Name::new(format!("n{number}")).unwrap(), ..claim() };
+            let Attempt::Granted(held) = memory.try_acquire(&claim).await.unwrap() else {
+                panic!("it is free")
+            };
+            assert_eq!(memory.force_release(&claim.name).await.unwrap().len(), 1);
+            memory.release(&held).await.unwrap();
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let kept = memory.store().names.len();
+        assert!(kept <= SWEEP_AT, "{kept} names are kept");
     }
 }

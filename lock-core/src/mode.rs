@@ -1,11 +1,12 @@
 //! How a name is held.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, num::NonZeroU32};
 
 /// How a claim wants to hold its name.
 ///
 /// A store adds one rule for each mode that it serves: whom it [admits](Self::admits) beside those who hold the name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Mode {
     /// Alone: nobody else holds the name in any mode.

@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! acquire ──> queue (one contender a name) ──> Backend ──> holding ──> renewal
-//!                                                             ├──────> convert
+//!                                                             ├──────> convert, extend
 //!                                                             └──────> release
 //! ```
 
 pub(crate) mod acquire;
+mod belief;
+mod chore;
 mod convert;
+mod extend;
 pub(crate) mod holding;
 pub(crate) mod pauses;
 mod queue;

@@ -26,6 +26,8 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unavailable,
+    /// The same, and the claim is of no use any more.
+    ClaimSpent,
     Failed,
     Unsupported(Ability),
 }
@@ -34,6 +36,14 @@ impl StoreError {
     /// The store could not be asked or did not answer. It may have carried out the request; it may answer later.
     pub fn unavailable(cause: impl Into<Cause>) -> Self {
         Self { kind: Kind::Unavailable, cause: cause.into() }
+    }
+
+    /// As [`unavailable`](Self::unavailable), to an attempt with a claim that must not be used again: a request that ends
+    /// what this claim holds may still be on its way, and would end what it is granted next.
+    ///
+    /// [`Locks`](crate::Locks) withdraws the claim, and asks again with another.
+    pub fn claim_spent(cause: impl Into<Cause>) -> Self {
+        Self { kind: Kind::ClaimSpent, cause: cause.into() }
     }
 
     /// The store answered, and asking again will not help before somebody mends it: no permission, a full disk, a
@@ -51,7 +61,13 @@ impl StoreError {
     /// Whether asking again may help.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        self.kind == Kind::Unavailable
+        matches!(self.kind, Kind::Unavailable | Kind::ClaimSpent)
+    }
+
+    /// Whether asking again is for another claim: see [`claim_spent`](Self::claim_spent).
+    #[must_use]
+    pub fn spends_claim(&self) -> bool {
+        self.kind == Kind::ClaimSpent
     }
 
     /// What the store or its client library said.

@@ -1,5 +1,6 @@
 //! Fencing tokens.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, num::NonZeroU64};
 
 /// A number that rises with every grant of a name, so that a resource can refuse a holder who was overtaken.
@@ -20,7 +21,8 @@ use std::{fmt, num::NonZeroU64};
 /// assert_eq!(later.get(), 9);
 /// assert!(Token::new(0).is_none() && Token::new(1 << 63).is_none());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "i64", into = "i64")]
 pub struct Token(NonZeroU64);
 
 impl Token {
@@ -59,6 +61,12 @@ impl TryFrom<i64> for Token {
 
     fn try_from(number: i64) -> Result<Self, InvalidToken> {
         u64::try_from(number).ok().and_then(Self::new).ok_or(InvalidToken(number))
+    }
+}
+
+impl From<Token> for i64 {
+    fn from(token: Token) -> Self {
+        token.as_i64()
     }
 }
 

@@ -59,7 +59,11 @@ impl Acquisition {
         }
         let Some(place) = self.place(seat) else { return Ok(None) };
         let mut open = OpenClaim::new(&self.shared, self.claim(false));
-        let answer = tokio::time::timeout(self.lease, self.shared.backend.try_acquire(open.claim())).await;
+        let answer = tokio::select! {
+            biased;
+            () = self.shared.closing.cancelled() => return Err(self.shared.closed_error()),
+            answer = tokio::time::timeout(self.lease, self.shared.backend.try_acquire(open.claim())) => answer,
+        };
         match answer {
             Ok(Ok(Attempt::Granted(grant))) => match Holding::begin(&self.shared, grant, self.terms, place) {
                 Ok(hold) => {
@@ -138,7 +142,9 @@ impl Acquisition {
         loop {
             let mut open = OpenClaim::new(&self.shared, self.claim(true));
             let grant = match self.ask(open.claim(), trouble).await {
-                Ok(grant) => grant,
+                Ok(Some(grant)) => grant,
+                // What is left of the claim is withdrawn in the background.
+                Ok(None) => continue,
                 Err(error) => {
                     open.failed(&error);
                     return Err(acquiring(&self.shared, &self.name, error));
@@ -160,16 +166,20 @@ impl Acquisition {
     }
 
     /// Asks the store until it grants the claim; pauses and asks again, with the same claim, while it is unavailable.
-    async fn ask(&self, claim: &Claim, trouble: &mut Trouble) -> Result<Grant, StoreError> {
+    /// `None` when another claim is to be asked for.
+    async fn ask(&self, claim: &Claim, trouble: &mut Trouble) -> Result<Option<Grant>, StoreError> {
         let mut pauses = Pauses::new();
         loop {
             match self.shared.backend.acquire(claim).await {
-                Ok(grant) => return Ok(grant),
+                Ok(grant) => return Ok(Some(grant)),
                 Err(error) if error.is_unavailable() => {
-                    let (name, store) = (&self.name, &self.shared.store);
-                    tracing::warn!(%name, %store, %error, "the store is unavailable; the lock is asked for again");
+                    let (name, store, spent) = (&self.name, &self.shared.store, error.spends_claim());
+                    tracing::warn!(lock.name = %name, lock.store = %store, %error, "the store is unavailable; the lock is asked for again");
                     *trouble = Some((Moment::now(), error));
                     pauses.pause().await;
+                    if spent {
+                        return Ok(None);
+                    }
                 }
                 Err(error) => return Err(error),
             }
@@ -222,7 +232,7 @@ async fn elapsed(wait: Option<Duration>) {
 
 pub(super) fn granted(hold: Arc<Holding>) -> Guard {
     let (name, token, claim) = (&hold.grant.name, hold.grant.token, hold.grant.claim);
-    tracing::debug!(%name, %token, %claim, store = %hold.shared.store, "lock acquired");
+    tracing::debug!(lock.name = %name, %token, %claim, lock.store = %hold.shared.store, "lock acquired");
     Guard::new(hold)
 }
 
@@ -238,6 +248,112 @@ pub(super) fn too_late(shared: &Shared, name: &Name) -> Error {
     unavailable(shared, name, "the store answered after the lease had run out")
 }
 
-fn timeout(shared: &Shared, name: Name, waited: Duration) -> Error {
+pub(crate) fn timeout(shared: &Shared, name: Name, waited: Duration) -> Error {
     Error::Timeout { name, store: Arc::clone(&shared.store), waited }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Attempt, Backend, Capabilities, Claim, ClaimId, Error, Grant, Locks, Memory, Release, Renewal,
+        StoreError, async_trait,
+    };
+    use std::{
+        future::pending,
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+    use tokio::time::Instant;
+
+    /// A store that answers nothing.
+    struct Hung;
+
+    #[async_trait]
+    impl Backend for Hung {
+        fn store(&self) -> &'static str {
+            "hung"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::POLLED
+        }
+
+        async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
+            pending().await
+        }
+
+        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+            pending().await
+        }
+
+        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            pending().await
+        }
+    }
+
+    /// Found by a fault run: zookeeper-ensemble, seed 219.
+    #[tokio::test(start_paused = true)]
+    async fn closing_ends_an_attempt_that_the_store_does_not_answer() {
+        let (locks, began) = (Locks::new(Hung), Instant::now());
+        let lock = locks.lock("a").lease(Duration::from_mins(1));
+        let attempt = tokio::spawn(async move { lock.try_acquire().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let closing = tokio::spawn(async move { locks.close().await });
+        let outcome = attempt.await.unwrap();
+        assert!(matches!(outcome, Err(Error::Closed { .. })), "{outcome:?}");
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+        closing.abort();
+    }
+
+    /// Grants, and says that the grant does not count and the claim is spent, so many times.
+    #[derive(Clone)]
+    struct Spends {
+        memory: Memory,
+        left: Arc<Mutex<u32>>,
+        claims: Arc<Mutex<Vec<ClaimId>>>,
+    }
+
+    #[async_trait]
+    impl Backend for Spends {
+        fn store(&self) -> &'static str {
+            "spends"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            self.memory.capabilities()
+        }
+
+        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+            self.claims.lock().unwrap().push(claim.id);
+            let attempt = self.memory.try_acquire(claim).await?;
+            let mut left = self.left.lock().unwrap();
+            if matches!(attempt, Attempt::Granted(_)) && *left > 0 {
+                *left -= 1;
+                return Err(StoreError::claim_spent("it may be taken back at any time"));
+            }
+            Ok(attempt)
+        }
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            self.memory.release(grant).await
+        }
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            self.memory.renew(grants).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_is_spent_is_withdrawn_and_not_used_again() {
+        let claims = Arc::<Mutex<Vec<ClaimId>>>::default();
+        let store =
+            Spends { memory: Memory::new(), left: Arc::new(Mutex::new(2)), claims: Arc::clone(&claims) };
+        let guard = Locks::new(store).lock("a").acquire().await.unwrap();
+        let claims = claims.lock().unwrap().clone();
+        let mut granted = claims.clone();
+        granted.dedup();
+        assert_eq!(granted.len(), 3, "{claims:?}");
+        assert_eq!(granted.last(), Some(&guard.claim()));
+        assert!(!granted[..2].contains(&guard.claim()));
+    }
 }

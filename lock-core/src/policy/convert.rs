@@ -13,13 +13,18 @@ impl Holding {
         self.weaken()?;
         let mut pauses = Pauses::new();
         loop {
-            match self.ask(Mode::Shared).await {
+            self.downgrade_sent();
+            let answer = self.ask(Mode::Shared).await;
+            if answer.is_ok() {
+                self.downgrade_answered();
+            }
+            match answer {
                 Ok(Conversion::Converted) if self.is_held() => return Ok(()),
                 Ok(Conversion::NotHeld(cause)) => self.lose(cause),
                 Ok(Conversion::Converted | Conversion::Refused) => {}
                 Err(error) if error.is_unavailable() && self.is_held() => {
                     let (name, store) = (&self.grant.name, &self.shared.store);
-                    tracing::warn!(%name, %store, %error, "a downgrade is tried again");
+                    tracing::warn!(lock.name = %name, lock.store = %store, %error, "a downgrade is tried again");
                 }
                 Err(error) => return Err(self.converting(error)),
             }
@@ -30,13 +35,17 @@ impl Holding {
         }
     }
 
-    /// Makes the only reader a writer; `false` when there are others.
+    /// Makes the only reader a writer; `false` when there are others, or when a downgrade may still be on its way.
     pub(crate) async fn try_upgrade(&self) -> Result<bool, Error> {
         if let held @ Mode::Permit { .. } = self.mode() {
             return Err(Error::invalid_option("the mode to upgrade", held, "as a reader"));
         }
         if !self.is_held() {
             return Err(self.lost_error());
+        }
+        // A downgrade that comes late would let readers in beside the writer (clause F7).
+        if self.awaits_downgrade() {
+            return Ok(false);
         }
         match self.ask(Mode::Exclusive).await.map_err(|error| self.converting(error))? {
             Conversion::Converted if self.is_held() => {
@@ -71,9 +80,10 @@ impl Holding {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Attempt, Backend, Capabilities, Claim, Error, Grant, Locks, Memory, Mode, Release, Renewal,
-        StoreError, async_trait,
+        Attempt, Backend, Capabilities, Claim, Conversion, Error, Grant, Locks, Memory, Mode, Release,
+        Renewal, StoreError, async_trait,
     };
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// A store that knows one holder alone.
     struct WithoutReaders(Memory);
@@ -109,5 +119,62 @@ mod tests {
         assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
         assert_eq!(guard.mode(), Mode::Exclusive);
         guard.release().await.unwrap();
+    }
+
+    /// A store whose first answer to a conversion is lost.
+    struct Silent {
+        memory: Memory,
+        asked: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Backend for Silent {
+        fn store(&self) -> &'static str {
+            "silent"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            self.memory.capabilities()
+        }
+
+        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+            self.memory.try_acquire(claim).await
+        }
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            self.memory.release(grant).await
+        }
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            self.memory.renew(grants).await
+        }
+
+        async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+            if self.asked.swap(true, Ordering::SeqCst) {
+                return self.memory.convert(grant, to).await;
+            }
+            Err(StoreError::unavailable("the answer was lost"))
+        }
+    }
+
+    /// The request without an answer may still arrive, and would let readers in beside the writer.
+    #[tokio::test(start_paused = true)]
+    async fn no_upgrade_while_a_downgrade_may_still_arrive() {
+        for answered in [true, false] {
+            let locks = Locks::new(Silent { memory: Memory::new(), asked: AtomicBool::new(answered) });
+            let mut guard = locks.rw("a").write().acquire().await.unwrap();
+            guard.downgrade().await.unwrap();
+            assert_eq!(guard.try_upgrade().await.unwrap(), answered);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_upgrade_after_a_downgrade_that_nobody_awaited() {
+        let locks = Locks::new(Memory::new());
+        let mut guard = locks.rw("a").write().acquire().await.unwrap();
+        let hold = guard.hold();
+        hold.0.downgrade_sent();
+        guard.downgrade().await.unwrap();
+        assert!(!guard.try_upgrade().await.unwrap());
     }
 }

@@ -1,12 +1,11 @@
 //! The state of one grant, shared by the guards of its owner and by renewal.
 
 use super::{
+    belief::Belief,
     queue::{Barred, Place, Seat},
     shared::Shared,
 };
-use crate::{
-    Ability, Doing, Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing, StoreError, lease,
-};
+use crate::{Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing};
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -22,10 +21,11 @@ pub(crate) struct Holding {
     pub(crate) shared: Arc<Shared>,
     /// As it was given; [`mode`](Self::mode) tells how it is held now.
     pub(crate) grant: Grant,
-    /// Where background work runs, also when the last guard is dropped outside the runtime.
-    pub(crate) runtime: Handle,
+    /// Where renewal runs, and what watches over the hold.
+    pub(crate) background: Handle,
+    /// The runtime that acquired it, where its release begins when nobody waits for that.
+    pub(crate) callers: Handle,
     owner: Option<Owner>,
-    renews: bool,
     /// When `max_hold` is over.
     ends: Option<Moment>,
     life: Mutex<Life>,
@@ -38,25 +38,13 @@ struct Life {
     state: State,
     guards: usize,
     mode: Mode,
-    lease: Duration,
-    deadline: Moment,
-    /// When the next renewal is due; `None` while one is on its way, or when there is none.
-    renew_at: Option<Moment>,
-    /// The shortest lease among the requests that were never answered: they may yet be carried out, at any time.
-    doubt: Option<Duration>,
-    /// How long the store keeps a grant that was handed over, or came late, and was not renewed yet.
-    provisional: Option<Duration>,
+    belief: Belief,
+    /// How many requests to downgrade have not been answered: each may yet be carried out.
+    downgrades: usize,
     place: Option<Place>,
     /// Keeps the memory of who owns this as long as a guard is alive.
     seat: Option<Seat>,
     watch: Option<AbortHandle>,
-}
-
-impl Life {
-    /// The lease that the store keeps at least, whatever becomes of requests that were never answered.
-    fn trusted(&self) -> Duration {
-        [self.doubt, self.provisional].into_iter().flatten().fold(self.lease, Duration::min)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,30 +84,24 @@ impl Holding {
         place: Place,
     ) -> Result<Arc<Self>, Place> {
         let now = Moment::now();
-        let (deadline, renew_at, provisional, late) = match &grant.standing {
+        let belief = match &grant.standing {
             Standing::Lease { sent, stands } => {
-                let due = *sent + lease::renewal_period(*stands);
-                let late = now >= due;
-                let provisional = (late || *stands < grant.lease).then_some(*stands);
-                let renew_at = (terms.renews || provisional.is_some()).then_some(due);
-                (lease::deadline(*sent, *stands), renew_at, provisional, late)
+                Belief::leased(grant.lease, *sent, *stands, terms.renews, now)
             }
             Standing::Session(liveness) if liveness.loss().is_some() => return Err(place),
-            Standing::Session(liveness) => (liveness.deadline(), None, None, false),
+            Standing::Session(liveness) => Belief::kept(grant.lease, liveness.deadline()),
         };
-        if now >= deadline {
+        if now >= belief.deadline() {
             return Err(place);
         }
+        let late = belief.is_due(now).then(CancellationToken::new);
         let seat = terms.owner.is_some().then(|| place.seat());
         let life = Life {
             state: State::Held,
             guards: 1,
             mode: grant.mode,
-            lease: grant.lease,
-            deadline,
-            renew_at,
-            doubt: None,
-            provisional,
+            belief,
+            downgrades: 0,
             seat: terms.owner.is_some().then(|| place.seat()),
             place: Some(place.while_held(grant.mode)),
             watch: None,
@@ -127,13 +109,13 @@ impl Holding {
         let hold = Arc::new(Self {
             id: shared.renewal.next_id(),
             shared: Arc::clone(shared),
-            runtime: Handle::current(),
+            background: shared.background.handle(),
+            callers: Handle::current(),
             owner: terms.owner,
-            renews: terms.renews,
             ends: terms.max_hold.map(|longest| now + longest),
             life: Mutex::new(life),
             lost: CancellationToken::new(),
-            late: late.then(CancellationToken::new),
+            late,
             grant,
         });
         if let Some(seat) = seat {
@@ -161,7 +143,7 @@ impl Holding {
     fn watch_session(self: &Arc<Self>) {
         let Standing::Session(liveness) = &self.grant.standing else { return };
         let (liveness, hold) = (liveness.clone(), Arc::downgrade(self));
-        let watch = self.runtime.spawn(async move {
+        let watch = self.background.spawn(async move {
             let cause = liveness.ended().await;
             if let Some(hold) = hold.upgrade() {
                 hold.lose(cause);
@@ -181,6 +163,19 @@ impl Holding {
 
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.life().mode = mode;
+    }
+
+    pub(crate) fn downgrade_sent(&self) {
+        self.life().downgrades += 1;
+    }
+
+    pub(crate) fn downgrade_answered(&self) {
+        self.life().downgrades -= 1;
+    }
+
+    /// Whether the store may still carry out a request to downgrade.
+    pub(crate) fn awaits_downgrade(&self) -> bool {
+        self.life().downgrades > 0
     }
 
     /// Counts as a reader from now on, so that others of this process may contend.
@@ -212,7 +207,7 @@ impl Holding {
     /// The grant as the store has it now.
     pub(crate) fn grant_now(&self) -> Grant {
         let life = self.life();
-        Grant { mode: life.mode, lease: life.lease, ..self.grant.clone() }
+        Grant { mode: life.mode, lease: life.belief.lease(), ..self.grant.clone() }
     }
 
     pub(crate) fn owner(&self) -> Option<&Owner> {
@@ -221,7 +216,7 @@ impl Holding {
 
     fn deadline_of(&self, life: &Life) -> Moment {
         match &self.grant.standing {
-            Standing::Lease { .. } => life.deadline,
+            Standing::Lease { .. } => life.belief.deadline(),
             Standing::Session(liveness) => liveness.deadline(),
         }
     }
@@ -260,7 +255,14 @@ impl Holding {
             if let Some(cause) = self.loss() {
                 return cause;
             }
-            self.lost.cancelled().await;
+            match self.deadline().filter(|_| Handle::try_current().is_ok()) {
+                // The agenda tells then, unless its thread is kept: by a log, for instance, that nobody reads.
+                Some(deadline) => {
+                    let ends = self.ends.map_or(deadline, |ends| ends.min(deadline));
+                    let _ = tokio::time::timeout(ends.left(), self.lost.cancelled()).await;
+                }
+                None => self.lost.cancelled().await,
+            }
         }
     }
 
@@ -287,12 +289,19 @@ impl Holding {
                 return;
             }
             life.state = State::Lost(cause);
+            if let Some(watch) = life.watch.take() {
+                watch.abort();
+            }
             life.place.take()
         };
         self.shared.renewal.remove(self.id);
         self.lost.cancel();
-        let Grant { name, token, .. } = &self.grant;
-        tracing::error!(%name, %token, store = %self.shared.store, cause = cause.as_str(), "lock lost: {cause}");
+        let (name, token, store) =
+            (self.grant.name.clone(), self.grant.token, Arc::clone(&self.shared.store));
+        // Not here: who is told of the loss does not wait until a log is read (clause F8).
+        self.background.spawn(async move {
+            tracing::error!(lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");
+        });
         if cause == LossCause::MaxHold && matches!(self.grant.standing, Standing::Session(_)) {
             self.release_after_grace();
         }
@@ -302,10 +311,10 @@ impl Holding {
     /// No lease runs out after `max_hold` where a session keeps the grant, so it is released as late as one would.
     fn release_after_grace(&self) {
         let (shared, grant) = (Arc::clone(&self.shared), self.grant_now());
-        self.runtime.spawn(async move {
+        self.background.spawn(async move {
             tokio::time::sleep(grant.lease).await;
             if let Err(error) = shared.backend.release(&grant).await {
-                tracing::warn!(name = %grant.name, %error, "a lock held for longer than max_hold could not be released");
+                tracing::warn!(lock.name = %grant.name, %error, "a lock held for longer than max_hold could not be released");
             }
         });
     }
@@ -358,31 +367,32 @@ impl Holding {
     /// When renewal has to look at this hold again: to renew it, or to find it lost.
     pub(crate) fn next_event(&self) -> Option<Moment> {
         let life = self.life();
-        let deadline = matches!(self.grant.standing, Standing::Lease { .. }).then_some(life.deadline);
-        [deadline, self.ends, life.renew_at].into_iter().flatten().min()
+        let belief = matches!(self.grant.standing, Standing::Lease { .. }).then(|| life.belief.next_event());
+        [belief, self.ends].into_iter().flatten().min()
     }
 
     /// Whether a renewal is due, or so nearly due that it may share a batch.
     pub(crate) fn wants_renewal(&self, now: Moment) -> bool {
-        let life = self.life();
-        life.renew_at.is_some_and(|due| now + lease::renewal_slack(life.trusted()) >= due)
+        self.life().belief.wants_renewal(now)
     }
 
     /// How long a renewal may take before another one is sent.
     pub(crate) fn patience(&self) -> Duration {
-        lease::renewal_patience(self.life().trusted())
+        self.life().belief.patience()
     }
 
     /// The grant as it is to be renewed.
     pub(crate) fn start_renewal(&self) -> Grant {
-        self.life().renew_at = None;
+        self.life().belief.renewal_sent();
         self.grant_now()
     }
 
+    /// A request for another lease was sent at `sent`.
+    pub(crate) fn extension_sent(&self, lease: Duration, sent: Moment) {
+        self.life().belief.extension_sent(lease, sent);
+    }
+
     /// Takes in the answer to a request for the lease `asked` that was sent at `sent`, and tells when to look again.
-    ///
-    /// A request for another lease than the present one may have been carried out after the present one's, and a request
-    /// that was never answered may yet be. So the holder believes in no more than the shorter lease, and asks once more.
     pub(crate) fn finish_renewal(&self, asked: Duration, sent: Moment, answer: Renewal) -> Option<Moment> {
         let now = Moment::now();
         match answer {
@@ -393,88 +403,22 @@ impl Holding {
             // Looks at the clock first: an answer that comes after the deadline revives nothing.
             Renewal::Renewed if self.is_held() => {
                 let mut life = self.life();
-                let next = if life.lease == asked {
-                    life.provisional = None;
-                    life.deadline = lease::deadline(sent, life.trusted());
-                    sent + lease::renewal_period(life.trusted())
-                } else {
-                    life.deadline = life.deadline.min(lease::deadline(sent, asked));
-                    now
-                };
-                life.renew_at = (self.renews || life.provisional.is_some()).then_some(next);
+                life.belief.renewed(asked, sent, now);
                 if let Some(renewed) = &self.late
-                    && life.provisional.is_none()
+                    && !life.belief.is_provisional()
                 {
                     renewed.cancel();
                 }
             }
             Renewal::Renewed => {}
-            Renewal::Unanswered => {
-                let mut life = self.life();
-                life.doubt = Some(life.doubt.map_or(asked, |shortest| shortest.min(asked)));
-                life.deadline = life.deadline.min(lease::deadline(sent, asked));
-                let again = self.renews || life.provisional.is_some();
-                life.renew_at = again.then(|| now + lease::renewal_retry(life.trusted()));
-            }
+            Renewal::Unanswered => self.life().belief.unanswered(asked, sent, now),
         }
         self.next_event()
-    }
-
-    pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), Error> {
-        if !matches!(self.grant.standing, Standing::Lease { .. }) {
-            let error = StoreError::unsupported(Ability::Extending);
-            return Err(self.error(error));
-        }
-        if !self.is_held() {
-            return Err(self.lost_error());
-        }
-        let mut extending = Extending { hold: self, lease, sent: Moment::now(), answer: Renewal::Unanswered };
-        {
-            let mut life = self.life();
-            life.lease = lease;
-            // Until the answer is here, the shorter of the two leases is the one to believe in.
-            life.deadline = life.deadline.min(lease::deadline(extending.sent, lease));
-        }
-        let grant = self.grant_now();
-        let answers = self.shared.backend.renew(&[grant]).await.map_err(|error| self.error(error))?;
-        let answer = answers.first().copied().unwrap_or(Renewal::Unanswered);
-        extending.answer = answer;
-        drop(extending);
-        match answer {
-            Renewal::Renewed if self.is_held() => Ok(()),
-            Renewal::Unanswered => Err(self.error(StoreError::unavailable("too few answers"))),
-            Renewal::Renewed | Renewal::Lost(_) => Err(self.lost_error()),
-        }
-    }
-
-    fn reschedule(self: &Arc<Self>) {
-        if let Some(at) = self.next_event() {
-            self.shared.renewal.move_to(self, at);
-        }
-    }
-
-    fn error(&self, error: StoreError) -> Error {
-        Error::from_store(&self.shared.store, Doing::Extending(self.grant.name.clone()), error)
     }
 
     pub(crate) fn lost_error(&self) -> Error {
         let cause = self.loss().unwrap_or(LossCause::Expired);
         self.shared.lost(&self.grant.name, cause)
-    }
-}
-
-/// An extension on its way. The answer is taken in when it is dropped, also when it is given up.
-struct Extending<'a> {
-    hold: &'a Arc<Holding>,
-    lease: Duration,
-    sent: Moment,
-    answer: Renewal,
-}
-
-impl Drop for Extending<'_> {
-    fn drop(&mut self) {
-        let _ = self.hold.finish_renewal(self.lease, self.sent, self.answer);
-        self.hold.reschedule();
     }
 }
 

@@ -1,28 +1,36 @@
 //! Giving a grant back, and taking a claim back that was given up.
 
-use super::{holding::Holding, pauses::Pauses, queue::Place, shared::Shared};
+use super::{chore, holding::Holding, pauses::Pauses, queue::Place, shared::Shared};
 use crate::{Capabilities, Claim, Doing, Error, LossCause, Moment, Release, StoreError, Wakeup, lease};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::runtime::Handle;
 
 /// How long a client takes to ask again when the store tells it of a release: one hop there, one back.
 const TOLD_AND_ASKED: Duration = Duration::from_millis(20);
 
 /// A release on its way. Whatever is not finished when it is dropped goes on in the background.
-pub(crate) struct Releasing(Option<Unfinished>);
+pub(crate) struct Releasing(Option<Arc<Unfinished>>);
 
 struct Unfinished {
     hold: Arc<Holding>,
     /// Passes to the next local waiter when the store has answered.
-    place: Option<Place>,
+    place: Mutex<Option<Place>>,
     /// Until when the lease runs at least.
     until: Moment,
     /// Whether an earlier request may have been carried out although its reply was lost.
-    asked_before: bool,
+    asked_before: AtomicBool,
 }
 
 impl Releasing {
     pub(crate) fn new(hold: Arc<Holding>, place: Option<Place>, until: Moment) -> Self {
-        Self(Some(Unfinished { hold, place, until, asked_before: false }))
+        let (place, asked_before) = (Mutex::new(place), AtomicBool::new(false));
+        Self(Some(Arc::new(Unfinished { hold, place, until, asked_before })))
     }
 
     /// Tells the store, and waits for its answer.
@@ -31,7 +39,7 @@ impl Releasing {
     ///
     /// When dropped, the release goes on in the background.
     pub(crate) async fn finish(mut self) -> Result<(), Error> {
-        let Some(unfinished) = &mut self.0 else { return Ok(()) };
+        let Some(unfinished) = &self.0 else { return Ok(()) };
         let outcome = unfinished.tell_store().await;
         self.0 = None;
         outcome
@@ -40,38 +48,49 @@ impl Releasing {
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        if let Some(mut unfinished) = self.0.take() {
-            let (tasks, runtime) = (unfinished.hold.shared.tasks.clone(), unfinished.hold.runtime.clone());
-            tasks.spawn_on(
+        if let Some(unfinished) = self.0.take() {
+            let hold = Arc::clone(&unfinished.hold);
+            let patience = lease::renewal_patience(hold.grant.lease);
+            chore::leave(&hold.shared, &hold.callers, patience, move || {
+                let unfinished = Arc::clone(&unfinished);
                 async move {
                     if let Err(error) = unfinished.tell_store().await {
                         let name = &unfinished.hold.grant.name;
-                        tracing::debug!(%name, %error, "a release in the background did not succeed");
+                        tracing::debug!(lock.name = %name, %error, "a release in the background did not succeed");
                     }
-                },
-                &runtime,
-            );
+                    drop(unfinished.take_place());
+                }
+            });
         }
     }
 }
 
 impl Unfinished {
-    async fn tell_store(&mut self) -> Result<(), Error> {
+    fn take_place(&self) -> Option<Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn tell_store(&self) -> Result<(), Error> {
         let (shared, grant) = (&self.hold.shared, self.hold.grant_now());
         let mut pauses = Pauses::new();
         loop {
             let request = shared.backend.release(&grant);
-            let again = std::mem::replace(&mut self.asked_before, true);
+            let again = self.asked_before.swap(true, Ordering::Relaxed);
             let error = match tokio::time::timeout(lease::renewal_patience(grant.lease), request).await {
                 Ok(Ok(Release::Released { awaited })) => {
-                    tracing::debug!(name = %grant.name, token = %grant.token, store = %shared.store, "lock released");
+                    tracing::debug!(lock.name = %grant.name, token = %grant.token, lock.store = %shared.store, "lock released");
                     if awaited {
                         self.let_others_in();
                     }
                     return Ok(());
                 }
-                // The reply to the first request may have been lost: then this is what it looks like.
-                Ok(Ok(Release::NotHeld(_))) if again && !self.until.has_passed() => return Ok(()),
+                // The reply to the first request may have been lost: then this is what it looks like. A forced release is
+                // certain, since the store remembers it only of those whom it put out.
+                Ok(Ok(Release::NotHeld(cause)))
+                    if again && cause != LossCause::Forced && !self.until.has_passed() =>
+                {
+                    return Ok(());
+                }
                 Ok(Ok(Release::NotHeld(cause))) => return Err(shared.lost(&grant.name, cause)),
                 Ok(Err(error)) => error,
                 Err(_) => StoreError::unavailable("no answer to the release"),
@@ -79,16 +98,16 @@ impl Unfinished {
             if !error.is_unavailable() || self.until.has_passed() {
                 return Err(Error::from_store(&shared.store, Doing::Releasing(grant.name.clone()), error));
             }
-            tracing::warn!(name = %grant.name, store = %shared.store, %error, "a release is tried again");
+            tracing::warn!(lock.name = %grant.name, lock.store = %shared.store, %error, "a release is tried again");
             pauses.pause().await;
         }
     }
 
     /// Another client waits and must ask again to get in: this process lets one round of asking pass before it contends
     /// for the name again, or a loop that relocks would keep the other out for ever.
-    fn let_others_in(&mut self) {
+    fn let_others_in(&self) {
         // Where another of this process contends already, it asks in rounds like everybody.
-        let Some(turn) = self.place.take().and_then(Place::turn) else { return };
+        let Some(turn) = self.take_place().and_then(Place::turn) else { return };
         let Capabilities { wakeup, ask_again, .. } = self.hold.shared.backend.capabilities();
         let one_round = if wakeup == Wakeup::Poll { ask_again } else { ask_again.min(TOLD_AND_ASKED) };
         let (hold, closing) = (Arc::clone(&self.hold), self.hold.shared.closing.clone());
@@ -101,7 +120,7 @@ impl Unfinished {
                 drop(turn);
                 drop(hold);
             },
-            &self.hold.runtime,
+            &self.hold.background,
         );
     }
 }
@@ -109,7 +128,7 @@ impl Unfinished {
 /// A claim that the store may know of. Unless it is [settled](Self::settle), dropping it withdraws it in the background.
 pub(crate) struct OpenClaim {
     shared: Arc<Shared>,
-    runtime: tokio::runtime::Handle,
+    callers: Handle,
     claim: Claim,
     open: bool,
     /// Whether the caller was told that the store refuses what it is asked.
@@ -118,13 +137,7 @@ pub(crate) struct OpenClaim {
 
 impl OpenClaim {
     pub(crate) fn new(shared: &Arc<Shared>, claim: Claim) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            runtime: tokio::runtime::Handle::current(),
-            claim,
-            open: true,
-            refused: false,
-        }
+        Self { shared: Arc::clone(shared), callers: Handle::current(), claim, open: true, refused: false }
     }
 
     pub(crate) fn claim(&self) -> &Claim {
@@ -156,9 +169,11 @@ impl Drop for OpenClaim {
     fn drop(&mut self) {
         if self.open {
             let (shared, claim, refused) = (Arc::clone(&self.shared), self.claim.clone(), self.refused);
-            self.shared
-                .tasks
-                .spawn_on(async move { withdraw(&shared, &claim, refused).await }, &self.runtime);
+            let patience = lease::renewal_patience(claim.lease);
+            chore::leave(&self.shared, &self.callers, patience, move || {
+                let (shared, claim) = (Arc::clone(&shared), claim.clone());
+                async move { withdraw(&shared, &claim, refused).await }
+            });
         }
     }
 }
@@ -177,9 +192,9 @@ async fn withdraw(shared: &Shared, claim: &Claim, refused: bool) {
             let (name, id) = (&claim.name, claim.id);
             let store = &shared.store;
             if refused && !error.is_unavailable() {
-                tracing::debug!(%name, claim = %id, %store, %error, "a claim that was refused could not be withdrawn");
+                tracing::debug!(lock.name = %name, claim = %id, lock.store = %store, %error, "a claim that was refused could not be withdrawn");
             } else {
-                tracing::warn!(%name, claim = %id, %store, %error, "a claim could not be withdrawn; its lease runs out by itself");
+                tracing::warn!(lock.name = %name, claim = %id, lock.store = %store, %error, "a claim could not be withdrawn; its lease runs out by itself");
             }
             return;
         }
@@ -319,5 +334,45 @@ mod tests {
         assert!(locks.lock("a").acquire().await.is_err());
         locks.close().await;
         assert!(!told.load(Ordering::SeqCst));
+    }
+
+    /// A store whose first answer to a release is lost, and where the holder was put out by force before it came.
+    struct PutOut {
+        memory: Memory,
+        asked: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Backend for PutOut {
+        fn store(&self) -> &'static str {
+            "put out"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::POLLED
+        }
+
+        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+            self.memory.try_acquire(claim).await
+        }
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            if self.asked.swap(true, Ordering::SeqCst) {
+                return self.memory.release(grant).await;
+            }
+            self.memory.force_release(&grant.name).await?;
+            Err(StoreError::unavailable("the answer was lost"))
+        }
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            self.memory.renew(grants).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_forced_release_never_looks_like_ones_own() {
+        let locks = Locks::new(PutOut { memory: Memory::new(), asked: AtomicBool::new(false) });
+        let released = locks.lock("a").acquire().await.unwrap().release().await;
+        assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
     }
 }

@@ -74,7 +74,8 @@ impl Renewals {
             !std::mem::replace(&mut agenda.running, true)
         };
         if start {
-            hold.runtime.spawn(Arc::clone(self).run());
+            let running = Running(Arc::clone(self));
+            hold.background.spawn(async move { running.0.run().await });
         }
     }
 
@@ -95,8 +96,7 @@ impl Renewals {
         let _hold = self.agenda().take(id);
     }
 
-    async fn run(self: Arc<Self>) {
-        let _stopped = Stopped(&self);
+    async fn run(self: &Arc<Self>) {
         loop {
             let next = {
                 let mut agenda = self.agenda();
@@ -167,7 +167,7 @@ impl Renewals {
     fn failed(&self, grants: &[Grant], error: &dyn Display) -> Vec<Renewal> {
         let (store, count) = (self.backend.store(), grants.len());
         let name = grants.first().map_or("", |grant| grant.name.as_str());
-        tracing::warn!(store, count, name, %error, "a renewal failed; it is tried again until the lease runs out");
+        tracing::warn!(lock.store = %store, count, lock.name = %name, %error, "a renewal failed; it is tried again until the lease runs out");
         Vec::new()
     }
 }
@@ -185,10 +185,11 @@ async fn reached(next: Option<Moment>) {
     }
 }
 
-/// Lets another runtime take over when the one that ran the task goes away.
-struct Stopped<'a>(&'a Renewals);
+/// The task, from before it is spawned: lets another runtime take over when its own goes away, also when it was never
+/// polled there.
+struct Running(Arc<Renewals>);
 
-impl Drop for Stopped<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
         let mut agenda = self.0.agenda();
         agenda.running = false;

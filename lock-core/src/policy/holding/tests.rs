@@ -1,8 +1,8 @@
 //! Grants that do not stand for their whole lease when they come: handed over, or late.
 
 use crate::{
-    Attempt, Backend, Capabilities, Claim, Error, Grant, Locks, Memory, Moment, Release, Renewal, StoreError,
-    Together,
+    Attempt, Backend, Capabilities, Claim, Error, Grant, Locks, Memory, Moment, Release, Renewal, Session,
+    StoreError, Together,
 };
 use std::{
     collections::VecDeque,
@@ -212,4 +212,51 @@ async fn what_comes_late_and_is_wanted_no_more_is_released() {
     let begin = Moment::now();
     let _next = Locks::new(store.clone()).lock("a").acquire().await.unwrap();
     assert!(Moment::now().since(begin) < LEASE / 10);
+}
+
+/// Keeps what it grants in a session that does not end.
+struct InSession {
+    memory: Memory,
+    session: Session,
+}
+
+#[async_trait::async_trait]
+impl Backend for InSession {
+    fn store(&self) -> &'static str {
+        "in session"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        Ok(match self.memory.try_acquire(claim).await? {
+            Attempt::Granted(grant) => {
+                Attempt::Granted(Grant::in_session(claim, grant.token, self.session.liveness()))
+            }
+            busy @ Attempt::Busy { .. } => busy,
+        })
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        self.memory.release(grant).await
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        self.memory.renew(grants).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_watches_the_session_of_a_hold_that_is_over() {
+    let session = Session::new(LEASE * 100, Moment::now());
+    let locks = Locks::new(InSession { memory: Memory::new(), session });
+    let guard = locks.lock("a").max_hold(STANDS).acquire().await.unwrap();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let while_held = tasks();
+    guard.lost().await;
+    // The lock itself is released when a lease would have run out.
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(tasks() < while_held, "{} of {while_held} tasks go on", tasks());
 }

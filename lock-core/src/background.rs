@@ -1,0 +1,211 @@
+//! A thread with a small runtime of its own, for what must go on whatever becomes of the callers' runtimes.
+
+use crate::moment;
+use std::{
+    future::Future,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::{
+    runtime::{Builder, Handle},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Where a client of a store does what must go on: renewal, releases in the background, sessions, subscriptions.
+///
+/// A program's runtimes come and go, as in tests that share a `static`, and a runtime may be kept busy by computation or
+/// blocking calls for longer than a lease. So this work runs on a thread of its own (clause L8). The thread starts with
+/// the first work and ends with the last clone, or when the last [`Locks`](crate::Locks) that uses it is closed.
+///
+/// Where tokio's time is paused, as in tests, the work runs on the caller's runtime and follows its time.
+///
+/// Cloning gives the same thread. A task that runs here keeps no clone, or the thread never ends: hand it a [`Handle`].
+#[derive(Clone, Debug, Default)]
+pub struct Background(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    thread: Mutex<Option<Thread>>,
+    /// How many clients count on it: several may be on top of one store.
+    uses: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Thread {
+    runtime: Handle,
+    stop: CancellationToken,
+    /// Cancelled when the thread has dropped its runtime.
+    ended: CancellationToken,
+}
+
+impl Background {
+    /// A thread that has not started yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Runs `work` in the background.
+    pub fn spawn<Work>(&self, work: Work) -> JoinHandle<Work::Output>
+    where
+        Work: Future + Send + 'static,
+        Work::Output: Send + 'static,
+    {
+        self.handle().spawn(work)
+    }
+
+    /// The runtime of the background, which starts if it has not yet; the caller's own where time is paused.
+    ///
+    /// Should the system refuse another thread, the caller's runtime has to serve, and a warning says so.
+    ///
+    /// # Panics
+    ///
+    /// When the system refuses another thread and the caller is outside a tokio runtime.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        if moment::is_paused()
+            && let Ok(callers) = Handle::try_current()
+        {
+            return callers;
+        }
+        let mut thread = self.0.thread();
+        match &*thread {
+            Some(thread) => thread.runtime.clone(),
+            None => match Thread::start() {
+                Ok(started) => thread.insert(started).runtime.clone(),
+                Err(error) => {
+                    tracing::warn!(%error, "no thread could be started for renewal; it depends on the caller's runtime");
+                    Handle::current()
+                }
+            },
+        }
+    }
+
+    /// Counts one more client that uses it.
+    pub(crate) fn used(&self) -> Use {
+        self.0.uses.fetch_add(1, Ordering::Relaxed);
+        Use(self.clone())
+    }
+
+    /// Ends the thread, and waits until it has gone. What still runs there is dropped; later work starts it again.
+    async fn stop(&self) {
+        let thread = self.0.thread().take();
+        if let Some(thread) = thread {
+            let ended = thread.ended.clone();
+            drop(thread);
+            ended.cancelled().await;
+        }
+    }
+}
+
+/// A client's use of the background.
+pub(crate) struct Use(Background);
+
+impl Use {
+    /// Ends the use, and with the last one the thread: waits until that has gone.
+    pub(crate) async fn end(self) {
+        let background = self.0.clone();
+        drop(self);
+        if background.0.uses.load(Ordering::Relaxed) == 0 {
+            background.stop().await;
+        }
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.0.uses.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    fn thread(&self) -> MutexGuard<'_, Option<Thread>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Thread {
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+        let thread = Self { runtime: runtime.handle().clone(), stop: stop.clone(), ended: ended.clone() };
+        let gone = ended.drop_guard();
+        std::thread::Builder::new().name("tenure".to_owned()).spawn(move || {
+            let _gone = gone;
+            runtime.block_on(stop.cancelled());
+            // Not even a look-up of an address that hangs keeps the thread.
+            runtime.shutdown_background();
+        })?;
+        Ok(thread)
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // Not waited for: the last clone may be dropped on the thread itself.
+        self.stop.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::{sync::oneshot, time::timeout};
+
+    #[test]
+    fn work_goes_on_when_the_callers_runtime_ends() {
+        let background = Background::new();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let callers = Builder::new_current_thread().enable_all().build().unwrap();
+        callers.block_on(async {
+            background.spawn(async move {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                begin.send(std::thread::current().name().map(str::to_owned)).unwrap();
+            });
+        });
+        drop(callers);
+        let name = begun.recv_timeout(Duration::from_secs(10)).expect("the work ended with its caller");
+        assert_eq!(name.as_deref(), Some("tenure"));
+    }
+
+    #[tokio::test]
+    async fn the_thread_ends_with_the_last_clone_or_the_last_use() {
+        for used in [true, false] {
+            let background = Background::new();
+            let (held, dropped) = oneshot::channel::<()>();
+            background.spawn(async move {
+                let _held = held;
+                std::future::pending::<()>().await;
+            });
+            let ended = background.0.thread().as_ref().unwrap().ended.clone();
+            if used {
+                let (one, other) = (background.used(), background.used());
+                one.end().await;
+                assert!(!ended.is_cancelled(), "another still uses it");
+                other.end().await;
+                assert!(ended.is_cancelled());
+            } else {
+                drop(background.clone());
+                assert!(!ended.is_cancelled());
+                drop(background);
+                timeout(Duration::from_secs(10), ended.cancelled()).await.expect("the thread goes on");
+            }
+            assert!(dropped.await.is_err(), "what ran there was not dropped");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_time_is_paused_it_follows_the_callers() {
+        let background = Background::new();
+        let before = tokio::time::Instant::now();
+        let slept = background.spawn(tokio::time::sleep(Duration::from_hours(1)));
+        slept.await.unwrap();
+        assert!(before.elapsed() >= Duration::from_hours(1));
+        assert!(background.0.thread().is_none());
+    }
+}

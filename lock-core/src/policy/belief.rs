@@ -1,0 +1,156 @@
+//! What a holder believes about its lease.
+
+use crate::{Moment, lease};
+use std::time::Duration;
+
+/// Until when the store surely keeps a lease (clause L3), and when it is to be asked again (clause L4).
+///
+/// A request for another lease than the present one may have been carried out after the present one's, and a request
+/// that was never answered may yet be. So the holder believes in no more than the shortest of them.
+pub(crate) struct Belief {
+    lease: Duration,
+    renews: bool,
+    deadline: Moment,
+    /// When the next renewal is due; `None` while one is on its way, or when there is none.
+    renew_at: Option<Moment>,
+    /// The shortest lease among the requests that were never answered: they may yet be carried out, at any time.
+    doubt: Option<Duration>,
+    /// How long the store keeps a grant that was handed over, or came late, and was not renewed yet.
+    provisional: Option<Duration>,
+}
+
+impl Belief {
+    /// In a lease that was asked for at `sent`, and `stands` for so long until it is renewed.
+    ///
+    /// One that is handed over, or came so late that its renewal is due, is renewed in any case.
+    pub(crate) fn leased(lease: Duration, sent: Moment, stands: Duration, renews: bool, now: Moment) -> Self {
+        let due = sent + lease::renewal_period(stands);
+        let provisional = (now >= due || stands < lease).then_some(stands);
+        let renew_at = (renews || provisional.is_some()).then_some(due);
+        Self { lease, renews, deadline: lease::deadline(sent, stands), renew_at, doubt: None, provisional }
+    }
+
+    /// In what somebody else keeps: nothing renews it here.
+    pub(crate) fn kept(lease: Duration, deadline: Moment) -> Self {
+        Self { lease, renews: false, deadline, renew_at: None, doubt: None, provisional: None }
+    }
+
+    /// The lease that was last asked for.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        self.deadline
+    }
+
+    /// Whether the store keeps the grant for less than its lease until it is renewed.
+    pub(crate) fn is_provisional(&self) -> bool {
+        self.provisional.is_some()
+    }
+
+    /// The lease that the store keeps at least, whatever becomes of requests that were never answered.
+    fn trusted(&self) -> Duration {
+        [self.doubt, self.provisional].into_iter().flatten().fold(self.lease, Duration::min)
+    }
+
+    /// When it is to be renewed, or has run out.
+    pub(crate) fn next_event(&self) -> Moment {
+        self.renew_at.map_or(self.deadline, |due| due.min(self.deadline))
+    }
+
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
+        self.renew_at.is_some_and(|due| now >= due)
+    }
+
+    /// Whether a renewal is due, or so nearly due that it may share a batch.
+    pub(crate) fn wants_renewal(&self, now: Moment) -> bool {
+        self.is_due(now + lease::renewal_slack(self.trusted()))
+    }
+
+    /// How long a renewal may take before another one is sent.
+    pub(crate) fn patience(&self) -> Duration {
+        lease::renewal_patience(self.trusted())
+    }
+
+    pub(crate) fn renewal_sent(&mut self) {
+        self.renew_at = None;
+    }
+
+    /// Another lease was asked for. Until the answer is here, the shorter of the two is the one to believe in.
+    pub(crate) fn extension_sent(&mut self, lease: Duration, sent: Moment) {
+        self.lease = lease;
+        self.deadline = self.deadline.min(lease::deadline(sent, lease));
+    }
+
+    /// The request for the lease `asked`, sent at `sent`, was carried out.
+    pub(crate) fn renewed(&mut self, asked: Duration, sent: Moment, now: Moment) {
+        if self.lease == asked {
+            self.provisional = None;
+            self.deadline = lease::deadline(sent, self.trusted());
+            self.renew_at(sent + lease::renewal_period(self.trusted()));
+        } else {
+            self.deadline = self.deadline.min(lease::deadline(sent, asked));
+            self.renew_at(now);
+        }
+    }
+
+    /// Nobody knows whether the request for the lease `asked`, sent at `sent`, was or will be carried out.
+    pub(crate) fn unanswered(&mut self, asked: Duration, sent: Moment, now: Moment) {
+        self.doubt = Some(self.doubt.map_or(asked, |shortest| shortest.min(asked)));
+        self.deadline = self.deadline.min(lease::deadline(sent, asked));
+        self.renew_at(now + lease::renewal_retry(self.trusted()));
+    }
+
+    fn renew_at(&mut self, at: Moment) {
+        self.renew_at = (self.renews || self.is_provisional()).then_some(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_secs(3);
+
+    #[test]
+    fn what_was_never_answered_shortens_what_is_believed() {
+        let sent = Moment::now();
+        let mut belief = Belief::leased(LONG, sent, LONG, true, sent);
+        belief.extension_sent(SHORT, sent);
+        belief.unanswered(SHORT, sent, sent);
+        belief.extension_sent(LONG, sent);
+        belief.renewed(LONG, sent, sent);
+        // The short request may be carried out after the long one.
+        assert!(belief.deadline() == lease::deadline(sent, SHORT) && belief.lease() == LONG);
+        assert!(belief.is_due(sent + lease::renewal_period(SHORT)));
+    }
+
+    #[test]
+    fn an_answer_to_an_older_request_adds_nothing() {
+        let sent = Moment::now();
+        let later = sent + Duration::from_secs(1);
+        let mut belief = Belief::leased(LONG, sent, LONG, true, sent);
+        belief.renewal_sent();
+        assert!(!belief.is_due(sent + LONG) && belief.next_event() == belief.deadline());
+        belief.extension_sent(SHORT, later);
+        belief.renewed(LONG, sent, later);
+        assert!(belief.deadline() == lease::deadline(later, SHORT) && belief.is_due(later));
+    }
+
+    #[test]
+    fn what_came_late_or_was_handed_over_is_renewed_in_any_case() {
+        let sent = Moment::now();
+        let late = sent + lease::renewal_period(LONG);
+        assert!(!Belief::leased(LONG, sent, LONG, false, sent).is_due(sent + LONG));
+        for (stands, now) in [(LONG, late), (SHORT, sent)] {
+            let mut belief = Belief::leased(LONG, sent, stands, false, now);
+            assert!(belief.is_provisional() && belief.is_due(late));
+            assert!(belief.deadline() == lease::deadline(sent, stands));
+            belief.renewed(LONG, late, late);
+            assert!(!belief.is_provisional() && !belief.is_due(late + LONG), "renewed once more");
+            assert!(belief.deadline() == lease::deadline(late, LONG));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Those who wait for a name.
+
+use super::{Record, StoreTime};
+use crate::{Claim, ClaimId, Mode};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+impl Record {
+    /// How long a waiter keeps its place in the queue without being heard of: for so long dead ones can keep the others
+    /// waiting, however many they are. Less would cost a waiter its place whose process or disk stalls for a moment.
+    pub const PLACE: Duration = Duration::from_secs(3);
+}
+
+/// The waiters, in the order in which they came. One who is dead counts for nothing, and has its place back when it is
+/// heard of again before anybody was served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Queue(Vec<Place>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    claim: ClaimId,
+    mode: Mode,
+    until: StoreTime,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn stand(&mut self, claim: &Claim, now: StoreTime) {
+        let until = now + Record::PLACE;
+        if let Some(place) = self.0.iter_mut().find(|place| place.claim == claim.id) {
+            place.until = until;
+            return;
+        }
+        // Those of whom nothing was heard for ten times as long do not come back.
+        self.0.retain(|place| now < place.until + Record::PLACE * 10);
+        self.0.push(Place { claim: claim.id, mode: claim.mode, until });
+    }
+
+    pub(super) fn has(&self, claim: ClaimId, at: StoreTime) -> bool {
+        self.0.iter().any(|place| place.claim == claim && at < place.until)
+    }
+
+    /// What those want who came before this claim, or all if it has no place, and until when each keeps its place.
+    pub(super) fn before(&self, claim: ClaimId, now: StoreTime) -> impl Iterator<Item = (Mode, StoreTime)> {
+        let before = self.0.iter().take_while(move |place| place.claim != claim);
+        before.filter(move |place| now < place.until).map(|place| (place.mode, place.until))
+    }
+
+    /// The first who is still heard of.
+    pub(super) fn first(&self, now: StoreTime) -> Option<(ClaimId, Mode)> {
+        self.0.iter().find(|place| now < place.until).map(|place| (place.claim, place.mode))
+    }
+
+    #[cfg(test)]
+    pub(super) fn in_order(&self) -> impl Iterator<Item = ClaimId> {
+        self.0.iter().map(|place| place.claim)
+    }
+
+    /// The claim has what it waited for, and the dead are forgotten.
+    pub(super) fn serve(&mut self, claim: ClaimId, now: StoreTime) {
+        self.0.retain(|place| place.claim != claim && now < place.until);
+    }
+
+    pub(super) fn leave(&mut self, claim: ClaimId) {
+        self.0.retain(|place| place.claim != claim);
+    }
+}
+
+/// That somebody waits, in a store without a queue: one for all who do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    claim: ClaimId,
+    /// Whether it wants the name alone.
+    alone: bool,
+    until: StoreTime,
+}
+
+impl Mark {
+    pub(super) fn of(claim: &Claim, until: StoreTime) -> Self {
+        Self { claim: claim.id, alone: claim.mode == Mode::Exclusive, until }
+    }
+
+    pub(super) fn until(&self) -> StoreTime {
+        self.until
+    }
+
+    pub(super) fn stands(&self, now: StoreTime) -> bool {
+        now < self.until
+    }
+
+    pub(super) fn is_of(&self, claim: ClaimId) -> bool {
+        self.claim == claim
+    }
+
+    /// Whether the claim, which could share the name, waits for one who wants it alone.
+    pub(super) fn keeps_out(&self, claim: &Claim) -> bool {
+        self.alone && self.claim != claim.id && claim.mode != Mode::Exclusive
+    }
+
+    /// Whether the wanted mark takes this one's place. One that stands for long enough is left alone, so that nothing needs
+    /// to be written; that of one who wants the name alone is never replaced by another's, or it would be forgotten.
+    pub(super) fn gives_way_to(&self, wanted: &Self, now: StoreTime, lasts: Duration) -> bool {
+        match (self.alone, wanted.alone) {
+            (true, false) => !self.stands(now),
+            (false, true) => true,
+            _ => self.until < now + lasts / 2,
+        }
+    }
+}

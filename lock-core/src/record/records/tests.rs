@@ -1,0 +1,258 @@
+use super::{super::Stored, *};
+use crate::{ClaimId, HolderInfo, Locks};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU32,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// Texts in memory, on a clock of their own.
+#[derive(Clone, Debug, Default)]
+struct Texts(Arc<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    texts: Mutex<BTreeMap<String, String>>,
+    /// Added to tokio's time, in microseconds since 1970.
+    clock: AtomicU64,
+    /// No swap meets the version that was read.
+    overtaken: AtomicBool,
+    /// Each swap is sent twice, and the second answer told.
+    resends: AtomicBool,
+    /// Nothing is heard of this key.
+    hangs: Mutex<Option<String>>,
+}
+
+impl Texts {
+    fn new() -> Self {
+        let texts = Self::default();
+        texts.0.clock.store(1_000_000_000, Ordering::Relaxed);
+        texts
+    }
+
+    fn texts(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+        self.0.texts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stored(&self, text: Option<&String>) -> Stored<Option<String>> {
+        let now = StoreTime::from_micros(self.0.clock.load(Ordering::Relaxed));
+        Stored { text: text.cloned(), version: text.cloned(), now }
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.texts().keys().cloned().collect()
+    }
+}
+
+#[async_trait]
+impl RecordStore for Texts {
+    type Version = Option<String>;
+
+    fn store(&self) -> &'static str {
+        "texts"
+    }
+
+    async fn read(&self, key: &str) -> Result<Stored<Self::Version>, StoreError> {
+        if self.0.hangs.lock().unwrap().as_deref() == Some(key) {
+            std::future::pending::<()>().await;
+        }
+        Ok(self.stored(self.texts().get(key)))
+    }
+
+    async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError> {
+        let mut texts = self.texts();
+        if texts.get(key) != from.as_ref() || self.0.overtaken.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match to {
+            Some(text) => texts.insert(key.to_owned(), text.to_owned()),
+            None => texts.remove(key),
+        };
+        Ok(!self.0.resends.load(Ordering::Relaxed))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Stored<Self::Version>)>, StoreError> {
+        let texts = self.texts();
+        let listed = texts.iter().filter(|(key, _)| key.starts_with(prefix));
+        Ok(listed.map(|(key, text)| (key.clone(), self.stored(Some(text)))).collect())
+    }
+}
+
+fn claim(name: &str) -> Claim {
+    Claim {
+        id: ClaimId::new(),
+        name: Name::new(name).unwrap(),
+        mode: Mode::Exclusive,
+        lease: Duration::from_secs(10),
+        waits: false,
+        holder: Arc::new(HolderInfo::here(None)),
+    }
+}
+
+async fn granted(records: &Records<Texts>, claim: &Claim) -> Grant {
+    match records.try_acquire(claim).await.unwrap() {
+        Attempt::Granted(grant) => grant,
+        Attempt::Busy { .. } => panic!("{} is busy", claim.name),
+    }
+}
+
+/// Whatever was read before the withdrawal, a swap that arrives after it changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_is_overtaken_by_its_withdrawal_grants_nothing() {
+    let texts = Texts::new();
+    let (records, claim) = (Records::new(texts.clone()), claim("a"));
+    for used_before in [false, true] {
+        let read = texts.read("lock/a").await.unwrap();
+        assert_eq!(read.text.is_some(), used_before);
+        records.withdraw(&claim).await.unwrap();
+        assert!(!texts.swap("lock/a", &read.version, Some("straggler")).await.unwrap());
+    }
+}
+
+/// Also where the clock is set back meanwhile.
+#[tokio::test(start_paused = true)]
+async fn names_that_nobody_uses_are_removed_and_their_tokens_stay_behind() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    let mut last = 0;
+    for number in 0..100 {
+        let grant = granted(&records, &claim(&format!("n{number}"))).await;
+        last = last.max(grant.token.get());
+        assert!(matches!(records.release(&grant).await.unwrap(), Release::Released { .. }));
+    }
+    let held = granted(&records, &claim("held")).await;
+    assert_eq!(texts.keys().len(), 101);
+    tokio::time::advance(Duration::from_mins(2)).await;
+    texts.0.clock.store(1, Ordering::Relaxed);
+    let Renewal::Renewed = records.renew(&[held]).await.unwrap()[0] else { panic!("it is held") };
+    let grant = granted(&records, &claim("again")).await;
+    records.release(&grant).await.unwrap();
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(texts.keys(), ["floor", "lock/again", "lock/held"]);
+    assert!(granted(&records, &claim("n0")).await.token.get() > last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_used_again_is_kept() {
+    let texts = Texts::new();
+    let (records, other) = (Records::new(texts.clone()), Records::new(texts.clone()));
+    let first = granted(&records, &claim("a")).await;
+    records.release(&first).await.unwrap();
+    let idle = texts.read("lock/a").await.unwrap();
+    let Some(Edition { edition, .. }) = parse::<_, Record>("lock/a", &idle).unwrap() else {
+        panic!("it is there")
+    };
+    tokio::time::advance(Duration::from_mins(2)).await;
+    let held = granted(&other, &claim("a")).await;
+    records.0.forget(vec![(first.name.clone(), edition)]).await;
+    assert!(matches!(other.release(&held).await.unwrap(), Release::Released { .. }));
+    records.0.forget(vec![(first.name.clone(), edition)]).await;
+    assert_eq!(texts.keys(), ["lock/a"], "somebody else has used it since, and removes it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spoilt_record_costs_only_its_own_name() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    let (one, other) = (granted(&records, &claim("a")).await, granted(&records, &claim("b")).await);
+    texts.texts().insert("lock/a".to_owned(), "not JSON".to_owned());
+    assert_eq!(records.renew(&[one, other]).await.unwrap(), [Renewal::Unanswered, Renewal::Renewed]);
+    let listed: Vec<_> = records.list("").await.unwrap().into_iter().map(|holder| holder.name).collect();
+    assert_eq!(listed, [Name::new("b").unwrap()]);
+    let error = records.try_acquire(&claim("a")).await.unwrap_err();
+    assert!(!error.is_unavailable() && error.to_string().contains("\"lock/a\""), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_others_always_change_first_is_given_up() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    texts.0.overtaken.store(true, Ordering::Relaxed);
+    let began = Moment::now();
+    let error = records.try_acquire(&claim("a")).await.unwrap_err();
+    let took = Moment::now().since(began);
+    assert!(error.is_unavailable() && took >= PATIENCE && took < PATIENCE * 2, "{error} after {took:?}");
+}
+
+/// With a version that the store counts or with the text: no two texts of a key are the same.
+#[tokio::test(start_paused = true)]
+async fn no_text_is_written_twice() {
+    let texts = Texts::new();
+    let (locks, mut seen) = (Locks::new(Records::new(texts.clone())), Vec::new());
+    for _ in 0..3 {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        seen.push(texts.texts()["lock/a"].clone());
+        guard.release().await.unwrap();
+        seen.push(texts.texts()["lock/a"].clone());
+    }
+    let number = seen.len();
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), number);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_hangs_costs_no_other_lock_its_lease() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    let mut grants = Vec::new();
+    for number in 0..50 {
+        grants.push(granted(&records, &claim(&format!("n{number}"))).await);
+    }
+    *texts.0.hangs.lock().unwrap() = Some("lock/n0".to_owned());
+    let patience = lease::renewal_patience(grants[0].lease);
+    let renewed =
+        timeout(patience, records.renew(&grants)).await.expect("it ends within the caller's patience");
+    let renewed = renewed.unwrap();
+    assert_eq!(renewed[0], Renewal::Unanswered);
+    assert!(renewed[1..].iter().all(|renewal| *renewal == Renewal::Renewed), "{renewed:?}");
+    // Of one that is alone the policy above says that it failed.
+    assert!(records.renew(&grants[..1]).await.unwrap_err().is_unavailable());
+}
+
+/// The client of a store may send a swap again whose answer was lost.
+#[tokio::test(start_paused = true)]
+async fn a_swap_that_meets_itself_was_carried_out() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    texts.0.resends.store(true, Ordering::Relaxed);
+    let grant = granted(&records, &claim("a")).await;
+    assert!(matches!(records.release(&grant).await.unwrap(), Release::Released { .. }));
+    let grant = granted(&records, &claim("a")).await;
+    assert_eq!(records.force_release(&grant.name).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_latch_that_was_removed_is_not_taken_for_the_next_one() {
+    let texts = Texts::new();
+    let (records, latch) = (Records::new(texts.clone()), Name::new("l").unwrap());
+    let of = NonZeroU32::new(3).unwrap();
+    let down = |party: &str| LatchStep::CountDown { party: Name::new(party).unwrap(), of };
+    let mut lives = Vec::new();
+    for _ in 0..2 {
+        for party in ["m1", "m2"] {
+            records.latch(&latch, &down(party)).await.unwrap();
+        }
+        lives.push(texts.read("latch/l").await.unwrap());
+        records.latch(&latch, &LatchStep::Remove).await.unwrap();
+        texts.0.clock.fetch_add(1_000, Ordering::Relaxed);
+    }
+    assert_ne!(lives[0].version, lives[1].version, "a straggler of one would count in the other");
+}
+
+/// Whoever was told that it does not hold the name holds it no more, whatever is still on its way.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_behind_its_release_revives_nothing() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    let grant = granted(&records, &claim("a")).await;
+    let renewal = texts.read("lock/a").await.unwrap();
+    texts.0.clock.fetch_add(11_000_000, Ordering::Relaxed);
+    assert_eq!(records.release(&grant).await.unwrap(), Release::NotHeld(crate::LossCause::Expired));
+    assert!(!texts.swap("lock/a", &renewal.version, Some("straggler")).await.unwrap());
+}

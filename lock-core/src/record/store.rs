@@ -1,0 +1,101 @@
+//! What a store must do to keep records.
+
+use super::StoreTime;
+use crate::{Background, Capabilities, StoreError};
+use async_trait::async_trait;
+use std::time::Duration;
+
+/// A store of small texts with compare-and-swap, which [`Records`](super::Records) turns into a store of locks.
+///
+/// Three requests are required. Files, an object store with conditional writes, a table with a version column, etcd,
+/// Consul and `DynamoDB` can all serve them. None of the requests needs to know what a text says.
+///
+/// # Behaviour that every request guarantees
+///
+/// - **Dropped at any await.** A request that is on its way may still be carried out later. If anybody has written since,
+///   it meets a different version and changes nothing.
+/// - **Bounded.** A request ends within the store's own timeouts, which are 10 s or less.
+/// - **The latest.** A read sees every swap that was answered before it was sent. Stores that answer from a replica or a
+///   cache unless they are asked not to must be asked.
+/// - **The store's time** is one clock for all clients, in units much smaller than the shortest lease. A store without a
+///   clock needs one beside it; each client's own will not do, unless all are on one machine.
+/// - **Keys.** A key is any text of up to 300 bytes. No two keys are the same, however alike they look.
+/// - **From any runtime**, as for a [`Backend`](crate::Backend).
+#[async_trait]
+pub trait RecordStore: Send + Sync + 'static {
+    /// What tells one content of a key from any other: a revision number that the store keeps, or the text itself.
+    ///
+    /// `Records` never writes the same text under a key twice, so the text will do.
+    type Version: Clone + Send + Sync + 'static;
+
+    /// A description of the store for errors, logs and people. It must never contain a password.
+    fn store(&self) -> &str;
+
+    /// Returns what is stored under `key` now, and the store's time.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unavailable`] if the store could not be asked or did not answer, [`StoreError::failed`] if asking
+    /// again is no use.
+    async fn read(&self, key: &str) -> Result<Stored<Self::Version>, StoreError>;
+
+    /// Puts `to` under `key`, or removes the key, if its version is still `from`. Returns whether it was.
+    ///
+    /// `false` says that this swap was not carried out. A client library that resends by itself may see its own first
+    /// attempt: `Records` reads again and recognises what it wrote.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read). The swap may have been carried out all the same.
+    async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError>;
+
+    /// Returns every key that begins with `prefix`, in any order, each exactly once.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Stored<Self::Version>)>, StoreError>;
+
+    /// Waits until the version of `key` is no longer `from`, but never longer than `at_most`.
+    ///
+    /// The default waits for `at_most`. A hint is enough: the caller reads again in any case.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    async fn changed(&self, key: &str, from: &Self::Version, at_most: Duration) -> Result<(), StoreError> {
+        let _ = (key, from);
+        tokio::time::sleep(at_most).await;
+        Ok(())
+    }
+
+    /// Whether [`changed`](Self::changed) returns when the key changes. The default is no.
+    fn tells_of_changes(&self) -> bool {
+        false
+    }
+
+    /// The longest time that a waiter goes without reading again; at most a second. The default is a second where the store
+    /// [tells of changes](Self::tells_of_changes), and 50 ms where it does not.
+    fn ask_again(&self) -> Duration {
+        if self.tells_of_changes() { Duration::from_secs(1) } else { Capabilities::POLLED.ask_again }
+    }
+
+    /// Where renewal runs: see [`Backend::background`](crate::Backend::background).
+    fn background(&self) -> Background {
+        Background::new()
+    }
+
+    /// Closes the store's connections.
+    async fn close(&self) {}
+}
+
+/// What is stored under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored<V> {
+    /// The text, or `None` if there is no such key.
+    pub text: Option<String>,
+    /// The version of the text, or of its absence.
+    pub version: V,
+    /// The store's time, taken after the request arrived and before the answer left.
+    pub now: StoreTime,
+}

@@ -1,0 +1,301 @@
+//! The clauses, held to random histories.
+
+use super::*;
+use proptest::prelude::*;
+use std::{collections::HashMap, num::NonZeroU32};
+
+const CLIENTS: usize = 6;
+const MARK: Duration = Duration::from_secs(2);
+
+fn name() -> Name {
+    Name::new("a").unwrap()
+}
+
+fn claim(mode: Mode, lease: u64) -> Claim {
+    Claim {
+        id: ClaimId::new(),
+        name: name(),
+        mode,
+        lease: Duration::from_millis(lease),
+        waits: true,
+        holder: Arc::new(HolderInfo { label: None, host: "h".to_owned(), pid: 1 }),
+    }
+}
+
+fn permits(take: u32, of: u32) -> Mode {
+    let number = |number| NonZeroU32::new(number).unwrap();
+    Mode::Permit { take: number(take), of: number(of) }
+}
+
+fn start() -> StoreTime {
+    StoreTime::from_micros(1_700_000_000_000_000)
+}
+
+fn granted(attempt: Result<Attempt, StoreError>) -> Option<Grant> {
+    match attempt {
+        Ok(Attempt::Granted(grant)) => Some(grant),
+        _ => None,
+    }
+}
+
+fn acquire(record: &mut Record, claim: &Claim, now: StoreTime) -> Option<Grant> {
+    granted(record.acquire(claim, now, Moment::now()))
+}
+
+/// What somebody asks of the record.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Acquire(usize),
+    Wait(usize),
+    Mark(usize),
+    Release(usize),
+    Renew(usize),
+    Convert(usize, Mode),
+    /// And what the client asks next is another claim.
+    Withdraw(usize),
+    Force,
+    Pass(u64),
+}
+
+fn modes() -> impl Strategy<Value = Mode> {
+    let permit = (1..=3_u32).prop_map(|take| permits(take, 3));
+    prop_oneof![2 => Just(Mode::Exclusive), 2 => Just(Mode::Shared), 2 => permit]
+}
+
+fn steps(length: usize) -> impl Strategy<Value = Vec<Step>> {
+    let who = || 0..CLIENTS;
+    let to = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)];
+    let step = prop_oneof![
+        6 => who().prop_map(Step::Acquire),
+        3 => who().prop_map(Step::Wait),
+        2 => who().prop_map(Step::Mark),
+        3 => who().prop_map(Step::Release),
+        2 => who().prop_map(Step::Renew),
+        2 => (who(), to).prop_map(|(who, to)| Step::Convert(who, to)),
+        1 => who().prop_map(Step::Withdraw),
+        1 => Just(Step::Force),
+        4 => (1..2_500_u64).prop_map(Step::Pass),
+    ];
+    proptest::collection::vec(step, 1..length)
+}
+
+/// Six clients, what each asks for, and the grant that it last had.
+struct World {
+    record: Record,
+    now: StoreTime,
+    claims: Vec<Claim>,
+    grants: HashMap<ClaimId, Grant>,
+    greatest: u64,
+}
+
+impl World {
+    fn new(modes: &[Mode]) -> Self {
+        let claims = modes.iter().map(|mode| claim(*mode, 1_000)).collect();
+        Self { record: Record::default(), now: start(), claims, grants: HashMap::new(), greatest: 0 }
+    }
+
+    /// Takes the step; `true` when it must be the same if it is taken again.
+    fn take(&mut self, step: Step) -> bool {
+        let now = self.now;
+        let asks = |who: usize| self.claims[who].clone();
+        match step {
+            Step::Acquire(who) => {
+                let claim = asks(who);
+                let knew = self.record.is_held_by(claim.id, now);
+                if let Some(grant) = acquire(&mut self.record, &claim, now) {
+                    if knew {
+                        assert_eq!(
+                            grant.token, self.grants[&claim.id].token,
+                            "granted again with another token"
+                        );
+                    } else {
+                        assert!(grant.token.get() > self.greatest, "{} after {}", grant.token, self.greatest);
+                        self.greatest = grant.token.get();
+                    }
+                    self.grants.insert(claim.id, grant);
+                }
+            }
+            Step::Wait(who) => self.record.wait_in_line(&asks(who), now),
+            Step::Mark(who) => self.record.leave_mark(&asks(who), now, MARK),
+            Step::Release(who) => {
+                if let Some(grant) = self.grants.get(&asks(who).id) {
+                    self.record.release(grant, now);
+                }
+            }
+            Step::Renew(who) => {
+                if let Some(grant) = self.grants.get(&asks(who).id) {
+                    self.record.renew(grant, now);
+                }
+            }
+            Step::Convert(who, to) => {
+                if let Some(grant) = self.grants.get(&asks(who).id)
+                    && !matches!(grant.mode, Mode::Permit { .. })
+                {
+                    self.record.convert(grant, to, now);
+                }
+            }
+            Step::Withdraw(who) => {
+                let claim = asks(who);
+                self.record.withdraw(claim.id);
+                assert!(!self.record.is_held_by(claim.id, now), "withdrawn, and held");
+                assert_ne!(self.record.next(now), Some(claim.id), "withdrawn, and waits");
+                self.claims[who].id = ClaimId::new();
+                return false;
+            }
+            Step::Force => {
+                self.record.force(&name(), now);
+                assert_eq!(self.record.holders(&name(), now), []);
+            }
+            Step::Pass(millis) => {
+                self.now = now + Duration::from_millis(millis);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Clause X1: those who hold the name admit each other.
+    fn is_admissible(&self) {
+        let modes: Vec<Mode> = self.record.live(self.now).map(|held| held.mode).collect();
+        for (index, mode) in modes.iter().enumerate() {
+            let others = modes.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, mode)| *mode);
+            assert!(mode.admits(others), "beside each other: {modes:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_history_keeps_the_contract(
+        modes in proptest::collection::vec(modes(), CLIENTS),
+        steps in steps(120),
+    ) {
+        let mut world = World::new(&modes);
+        for step in steps {
+            if world.take(step) {
+                let once = world.record.clone();
+                world.take(step);
+                prop_assert_eq!(&once, &world.record, "{:?} twice", step);
+            }
+            world.is_admissible();
+            let text = serde_json::to_string(&world.record).unwrap();
+            prop_assert_eq!(&serde_json::from_str::<Record>(&text).unwrap(), &world.record);
+        }
+    }
+
+    /// Whatever has happened: once nobody new comes, each who waits and is heard of is served, in the order of the queue.
+    #[test]
+    fn a_queue_serves_everybody_in_order(
+        modes in proptest::collection::vec(modes(), CLIENTS),
+        steps in steps(80),
+    ) {
+        let mut world = World::new(&modes);
+        for step in steps {
+            world.take(step);
+        }
+        let World { mut record, mut now, claims, .. } = world;
+        let line: Vec<Claim> = record.queue.in_order().filter_map(|id| claims.iter().find(|claim| claim.id == id)).cloned().collect();
+        let mut served = Vec::new();
+        // A lease and a mark are over by then, and nobody loses its place.
+        for _ in 0..30 {
+            now = now + Duration::from_millis(500);
+            let waits = |claim: &&Claim| !served.contains(&claim.id) && !record.is_held_by(claim.id, now);
+            let waiting: Vec<&Claim> = line.iter().filter(waits).collect();
+            for claim in &waiting {
+                record.wait_in_line(claim, now);
+            }
+            for claim in waiting {
+                if acquire(&mut record, claim, now).is_some() {
+                    served.push(claim.id);
+                }
+            }
+        }
+        let order: Vec<ClaimId> = line.iter().map(|claim| claim.id).filter(|id| served.contains(id)).collect();
+        prop_assert_eq!(served.len(), line.len(), "somebody starves");
+        prop_assert_eq!(served, order);
+    }
+}
+
+#[test]
+fn whoever_is_put_out_is_told_why() {
+    let (mut record, now) = (Record::default(), start());
+    let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
+    let grant = acquire(&mut record, &one, now).unwrap();
+    assert_eq!(record.force(&name(), now).len(), 1);
+    for _ in 0..2 {
+        assert_eq!(record.release(&grant, now), Release::NotHeld(LossCause::Forced));
+        assert_eq!(record.renew(&grant, now), Renewal::Lost(LossCause::Forced));
+    }
+    let later = now + Duration::from_secs(1);
+    assert!(record.is_idle(later), "{record:?}");
+    let second = acquire(&mut record, &other, later).unwrap();
+    assert_eq!(record.release(&grant, later), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(record.renew(&second, later + Duration::from_secs(1)), Renewal::Lost(LossCause::Expired));
+    assert_eq!(Record::default().renew(&second, later), Renewal::Lost(LossCause::Forgotten));
+}
+
+#[test]
+fn a_lease_is_over_at_its_end_and_not_before() {
+    let (mut record, now) = (Record::default(), start());
+    let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
+    let grant = acquire(&mut record, &one, now).unwrap();
+    let last = now + Duration::from_micros(999_999);
+    assert!(acquire(&mut record, &other, last).is_none());
+    assert_eq!(record.clone().renew(&grant, last), Renewal::Renewed);
+    assert!(acquire(&mut record, &other, now + Duration::from_secs(1)).is_some());
+}
+
+#[test]
+fn a_writer_that_waits_stops_new_readers() {
+    let (mut record, now) = (Record::default(), start());
+    let (reader, late, writer) =
+        (claim(Mode::Shared, 9000), claim(Mode::Shared, 9000), claim(Mode::Exclusive, 9000));
+    let grant = acquire(&mut record, &reader, now).unwrap();
+    assert!(acquire(&mut record, &writer, now).is_none());
+    record.leave_mark(&writer, now, MARK);
+    assert!(acquire(&mut record, &late, now).is_none(), "past the writer");
+    // A reader's mark would make the record forget the writer.
+    record.leave_mark(&late, now, MARK);
+    assert!(acquire(&mut record, &late, now).is_none(), "past the writer");
+    assert!(acquire(&mut record, &reader, now).is_some(), "it holds the name already");
+    assert_eq!(record.release(&grant, now), Release::Released { awaited: true });
+    assert!(acquire(&mut record, &writer, now).is_some());
+    assert_eq!(record.mark, None);
+    // One that died keeps the readers out for no longer than its mark stands.
+    let mut record = Record::default();
+    record.leave_mark(&writer, now, MARK);
+    assert!(acquire(&mut record, &late, now).is_none());
+    assert!(acquire(&mut record, &late, now + MARK).is_some());
+}
+
+#[test]
+fn a_dead_waiter_delays_the_others_for_as_long_as_its_place_lasts() {
+    let (mut record, now) = (Record::default(), start());
+    let (dead, next) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
+    record.wait_in_line(&dead, now);
+    record.wait_in_line(&next, now + Duration::from_secs(2));
+    let almost = StoreTime::from_micros((now + Record::PLACE).as_micros() - 1);
+    assert!(acquire(&mut record, &next, almost).is_none());
+    assert_eq!(record.next(almost), Some(dead.id));
+    assert_eq!(record.next(now + Record::PLACE), Some(next.id));
+    assert!(acquire(&mut record, &next, now + Record::PLACE).is_some());
+    assert!(record.queue.is_empty(), "whoever is served forgets the dead");
+}
+
+#[test]
+fn those_who_disagree_about_permits_are_told() {
+    let (mut record, now) = (Record::default(), start());
+    acquire(&mut record, &claim(permits(1, 3), 1000), now).unwrap();
+    let refused = record.acquire(&claim(permits(1, 4), 1000), now, Moment::now());
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains('3') && said.contains('4'), "{said}");
+}
+
+#[test]
+fn tokens_end_with_an_error() {
+    let mut record = Record::after(Token::MAX);
+    let refused = record.acquire(&claim(Mode::Exclusive, 1000), start(), Moment::now());
+    assert!(refused.is_err(), "{refused:?}");
+    let refused = record.acquire(&claim(Mode::Exclusive, 1000), start(), Moment::now());
+    assert!(refused.is_err(), "{refused:?}");
+}

@@ -1,0 +1,83 @@
+//! A program whose log nobody reads: a stopped pager, a full pipe (clause F8). A process of its own, for its subscriber is
+//! everybody's.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
+use tenure_core::{
+    Attempt, Backend, Background, Capabilities, Claim, Grant, Locks, LossCause, Memory, Release, Renewal,
+    StoreError, async_trait,
+};
+
+/// Blocks at the first line, and tells that it does.
+struct Blocked(Sender<()>);
+
+impl io::Write for Blocked {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        let _ = self.0.send(());
+        loop {
+            std::thread::park();
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Memory, with renewal on a thread of its own as other stores have it, which fails.
+struct Failing {
+    memory: Memory,
+    background: Background,
+}
+
+#[async_trait]
+impl Backend for Failing {
+    fn store(&self) -> &'static str {
+        "failing"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::POLLED
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        self.memory.try_acquire(claim).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        self.memory.release(grant).await
+    }
+
+    async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        Err(StoreError::unavailable("it is in trouble"))
+    }
+
+    fn background(&self) -> Background {
+        self.background.clone()
+    }
+}
+
+#[tokio::test]
+async fn a_loss_is_told_while_the_log_blocks() {
+    let (blocks, blocked): (_, Receiver<()>) = channel();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_writer(move || Blocked(blocks.clone()))
+        .init();
+    let locks = Locks::new(Arc::new(Failing { memory: Memory::new(), background: Background::new() }));
+    for round in 0..2 {
+        let guard = locks.lock(format!("{round}")).lease(Duration::from_secs(1)).acquire().await.unwrap();
+        let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
+        assert_eq!(lost.expect("told, though nobody reads the log"), LossCause::Expired);
+        assert!(!guard.is_held());
+        // In the first round by the failed renewal, on the thread that also tells of losses; from then on for good.
+        let stuck = blocked.try_recv().is_ok();
+        assert!(stuck || round > 0, "nothing was logged, so nothing was blocked");
+    }
+}
