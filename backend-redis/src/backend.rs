@@ -10,8 +10,8 @@ use crate::{
 use redis::Client;
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState, LatchStep,
-    LossCause, Mode, Name, Release, Renewal, StoreError, Together, Wakeup, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
+    LatchStep, LossCause, Mode, Name, Release, Renewal, StoreError, Together, Wakeup, async_trait,
 };
 
 /// How many leases one request renews.
@@ -54,6 +54,7 @@ struct Inner {
     address: Arc<str>,
     fair: bool,
     stores: Stores,
+    background: Background,
 }
 
 impl RedisBackend {
@@ -75,7 +76,8 @@ impl RedisBackend {
     pub async fn connect(options: RedisOptions) -> Result<Self, Error> {
         let checked = options.check()?;
         let fair = checked.fair;
-        Self::with(Stores::new(&options, checked)?, fair).await
+        let background = Background::new();
+        Self::with(Stores::new(&options, checked, &background)?, fair, background).await
     }
 
     /// Connects with a client of the `redis` crate, which says where the server is and who asks. The options say the
@@ -98,14 +100,16 @@ impl RedisBackend {
     pub async fn from_client(client: Client, options: RedisOptions) -> Result<Self, Error> {
         let checked = options.check()?;
         let fair = checked.fair;
-        Self::with(Stores::One(Arc::new(Store::new(Route::Server(Arc::new(client)), checked))), fair).await
+        let background = Background::new();
+        let store = Store::new(Route::Server(Arc::new(client)), checked, &background);
+        Self::with(Stores::One(Arc::new(store)), fair, background).await
     }
 
-    async fn with(stores: Stores, fair: bool) -> Result<Self, Error> {
+    async fn with(stores: Stores, fair: bool, background: Background) -> Result<Self, Error> {
         let address: Arc<str> = stores.url().into();
         let fit = stores.check().await;
         fit.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
-        Ok(Self(Arc::new(Inner { address, fair, stores })))
+        Ok(Self(Arc::new(Inner { address, fair, stores, background })))
     }
 
     fn stores(&self) -> &Stores {
@@ -192,7 +196,7 @@ impl Backend for RedisBackend {
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        ask!(self.stores(), name, store => store.look(std::slice::from_ref(name)).await)
+        ask!(self.stores(), name, store => store.holders(name).await)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
@@ -205,6 +209,10 @@ impl Backend for RedisBackend {
 
     fn shard(&self, name: &Name) -> u64 {
         self.stores().shard(name)
+    }
+
+    fn background(&self) -> Background {
+        self.0.background.clone()
     }
 
     async fn close(&self) {

@@ -20,7 +20,7 @@ use std::{
     },
     time::Duration,
 };
-use tenure_core::{Holder, Moment, Name, StoreError};
+use tenure_core::{Background, Holder, Moment, Name, PerRuntime, StoreError};
 
 /// How often a request is sent on to another server.
 const REDIRECTIONS: u32 = 5;
@@ -35,7 +35,7 @@ pub(crate) struct Cluster {
     slots: Mutex<Arc<Slots>>,
     /// Something has shown that the slots are not as they were.
     stale: AtomicBool,
-    looked: tokio::sync::Mutex<Option<Moment>>,
+    looked: PerRuntime<tokio::sync::Mutex<Option<Moment>>>,
 }
 
 /// The servers that were heard of.
@@ -45,6 +45,7 @@ pub(crate) struct Members {
     /// One for all: a slot may move while a request of a claim is on its way.
     doubts: Doubts,
     by_address: Mutex<HashMap<Address, Arc<Store>>>,
+    background: Background,
     me: Weak<Self>,
 }
 
@@ -55,7 +56,8 @@ impl Members {
             return Ok(Arc::clone(store));
         }
         let route = self.options.route_to(address).map_err(StoreError::failed)?;
-        let store = Store::among(self.me.clone(), route, self.checked.clone(), self.doubts.clone());
+        let (me, doubts) = (self.me.clone(), self.doubts.clone());
+        let store = Store::among(me, route, self.checked.clone(), doubts, &self.background);
         let store = Arc::new(store);
         known.insert(address.clone(), Arc::clone(&store));
         Ok(store)
@@ -79,12 +81,19 @@ impl Members {
 }
 
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Address>, tls: bool, options: RedisOptions, checked: Checked) -> Self {
+    pub(crate) fn new(
+        seeds: Vec<Address>,
+        tls: bool,
+        options: RedisOptions,
+        checked: Checked,
+        background: &Background,
+    ) -> Self {
         let members = Arc::new_cyclic(|me| Members {
             options,
             checked,
             doubts: Doubts::default(),
             by_address: Mutex::default(),
+            background: background.clone(),
             me: me.clone(),
         });
         Self {
@@ -93,7 +102,7 @@ impl Cluster {
             members,
             slots: Mutex::default(),
             stale: AtomicBool::new(false),
-            looked: tokio::sync::Mutex::default(),
+            looked: PerRuntime::new(),
         }
     }
 
@@ -125,7 +134,7 @@ impl Cluster {
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let key = fitness::key(self.prefix());
         let store = self.store(keys::slot_of(&key)).await?;
-        fitness::check(&store.server, &store.scripts, self.prefix(), true).await
+        fitness::check(&store.server, &store.scripts, self.prefix(), true).await.map(drop)
     }
 
     /// Who holds names that begin so, in order.
@@ -166,7 +175,8 @@ impl Cluster {
         if !known.is_empty() && !self.stale.load(Ordering::Relaxed) {
             return Ok(known);
         }
-        let mut looked = self.looked.lock().await;
+        let looked = self.looked.get(Default::default);
+        let mut looked = looked.lock().await;
         let latest = Arc::clone(&self.slots());
         if !Arc::ptr_eq(&known, &latest) {
             // Somebody else has looked meanwhile.

@@ -54,6 +54,8 @@ pub(crate) enum Trouble {
     NoDatabase,
     /// A key that holds something else.
     WrongType,
+    /// A record of which no token can follow.
+    BadRecord,
     /// It is full.
     OutOfMemory,
     /// It cannot save.
@@ -100,6 +102,7 @@ impl Trouble {
             "NOAUTH" => Self::Anonymous,
             "NOPERM" => Self::Forbidden,
             "WRONGTYPE" => Self::WrongType,
+            "BADRECORD" => Self::BadRecord,
             "OOM" => Self::OutOfMemory,
             "MISCONF" => Self::CannotSave,
             "MOVED" | "CROSSSLOT" => Self::Cluster,
@@ -148,6 +151,26 @@ impl Trouble {
                 | Self::Garbled
         )
     }
+}
+
+/// A key of another type, or one beside it.
+pub(crate) fn no_lock(key: &str) -> String {
+    format!(
+        "the key {key:?} holds something that is no lock, or one of those that tenure keeps beside it does, so another \
+         program uses it; choose another prefix, or move that key"
+    )
+}
+
+/// The key and what is in it stand between separators, which no name holds.
+fn bad_record(detail: &str) -> String {
+    let mut parts = detail.split('\u{1e}').skip(1);
+    let (key, last) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let last = if last.is_empty() { "no text".to_owned() } else { format!("{last:?}") };
+    format!(
+        "the key {key:?}, in which the last token of a lock is remembered, holds {last}, which another program wrote: \
+         no greater token follows it, since Redis counts no further than 2^53 - 1; delete that key, and the next token \
+         is the server's clock"
+    )
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {
@@ -204,13 +227,7 @@ impl Place {
     /// The same, for a request about one key.
     pub(crate) fn explain_for(&self, key: &str, source: RedisError) -> StoreError {
         match Trouble::of(&source) {
-            Trouble::WrongType => {
-                let what = format!(
-                    "the key {key:?} holds something that is no lock, so another program uses it; choose another \
-                     prefix, or move that key"
-                );
-                StoreError::failed(Fault { what, tls: self.tls, source })
-            }
+            Trouble::WrongType => StoreError::failed(Fault { what: no_lock(key), tls: self.tls, source }),
             _ => self.explain(source),
         }
     }
@@ -252,6 +269,7 @@ impl Place {
                  the prefix, and the commands that docs/redis.md lists"
             ),
             Trouble::NoDatabase => format!("{address} has no database {database}"),
+            Trouble::BadRecord => bad_record(source.detail().unwrap_or_default()),
             Trouble::WrongType => format!("{address}: a key holds something that is no lock ({source})"),
             Trouble::OutOfMemory => format!("{address} has no memory left; raise its maxmemory"),
             Trouble::CannotSave => {
@@ -261,5 +279,38 @@ impl Place {
             Trouble::Cluster => format!("{address} is a node of a Redis Cluster; write redis+cluster:"),
             Trouble::Cut | Trouble::Other => format!("{address}: {source}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_server_refuses_with_is_explained(
+            code in "[A-Z]{1,10}|BADRECORD|MOVED|ASK|ERR|OOM",
+            detail in ".{0,40}|\u{1e}.{0,9}\u{1e}.{0,9}\u{1e}.{0,9}|[0-9]{1,6} [^ ]{0,12}:[0-9]{0,7}",
+        ) {
+            let place = Place { address: "host:6379".into(), database: 0, tls: false, watched: false };
+            let refusal = || redis::make_extension_error(code.clone(), Some(detail.clone()));
+            let error = place.explain_for("tenure:a", refusal());
+            proptest::prop_assert!(!error.to_string().is_empty());
+            let _ = redirect(&error);
+            proptest::prop_assert_eq!(Trouble::of(&refusal()) == Trouble::BadRecord, code == "BADRECORD");
+        }
+    }
+
+    #[test]
+    fn a_bad_record_is_named_with_what_is_in_it() {
+        let told = bad_record(
+            "\u{1e}t:a: -OOM \"x\"\u{1f}r\u{1e}9007199254740992 me\u{1e} script: f, on @user_script:1.",
+        );
+        for part in [r#""t:a: -OOM \"x\"\u{1f}r""#, r#""9007199254740992 me""#, "2^53 - 1", "delete that key"]
+        {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(bad_record("\u{1e}t:a\u{1e}\u{1e}").contains("holds no text,"));
+        assert!(!bad_record("").is_empty());
     }
 }

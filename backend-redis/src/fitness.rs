@@ -11,26 +11,55 @@ use tenure_core::StoreError;
 /// The oldest version that replicates what scripts did, and not the scripts, so that they may look at the clock.
 const OLDEST: u32 = 5;
 
-/// Asks the server what it is, and whether this user may do what locks need.
+/// Which server it was that was asked.
+pub(crate) struct Asked {
+    /// The connection.
+    pub(crate) line: u64,
+    /// How it names itself, anew whenever it starts, where it says so.
+    pub(crate) run_id: Option<String>,
+}
+
+/// Asks the server what it is, and whether this user may do what locks need. Answers with which it is, where it says.
 pub(crate) async fn check(
     server: &Server,
     scripts: &Scripts,
     prefix: &str,
     in_cluster: bool,
-) -> Result<(), StoreError> {
-    match server.ask(&redis::cmd("INFO")).await {
-        Ok(Answer { value: Value::BulkString(text), .. }) => {
-            look_at(&server.dial().place().address, &String::from_utf8_lossy(&text), in_cluster)?;
+) -> Result<Option<Asked>, StoreError> {
+    let asked = match server.ask(&redis::cmd("INFO")).await {
+        Ok(Answer { value: Value::BulkString(text), line, .. }) => {
+            let info = String::from_utf8_lossy(&text);
+            look_at(&server.dial().place().address, &info, in_cluster)?;
+            Some(Asked { line, run_id: run_id(&info) })
         }
         Err(Failure { error, .. }) if error.is_unavailable() => return Err(error),
         // Some users may not ask that.
-        _ => {}
-    }
+        _ => None,
+    };
     // A look at a key that is nobody's lock needs the same rights as a lock, but for writing.
     let key = key(prefix);
     let mut call = scripts.look.call(2, 2 * key.len());
     call.arg(&key).arg(&key);
-    Ok(server.run(&scripts.look, &call, &key).await.map(drop)?)
+    server.run(&scripts.look, &call, &key).await?;
+    Ok(asked)
+}
+
+/// Asks the server on a connection how it names itself. `None` where it does not say.
+pub(crate) async fn identity(server: &Server, line: u64) -> Result<Option<String>, StoreError> {
+    match server.ask_on(line, redis::cmd("INFO").arg("server")).await {
+        Ok(Answer { value: Value::BulkString(text), .. }) => Ok(run_id(&String::from_utf8_lossy(&text))),
+        Err(Failure { error, .. }) if error.is_unavailable() => Err(error),
+        // Some users may not ask that.
+        _ => Ok(None),
+    }
+}
+
+fn value<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+fn run_id(info: &str) -> Option<String> {
+    value(info, "run_id").filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
 /// A key that is nobody's lock.
@@ -39,7 +68,7 @@ pub(crate) fn key(prefix: &str) -> String {
 }
 
 fn look_at(address: &str, info: &str, in_cluster: bool) -> Result<(), StoreError> {
-    let value = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let value = |name| value(info, name);
     if value("role") == Some("slave") {
         let what = format!(
             "{address} is a read-only replica; name the master, or redis+sentinel: if Sentinel watches over them"
@@ -73,6 +102,22 @@ mod tests {
 
     fn refusal(info: &str) -> Option<String> {
         look_at("host:6379", info, false).err().map(|error| error.to_string())
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_server_says_of_itself_is_no_panic(
+            info in ".*|((run_id|role|redis_version|cluster_enabled|maxmemory_policy):[^\r\n]{0,9}\r\n){0,5}",
+        ) {
+            let _ = look_at("host:6379", &info, false);
+            proptest::prop_assert!(run_id(&info).is_none_or(|id| !id.is_empty() && info.contains(&id)));
+        }
+    }
+
+    #[test]
+    fn a_server_names_itself() {
+        assert_eq!(run_id("# Server\r\nrun_id:0f3c\r\n").as_deref(), Some("0f3c"));
+        assert_eq!((run_id("run_id:\r\n"), run_id("# Server\r\n")), (None, None));
     }
 
     #[test]

@@ -16,8 +16,8 @@ impl Store {
             LatchStep::Look => {}
         }
         let answer = match &self.replication {
-            Some(replication) => replication.run(script, &call, &lock).await,
-            None => self.run(script, &call, &lock).await,
+            Some(replication) => replication.run(script, &call, &latch).await,
+            None => self.run(script, &call, &latch).await,
         };
         let answer = answer.map_err(|Failure { error, .. }| error)?;
         if let (Some(replication), LatchStep::CountDown { .. }) = (&self.replication, step) {

@@ -29,7 +29,11 @@ pub(crate) fn read(how: &str, take: NonZeroU32) -> Option<Mode> {
     match how {
         "alone" => Some(Mode::Exclusive),
         "readers" => Some(Mode::Shared),
-        how => how.strip_prefix("permits of ")?.parse().ok().map(|of: NonZeroU32| Mode::Permit { take, of }),
+        how => {
+            let of =
+                how.strip_prefix("permits of ").filter(|of| of.starts_with(|c: char| c.is_ascii_digit()))?;
+            of.parse().ok().map(|of: NonZeroU32| Mode::Permit { take, of })
+        }
     }
 }
 

@@ -6,14 +6,14 @@ use crate::{
     sentinel::{Sentinels, Way},
 };
 use redis::RedisConnectionInfo;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 use tenure_core::{Error, Name};
 
 /// The prefix of all keys unless another is given.
 const DEFAULT_PREFIX: &str = "tenure:";
 
-/// More replicas than anybody has of one master.
-const MOST_REPLICAS: u32 = 100;
+/// How long a request may take, or what comes before it.
+const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(10);
 
 /// Which server, and how it is used. Checked by [`RedisBackend::connect`](crate::RedisBackend::connect), before the
 /// server is asked.
@@ -74,6 +74,16 @@ pub(crate) struct Checked {
 }
 
 impl RedisOptions {
+    /// What [`connect_timeout`](Self::connect_timeout) may be.
+    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
+    /// What [`response_timeout`](Self::response_timeout) may be.
+    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
+    /// What [`remember`](Self::remember) may be.
+    pub const REMEMBER_RANGE: RangeInclusive<Duration> =
+        Duration::from_mins(1)..=Duration::from_hours(365 * 24);
+    /// What [`replicas`](Self::replicas) may be: more than anybody has of one master.
+    pub const REPLICAS_RANGE: RangeInclusive<u32> = 0..=100;
+
     /// The server that `url` names, with every option at its default.
     ///
     /// | form | the server |
@@ -181,19 +191,23 @@ impl RedisOptions {
     }
 
     pub(crate) fn check(&self) -> Result<Checked, Error> {
-        let seconds = Duration::from_secs;
-        let patience = Duration::from_millis(1)..=seconds(600);
+        let replicas = Self::REPLICAS_RANGE;
         Ok(Checked {
             prefix: check_prefix(&self.prefix)?,
             fair: self.fair,
-            replicas: if self.replicas <= MOST_REPLICAS {
+            replicas: if replicas.contains(&self.replicas) {
                 self.replicas
             } else {
-                return Err(Error::invalid_option("replicas", self.replicas.to_string(), "0 to 100"));
+                let allowed = format!("{} to {}", replicas.start(), replicas.end());
+                return Err(Error::invalid_option("replicas", self.replicas.to_string(), allowed));
             },
-            remember: check("remember", self.remember, seconds(60)..=seconds(365 * 86_400))?,
-            connect_timeout: check("connect_timeout", self.connect_timeout, patience.clone())?,
-            response_timeout: check("response_timeout", self.response_timeout, patience)?,
+            remember: check("remember", self.remember, &Self::REMEMBER_RANGE)?,
+            connect_timeout: check("connect_timeout", self.connect_timeout, &Self::CONNECT_TIMEOUT_RANGE)?,
+            response_timeout: check(
+                "response_timeout",
+                self.response_timeout,
+                &Self::RESPONSE_TIMEOUT_RANGE,
+            )?,
         })
     }
 
@@ -302,11 +316,7 @@ fn check_prefix(prefix: &str) -> Result<String, Error> {
     Err(Error::invalid_option("prefix", given, "at most 200 bytes of UTF-8 without control characters"))
 }
 
-fn check(
-    option: &'static str,
-    given: Duration,
-    range: std::ops::RangeInclusive<Duration>,
-) -> Result<Duration, Error> {
+fn check(option: &'static str, given: Duration, range: &RangeInclusive<Duration>) -> Result<Duration, Error> {
     if range.contains(&given) {
         return Ok(given);
     }

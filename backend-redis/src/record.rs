@@ -3,6 +3,7 @@
 use crate::mode;
 use std::{
     fmt,
+    num::NonZeroU32,
     time::{Duration, SystemTime},
 };
 use tenure_core::{ClaimId, Holder, HolderInfo, Mode, Name, Token};
@@ -45,7 +46,7 @@ impl Seen<'_> {
     pub(crate) fn holders(&self, name: &Name) -> Vec<Holder> {
         match self.value.split_once('\n') {
             Some((how, lines)) => {
-                let several: Option<Vec<_>> = lines.lines().map(|line| Share::parse(how, line)).collect();
+                let several: Option<Vec<_>> = lines.split('\n').map(|line| Share::parse(how, line)).collect();
                 several.map_or_else(
                     || vec![self.holder(name.clone())],
                     |shares| shares.iter().filter_map(|share| self.one_of_several(share, name)).collect(),
@@ -78,11 +79,17 @@ impl Seen<'_> {
         if let Ok(claim) = claim.parse::<ClaimId>() {
             holder = holder.claim(claim, *token);
         }
-        // A token is the time of its grant, unless the clock was set back.
+        // A token is the time of its grant, unless the clock was set back, or it was another program that counted.
         let since = Duration::from_micros(token.get());
-        holder.info(info.clone()).since(SystemTime::UNIX_EPOCH + since, self.now.saturating_sub(since))
+        match SystemTime::UNIX_EPOCH.checked_add(since).filter(|_| since < self.now.saturating_add(AHEAD)) {
+            Some(time) => holder.info(info.clone()).since(time, self.now.saturating_sub(since)),
+            None => holder.info(info.clone()),
+        }
     }
 }
+
+/// How much later than the clock a token may be that was issued at that time: tokens count on within a microsecond.
+const AHEAD: Duration = Duration::from_secs(1);
 
 /// One of several who hold a lock: `claim till token permits pid host label`, below a line that says how.
 struct Share<'a> {
@@ -95,13 +102,25 @@ struct Share<'a> {
 impl<'a> Share<'a> {
     fn parse(how: &str, line: &'a str) -> Option<Self> {
         let mut words = line.splitn(5, ' ');
-        let claim = words.next()?;
-        let till = Duration::from_millis(words.next()?.parse().ok()?);
-        let token = Token::new(words.next()?.parse().ok()?)?;
-        let mode = mode::read(how, words.next()?.parse().ok()?)?;
-        let info = info(words.next()?)?;
+        let claim = words.next().filter(|claim| !claim.is_empty() && !claim.contains(is_blank))?;
+        // As the scripts read it, who let nobody in beside what they cannot read.
+        let till = Duration::from_millis(words.next().filter(|till| till.len() == 13).and_then(digits)?);
+        let token = Token::new(words.next().and_then(digits)?)?;
+        let take = words.next().and_then(digits).and_then(|take| u32::try_from(take).ok())?;
+        let mode = mode::read(how, NonZeroU32::new(take)?)?;
+        let info = info(words.next()?).unwrap_or_default();
         Some(Self { mode, till, record: Record { token, claim, info } })
     }
+}
+
+/// A number of digits alone.
+fn digits(word: &str) -> Option<u64> {
+    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
+}
+
+/// What Lua calls space.
+fn is_blank(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '\u{b}'
 }
 
 /// `token claim pid host label`, without the last where there is no label, and with marks on further lines.
@@ -152,6 +171,46 @@ mod tests {
             prop_assert_eq!(seen.token.unwrap().get(), 1_700_000_000_000_000);
             prop_assert_eq!(seen.age, Some(Duration::from_secs(10)));
             prop_assert_eq!(seen.left, Some(Duration::from_millis(1500)));
+        }
+    }
+
+    proptest! {
+        /// Whatever another program wrote, somebody is shown, unless every line is of one whose lease has ended.
+        #[test]
+        fn what_others_wrote_is_never_shown_as_nobody(
+            value in prop_oneof![
+                any::<String>(),
+                "(readers|alone|permits of [0-9]{0,11})(\n[0-9a-f-]{0,9} [0-9]{0,22} [0-9]{0,22} [0-9]{0,12} .{0,9}){0,3}",
+                "readers(\n?[^\n]{0,9} (1600000000000|0|1{21}) [0-9]{1,20} [0-9]{1,10} 7 host ){0,3}",
+            ],
+            record in prop::option::of(prop_oneof![
+                any::<String>(),
+                "[0-9]{0,22} [0-9a-f-]{0,36} [0-9]{0,12} .{0,9}",
+            ]),
+            left in any::<i64>(),
+            now in prop_oneof![any::<u64>(), Just(1_700_000_010)],
+        ) {
+            let now = Duration::from_secs(now);
+            let holders = Seen { now, value: &value, left, record: record.as_deref() }.holders(&Name::new("a").unwrap());
+            let over = |line: &str| {
+                let words: Vec<&str> = line.splitn(5, ' ').collect();
+                words.len() == 5 && !words[0].is_empty() && words[1].len() == 13 && digits(words[1]).is_some()
+            };
+            let is_list = value.split_once('\n').is_some_and(|(_, lines)| lines.split('\n').all(over));
+            prop_assert!(is_list || !holders.is_empty());
+            for holder in holders {
+                prop_assert!(holder.since.is_none_or(|since| since < SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 366 * 300_000)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_of_the_future_is_no_beginning() {
+        let claim = ClaimId::new().to_string();
+        for token in ["9007199254740991", "9223372036854775807"] {
+            let seen = holder(&claim, Some(&format!("{token} {claim} 7 host ")));
+            assert_eq!((seen.since, seen.age), (None, None));
+            assert_eq!(seen.token.unwrap().to_string(), token);
         }
     }
 

@@ -7,6 +7,7 @@ mod attempt;
 mod backend;
 mod ending;
 mod hints;
+mod identity;
 mod node;
 mod options;
 mod people;

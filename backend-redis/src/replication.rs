@@ -9,7 +9,7 @@ use crate::{
 };
 use redis::Cmd;
 use std::time::Duration;
-use tenure_core::{Moment, StoreError};
+use tenure_core::{Moment, PerRuntime, StoreError};
 use tokio::sync::Mutex;
 
 /// A connection for attempts, on which `WAIT` is asked after those that were granted.
@@ -22,7 +22,7 @@ pub(crate) struct Replication {
     server: Server,
     wanted: u32,
     patience: Duration,
-    last: Mutex<Option<Count>>,
+    last: PerRuntime<Mutex<Option<Count>>>,
 }
 
 /// What was answered to a `WAIT`.
@@ -38,7 +38,7 @@ impl Replication {
     pub(crate) fn new(dial: Dial, wanted: u32) -> Self {
         // The attempt may have to stand behind one, and then wait for two.
         let patience = (dial.response_timeout / 4).max(Duration::from_millis(1));
-        Self { server: Server::new(dial), wanted, patience, last: Mutex::default() }
+        Self { server: Server::new(dial), wanted, patience, last: PerRuntime::new() }
     }
 
     /// Makes an attempt.
@@ -50,7 +50,8 @@ impl Replication {
     /// as are wanted, for a while.
     pub(crate) async fn count(&self, line: u64) -> Result<u32, StoreError> {
         let answered = Moment::now();
-        let mut last = self.last.lock().await;
+        let last = self.last.get(Mutex::default);
+        let mut last = last.lock().await;
         if let Some(count) = &*last
             && count.line == line
             && count.asked >= answered

@@ -42,6 +42,11 @@ const SPUBLISH: &str = "local PUBLISH = 'SPUBLISH'\n";
 /// Needs one of these before it.
 pub(crate) const TELL: &str = include_str!("scripts/tell.lua");
 
+/// Needed by all that look at tokens.
+pub(crate) const TOKENS: &str = include_str!("scripts/tokens.lua");
+/// Issues them.
+pub(crate) const ISSUE: &str = concat!(include_str!("scripts/tokens.lua"), include_str!("scripts/issue.lua"));
+
 /// All of them.
 pub(crate) struct Scripts {
     acquire: Script,
@@ -62,7 +67,6 @@ impl Scripts {
     /// Those of one server, or of a node of a Cluster, which tells of releases `in_shard`.
     pub(crate) fn new(fair: bool, in_shard: bool) -> Self {
         const GET: &str = "local value = redis.pcall('GET', KEYS[1])\n";
-        const ISSUE: &str = include_str!("scripts/issue.lua");
         const SEVERAL: &str = include_str!("scripts/several.lua");
         const MARK: &str = include_str!("scripts/mark.lua");
         const WHY: &str = include_str!("scripts/why.lua");

@@ -1,4 +1,4 @@
-//! One server as a client sees it: a connection for commands, replaced whenever it is spoilt.
+//! One server as a client sees it: a connection for commands in each runtime, replaced whenever it is spoilt.
 
 use crate::{
     dial::Dial,
@@ -11,27 +11,32 @@ use futures_util::{
 };
 use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
-use tenure_core::{Moment, StoreError};
+use tenure_core::{Moment, PerRuntime, StoreError};
 
 /// How long after a failed attempt to connect the next one begins: a server that comes back is not met by a storm.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// A server, with one connection that all requests share.
+/// A server, with one connection that all requests of a runtime share.
 ///
 /// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
 /// has become a replica. Here each of these ends the connection, and the next request makes another. One attempt to
 /// connect serves all who wait for it, and goes on when they give up.
 pub(crate) struct Server {
     dial: Dial,
-    line: Mutex<Line>,
+    lines: PerRuntime<Mutex<Line>>,
+    /// How many connections there were.
+    last: AtomicU64,
 }
 
 #[derive(Default)]
 struct Line {
-    /// Which connection this is, so that a late failure of an old one does not end a new one.
+    /// Which connection this is, among those of all runtimes, so that a late failure of an old one does not end a new one.
     number: u64,
     state: State,
 }
@@ -68,21 +73,23 @@ pub(crate) struct Answer {
 
 impl Server {
     pub(crate) fn new(dial: Dial) -> Self {
-        Self { dial, line: Mutex::default() }
+        Self { dial, lines: PerRuntime::new(), last: AtomicU64::new(0) }
     }
 
     pub(crate) fn dial(&self) -> &Dial {
         &self.dial
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The line of this runtime.
+    fn line(&self) -> Arc<Mutex<Line>> {
+        self.lines.get(Mutex::default)
     }
 
     /// The connection, its number, and whether it was there already.
     async fn connection(&self) -> Result<(MultiplexedConnection, u64, bool), RedisError> {
+        let here = self.line();
         let (number, connecting) = {
-            let mut line = self.line();
+            let mut line = locked(&here);
             let connecting = match &line.state {
                 State::Connected(connection) => return Ok((connection.clone(), line.number, true)),
                 State::Connecting(connecting) => connecting.clone(),
@@ -90,13 +97,13 @@ impl Server {
                 State::Failed(when) => self.connect(BREATH.saturating_sub(Moment::now().since(*when))),
             };
             if !matches!(line.state, State::Connecting(_)) {
-                line.number += 1;
+                line.number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
                 line.state = State::Connecting(connecting.clone());
             }
             (line.number, connecting)
         };
         let outcome = connecting.await;
-        let mut line = self.line();
+        let mut line = locked(&here);
         if line.number == number && matches!(line.state, State::Connecting(_)) {
             line.state = match &outcome {
                 Ok(connection) => State::Connected(connection.clone()),
@@ -121,15 +128,18 @@ impl Server {
     }
 
     fn spoilt(&self, number: u64) {
-        let mut line = self.line();
+        let here = self.line();
+        let mut line = locked(&here);
         if line.number == number && matches!(line.state, State::Connected(_)) {
             line.state = State::None;
         }
     }
 
-    /// Lets go of the connection. The next request makes another.
+    /// Lets go of the connections. The next request makes another.
     pub(crate) fn disconnect(&self) {
-        self.line().state = State::None;
+        for line in self.lines.all() {
+            locked(&line).state = State::None;
+        }
     }
 
     /// Sends a command, and waits for its answer as long as the timeouts allow.
@@ -142,7 +152,8 @@ impl Server {
     /// The same on that connection and no other.
     pub(crate) async fn ask_on(&self, line: u64, command: &Cmd) -> Result<Answer, Failure> {
         let connection = {
-            let now = self.line();
+            let here = self.line();
+            let now = locked(&here);
             match &now.state {
                 State::Connected(connection) if now.number == line => connection.clone(),
                 _ => {
@@ -242,6 +253,10 @@ impl Server {
             Refusal { error, in_doubt: trouble.leaves_doubt() }
         })
     }
+}
+
+fn locked(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A request without an answer, or with one that helps nobody.

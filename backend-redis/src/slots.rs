@@ -104,6 +104,18 @@ mod tests {
         Address::Network { host: host.into(), port, tls: false }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn what_a_node_says_names_no_slot_that_is_not(
+            said in ".*|([0-9a-f]{0,3} [^ ]{0,9}:[0-9]{0,6}(@[0-9]{1,5})? (myself,)?master - 0 1 [0-9]{0,21} connected( [0-9]{0,6}(-[0-9]{0,6})?){0,3}\n){0,3}",
+        ) {
+            let slots = Slots::of(read(&said, &at("10.0.0.4", 7000)));
+            proptest::prop_assert!(slots.owner(SLOTS).is_none());
+            let reachable = |owner: &Address| matches!(owner, Address::Network { port: 1.., .. });
+            proptest::prop_assert!(slots.owners().all(reachable));
+        }
+    }
+
     #[test]
     fn the_newest_word_counts() {
         let before = "\

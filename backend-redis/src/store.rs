@@ -4,7 +4,7 @@ use crate::{
     cluster::Members,
     dial::Route,
     doubts::{Doubts, LONGEST},
-    errors::{Failure, Redirect, redirect},
+    errors::{Failure, Redirect, no_lock, redirect},
     keys,
     mode::{self, How},
     options::Checked,
@@ -22,7 +22,8 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Claim, ClaimId, Conversion, Grant, LossCause, Mode, Moment, Name, Release, Renewal, StoreError,
+    Attempt, Background, Claim, ClaimId, Conversion, Grant, LossCause, Mode, Moment, Name, Release, Renewal,
+    StoreError,
 };
 
 /// One server, and this client's part in it.
@@ -63,20 +64,37 @@ pub(crate) struct Asked {
 }
 
 impl Store {
-    pub(crate) fn new(route: Route, options: Checked) -> Self {
-        Self::with(None, route, options, Doubts::default())
+    pub(crate) fn new(route: Route, options: Checked, background: &Background) -> Self {
+        Self::with(None, route, options, Doubts::default(), background)
     }
 
     /// One server of a Cluster.
-    pub(crate) fn among(members: Weak<Members>, route: Route, options: Checked, doubts: Doubts) -> Self {
-        Self::with(Some(members), route, options, doubts)
+    pub(crate) fn among(
+        members: Weak<Members>,
+        route: Route,
+        options: Checked,
+        doubts: Doubts,
+        background: &Background,
+    ) -> Self {
+        Self::with(Some(members), route, options, doubts, background)
     }
 
-    fn with(members: Option<Weak<Members>>, route: Route, options: Checked, doubts: Doubts) -> Self {
+    fn with(
+        members: Option<Weak<Members>>,
+        route: Route,
+        options: Checked,
+        doubts: Doubts,
+        background: &Background,
+    ) -> Self {
         let (dial, turns) = (options.dial(route), Turns::default());
         let wanted = Some(options.replicas).filter(|replicas| *replicas > 0);
         Self {
-            subscriptions: Subscriptions::new(dial.clone(), members.is_some(), turns.clone()),
+            subscriptions: Subscriptions::new(
+                dial.clone(),
+                members.is_some(),
+                turns.clone(),
+                background.clone(),
+            ),
             replication: wanted.map(|wanted| Replication::new(dial.clone(), wanted)),
             server: Server::new(dial),
             scripts: Scripts::new(options.fair, members.is_some()),
@@ -226,11 +244,25 @@ impl Store {
         let Some(replication) = &self.replication else { return Ok(()) };
         let had = replication.count(line).await?;
         let Err(too_few) = replication.judge(had, "the grant, so it was taken back,") else { return Ok(()) };
-        // Without a mark, since whoever waits asks again with the same claim.
         for claim in claims {
-            self.end_hold(&claim.name, claim.id).await?;
+            self.take_back(claim, &too_few).await?;
         }
         Err(too_few)
+    }
+
+    /// Ends a grant that does not count. Without a mark, since whoever waits asks again with the same claim. It must not
+    /// when no answer comes: the request may still be on its way, and would end what the claim is granted next.
+    async fn take_back(&self, claim: &Claim, too_few: &StoreError) -> Result<(), StoreError> {
+        let (call, lock) = self.ending(&claim.name, claim.id);
+        let error = match self.run(&self.scripts.release, &call, &lock).await {
+            Ok(Answer { resent: false, .. }) => return Ok(()),
+            Ok(_) => "the connection broke meanwhile".into(),
+            Err(Failure { error, in_doubt: true }) => error.to_string(),
+            Err(Failure { error, .. }) => return Err(error),
+        };
+        let what =
+            format!("{too_few}; whether it was, is not known ({error}), and the claim is not used again");
+        Err(StoreError::claim_spent(what))
     }
 
     /// Whether a grant counts only once replicas have it.
@@ -247,6 +279,12 @@ impl Store {
     }
 
     async fn end_hold(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
+        let (call, lock) = self.ending(name, claim);
+        self.end(&self.scripts.release, &call, &lock).await
+    }
+
+    /// The call that ends the hold of a claim, and the lock's key.
+    fn ending(&self, name: &Name, claim: ClaimId) -> (Cmd, String) {
         let script = &self.scripts.release;
         let (mut call, lock) = if self.options.fair {
             self.call(script, name)
@@ -260,7 +298,7 @@ impl Store {
         if self.options.fair {
             call.arg(self.remember(Duration::ZERO));
         }
-        self.end(script, &call, &lock).await
+        (call, lock)
     }
 
     /// Ends whatever a claim has: its hold, its place in a queue, and, if one of its requests may still be on its way,
@@ -320,7 +358,14 @@ impl Store {
         for grant in grants {
             arg_claim(&mut call, grant.claim).arg(grant.token.get()).arg(millis(grant.lease));
         }
-        replies::renewals(&self.run(script, &call, &about).await?.value)
+        let answers = replies::renewals(&self.run(script, &call, &about).await?.value)?;
+        let failed = |(grant, error): (&Grant, String)| {
+            let (name, server) = (&grant.name, self.server.dial().place().address);
+            tracing::warn!(lock.name = %name, %server, error, "a lease was not renewed, and is tried again; others were");
+            Renewal::Unanswered
+        };
+        let each = grants.iter().zip(answers);
+        Ok(each.map(|(grant, answer)| answer.unwrap_or_else(|error| failed((grant, error)))).collect())
     }
 
     /// Changes how the claim of a grant holds the lock.
@@ -340,8 +385,21 @@ impl Store {
         replies::holders(&self.run(script, &call, &lock).await?.value, std::slice::from_ref(name))
     }
 
-    /// Who holds these names. Those that nobody holds are left out.
+    /// Who holds this name. A key of another type is an error, as it is to those who ask for the lock.
+    pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<tenure_core::Holder>, StoreError> {
+        let (names, answer) = (std::slice::from_ref(name), self.look_at(std::slice::from_ref(name)).await?);
+        match replies::strangers(&answer, names)[..] {
+            [] => replies::holders(&answer, names),
+            _ => Err(StoreError::failed(no_lock(&self.lock_key(name)))),
+        }
+    }
+
+    /// Who holds these names. Those that nobody holds are left out, and those whose keys are of another type.
     pub(crate) async fn look(&self, names: &[Name]) -> Result<Vec<tenure_core::Holder>, StoreError> {
+        replies::holders(&self.look_at(names).await?, names)
+    }
+
+    async fn look_at(&self, names: &[Name]) -> Result<redis::Value, StoreError> {
         let script = &self.scripts.look;
         let mut call = script.call(names.len() * 2, names.len() * 128);
         let mut about = String::new();
@@ -349,7 +407,7 @@ impl Store {
             about = self.lock_key(name);
             call.arg(&about).arg(keys::record(&about));
         }
-        replies::holders(&self.run(script, &call, &about).await?.value, names)
+        Ok(self.run(script, &call, &about).await?.value)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::{collections::BTreeMap, sync::Arc};
-use tenure_core::{Grant, Holder, Name, Renewal, StoreError};
+use tenure_core::{Background, Grant, Holder, Name, Renewal, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 /// Asks the store that keeps a name, and the next where that one does not keep it any more.
@@ -34,10 +34,17 @@ pub(crate) enum Stores {
 }
 
 impl Stores {
-    pub(crate) fn new(options: &RedisOptions, checked: Checked) -> Result<Self, tenure_core::Error> {
+    pub(crate) fn new(
+        options: &RedisOptions,
+        checked: Checked,
+        background: &Background,
+    ) -> Result<Self, tenure_core::Error> {
         Ok(match options.seeds() {
-            Some((seeds, tls)) => Self::Cluster(Cluster::new(seeds.to_vec(), tls, options.clone(), checked)),
-            None => Self::One(Arc::new(Store::new(options.route()?, checked))),
+            Some((seeds, tls)) => {
+                let cluster = Cluster::new(seeds.to_vec(), tls, options.clone(), checked, background);
+                Self::Cluster(cluster)
+            }
+            None => Self::One(Arc::new(Store::new(options.route()?, checked, background))),
         })
     }
 
@@ -51,7 +58,7 @@ impl Stores {
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         match self {
             Self::One(store) => {
-                fitness::check(&store.server, &store.scripts, &store.options.prefix, false).await
+                fitness::check(&store.server, &store.scripts, &store.options.prefix, false).await.map(drop)
             }
             Self::Cluster(cluster) => cluster.check().await,
         }

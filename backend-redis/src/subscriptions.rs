@@ -15,6 +15,7 @@ use std::{
     },
     time::Duration,
 };
+use tenure_core::Background;
 use tokio::{
     sync::{Notify, futures::Notified},
     task::AbortHandle,
@@ -31,7 +32,11 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 /// A message is a hint and nothing more: it may be lost, and whoever waits asks again in any case. So a connection
 /// that breaks is made anew and everybody is woken once, since a message may have been missed. A channel is left when
 /// nobody listens to it any more.
-pub(crate) struct Subscriptions(Arc<Hub>);
+pub(crate) struct Subscriptions {
+    hub: Arc<Hub>,
+    /// Where the connection lives: those who listen may be of any runtime.
+    background: Background,
+}
 
 struct Hub {
     dial: Dial,
@@ -73,43 +78,43 @@ enum State {
 
 impl Subscriptions {
     /// Of one server; of a node of a Cluster where messages are told `in_shard`, unless it is too old for that.
-    pub(crate) fn new(dial: Dial, in_shard: bool, turns: Turns) -> Self {
+    pub(crate) fn new(dial: Dial, in_shard: bool, turns: Turns, background: Background) -> Self {
         let (topics, in_shard) = (Mutex::default(), AtomicBool::new(in_shard));
-        Self(Arc::new(Hub { dial, in_shard, turns, topics, changed: Notify::new() }))
+        let hub = Arc::new(Hub { dial, in_shard, turns, topics, changed: Notify::new() });
+        Self { hub, background }
     }
 
     /// Begins to listen to a channel.
     pub(crate) fn listen(&self, channel: &str) -> Listening {
-        let mut topics = self.0.topics();
+        let mut topics = self.hub.topics();
         let known = topics.by_channel.get_key_value(channel).map(|(channel, _)| Arc::clone(channel));
         let channel = known.unwrap_or_else(|| {
             let channel = Arc::<str>::from(channel);
             topics.by_channel.insert(Arc::clone(&channel), Topic::default());
             topics.changes.push(Arc::clone(&channel));
-            self.0.changed.notify_one();
+            self.hub.changed.notify_one();
             channel
         });
         let topic = topics.by_channel.entry(Arc::clone(&channel)).or_default();
         topic.listeners += 1;
         let bell = Arc::clone(&topic.bell);
-        // The runtime of an earlier task may be gone.
         if topics.task.as_ref().is_none_or(AbortHandle::is_finished) {
-            topics.task = Some(tokio::spawn(Arc::clone(&self.0).run()).abort_handle());
+            topics.task = Some(self.background.spawn(Arc::clone(&self.hub).run()).abort_handle());
         }
-        Listening(Arc::new(Listener { hub: Arc::clone(&self.0), channel, bell }))
+        Listening(Arc::new(Listener { hub: Arc::clone(&self.hub), channel, bell }))
     }
 
     /// Whether the server may count this client among those who listen to a channel.
     pub(crate) fn is_counted(&self, channel: &str) -> bool {
-        self.0.topics().subscribed.contains(channel)
+        self.hub.topics().subscribed.contains(channel)
     }
 
     /// Lets go of the connection. The next listener makes another.
     pub(crate) fn disconnect(&self) {
-        if let Some(task) = self.0.topics().task.take() {
+        if let Some(task) = self.hub.topics().task.take() {
             task.abort();
         }
-        self.0.interrupted();
+        self.hub.interrupted();
     }
 }
 

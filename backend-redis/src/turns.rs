@@ -95,6 +95,24 @@ fn read(said: &str) -> Option<(ClaimId, Note)> {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        /// Anybody may publish on a client's channel.
+        #[test]
+        fn what_others_say_is_a_turn_only_with_a_token_and_a_time(
+            said in ".*|(turn|look) CLAIM [0-9]{0,22}( [0-9]{0,22})?",
+        ) {
+            let claim = ClaimId::new();
+            let said = said.replace("CLAIM", &claim.to_string());
+            Turns::default().pass_on(said.as_bytes());
+            let numbers = said.strip_prefix(&format!("turn {claim} ")).and_then(|rest| rest.split_once(' '));
+            let numbers = numbers.and_then(|(token, at)| Some((token.parse().ok()?, at.parse().ok()?)));
+            let turn = numbers.and_then(|(token, at): (u64, u64)| Some((Token::new(token)?, at)));
+            let turn = turn.map(|(token, at)| Note::Turn { token, at: Duration::from_micros(at) });
+            let heard = read(&said).map(|(_, note)| note).filter(|note| matches!(note, Note::Turn { .. }));
+            proptest::prop_assert_eq!(heard, turn);
+        }
+    }
+
     #[tokio::test]
     async fn each_is_told_what_is_for_it() {
         let (turns, one, other) = (Turns::default(), ClaimId::new(), ClaimId::new());

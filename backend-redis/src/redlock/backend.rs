@@ -1,11 +1,11 @@
 //! Locks held by a majority of servers.
 
 use super::{attempt::Outcome, options::RedlockOptions, servers::Servers};
-use crate::{backend::RENEW_BATCH, fitness, wait::ASK_AGAIN};
+use crate::{backend::RENEW_BATCH, wait::ASK_AGAIN};
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Doing, Error, Grant, Holder, Name, Release, Renewal, StoreError,
-    Wakeup, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, Doing, Error, Grant, Holder, Name, Release, Renewal,
+    StoreError, Wakeup, async_trait,
 };
 
 /// Locks held by a majority of Redis or Valkey servers that know nothing of each other.
@@ -58,7 +58,7 @@ impl RedlockBackend {
     ///
     /// [`Error::InvalidOption`] before any server is asked; [`Error::Unavailable`] when a majority cannot be reached, does
     /// not answer in time, or is read-only; [`Error::Store`] when one of them refuses the password, has no such database,
-    /// or forbids this user what locks need.
+    /// or forbids this user what locks need, and when two of the addresses lead to the same server.
     ///
     /// # Panics
     ///
@@ -87,10 +87,7 @@ const LONGEST: Duration = Duration::from_hours(1);
 /// Whether a majority of the servers can keep locks. One that surely cannot is an error whatever the others say: it is
 /// there, and somebody has to mend it.
 async fn check(servers: &Servers) -> Result<(), StoreError> {
-    let mut answers = servers.each(LONGEST, |node| async move {
-        let store = &node.store;
-        fitness::check(&store.server, &store.scripts, &store.options.prefix, false).await
-    });
+    let mut answers = servers.each(LONGEST, |node| async move { node.check().await });
     let (mut fit, mut silent) = (0, Vec::new());
     loop {
         let next = answers.next();
@@ -166,6 +163,10 @@ impl Backend for RedlockBackend {
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.servers().force(name).await
+    }
+
+    fn background(&self) -> Background {
+        self.servers().background.clone()
     }
 
     async fn close(&self) {

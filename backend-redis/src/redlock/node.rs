@@ -1,20 +1,21 @@
 //! One of the servers, and what is asked of it alone.
 
-use super::unanswered::Unanswered;
+use super::{identity::Identities, unanswered::Unanswered};
 use crate::{
     dial::Route,
     doubts::LONGEST,
     errors::Failure,
+    fitness::{self, Asked},
     options::{Checked, RedisOptions},
     record::Told,
     replies,
-    script::{PUBLISH, Script, TELL},
+    script::{ISSUE, PUBLISH, Script, TELL, TOKENS},
     server::Answer,
     store::{Store, arg_claim, millis},
 };
 use redis::RedisWrite;
 use std::{sync::Arc, time::Duration};
-use tenure_core::{Claim, ClaimId, Error, Name, StoreError, Token};
+use tenure_core::{Background, Claim, ClaimId, Error, Name, StoreError, Token};
 
 /// One of the servers. It is a whole store of its own, of which the others know nothing.
 pub(crate) struct Node {
@@ -23,6 +24,8 @@ pub(crate) struct Node {
     raise: Script,
     undo: Script,
     unanswered: Unanswered,
+    /// Those of all the servers of the list.
+    identities: Arc<Identities>,
 }
 
 /// What a node says in the first round.
@@ -64,8 +67,12 @@ impl From<StoreError> for Silence {
 }
 
 impl Node {
-    pub(crate) fn new(options: &RedisOptions, checked: Checked) -> Result<Self, Error> {
-        const ISSUE: &str = include_str!("../scripts/issue.lua");
+    pub(crate) fn new(
+        options: &RedisOptions,
+        checked: Checked,
+        background: &Background,
+        identities: Arc<Identities>,
+    ) -> Result<Self, Error> {
         const ATTEMPTS: &str = include_str!("../scripts/attempts.lua");
         let route = options.route()?;
         if let Route::Master(_) = route {
@@ -73,17 +80,36 @@ impl Node {
             return Err(Error::invalid_option("servers", "a service of Sentinel", allowed));
         }
         Ok(Self {
-            store: Store::new(route, checked),
+            store: Store::new(route, checked, background),
             ask: Script::new(&[ISSUE, ATTEMPTS, include_str!("../scripts/ask.lua")]),
-            raise: Script::new(&[include_str!("../scripts/raise.lua")]),
-            undo: Script::new(&[PUBLISH, TELL, ATTEMPTS, include_str!("../scripts/undo.lua")]),
+            raise: Script::new(&[TOKENS, include_str!("../scripts/raise.lua")]),
+            undo: Script::new(&[PUBLISH, TELL, TOKENS, ATTEMPTS, include_str!("../scripts/undo.lua")]),
             unanswered: Unanswered::default(),
+            identities,
         })
     }
 
     /// The address, for people.
     pub(crate) fn address(&self) -> Arc<str> {
         self.store.server.dial().place().address
+    }
+
+    /// Whether it is a server that can keep locks, and none that another address leads to as well.
+    pub(crate) async fn check(&self) -> Result<(), StoreError> {
+        let Store { server, scripts, options, .. } = &self.store;
+        match fitness::check(server, scripts, &options.prefix, false).await? {
+            Some(Asked { line, run_id }) => self.identities.learn(&self.address(), line, run_id),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for the server that has answered on this connection.
+    async fn identify(&self, line: u64) -> Result<(), StoreError> {
+        let address = self.address();
+        if self.identities.knows(&address, line) {
+            return Ok(());
+        }
+        self.identities.learn(&address, line, fitness::identity(&self.store.server, line).await?)
     }
 
     /// From here on the claim is open at this node, also when the request is never made.
@@ -104,7 +130,10 @@ impl Node {
         if !in_doubt {
             self.unanswered.answered(claim.id);
         }
-        Ok(replies::vote(&answer?.value)?)
+        let Answer { value, line, .. } = answer?;
+        let vote = replies::vote(&value)?;
+        self.identify(line).await?;
+        Ok(vote)
     }
 
     /// The second round: `false` when the claim's key stands here no more, or something greater was issued to it.

@@ -1,12 +1,12 @@
 //! Which servers, and how patient to be with each.
 
-use super::node::Node;
+use super::{identity::Identities, node::Node};
 use crate::RedisOptions;
-use std::{collections::BTreeSet, time::Duration};
-use tenure_core::Error;
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
+use tenure_core::{Background, Error};
 
 /// How many servers there can be.
-const NODES: std::ops::RangeInclusive<usize> = 3..=31;
+const NODES: RangeInclusive<usize> = 3..=31;
 /// How long one server may take for one round unless another time is given.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -40,9 +40,15 @@ pub struct RedlockOptions {
 pub(crate) struct Checked {
     pub(crate) nodes: Vec<Node>,
     pub(crate) node_timeout: Duration,
+    /// For all of them.
+    pub(crate) background: Background,
 }
 
 impl RedlockOptions {
+    /// What [`node_timeout`](Self::node_timeout) may be.
+    pub const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_mins(1);
+
     /// These servers, from 3 to 31.
     pub fn of(servers: impl IntoIterator<Item = RedisOptions>) -> Self {
         Self { nodes: servers.into_iter().collect(), node_timeout: NODE_TIMEOUT }
@@ -90,7 +96,7 @@ impl RedlockOptions {
     }
 
     pub(crate) fn check(self) -> Result<Checked, Error> {
-        let range = Duration::from_millis(1)..=Duration::from_mins(1);
+        let range = Self::NODE_TIMEOUT_RANGE;
         if !range.contains(&self.node_timeout) {
             let (given, allowed) =
                 (format!("{:?}", self.node_timeout), format!("{:?} to {:?}", range.start(), range.end()));
@@ -100,7 +106,9 @@ impl RedlockOptions {
             let given = format!("a list of {}", self.nodes.len());
             return Err(Error::invalid_option("servers", given, "3 to 31 servers, best an odd number"));
         }
+        let background = Background::new();
         let (mut nodes, mut places, mut prefixes) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let identities = Arc::<Identities>::default();
         for options in &self.nodes {
             let checked = options.check()?;
             if checked.fair {
@@ -119,7 +127,7 @@ impl RedlockOptions {
                 ));
             }
             prefixes.insert(checked.prefix.clone());
-            let node = Node::new(options, checked)?;
+            let node = Node::new(options, checked, &background, Arc::clone(&identities))?;
             if !places.insert(node.address()) {
                 let given = format!("{} twice", node.address());
                 return Err(Error::invalid_option("servers", given, "each must be another server"));
@@ -130,7 +138,7 @@ impl RedlockOptions {
             let given = format!("{prefixes:?}");
             return Err(Error::invalid_option("prefix", given, "the same on every server"));
         }
-        Ok(Checked { nodes, node_timeout: self.node_timeout })
+        Ok(Checked { nodes, node_timeout: self.node_timeout, background })
     }
 }
 

@@ -13,10 +13,9 @@ type Whose = Option<ClaimId>;
 impl Servers {
     /// Who holds this name on a majority.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        let names: Arc<[Name]> = [name.clone()].into();
         self.view(|node| {
-            let names = Arc::clone(&names);
-            async move { node.store.look(&names).await }
+            let name = name.clone();
+            async move { node.store.holders(&name).await }
         })
         .await
     }

@@ -7,17 +7,17 @@ use super::{
 };
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
-use tenure_core::{ClaimId, Moment, Name};
+use tenure_core::{Background, ClaimId, Moment, Name};
 use tokio::{
     sync::mpsc,
-    task::JoinSet,
     time::{Instant, sleep, timeout_at},
 };
+use tokio_util::task::TaskTracker;
 
 /// The pauses before a node is told again that a hold has ended grow from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -32,7 +32,8 @@ pub(crate) struct Servers {
     node_timeout: Duration,
     attempts: AtomicU64,
     /// What nodes are still to be told.
-    endings: Mutex<JoinSet<()>>,
+    endings: TaskTracker,
+    pub(crate) background: Background,
 }
 
 /// The answers of nodes, each with the node's place, as they come.
@@ -49,10 +50,11 @@ impl<T> Answers<T> {
 }
 
 impl Servers {
-    pub(crate) fn new(Checked { nodes, node_timeout }: Checked) -> Self {
+    pub(crate) fn new(Checked { nodes, node_timeout, background }: Checked) -> Self {
         let quorum = Quorum { nodes: nodes.len() };
         let nodes = nodes.into_iter().map(Arc::new).collect();
-        Self { nodes, quorum, node_timeout, attempts: AtomicU64::new(0), endings: Mutex::default() }
+        let (attempts, endings) = (AtomicU64::new(0), TaskTracker::new());
+        Self { nodes, quorum, node_timeout, attempts, endings, background }
     }
 
     /// How long an answer is worth waiting for, of a claim with this lease.
@@ -87,17 +89,17 @@ impl Servers {
     /// not confirm it is told again in the background, until the lease has run out there by itself.
     pub(crate) fn end(&self, ending: &Ending, places: impl IntoIterator<Item = usize>) -> Answers<Ended> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let mut endings = self.endings.lock().unwrap_or_else(PoisonError::into_inner);
-        while endings.try_join_next().is_some() {}
         for place in places {
             let (node, sender, ending) = (Arc::clone(&self.nodes[place]), sender.clone(), ending.clone());
+            let (endings, background) = (self.endings.clone(), self.background.clone());
             let insists = endings.len() < MOST_ENDINGS;
-            endings.spawn(async move {
+            self.endings.spawn(async move {
                 let answer = node.undo(&ending.name, ending.claim, ending.attempt).await;
                 let again = answer.as_ref().is_err_and(|silence| silence.error.is_unavailable());
                 let _ = sender.send((place, answer));
                 if again && insists {
-                    ending.insist(&node).await;
+                    let insisting = async move { ending.insist(&node).await };
+                    endings.spawn_on(insisting, &background.handle());
                 }
             });
         }
@@ -106,19 +108,12 @@ impl Servers {
 
     /// Lets go of the connections, when the nodes know what they are to know, or have had their time.
     pub(crate) async fn close(&self) {
-        let mut endings = std::mem::take(&mut *self.endings.lock().unwrap_or_else(PoisonError::into_inner));
-        let until = Instant::now() + self.node_timeout;
-        while let Ok(Some(_)) = timeout_at(until, endings.join_next()).await {}
+        self.endings.close();
+        // Those that have not heard by then keep what they have until its lease runs out.
+        let _ = tokio::time::timeout(self.node_timeout, self.endings.wait()).await;
         for node in &self.nodes {
             node.store.disconnect();
         }
-    }
-}
-
-impl Drop for Servers {
-    /// What nodes are still to be told, they are told all the same.
-    fn drop(&mut self) {
-        self.endings.get_mut().unwrap_or_else(PoisonError::into_inner).detach_all();
     }
 }
 
@@ -145,7 +140,7 @@ impl Ending {
                 Err(Silence { error, .. }) if error.is_unavailable() && !give_up.has_passed() => {}
                 Err(Silence { error, .. }) => {
                     let (name, server) = (&self.name, node.address());
-                    tracing::warn!(%name, %server, %error, "one server was not told of the end of a hold; its lease runs out there by itself");
+                    tracing::warn!(lock.name = %name, %server, %error, "one server was not told of the end of a hold; its lease runs out there by itself");
                     return;
                 }
                 Ok(_) => return,

@@ -13,15 +13,15 @@ if not call('SET', lock, claim, 'NX', 'PX', ARGV[2]) then
     return call('PTTL', lock)
   end
   call('PEXPIRE', lock, ARGV[2])
-  local token = issued(record, claim)
-  if token then
-    return token
+  local token, bad = issued(record, claim)
+  if token or bad then
+    return token or bad
   end
 end
-local token = issue(record, call('TIME'), claim, ARGV[3], ARGV[4])
+local token, bad = issue(record, call('TIME'), claim, ARGV[3], ARGV[4])
 if not token then
   call('DEL', lock)
 elseif KEYS[3] then
   call('DEL', KEYS[3])
 end
-return token
+return token or bad

@@ -12,15 +12,20 @@ end
 local time = call('TIME')
 for i = 1, #KEYS, 2 do
   local lock, record, claim = KEYS[i], KEYS[i + 1], ARGV[2 * i - 1]
-  local had = call('SET', lock, claim, 'PX', ARGV[2 * i], 'XX') and issued(record, claim)
-  local token = had or issue(record, time, claim, ARGV[2 * i + 1], ARGV[2 * i + 2])
+  local token, bad
+  if call('SET', lock, claim, 'PX', ARGV[2 * i], 'XX') then
+    token, bad = issued(record, claim)
+  end
+  if not token and not bad then
+    token, bad = issue(record, time, claim, ARGV[2 * i + 1], ARGV[2 * i + 2])
+  end
   if not token then
     for held = 1, #KEYS, 2 do
       if call('GET', KEYS[held]) == ARGV[2 * held - 1] then
         call('DEL', KEYS[held])
       end
     end
-    return nil
+    return bad
   end
   call('SET', lock, claim, 'PX', ARGV[2 * i])
   tokens[#tokens + 1] = token

@@ -14,8 +14,8 @@ if stopped > 0 then
   return stopped
 end
 clock()
-local token = issue(record, time, claim, ARGV[3], ARGV[4])
+local token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
 if token then
   hold(lock, held, how, claim, token, take, ARGV[3], lease)
 end
-return token
+return token or bad

@@ -7,11 +7,11 @@ local lock, record, claim, lease, how, take = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 -- The short way, for the first on a lock that is free.
 if redis.call('EXISTS', lock, KEYS[3]) == 0 then
   local time = redis.call('TIME')
-  local token = issue(record, time, claim, ARGV[3], ARGV[4])
+  local token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
   if token then
     local till = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lease)
     local value = how .. '\n' .. claim .. ' ' .. till .. ' ' .. token .. ' ' .. take .. ' ' .. ARGV[3]
     redis.call('SET', lock, value, 'PX', lease)
   end
-  return token
+  return token or bad
 end

@@ -18,22 +18,26 @@ if at then
     return string.match(held[at], '^%S+ %d+ (%d+)')
   end
   call('PEXPIRE', lock, lease)
-  local token = issued(record, claim) or issue(record, time, claim, ARGV[3], ARGV[4])
-  if not token then
-    call('DEL', lock)
+  local token, bad = issued(record, claim)
+  if not token and not bad then
+    token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
+    if not token then
+      call('DEL', lock)
+    end
   end
-  return token
+  return token or bad
 elseif disagrees(held, how) then
   return { held.how }
 end
 -- Beside one who has it alone there is nobody to serve.
 if held.how ~= 'alone' and (serve(KEYS, held, ARGV[4], claim) or claim) == claim and admits(held, how, take) then
+  -- Before anything else is written, so that a full server refuses it.
+  local token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
   give_up(KEYS, claim)
-  local token = issue(record, time, claim, ARGV[3], ARGV[4])
   if token then
     hold(lock, held, how, claim, token, take, ARGV[3], lease)
   end
-  return token
+  return token or bad
 end
 if inbox then
   call('ZADD', KEYS[3], 'NX', time[1] * 1000000 + time[2], claim)

@@ -4,15 +4,23 @@
 -- Answers with the token as text, behind a + if it was raised before; with what is left of another's lease in ms, or -1;
 -- with nil to an attempt that was withdrawn.
 local call, lock, record, claim, attempt = redis.call, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5])
-local holder, last = call('GET', lock), call('GET', record) or ''
+local holder, last, bad = call('GET', lock), remembered(record)
 if holder and holder ~= claim then
   return call('PTTL', lock)
+elseif bad then
+  return bad
 end
 local granted, raised, withdrawn = attempts(last, claim)
 if attempt <= withdrawn then
   return nil
 end
-local token = holder and issued(record, claim)
+local token
+if holder then
+  token, bad = issued(record, claim)
+  if bad then
+    return bad
+  end
+end
 if token then
   -- An attempt that comes late changes nothing: what a later one was promised stands.
   if attempt > granted then
@@ -23,4 +31,8 @@ if token then
   return (raised and '+' or '') .. token
 end
 call('SET', lock, claim, 'PX', ARGV[2])
-return issue(record, call('TIME'), claim, ARGV[3] .. '\n# ' .. ARGV[5], ARGV[4])
+token, bad = issue(record, call('TIME'), claim, ARGV[3] .. '\n# ' .. ARGV[5], ARGV[4])
+if bad then
+  call('DEL', lock)
+end
+return token or bad

@@ -9,7 +9,7 @@ local function attempts(last, claim)
   end
   local at = string.find(last, '\n-' .. claim .. '#', 1, true)
   if at then
-    withdrawn = tonumber(string.match(last, '^%d+', at + #claim + 3))
+    withdrawn = tonumber(string.match(last, '^%d+', at + #claim + 3) or 0)
   end
   return granted, raised, withdrawn
 end

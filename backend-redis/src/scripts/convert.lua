@@ -17,7 +17,8 @@ if held.ends[at] then
   held.how = how
   keep(lock, held)
 else
-  local latest, told = string.match(redis.call('GET', record) or '', '^%d+ (%S+) ?([^\n]*)')
+  local last = redis.pcall('GET', record)
+  local latest, told = string.match(type(last) == 'string' and last or '', '^%d+ (%S+) ?([^\n]*)')
   told, held = latest == claim and told or '', read(nil)
   hold(lock, held, how, claim, ARGV[3], 1, told, redis.call('PTTL', lock))
 end

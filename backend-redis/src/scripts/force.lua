@@ -6,7 +6,8 @@ local value = redis.call('GET', KEYS[1])
 if not value then
   return { time[1], time[2], false, -2, false }
 end
-local left, last, held = redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]), read(value)
+local left, last, held = redis.call('PTTL', KEYS[1]), redis.pcall('GET', KEYS[2]), read(value)
+last = type(last) == 'string' and last
 local latest = last and string.match(last, '^%d+ (%S+)')
 for at, line in ipairs(held) do
   local claim = string.match(line, '^%S+')

@@ -1,23 +1,36 @@
 -- Issues the next token of a lock, and remembers it with the claim it is for: the server's clock in microseconds, or one
--- more than the last token if that is greater. Answers with nil for a claim that is marked as withdrawn.
+-- more than the last token if that is greater. Answers with nil for a claim that is marked as withdrawn; with nil and an
+-- error where no greater token follows the last.
 local function issue(record, time, claim, told, remember)
   local micros = time[2]
   if #micros < 6 then
     micros = string.rep('0', 6 - #micros) .. micros
   end
   local token = time[1] .. micros
-  -- Nearly always this is all: it is remembered, and what was remembered before asks for nothing else.
+  -- Nearly always this is all: it is remembered, and what was remembered before asks for nothing else. Both begin with
+  -- sixteen digits, until the year 2286.
   local last = redis.pcall('SET', record, token .. ' ' .. claim .. ' ' .. told, 'EX', remember, 'GET')
-  if not last or type(last) == 'string' and last < token and not string.find(last, '\n', 1, true) then
+  local before = type(last) == 'string'
+  if not last or before and last < token and string.find(last, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d ')
+    and not string.find(last, '\n', 1, true) then
     return token
   end
-  if type(last) ~= 'string' then
+  local bad
+  if not before then
     -- A server before 6.2 does not do both in one command.
-    last = redis.call('GET', record) or ''
+    last, bad = remembered(record)
+    if bad then
+      return nil, bad
+    end
   end
-  -- Both begin with sixteen digits, until the year 2286.
-  if last >= token then
-    token = string.format('%.0f', string.match(last, '^%d+') + 1)
+  local number = last == '' and '0' or string.match(last, '^0*(%d+) ')
+  if not number or at_least(number, MOST) then
+    if before then
+      redis.call('SET', record, last, 'EX', remember)
+    end
+    return nil, refused(record, last)
+  elseif at_least(number, token) then
+    token = string.format('%.0f', number + 1)
   end
   local marks = ''
   for mark, till in string.gmatch(last, '\n(%S+) (%d+)') do
@@ -31,10 +44,4 @@ local function issue(record, time, claim, told, remember)
   end
   redis.call('SET', record, token .. ' ' .. claim .. ' ' .. told .. marks, 'EX', remember)
   return token
-end
-
--- The token that a claim was granted before, if it still has the lock.
-local function issued(record, claim)
-  local token, holder = string.match(redis.call('GET', record) or '', '^(%d+) (%S+)')
-  return holder == claim and token
 end

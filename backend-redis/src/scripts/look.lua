@@ -1,12 +1,12 @@
 -- Tells who holds locks.
 -- KEYS: lock, record, lock, record, ...
 -- Answers with the server's clock in seconds and microseconds, then value, lease left in ms, and record of each lock;
--- nil for each that is missing or of another type.
+-- nil for each that is missing, and 0 for each of another type.
 local time = redis.call('TIME')
 local answer = { time[1], time[2] }
 local function text(key)
   local value = redis.pcall('GET', key)
-  return type(value) == 'string' and value
+  return type(value) == 'table' and 0 or value
 end
 for key = 1, #KEYS, 2 do
   answer[#answer + 1] = text(KEYS[key])

@@ -2,7 +2,11 @@
 -- A mark is a line behind the record: '-' for withdrawn or '!' for put out by force, the claim, and until when it
 -- counts, in seconds of the server's clock.
 local function mark(record, new, seconds, remember)
-  local now, last, marks = tonumber(redis.call('TIME')[1]), redis.call('GET', record) or '0 -', {}
+  local now, last, marks = tonumber(redis.call('TIME')[1]), redis.pcall('GET', record) or '0 -', {}
+  if type(last) ~= 'string' then
+    -- Another program's. It lets nobody in, and so no straggler either.
+    return
+  end
   for old, till in string.gmatch(last, '\n(%S+) (%d+)') do
     if tonumber(till) >= now and old ~= new then
       marks[#marks + 1] = '\n' .. old .. ' ' .. till
@@ -12,5 +16,7 @@ local function mark(record, new, seconds, remember)
   if #marks > 50 then
     table.remove(marks, 1)
   end
+  -- A full server takes no value as the first that a script writes, but then it does.
+  redis.call('EXPIRE', record, remember)
   redis.call('SET', record, string.match(last, '^[^\n]*') .. table.concat(marks), 'EX', remember)
 end

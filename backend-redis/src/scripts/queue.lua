@@ -29,7 +29,11 @@ local function serve(keys, held, remember, asker)
       break
     else
       clock()
-      local token = issue(record, time, claim, told, remember)
+      local token, bad = issue(record, time, claim, told, remember)
+      if bad then
+        -- It is told when it asks. Whoever releases the lock has done so.
+        break
+      end
       local word = token and string.format('turn %s %s %s%06d', claim, token, time[1], time[2])
       local heard = token and redis.pcall('PUBLISH', inbox, word)
       if not token then
@@ -56,9 +60,6 @@ end
 
 -- The same after somebody has gone, and writes down who holds the lock.
 local function settle(keys, held, remember)
-  local _, handed = serve(keys, held, remember)
-  if not handed then
-    keep(keys[1], held)
-  end
-  return held[1] and 0 or tell(keys[1])
+  keep(keys[1], held)
+  return wake(keys, held, remember)
 end

@@ -1,22 +1,30 @@
 -- Extends the leases of claims that still hold their locks.
 -- KEYS: lock, record, lock, record, ... ARGV: seconds to remember records, then claim, token, lease in ms of each.
--- Answers for each with 1, or with the word for what became of it.
-local call, get, answers, at = redis.call, redis.pcall, {}, 2
-for key = 1, #KEYS, 2 do
-  local lock, record, claim, lease = KEYS[key], KEYS[key + 1], ARGV[at], ARGV[at + 2]
-  local value = get('GET', lock)
+-- Answers for each with 1; with the word for what became of it; or, in a list, with the error that it alone met.
+local function renew(lock, record, claim, token, lease)
+  local value = redis.pcall('GET', lock)
   local held = value == claim
   if held then
-    call('PEXPIRE', lock, lease)
+    redis.call('PEXPIRE', lock, lease)
   else
     held = type(value) == 'string' and renewed(lock, value, claim, lease)
   end
-  if held then
-    call('EXPIRE', record, math.max(ARGV[1], math.ceil(lease / 500)))
-    answers[#answers + 1] = 1
-  else
-    answers[#answers + 1] = why(lock, record, claim, ARGV[at + 1])
+  if not held then
+    return why(lock, record, claim, token)
   end
+  redis.call('EXPIRE', record, math.max(ARGV[1], math.ceil(lease / 500)))
+  return 1
+end
+
+local answers, any, at = {}, false, 2
+for key = 1, #KEYS, 2 do
+  local fine, answer = pcall(renew, KEYS[key], KEYS[key + 1], ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  any = any or fine
+  answers[#answers + 1] = fine and answer or { tostring(type(answer) == 'table' and answer.err or answer) }
   at = at + 3
+end
+if KEYS[1] and not any then
+  -- It is the server that fails: it may have become a replica. Once more, so that its error is the answer.
+  renew(KEYS[1], KEYS[2], ARGV[2], ARGV[3], ARGV[4])
 end
 return answers

@@ -18,25 +18,28 @@ local function text(ms)
   return string.format('%.0f', ms)
 end
 
--- The lines of a value, of those who still hold the lock, and their ends.
+-- The lines of a value, of those who still hold the lock, and their ends. A value that is not made of such lines, from its
+-- first byte to its last, is the claim of one who holds the lock alone, whoever that is.
 local function read(value)
-  local held, several = { ends = {} }
+  local held = { ends = {} }
   if type(value) ~= 'string' then
     return held
   end
   local how, lines = string.match(value, '^(%l[%l%d ]*)\n(.*)')
-  local this = how and text(clock())
-  for line, till in string.gmatch(lines or '', '(%S+ (%d+) %d+ %d+ [^\n]*)') do
-    several = true
-    if till > this then
-      held[#held + 1], held.ends[#held + 1] = line, till
+  if how == 'readers' or how == 'alone' or how and string.find(how, '^permits of [1-9]%d*$') then
+    local this, size = text(clock()), 0
+    for line, till in string.gmatch(lines, '(%S+ (%d+) %d+ %d+ [^\n]*)') do
+      size = #till == #this and size + #line + 1 or size
+      if till > this then
+        held[#held + 1], held.ends[#held + 1] = line, till
+      end
+    end
+    if size == #lines + 1 then
+      held.how = how
+      return held
     end
   end
-  if not several then
-    held[1], how = value, 'alone'
-  end
-  held.how = how
-  return held
+  return { value, ends = {}, how = 'alone' }
 end
 
 -- The place of a claim among them.
@@ -87,8 +90,10 @@ local function keep(lock, held)
     last = till > last and till or last
   end
   if held[1] then
-    local value = held.how .. '\n' .. table.concat(held, '\n')
-    redis.call('SET', lock, value, 'PX', math.max(last - clock(), 1))
+    local value, left = held.how .. '\n' .. table.concat(held, '\n'), math.max(last - clock(), 1)
+    -- A full server takes no value as the first that a script writes, but then it does.
+    redis.call('PEXPIRE', lock, left)
+    redis.call('SET', lock, value, 'PX', left)
   else
     redis.call('DEL', lock)
   end
@@ -116,10 +121,15 @@ local function renewed(lock, value, claim, lease)
     return false
   elseif tonumber(lease) >= redis.call('PTTL', lock) then
     value = string.sub(value, 1, at) .. text(clock() + lease) .. string.sub(value, at + 1 + #till)
+    redis.call('PEXPIRE', lock, lease)
     redis.call('SET', lock, value, 'PX', lease)
   else
     local held = read(value)
-    extend(lock, held, find(held, claim), lease)
+    local place = find(held, claim)
+    if not place then
+      return false
+    end
+    extend(lock, held, place, lease)
   end
   return true
 end

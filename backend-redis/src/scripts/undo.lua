@@ -3,9 +3,11 @@
 -- KEYS: lock, record. ARGV: claim, the number, seconds to remember the record, seconds to keep a mark or nothing.
 -- Answers with how many clients were told, or with -1 when there was nothing to end.
 local call, lock, record, claim, attempt = redis.call, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
-local last = call('GET', record) or '0 -'
+local last, bad = remembered(record)
+last = last ~= '' and last or '0 -'
 local granted, _, withdrawn = attempts(last, claim)
-if ARGV[4] and attempt > withdrawn then
+-- A record of another program lets nobody in, and so no straggler either.
+if ARGV[4] and attempt > withdrawn and not bad then
   local now = tonumber(call('TIME')[1])
   local lines = { string.match(last, '^[^\n]*'), string.match(last, '\n[#+] %d+') or '' }
   for mark, till in string.gmatch(last, '\n(%S%S+) (%d+)') do
@@ -17,6 +19,8 @@ if ARGV[4] and attempt > withdrawn then
   if #lines > 52 then
     table.remove(lines, 3)
   end
+  -- A full server takes no value as the first that a script writes, but then it does.
+  call('EXPIRE', record, ARGV[3])
   call('SET', record, table.concat(lines), 'EX', ARGV[3])
 end
 if redis.pcall('GET', lock) == claim and granted <= attempt then

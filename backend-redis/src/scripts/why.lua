@@ -12,7 +12,7 @@ local function why(lock, record, claim, token)
     return 'taken'
   elseif holder == claim then
     return 'expired'
-  elseif latest and #latest >= #token and latest > token then
+  elseif latest and (#latest > #token or #latest == #token and latest > token) then
     return 'taken'
   end
   return 'forgotten'

@@ -7,7 +7,7 @@ use tenure_core::{Backend, Error, Locks, LossCause, Release};
 use tenure_redis::{RedisBackend, RedisOptions};
 
 const LEASE: Duration = Duration::from_secs(20);
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn wiped_by_restart() {
@@ -57,11 +57,11 @@ async fn ghost_acquire() {
     let before = locks.lock("a").acquire().await.unwrap();
     let first = before.token();
     before.release().await.unwrap();
-    server.tell::<()>(&["CLIENT", "PAUSE", "1500", "WRITE"]);
+    server.tell::<()>(&["CLIENT", "PAUSE", "5000", "WRITE"]);
     let begin = Instant::now();
     let error = locks.lock("a").try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    assert!(begin.elapsed() < Duration::from_millis(1200), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
     // The server carries the attempt out when it goes on, and then the withdrawal.
     locks.close().await;
     server.tell::<()>(&["CLIENT", "UNPAUSE"]);

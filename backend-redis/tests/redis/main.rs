@@ -2,12 +2,15 @@
 
 mod anywhere;
 mod faults;
+mod foreign;
+mod full;
 mod input;
 mod interop;
 mod keys;
 mod outages;
 mod people;
 mod proxy;
+mod replicas;
 mod server;
 mod several;
 mod shards;
@@ -18,6 +21,11 @@ mod waiting;
 
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Mode, Name};
+
+/// Sooner than a waiter asks again that is told nothing: 1.2 s after it asked last.
+pub(crate) const NO_POLL: Duration = Duration::from_millis(1100);
+/// The same of one in a queue: it shows up again after a second, and what another was handed runs out after 0.9 s.
+pub(crate) const NO_SHOW_UP: Duration = Duration::from_millis(800);
 
 /// A claim of a name, for requests below `Locks`.
 pub(crate) fn claim(name: &str, lease: Duration) -> Claim {

@@ -76,7 +76,7 @@ async fn without_a_prefix_only_what_looks_like_a_lock_is_listed() {
 async fn a_forced_release_frees_the_lock_and_its_holder_learns_why() {
     let server = Server::start();
     let (locks, admin) = (server.locks().await, server.backend().await);
-    let guard = locks.lock("a").lease(Duration::from_millis(600)).acquire().await.unwrap();
+    let guard = locks.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
     let name = Name::new("a").unwrap();
     let [put_out] = &admin.force_release(&name).await.unwrap()[..] else { panic!("one holder") };
     assert_eq!((put_out.claim, put_out.token), (Some(guard.claim()), Some(guard.token())));

@@ -65,6 +65,13 @@ impl Proxy {
         Held(held)
     }
 
+    /// The same, and connections made later wait too.
+    pub(crate) fn hold_all(&self) -> Held {
+        let present = self.shared.present.lock().expect("no panic");
+        present.send_replace(Wire::Held);
+        Held(present.clone())
+    }
+
     /// Cuts the present connections.
     pub(crate) fn cut(&self) {
         let mut present = self.shared.present.lock().expect("no panic");

@@ -2,9 +2,10 @@
 
 use std::{
     io::Write,
-    net::TcpListener,
+    net::{TcpListener, UdpSocket},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -122,9 +123,19 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+/// A port that nobody else takes meanwhile: below those that systems give to connections, and held as the UDP port of the
+/// same number until this process ends, as the conformance suite holds those of its servers.
+pub(crate) fn free_port() -> u16 {
+    static GIVEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+    loop {
+        let port = fastrand::u16(20_000..32_000);
+        if let Ok(given) = UdpSocket::bind(("127.0.0.1", port))
+            && TcpListener::bind(("127.0.0.1", port)).is_ok()
+        {
+            GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push(given);
+            return port;
+        }
+    }
 }
 
 fn launch(directory: &TempDir, port: u16, arguments: &[String]) -> Child {

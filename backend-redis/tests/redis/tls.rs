@@ -1,8 +1,13 @@
 //! Servers that speak TLS: one, several, and those that name others.
 
-use crate::{claim, grant, input::refusal_with, server::Server, until};
+use crate::{
+    claim, grant,
+    input::refusal_with,
+    server::{Server, free_port},
+    until,
+};
 use std::{
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -62,10 +67,8 @@ impl Certificate {
     }
 }
 
-/// So many ports that nobody listens on.
 fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
-    let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    [(); COUNT].map(|()| free_port())
 }
 
 fn at(url: &str) -> RedisOptions {

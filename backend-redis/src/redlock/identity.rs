@@ -1,0 +1,78 @@
+//! Which server answers at each address: one that is named twice would have two votes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use tenure_core::StoreError;
+
+/// The servers behind the addresses of one list, as far as is known.
+///
+/// A server names itself anew whenever it starts (`run_id`), and an address may come to lead elsewhere. So what is known
+/// of an address goes with its connection.
+#[derive(Default)]
+pub(crate) struct Identities(Mutex<Vec<Known>>);
+
+struct Known {
+    address: Arc<str>,
+    line: u64,
+    /// `None` where the server does not say.
+    run_id: Option<String>,
+}
+
+impl Identities {
+    fn known(&self) -> std::sync::MutexGuard<'_, Vec<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is known who answers on this connection to the address.
+    pub(crate) fn knows(&self, address: &str, line: u64) -> bool {
+        self.known().iter().any(|known| &*known.address == address && known.line == line)
+    }
+
+    /// Takes in how the server on a connection to an address names itself.
+    ///
+    /// # Errors
+    ///
+    /// When another address leads to it already.
+    pub(crate) fn learn(
+        &self,
+        address: &Arc<str>,
+        line: u64,
+        run_id: Option<String>,
+    ) -> Result<(), StoreError> {
+        let mut all = self.known();
+        all.retain(|known| known.address != *address);
+        if let Some(same) = all.iter().find(|known| run_id.is_some() && known.run_id == run_id) {
+            return Err(StoreError::failed(format!(
+                "{} and {address} are one and the same server, which has one vote only; name another server in place \
+                 of one of them",
+                same.address
+            )));
+        }
+        all.push(Known { address: Arc::clone(address), line, run_id });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_one_address_and_may_get_another() {
+        let (identities, [a, b]) = (Identities::default(), ["a:1", "b:1"].map(Arc::<str>::from));
+        let is = |name: &str| Some(name.to_owned());
+        identities.learn(&a, 1, is("one")).unwrap();
+        assert!(identities.knows("a:1", 1) && !identities.knows("a:1", 2) && !identities.knows("b:1", 1));
+        let error = identities.learn(&b, 1, is("one")).unwrap_err().to_string();
+        assert!(error.contains("a:1 and b:1 are one and the same server"), "{error}");
+        assert!(!identities.knows("b:1", 1));
+        identities.learn(&b, 2, is("two")).unwrap();
+        // It has started anew, or the address leads elsewhere.
+        identities.learn(&a, 2, is("three")).unwrap();
+        identities.learn(&b, 3, is("one")).unwrap();
+        assert!(identities.knows("a:1", 2) && identities.knows("b:1", 3));
+        // Servers that do not say are taken at their word.
+        identities.learn(&a, 3, None).unwrap();
+        identities.learn(&b, 4, None).unwrap();
+        assert!(identities.knows("a:1", 3) && identities.knows("b:1", 4));
+    }
+}

@@ -1,0 +1,62 @@
+//! Grants that replicas must have, and what becomes of them when one request is held up.
+
+use crate::{claim, grant, proxy::Proxy, server::Server, until};
+use std::time::Duration;
+use tenure_core::{Backend, Locks};
+use tenure_redis::{RedisBackend, RedisOptions};
+
+const LEASE: Duration = Duration::from_secs(20);
+
+/// A master without replicas yet, and a client that wants one for each grant.
+async fn lonely() -> (Server, Proxy, RedisBackend) {
+    let server = Server::with(&["--repl-diskless-sync-delay", "0"]);
+    let proxy = Proxy::to(server.port).await;
+    let options = RedisOptions::from_url(&proxy.url()).unwrap().replicas(1);
+    let backend = RedisBackend::connect(options.response_timeout(Duration::from_millis(1500))).await.unwrap();
+    (server, proxy, backend)
+}
+
+/// A grant that too few replicas had is taken back by a request without an answer, which is carried out when the next
+/// attempt has been granted. It must not end that.
+#[tokio::test]
+async fn a_late_take_back_leaves_the_next_grant_alone() {
+    let (server, proxy, backend) = lonely().await;
+    // The server has heard of every script: what is held up will be carried out.
+    let warm = server.backend().await;
+    let held = grant(&warm, &claim("warm", LEASE)).await;
+    warm.release(&held).await.unwrap();
+    let replica = Server::start();
+    let locks = Locks::new(backend);
+    // Attempts have a connection of their own, which is made later and so not held up.
+    let held = proxy.hold();
+    let waiter = tokio::spawn({
+        let lock = locks.lock("a").lease(LEASE).wait(Duration::from_secs(30));
+        async move { lock.acquire().await }
+    });
+    until("it is asked for again", || server.calls(&["wait"]) >= 2).await;
+    replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
+    let guard = waiter.await.unwrap().unwrap();
+    // All that was sent since then has been answered: what comes now is what was held up.
+    let before = server.calls(&["evalsha"]);
+    held.let_go();
+    until("the take-back comes", || server.calls(&["evalsha"]) > before).await;
+    assert_eq!(server.tell::<String>(&["GET", "tenure:a"]), guard.claim().to_string(), "it was ended");
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    locks.close().await;
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
+}
+
+#[tokio::test]
+async fn a_claim_whose_take_back_is_not_answered_is_not_used_again() {
+    let (server, _proxy, backend) = lonely().await;
+    let answered = backend.try_acquire(&claim("a", LEASE)).await.unwrap_err();
+    assert!(answered.is_unavailable() && !answered.spends_claim(), "{answered}");
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
+    let (server, proxy, backend) = lonely().await;
+    let _held = proxy.hold();
+    let unanswered = backend.try_acquire(&claim("a", LEASE)).await.unwrap_err();
+    assert!(unanswered.is_unavailable() && unanswered.spends_claim(), "{unanswered}");
+    assert!(unanswered.to_string().contains("0 of 1 replicas"), "{unanswered}");
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 1);
+}
