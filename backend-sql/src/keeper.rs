@@ -51,6 +51,15 @@ struct Held<C> {
     noted: bool,
 }
 
+/// Ends a session with the task that keeps it, before its connection goes: nobody believes in it any longer.
+struct EndsWith(Session);
+
+impl Drop for EndsWith {
+    fn drop(&mut self) {
+        self.0.end(LossCause::SessionEnded);
+    }
+}
+
 /// Why nothing is held.
 enum Stop {
     Busy,
@@ -107,17 +116,23 @@ impl<T: RowTable> Keeper<T> {
                     }
                 }
             };
-            if let Found::Locked(issue) = found {
-                match self.grant(connection, begun, issue).await? {
-                    Some(held) => return Ok(held),
-                    None => continue,
-                }
-            }
-            self.end(connection).await;
             match found {
-                Found::Nothing => return Err(Stop::Busy),
-                Found::NoTable => drop(self.table.make(&self.claim.name).await?),
-                Found::Locked(_) | Found::Again => {}
+                Found::Locked(issue) => {
+                    if let Some(held) = self.grant(connection, begun, issue).await? {
+                        return Ok(held);
+                    }
+                }
+                Found::Nothing => {
+                    self.end(connection).await;
+                    return Err(Stop::Busy);
+                }
+                // Connections are prepared for one table, and this one is gone.
+                Found::NoTable => {
+                    drop(connection);
+                    self.idle.clear();
+                    self.table.make(&self.claim.name).await?;
+                }
+                Found::Again => self.end(connection).await,
             }
         }
     }
@@ -231,6 +246,7 @@ impl<T: RowTable> Keeper<T> {
     /// Proves the connection's life until somebody wants the lock released, or it is lost. It is not released before its note
     /// is written: the next holder's token is made of it.
     async fn hold(mut self, mut held: Held<T::Connection>) {
+        let _with_this_task = EndsWith(held.session.clone());
         let (table, claim) = (Arc::clone(&self.table), self.claim.clone());
         let (period, token, mut noted) = (self.period(), held.grant.token, held.noted);
         let mut noting = pin!(async move { table.note(&claim, token).await });
@@ -243,7 +259,7 @@ impl<T: RowTable> Keeper<T> {
                     Ok(true) => noted = true,
                     Ok(false) => return self.lose(&held.session, LossCause::TakenOver),
                     Err(error) => {
-                        tracing::debug!(name = %self.claim.name, %error, "who holds a lock could not be noted");
+                        tracing::debug!(lock.name = %self.claim.name, %error, "who holds a lock could not be noted");
                         return self.lose(&held.session, LossCause::SessionEnded);
                     }
                 },
@@ -267,7 +283,7 @@ impl<T: RowTable> Keeper<T> {
             cause = held.liveness.ended() => return Err(cause),
         };
         if let Err(error) = beaten {
-            tracing::debug!(name = %self.claim.name, %error, "the connection that holds a lock has failed");
+            tracing::debug!(lock.name = %self.claim.name, %error, "the connection that holds a lock has failed");
             let forced = tokio::time::timeout(REASON, self.table.was_forced(&self.claim)).await;
             let forced = matches!(forced, Ok(Ok(true)));
             return Err(if forced { LossCause::Forced } else { LossCause::SessionEnded });
@@ -290,7 +306,7 @@ impl<T: RowTable> Keeper<T> {
             Ok(()) if order.is_some() => self.idle.put(held.connection),
             Ok(()) => {}
             Err(error) => {
-                tracing::debug!(name = %self.claim.name, %error, "the connection failed before the lock was released");
+                tracing::debug!(lock.name = %self.claim.name, %error, "the connection failed before the lock was released");
             }
         }
         drop(self.permit);

@@ -1,12 +1,12 @@
-//! One connection to a database server, in a task of its own.
+//! One connection to a database server in each runtime, in a task of its own.
 
 use crate::statement::Statement;
 use std::{
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tenure_core::StoreError;
+use tenure_core::{PerRuntime, StoreError};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -70,8 +70,8 @@ pub(crate) enum Again {
     No,
 }
 
-/// One connection to the server, opened when it is needed, in a task of its own that carries out requests one by one, in
-/// order, each to its end.
+/// One connection to the server for each runtime that asks, opened when it is needed, in a task of its own that carries out
+/// requests one by one, in order, each to its end.
 ///
 /// A request whose future is dropped before it was sent is not sent. After that it runs to its end, commits by itself, and
 /// only its answer goes nowhere: there is nothing half done that a later request could find, and whatever is sent after it
@@ -79,8 +79,11 @@ pub(crate) enum Again {
 pub(crate) struct Lane<S: Server> {
     server: Arc<S>,
     manner: Manner,
-    task: Mutex<Option<mpsc::UnboundedSender<Job<S>>>>,
+    tasks: PerRuntime<Task<S>>,
 }
+
+/// How to reach the task, where it runs.
+type Task<S> = Mutex<Option<mpsc::UnboundedSender<Job<S>>>>;
 
 /// What becomes of a request under way that nobody waits for any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +111,7 @@ struct Request<S: Server> {
 
 impl<S: Server> Lane<S> {
     pub(crate) fn new(server: &Arc<S>, manner: Manner) -> Self {
-        Self { server: Arc::clone(server), manner, task: Mutex::new(None) }
+        Self { server: Arc::clone(server), manner, tasks: PerRuntime::new() }
     }
 
     /// Carries out one statement.
@@ -134,25 +137,17 @@ impl<S: Server> Lane<S> {
         self.send(Job::Open);
     }
 
-    /// Closes the connection behind what is under way; the next request opens it again.
+    /// Closes the connections behind what is under way; the next request opens one again.
     pub(crate) async fn close(&self) {
-        let running = self.task().take();
-        if let Some(task) = running {
-            let (done, closed) = oneshot::channel();
-            // When either fails the task has ended, and its connection with it.
-            if task.send(Job::Close(done)).is_ok() {
-                let _ = closed.await;
-            }
+        for task in self.tasks.all() {
+            close(&task).await;
         }
-    }
-
-    fn task(&self) -> std::sync::MutexGuard<'_, Option<mpsc::UnboundedSender<Job<S>>>> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// To the task, which is started anew when there is none, or its runtime has ended.
     fn send(&self, job: Job<S>) {
-        let mut task = self.task();
+        let here = self.tasks.get(Mutex::default);
+        let mut task = locked(&here);
         let job = match &*task {
             Some(running) => match running.send(job) {
                 Ok(()) => return,
@@ -166,6 +161,21 @@ impl<S: Server> Lane<S> {
         // The task has just been given its end of the channel.
         let _ = sender.send(job);
         *task = Some(sender);
+    }
+}
+
+fn locked<S: Server>(task: &Task<S>) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Job<S>>>> {
+    task.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn close<S: Server>(task: &Task<S>) {
+    let running = locked(task).take();
+    if let Some(task) = running {
+        let (done, closed) = oneshot::channel();
+        // When either fails the task has ended, and its connection with it. One in a runtime that is kept busy closes later.
+        if task.send(Job::Close(done)).is_ok() {
+            let _ = tokio::time::timeout(GOODBYE * 2, closed).await;
+        }
     }
 }
 

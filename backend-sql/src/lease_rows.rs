@@ -2,24 +2,33 @@
 
 use crate::{
     hints::Hint,
+    parts::renew_in_parts,
     rows::{HolderRow, Standing, granted, holders, not_converted, why_not},
     sweep::{BATCH, EVERY, Sweeping},
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, Mode, Moment, Name, Release,
-    Renewal, StoreError, Together, Token, Wakeup, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, Mode, Moment,
+    Name, Release, Renewal, StoreError, Together, Token, Wakeup, async_trait,
 };
 
 /// How long others have between noting the greatest token of idle rows and deleting them. A statement that read the
 /// earlier note, and would begin a row anew below it, has ended by then.
 const SETTLE: Duration = Duration::from_secs(1);
 
+/// How often what was locked is renewed once more, and how long is waited for it the first time; the next time, twice as long.
+/// Clients have rows locked for a moment all the time, and only strangers for longer.
+const ONCE_MORE: u32 = 6;
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// The table on one kind of server. Each request is one statement that commits by itself.
 pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// The store in words.
     fn store(&self) -> &str;
+
+    /// Where renewal and the sweep run.
+    fn background(&self) -> &Background;
 
     /// How waiters learn of a release.
     fn wakeup(&self) -> Wakeup;
@@ -64,7 +73,7 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// Clears the claim from the name's row.
     fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The claims that were renewed.
+    /// The claims that were renewed. Those whose rows somebody has locked just now are not, and not waited for.
     fn renew(&self, grants: &[Grant]) -> impl Future<Output = Result<HashSet<ClaimId>, StoreError>> + Send;
 
     /// What stands in the rows of these names.
@@ -143,12 +152,50 @@ impl<T: LeaseTable> LeaseRows<T> {
         Ok(Some(Grant::leased(claim, token, sent)))
     }
 
+    /// Renews what can be renewed; asks once more, a few times, for what somebody has locked.
+    async fn renew_part(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let mut answers = self.renew_free(grants).await?;
+        let shortest = grants.iter().map(|grant| grant.lease).min().unwrap_or_default();
+        for pause in (0..ONCE_MORE).map(|time| MOMENT * 2_u32.pow(time)) {
+            let locked = |index: &usize| answers[*index] == Renewal::Unanswered;
+            let locked: Vec<usize> = (0..grants.len()).filter(locked).collect();
+            // Whoever was renewed wants to know it soon.
+            if locked.is_empty() || pause > shortest / 40 {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            let again: Vec<Grant> = locked.iter().map(|index| grants[*index].clone()).collect();
+            for (index, answer) in locked.into_iter().zip(self.renew_free(&again).await?) {
+                answers[index] = answer;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Renews those whose rows nobody else has locked. The others are unanswered, as long as their rows say that they are held.
+    async fn renew_free(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let renewed = self.table.renew(grants).await?;
+        let is_renewed = |grant: &Grant| renewed.contains(&grant.claim);
+        let rest: Vec<&Name> =
+            grants.iter().filter(|grant| !is_renewed(grant)).map(|grant| &grant.name).collect();
+        let found = if rest.is_empty() { Vec::new() } else { self.table.look_for_renewal(&rest).await? };
+        let answer = |grant: &Grant| {
+            if is_renewed(grant) {
+                return Ok(Renewal::Renewed);
+            }
+            let row = found.iter().find(|row| row.name == grant.name.as_str());
+            let held = row.map_or(Ok(false), |row| row.is_held_by(grant.claim))?;
+            Ok(if held { Renewal::Unanswered } else { Renewal::Lost(why_not(grant, &found)) })
+        };
+        grants.iter().map(answer).collect()
+    }
+
     fn sweep_if_due(&self) {
         if self.sweeping.is_due() {
             let table = Arc::clone(&self.table);
-            tokio::spawn(async move {
+            self.table.background().spawn(async move {
                 if let Err(error) = sweep(&*table, EVERY).await {
-                    tracing::warn!(store = table.store(), %error, "idle rows could not be deleted; tried again in an hour");
+                    tracing::warn!(lock.store = %table.store(), %error, "idle rows could not be deleted; tried again in an hour");
                 }
             });
         }
@@ -258,15 +305,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let renewed = self.table.renew(grants).await?;
-        let is_renewed = |grant: &Grant| renewed.contains(&grant.claim);
-        let lost: Vec<&Name> =
-            grants.iter().filter(|grant| !is_renewed(grant)).map(|grant| &grant.name).collect();
-        let found = if lost.is_empty() { Vec::new() } else { self.table.look_for_renewal(&lost).await? };
-        let answer = |grant: &Grant| {
-            if is_renewed(grant) { Renewal::Renewed } else { Renewal::Lost(why_not(grant, &found)) }
-        };
-        Ok(grants.iter().map(answer).collect())
+        renew_in_parts(self.table.store(), grants, |part| self.renew_part(part)).await
     }
 
     /// Behind the claim's own request, if that is still on its way: one connection carries both out, in order.
@@ -291,6 +330,10 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         holders(self.table.force(name).await?)
+    }
+
+    fn background(&self) -> Background {
+        self.table.background().clone()
     }
 
     async fn close(&self) {

@@ -36,6 +36,10 @@ mod lease_rows;
 mod mysql;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod options;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod parts;
+#[cfg(feature = "_server")]
+mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
@@ -54,6 +58,8 @@ mod statement;
 mod sweep;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod table;
+#[cfg(feature = "_server")]
+mod tls;
 
 #[cfg(feature = "_server")]
 pub use fence::{Fence, FenceError};

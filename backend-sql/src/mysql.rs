@@ -25,8 +25,8 @@ use rows::MySqlRows;
 use sqlx::{MySqlConnection, MySqlPool, mysql::MySqlConnectOptions};
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 use tenure_core::{
-    Ability, Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
-    LatchStep, Mode, Name, Release, Renewal, StoreError, async_trait,
+    Ability, Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder,
+    LatchState, LatchStep, Mode, Name, Release, Renewal, StoreError, async_trait,
 };
 
 /// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6 or later.
@@ -141,13 +141,14 @@ impl MySqlBackend {
     async fn open(options: Checked, connect: MySqlConnectOptions) -> Result<Self, Error> {
         let store = Arc::from(server::store(&connect));
         let latches = MySqlLatches::new(options.clone(), connect.clone()).ok().map(Arc::new);
+        let background = Background::new();
         let opened = match options.strategy {
             Strategy::LeaseRow => {
-                let rows = LeaseRows::open(MySqlRows::new(options, connect)).await;
+                let rows = LeaseRows::open(MySqlRows::new(options, connect, background)).await;
                 rows.map(|rows| Locks::LeaseRows(Arc::new(rows)))
             }
             Strategy::RowLock => {
-                let rows = RowLocks::open(MySqlRowLocks::new(options, connect)).await;
+                let rows = RowLocks::open(MySqlRowLocks::new(options, connect), background).await;
                 rows.map(|rows| Locks::RowLocks(Arc::new(rows)))
             }
         };
@@ -303,6 +304,10 @@ impl Backend for MySqlBackend {
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.locks.force_release(name).await
+    }
+
+    fn background(&self) -> Background {
+        self.locks.background()
     }
 
     async fn close(&self) {

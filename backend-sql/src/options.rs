@@ -1,6 +1,6 @@
 //! The ranges of options that several databases have.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 use tenure_core::{Error, Name};
 
 pub(crate) fn check_prefix(prefix: String) -> Result<String, Error> {
@@ -11,12 +11,21 @@ pub(crate) fn check_prefix(prefix: String) -> Result<String, Error> {
     Err(Error::invalid_option("prefix", given, "at most 200 bytes of UTF-8 without control characters"))
 }
 
-pub(crate) fn check_range(option: &'static str, given: Duration, most: Duration) -> Result<Duration, Error> {
-    let least = Duration::from_millis(1);
-    if (least..=most).contains(&given) {
+/// How long a waiter may let pass without looking again.
+pub(crate) const POLL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
+/// How long a request may take, or what comes before it.
+pub(crate) const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(10);
+
+pub(crate) fn check_range(
+    option: &'static str,
+    given: Duration,
+    range: &RangeInclusive<Duration>,
+) -> Result<Duration, Error> {
+    if range.contains(&given) {
         return Ok(given);
     }
-    Err(Error::invalid_option(option, format!("{given:?}"), format!("{least:?} to {most:?}")))
+    let allowed = format!("{:?} to {:?}", range.start(), range.end());
+    Err(Error::invalid_option(option, format!("{given:?}"), allowed))
 }
 
 /// What a lock is on a database server. Each strategy has a table of its own, so they never meet.
@@ -51,16 +60,25 @@ impl Strategy {
         Ok(given)
     }
 
-    /// How many connections: those over which names are spread, or as many as may hold a lock or wait for one.
+    /// How many connections there may be: those over which names are spread, or as many as may hold a lock or wait for one.
+    #[must_use]
+    pub const fn connections(self) -> RangeInclusive<usize> {
+        match self {
+            Self::LeaseRow => 1..=64,
+            Self::RowLock => 1..=1000,
+        }
+    }
+
     pub(crate) fn check_connections(self, given: Option<usize>) -> Result<usize, Error> {
-        let (usual, most) = match self {
-            Self::LeaseRow => (2, 64),
-            Self::RowLock => (20, 1000),
+        let usual = match self {
+            Self::LeaseRow => 2,
+            Self::RowLock => 20,
         };
-        let given = given.unwrap_or(usual);
-        if (1..=most).contains(&given) {
+        let (given, range) = (given.unwrap_or(usual), self.connections());
+        if range.contains(&given) {
             return Ok(given);
         }
-        Err(Error::invalid_option("connections", given.to_string(), format!("1 to {most}")))
+        let allowed = format!("{} to {}", range.start(), range.end());
+        Err(Error::invalid_option("connections", given.to_string(), allowed))
     }
 }

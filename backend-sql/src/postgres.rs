@@ -10,6 +10,7 @@ mod row_statements;
 mod rows;
 mod server;
 mod statements;
+mod values;
 
 pub use latches::postgres_latch_schema;
 pub use options::{Durability, PostgresOptions};
@@ -24,8 +25,8 @@ use rows::PostgresRows;
 use sqlx::{PgConnection, PgPool, postgres::PgConnectOptions};
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 use tenure_core::{
-    Ability, Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
-    LatchStep, Mode, Name, Release, Renewal, StoreError, Together, async_trait,
+    Ability, Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder,
+    LatchState, LatchStep, Mode, Name, Release, Renewal, StoreError, Together, async_trait,
 };
 
 /// Locks in a PostgreSQL database, version 11 or later.
@@ -141,13 +142,14 @@ impl PostgresBackend {
     async fn open(options: Checked, connect: PgConnectOptions) -> Result<Self, Error> {
         let store = Arc::from(server::store(&connect));
         let latches = PostgresLatches::new(options.clone(), connect.clone()).ok().map(Arc::new);
+        let background = Background::new();
         let opened = match options.strategy {
             Strategy::LeaseRow => {
-                let rows = LeaseRows::open(PostgresRows::new(options, connect)).await;
+                let rows = LeaseRows::open(PostgresRows::new(options, connect, background)).await;
                 rows.map(|rows| Locks::LeaseRows(Arc::new(rows)))
             }
             Strategy::RowLock => {
-                let rows = RowLocks::open(PostgresRowLocks::new(options, connect)).await;
+                let rows = RowLocks::open(PostgresRowLocks::new(options, connect), background).await;
                 rows.map(|rows| Locks::RowLocks(Arc::new(rows)))
             }
         };
@@ -302,6 +304,10 @@ impl Backend for PostgresBackend {
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.locks.force_release(name).await
+    }
+
+    fn background(&self) -> Background {
+        self.locks.background()
     }
 
     async fn close(&self) {

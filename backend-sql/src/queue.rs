@@ -64,7 +64,7 @@ impl Queue {
 impl Waiter {
     fn rest(&self, now: i64) -> Duration {
         // Rounded down, as the rests of leases are.
-        span((self.until - now).div_euclid(1000))
+        span(self.until.saturating_sub(now).div_euclid(1000))
     }
 }
 

@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, Holder, LossCause, Moment, Name, Release, Renewal,
-    Standing, StoreError, Term, Token, Wakeup, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, ClaimId, Grant, Holder, LossCause, Moment, Name,
+    Release, Renewal, Standing, StoreError, Term, Token, Wakeup, async_trait,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -201,17 +201,23 @@ pub(crate) struct RowLocks<T: RowTable> {
     claims: Arc<Claims>,
     idle: Arc<Idle<T::Connection>>,
     permits: Arc<Semaphore>,
+    /// Where claims have their connections, which outlast the runtimes of those who hold.
+    background: Background,
 }
 
 impl<T: RowTable> RowLocks<T> {
     /// Connects, so that what is wrong with the table is known early.
-    pub(crate) async fn open(table: T) -> Result<Self, StoreError> {
+    pub(crate) async fn open(table: T, background: Background) -> Result<Self, StoreError> {
+        let table = Arc::new(table);
         // The first lock with a short wait could not wait for its connection too.
-        let (opened, first) = tokio::join!(table.open(), table.connect());
+        let connecting = Arc::clone(&table);
+        let first = background.spawn(async move { connecting.connect().await });
+        let (opened, first) = tokio::join!(table.open(), first);
         opened?;
+        let first = first.map_err(|_| StoreError::unavailable("the first connection was not made"))?;
         let idle = Arc::new(Idle(Mutex::new(vec![first?])));
         let permits = Arc::new(Semaphore::new(table.connections()));
-        Ok(Self { table: Arc::new(table), claims: Arc::default(), idle, permits })
+        Ok(Self { table, claims: Arc::default(), idle, permits, background })
     }
 
     /// Locks the name's row in the caller's transaction; `false` when it is locked already, and not to be waited for.
@@ -264,7 +270,7 @@ impl<T: RowTable> RowLocks<T> {
             idle: Arc::clone(&self.idle),
             permit,
         };
-        tokio::spawn(keeper.keep());
+        self.background.spawn(keeper.keep());
         Ok(stage)
     }
 
@@ -377,6 +383,10 @@ impl<T: RowTable> Backend for RowLocks<T> {
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.until_noted(name.as_str(), &just_beyond(name)).await?;
         self.table.force(name).await
+    }
+
+    fn background(&self) -> Background {
+        self.background.clone()
     }
 
     /// What is held stays held, on its own connection.

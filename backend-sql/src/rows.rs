@@ -23,6 +23,12 @@ pub(crate) fn span(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
+/// A time so long after 1970. Anybody may have written it, and not every system can count that far.
+pub(crate) fn date(after: Duration) -> Result<SystemTime, StoreError> {
+    let date = SystemTime::UNIX_EPOCH.checked_add(after);
+    date.ok_or_else(|| StoreError::failed(format!("a row tells of a time {after:?} after 1970")))
+}
+
 /// How far a latch has come, from the columns of its row.
 pub(crate) fn latch_state(of: i64, counted: i64) -> LatchState {
     let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
@@ -276,7 +282,7 @@ pub(crate) fn row_holder(row: RowHolder) -> Result<Holder, StoreError> {
     let claim = claim.parse::<ClaimId>().map_err(StoreError::failed)?;
     let token = Token::try_from(token).map_err(StoreError::failed)?;
     let pid = u32::try_from(pid).map_err(StoreError::failed)?;
-    let since = SystemTime::UNIX_EPOCH + span(since);
+    let since = date(span(since))?;
     let info = HolderInfo { label, host, pid };
     Ok(Holder::of(name).claim(claim, token).info(info).since(since, span(age)))
 }

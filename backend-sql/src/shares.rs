@@ -1,13 +1,9 @@
 //! Those who hold a name beside each other, as its row has them.
 
-use crate::rows::span;
+use crate::rows::{date, span};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::{
-    collections::BTreeMap,
-    num::NonZeroU32,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 use tenure_core::{ClaimId, Holder, HolderInfo, Mode, Name, StoreError, Token};
 
 /// One of those who hold a name beside each other: the value of its claim in the JSON object of the column `shares`.
@@ -64,7 +60,7 @@ impl Share {
     /// Negative when its time is over.
     fn left(&self, now: i64) -> i64 {
         // Rounded down, as the rows' own rests are.
-        (self.until - now).div_euclid(1000)
+        self.until.saturating_sub(now).div_euclid(1000)
     }
 }
 
@@ -83,6 +79,9 @@ impl Held {
             return Ok(Self::Alone(text));
         }
         let mut shares: BTreeMap<String, Share> = serde_json::from_str(&text).map_err(StoreError::failed)?;
+        if shares.is_empty() {
+            return Err(StoreError::failed("a row says that its name is held, and by nobody"));
+        }
         shares.retain(|_, share| share.until >= now);
         Ok(Self::Beside(shares))
     }
@@ -124,10 +123,10 @@ pub(crate) fn holders(
         let (mode, left) = (share.mode()?, span(share.left(now)));
         let Share { since, label, host, pid, .. } = share;
         let micros = |span: i64| Duration::from_micros(u64::try_from(span).unwrap_or(0));
-        let began = SystemTime::UNIX_EPOCH + micros(since);
+        let began = date(micros(since))?;
         let holder =
             Holder::of(name.clone()).claim(claim, token).mode(mode).info(HolderInfo { label, host, pid });
-        holders.push(holder.since(began, micros(now - since)).left(left));
+        holders.push(holder.since(began, micros(now.saturating_sub(since))).left(left));
     }
     holders.sort_by_key(|holder| holder.token);
     Ok(holders)

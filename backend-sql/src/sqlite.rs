@@ -1,5 +1,6 @@
 //! Lease rows in a SQLite file.
 
+mod access;
 mod connection;
 mod errors;
 mod latches;
@@ -13,6 +14,7 @@ pub use options::SqliteOptions;
 pub use statements::sqlite_schema;
 
 use crate::{
+    parts::renew_in_parts,
     queue::{LIVES, SHOW_UP, place_of},
     rows::{
         HolderRow, Standing, StandingRow, asked, end_of_prefix, granted, holders, leases, mark_lasts, millis,
@@ -31,8 +33,8 @@ use sqlx::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Ability, Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
-    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Together, Token, async_trait,
+    Ability, Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder,
+    LatchState, LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Together, Token, async_trait,
 };
 
 /// Locks in a SQLite file, for the processes of one machine.
@@ -76,6 +78,7 @@ struct Inner {
     renewals: Connection,
     reader: Connection,
     sweeping: Sweeping,
+    background: Background,
     /// None where the table's name is too long for one of latches beside it.
     latches: Option<SqliteLatches>,
 }
@@ -83,15 +86,17 @@ struct Inner {
 impl SqliteBackend {
     /// Opens the file, and creates it and the table as far as the options say.
     ///
+    /// A file or directory that is created is this user's alone (on Unix, modes 0600 and 0700), whatever the umask.
+    ///
     /// # Cancel safety
     ///
     /// Cancel safe: a file or a table that was created stays.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] before the file is touched; [`Error::Store`] when the file cannot be opened or written, is
-    /// no database, is damaged, or has no such table or one of another shape; [`Error::Unavailable`] when other
-    /// connections kept it locked for longer than [`SqliteOptions::busy_timeout`].
+    /// [`Error::InvalidOption`] before the file is touched; [`Error::Store`] when the file cannot be opened or written, may be
+    /// written by everybody, is no database, is damaged, or has no such table or one of another shape;
+    /// [`Error::Unavailable`] when other connections kept it locked for longer than [`SqliteOptions::busy_timeout`].
     ///
     /// # Panics
     ///
@@ -99,7 +104,7 @@ impl SqliteBackend {
     pub async fn open(options: SqliteOptions) -> Result<Self, Error> {
         let options = options.check()?;
         let connect = SqliteConnectOptions::new().filename(&options.path).create_if_missing(true);
-        Self::connect(options, connect).await
+        Self::connect(options, connect, true).await
     }
 
     /// Opens the file that `pool` uses, with the pool's settings: pragmas, extensions, the key of an encrypted file.
@@ -138,12 +143,12 @@ impl SqliteBackend {
     pub async fn from_pool(pool: &SqlitePool, options: SqliteOptions) -> Result<Self, Error> {
         let connect = (*pool.connect_options()).clone();
         let options = options.at(connect.get_filename()).check()?;
-        Self::connect(options, connect).await
+        Self::connect(options, connect, false).await
     }
 
-    async fn connect(options: Checked, connect: SqliteConnectOptions) -> Result<Self, Error> {
+    async fn connect(options: Checked, connect: SqliteConnectOptions, creates: bool) -> Result<Self, Error> {
         let store: Arc<str> = format!("sqlite:{}", options.path.display()).into();
-        let file = Arc::new(File::new(options, connect));
+        let file = Arc::new(File::new(options, connect, creates));
         let failed = |error| Error::from_store(&store, Doing::Connecting, error);
         let writer = Connection::new(&file);
         let last_sweep = async {
@@ -156,7 +161,9 @@ impl SqliteBackend {
         let sweeping = Sweeping::new(last_sweep.await.map_err(failed)?);
         let (renewals, reader) = (Connection::new(&file), Connection::new(&file));
         let latches = SqliteLatches::new(&file).ok();
-        Ok(Self(Arc::new(Inner { store, file, writer, renewals, reader, sweeping, latches })))
+        let background = Background::new();
+        let inner = Inner { store, file, writer, renewals, reader, sweeping, background, latches };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Deletes the rows that nobody has used for a day, and tells how many. Their tokens stay below every later one.
@@ -230,6 +237,30 @@ impl Inner {
         let look = &self.file.statements.look;
         let rows = on.run(look, |query| query.bind(self.prefix()).bind(names)).await?;
         rows.iter().map(|row| on.row::<StandingRow>(row).and_then(Standing::try_from)).collect()
+    }
+
+    /// Renews them by one statement.
+    async fn renew_part(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let Self { renewals, file, .. } = self;
+        let leases = serde_json::json!(leases(grants)).to_string();
+        let rows =
+            renewals.run(&file.statements.renew, |query| query.bind(self.prefix()).bind(leases)).await?;
+        let held = rows.iter().map(|row| renewals.column(row, 0)).collect::<Result<Vec<String>, _>>()?;
+        let renewed = renewed(grants, held)?;
+        let lost: Vec<&str> = grants
+            .iter()
+            .filter(|grant| !renewed.contains(&grant.claim))
+            .map(|grant| grant.name.as_str())
+            .collect();
+        let found = if lost.is_empty() { Vec::new() } else { self.look(renewals, &lost).await? };
+        let answer = |grant: &Grant| {
+            if renewed.contains(&grant.claim) {
+                Renewal::Renewed
+            } else {
+                Renewal::Lost(why_not(grant, &found))
+            }
+        };
+        Ok(grants.iter().map(answer).collect())
     }
 
     async fn look_at(&self, name: &Name) -> Result<Option<Standing>, StoreError> {
@@ -355,32 +386,13 @@ impl Backend for SqliteBackend {
         };
         // Not before the look, which the sweep could make say that the store has forgotten the name.
         if sweeping.is_due() {
-            tokio::spawn(sweep::sweep_if_due(Arc::clone(file)));
+            self.0.background.spawn(sweep::sweep_if_due(Arc::clone(file)));
         }
         Ok(released)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let Inner { renewals, file, .. } = &*self.0;
-        let leases = serde_json::json!(leases(grants)).to_string();
-        let rows =
-            renewals.run(&file.statements.renew, |query| query.bind(self.0.prefix()).bind(leases)).await?;
-        let held = rows.iter().map(|row| renewals.column(row, 0)).collect::<Result<Vec<String>, _>>()?;
-        let renewed = renewed(grants, held)?;
-        let lost: Vec<&str> = grants
-            .iter()
-            .filter(|grant| !renewed.contains(&grant.claim))
-            .map(|grant| grant.name.as_str())
-            .collect();
-        let found = if lost.is_empty() { Vec::new() } else { self.0.look(renewals, &lost).await? };
-        let answer = |grant: &Grant| {
-            if renewed.contains(&grant.claim) {
-                Renewal::Renewed
-            } else {
-                Renewal::Lost(why_not(grant, &found))
-            }
-        };
-        Ok(grants.iter().map(answer).collect())
+        renew_in_parts(self.store(), grants, |part| self.0.renew_part(part)).await
     }
 
     /// Behind the claim's own request, if that is still on its way: one connection carries both out, in order.
@@ -444,6 +456,10 @@ impl Backend for SqliteBackend {
         let force = &self.0.file.statements.force;
         let rows = self.0.writer.run(force, |query| query.bind(self.0.prefix()).bind(name.to_string())).await;
         self.0.tell(rows)
+    }
+
+    fn background(&self) -> Background {
+        self.0.background.clone()
     }
 
     async fn close(&self) {

@@ -17,8 +17,8 @@ impl Statement {
         AssertSqlSafe(Arc::clone(&self.0))
     }
 
-    /// The text, for people.
-    #[cfg(test)]
+    /// The text itself.
+    #[cfg(any(test, feature = "postgres"))]
     pub(crate) fn text(&self) -> &str {
         &self.0
     }

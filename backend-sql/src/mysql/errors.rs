@@ -1,6 +1,6 @@
 //! What MySQL's and MariaDB's errors mean for locks, and what to do about them.
 
-use crate::{fault::Fault, lane::Verdict};
+use crate::{fault::Fault, lane::Verdict, tls};
 use sqlx::mysql::MySqlDatabaseError;
 use tenure_core::StoreError;
 
@@ -63,7 +63,8 @@ pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
     // A new connection looks for the table anew, and may reach another server.
     let elsewhere = number == number::NO_SUCH_TABLE || number::READ_ONLY.contains(&number);
     match number {
-        number::DEADLOCK | number::LOCK_WAIT_TIMEOUT => Verdict::Collided,
+        // Who waited in vain is told: another wait could take longer than the client waits.
+        number::DEADLOCK => Verdict::Collided,
         _ if elsewhere || number::ENDING.contains(&number) => Verdict::Broken,
         _ => Verdict::Refused,
     }
@@ -114,9 +115,12 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         number if number::READ_ONLY.contains(&number) => {
             (true, format!("the server is read-only ({message}); connect to the primary"))
         }
-        number if number::INTERRUPTED.contains(&number) => {
-            (true, format!("the server ended the statement ({message}); raise max_statement_time"))
-        }
+        number if number::INTERRUPTED.contains(&number) => (
+            true,
+            format!(
+                "the server ended the statement ({message}); look for a transaction left open on the table {table}, or raise max_statement_time or response_timeout"
+            ),
+        ),
         number if number::OTHER_SHAPE.contains(&number) => (false, other_shape(table, message)),
         number => (number::ENDING.contains(&number), format!("{message} (error {number})")),
     };
@@ -146,6 +150,9 @@ fn without_number(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         sqlx::Error::Tls(_) => {
             let what = format!("no TLS with {}; check ssl-mode and the certificates", place.store);
             StoreError::failed(Fault::new(what, source))
+        }
+        source if let Some(why) = tls::disagreement(&source, "ssl-mode=verify_ca", "ssl-ca") => {
+            StoreError::failed(Fault::new(format!("no TLS with {}: {why}", place.store), source))
         }
         // The one thing that it cannot do with settings that it took.
         sqlx::Error::Configuration(_) => {

@@ -1,11 +1,11 @@
 //! How a MySQL or MariaDB server is used for locks.
 
 use crate::{
-    options::{Strategy, check_prefix, check_range},
+    options::{self, Strategy, check_prefix, check_range},
     table::TablePath,
 };
 use sqlx::mysql::MySqlConnectOptions;
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 use tenure_core::Error;
 
 /// Which server, which table, and how patient to be. Checked by
@@ -52,6 +52,13 @@ pub(super) struct Checked {
 const CONNECTION_PARAMETERS: [&str; 5] = ["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"];
 
 impl MySqlOptions {
+    /// What [`poll`](Self::poll) may be.
+    pub const POLL_RANGE: RangeInclusive<Duration> = options::POLL;
+    /// What [`connect_timeout`](Self::connect_timeout) may be.
+    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
+    /// What [`response_timeout`](Self::response_timeout) may be.
+    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
+
     /// The server and database that `url` names, with every option at its default.
     ///
     /// `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`, with the parameters `ssl-mode`, `ssl-ca`, `ssl-cert`,
@@ -126,6 +133,9 @@ impl MySqlOptions {
     }
 
     /// How long the server may take to answer, before it counts as unavailable: 1 ms to 10 minutes, 5 s unless said.
+    ///
+    /// The server itself gives up waiting for locks a little earlier (`innodb_lock_wait_timeout`, `lock_wait_timeout`), so that
+    /// nothing waits there that nobody waits for. It counts whole seconds, at least one.
     pub fn response_timeout(mut self, longest: Duration) -> Self {
         self.response_timeout = longest;
         self
@@ -139,16 +149,23 @@ impl MySqlOptions {
     }
 
     pub(super) fn check(self) -> Result<Checked, Error> {
-        let longest_patience = Duration::from_mins(10);
         Ok(Checked {
             strategy: self.strategy,
             table: TablePath::new(self.table.as_deref().unwrap_or(self.strategy.default_table()))?,
             prefix: check_prefix(self.prefix)?,
             connections: self.strategy.check_connections(self.connections)?,
             fair: self.strategy.check_fair(self.fair)?,
-            poll: check_range("poll", self.poll, Duration::from_mins(1))?,
-            connect_timeout: check_range("connect_timeout", self.connect_timeout, longest_patience)?,
-            response_timeout: check_range("response_timeout", self.response_timeout, longest_patience)?,
+            poll: check_range("poll", self.poll, &Self::POLL_RANGE)?,
+            connect_timeout: check_range(
+                "connect_timeout",
+                self.connect_timeout,
+                &Self::CONNECT_TIMEOUT_RANGE,
+            )?,
+            response_timeout: check_range(
+                "response_timeout",
+                self.response_timeout,
+                &Self::RESPONSE_TIMEOUT_RANGE,
+            )?,
             create_table: self.create_table,
         })
     }

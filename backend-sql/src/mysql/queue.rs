@@ -51,7 +51,7 @@ const FAIR: [(&str, &str); 10] = [
     ("{nobody}", "shares IS NULL AND queue IS NULL"),
     (
         "{beside}",
-        "JSON_TABLE(JSON_MERGE_PATCH(COALESCE(shares, '{}'), COALESCE(queue, '{}')), '$.*' COLUMNS (
+        "JSON_TABLE(CONCAT('[', COALESCE(shares, '{}'), ',', COALESCE(queue, '{}'), ']'), '$[*].*' COLUMNS (
         take BIGINT PATH '$.take', total BIGINT PATH '$.of', until BIGINT PATH '$.until', came BIGINT PATH '$.came'
       )) AS other
       WHERE other.until >= {us} AND (other.came IS NULL OR other.came < {came})",

@@ -14,7 +14,7 @@ use crate::{
     statement::Statement,
 };
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Executor, MySqlConnection,
+    AssertSqlSafe, ConnectOptions, Executor, MySqlConnection, Row,
     mysql::{MySqlArguments, MySqlConnectOptions},
 };
 use std::{
@@ -74,14 +74,29 @@ impl MySqlRowLocks {
         }
     }
 
-    /// Readies a connection for transactions: committed rows are seen as they are, and no gap between rows is locked.
-    async fn prepare(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    /// Readies a connection for transactions: committed rows are seen as they are, and no gap between rows is locked. Tells
+    /// whether the table has a secret.
+    async fn prepare(&self, connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
         let wait = LONGEST_WAIT.as_secs();
         let settings = format!(
-            "SET SESSION innodb_lock_wait_timeout = {wait}; \
-             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
+            "SET SESSION innodb_lock_wait_timeout = {wait}, {}; \
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; {}{}",
+            self.server.table_bound(),
+            self.statements.prepare,
+            self.statements.secret
         );
-        connection.execute(AssertSqlSafe(settings + &self.statements.prepare)).await.map(drop)
+        let told = sqlx::raw_sql(AssertSqlSafe(settings)).fetch_all(connection).await?;
+        let secret = told.first().map(|row| row.try_get::<String, _>(0)).transpose()?;
+        Ok(secret.is_some_and(|secret| !secret.is_empty()))
+    }
+
+    /// Gives the table a secret. Where that cannot be done, as on a server that is read-only, names are made without one.
+    async fn make_secret(&self) -> Result<(), StoreError> {
+        let secret = ClaimId::new().to_string();
+        if let Err(error) = self.ask(&self.statements.make_secret, arguments![secret]).await {
+            tracing::debug!(lock.store = %self.server.store, %error, "the table was given no secret");
+        }
+        Ok(())
     }
 
     async fn exists(&self, name: &Name) -> Result<bool, StoreError> {
@@ -119,14 +134,17 @@ impl RowTable for MySqlRowLocks {
         let connecting = async {
             let connected = self.server.connect.connect().await;
             let mut connection = connected.map_err(|error| self.server.explain(error))?;
-            if let Err(error) = self.prepare(&mut connection).await {
-                if !errors::is_missing_table(&error) {
-                    return Err(self.server.explain(error));
-                }
+            let mut prepared = self.prepare(&mut connection).await;
+            if prepared.as_ref().is_err_and(errors::is_missing_table) {
                 // Makes it.
                 self.ask(&self.statements.list, arguments![self.prefix(), "", ""]).await?;
-                self.prepare(&mut connection).await.map_err(|error| self.server.explain(error))?;
+                prepared = self.prepare(&mut connection).await;
             }
+            if matches!(prepared, Ok(false)) {
+                self.make_secret().await?;
+                prepared = self.prepare(&mut connection).await;
+            }
+            prepared.map_err(|error| self.server.explain(error))?;
             Ok(connection)
         };
         let late =

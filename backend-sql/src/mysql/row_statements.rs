@@ -9,6 +9,10 @@ pub(super) struct RowStatements {
     pub(super) create: Statement,
     /// What a connection for transactions is told once, so that nothing is parsed between a wait and its answer.
     pub(super) prepare: String,
+    /// A row with the table's secret, empty where it has none. Follows [`prepare`](Self::prepare) in one message.
+    pub(super) secret: String,
+    /// A new secret. Changes nothing when there is one.
+    pub(super) make_secret: Statement,
     /// See [`name`](Self::name).
     name: String,
     /// Prefix, name. A row once it is locked; none when there is none.
@@ -66,9 +70,9 @@ fn schema(table: &TablePath) -> String {
         r"CREATE TABLE IF NOT EXISTS {table} (
   prefix      VARBINARY(200) NOT NULL, -- the namespace
   name        VARBINARY(200) NOT NULL, -- what is locked
-  part        TINYINT        NOT NULL, -- 0: the row that the holder locks; 1: what is told of the last grant
+  part        TINYINT        NOT NULL, -- 0: the row that the holder locks; 1: what is told of the last grant; 2: the secret
   token       BIGINT,                  -- its fencing token
-  claim       VARBINARY(36),           -- who was granted it; the holder, if a connection has the mark of it
+  claim       VARBINARY(36),           -- who was granted it; the holder, if a connection has the mark of it; the secret
   acquired_at DATETIME(6),             -- since when, UTC, by the server's clock
   forced      VARBINARY(36),           -- the claim that was last put out by force
   label       VARCHAR(200),            -- what people are told about the holder
@@ -89,13 +93,18 @@ pub(super) fn mark(claim: ClaimId) -> String {
 /// The name of another one, which the holder's connection has as well, from when the row is locked until shortly before it is
 /// not: others see by it that a name is held although nobody has been noted as its holder yet. The digest may be the same for
 /// two names; then somebody may be waited for in vain, for a moment.
-fn held(table: &TablePath) -> String {
+fn held(table: &TablePath, secret: &str) -> String {
     let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), |schema| format!("'{schema}'"));
     format!(
-        "CONCAT('tenure+', SHA2(CONCAT({schema}, '/{}/', HEX({{prefix}}), '/', HEX({{name}})), 224))",
+        "CONCAT('tenure+', SHA2(CONCAT({secret}, '/', {schema}, '/{}/', HEX({{prefix}}), '/', HEX({{name}})), 224))",
         table.table.as_str()
     )
 }
+
+/// User-level locks are the whole server's, and everybody may take one whose name is known. So the names of those that are not
+/// a claim's are made with what only those know who may read the table: a random text, in a row of its own.
+const SECRET: &str = "COALESCE((SELECT CONVERT(claim USING utf8mb4) FROM {t} \
+    WHERE prefix = X'' AND name = X'' AND part = 2), '')";
 
 /// Ends a connection. The number is part of the text, because MySQL 9 takes no parameter there.
 pub(super) fn kill(connection: i64) -> Statement {
@@ -107,13 +116,15 @@ impl RowStatements {
         let name = table.quoted('`');
         let fill =
             |text: &str| Statement::new(text.replace("{t}", &name).replace("{now}", "UTC_TIMESTAMP(6)"));
-        let held = held(table);
         let prepare = |called: &str, text: &str| {
             let text = text.replace("{t}", &name).replace("{us}", MICROS).replace('\'', "''");
             format!("PREPARE {called} FROM '{text}';")
         };
-        let unnoted = UNNOTED
-            .replace("{held}", &held.replace("{prefix}", "held.prefix").replace("{name}", "held.name"));
+        let unnoted = UNNOTED.replace(
+            "{held}",
+            &held(table, SECRET).replace("{prefix}", "held.prefix").replace("{name}", "held.name"),
+        );
+        let making = format!("CONCAT('tenure/making/', {SECRET})");
         Self {
             create: Statement::new(schema(table)),
             prepare: [
@@ -124,13 +135,15 @@ impl RowStatements {
                 &prepare("tenure_end", GIVE_BACK),
             ]
             .concat(),
-            name: NAME.replace("{held}", &held),
+            secret: format!("SET @tenure_secret = {SECRET}; SELECT @tenure_secret").replace("{t}", &name),
+            make_secret: fill("INSERT IGNORE INTO {t} (prefix, name, part, claim) VALUES (X'', X'', 2, ?)"),
+            name: NAME.replace("{held}", &held(table, "@tenure_secret")),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE NOWAIT")),
             exists: fill(ROW),
-            begin_making: fill("SELECT GET_LOCK('tenure/making', ?)"),
+            begin_making: fill(&format!("SELECT GET_LOCK({making}, ?)")),
             make: fill("INSERT IGNORE INTO {t} (prefix, name, part) VALUES (?, ?, 0)"),
-            end_making: fill("SELECT RELEASE_LOCK('tenure/making')"),
+            end_making: fill("SELECT RELEASE_ALL_LOCKS()"),
             note: fill(&NOTE.replace("{later}", LATER)),
             unnoted: fill(&unnoted),
             marked: fill("SELECT CAST(IS_USED_LOCK(?) AS SIGNED)"),

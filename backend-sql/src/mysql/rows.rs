@@ -27,7 +27,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tenure_core::{Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
+use tenure_core::{Background, Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
 
 /// Lease rows in MySQL or MariaDB.
 pub(super) struct MySqlRows {
@@ -35,23 +35,26 @@ pub(super) struct MySqlRows {
     statements: Arc<Statements>,
     /// Acquires, releases and withdraws. What concerns one name goes over one of them, in order: see [`Lane`].
     lanes: Vec<Lane<MySql>>,
-    renewals: Lane<MySql>,
+    /// In the background, where renewal runs; but who extends a lease by hand does so where it is.
+    renewals: Arc<Lane<MySql>>,
+    background: Background,
     hints: Arc<Hints>,
     crowds: Crowds,
     rows: SeenRows,
 }
 
 impl MySqlRows {
-    pub(super) fn new(options: Checked, connect: MySqlConnectOptions) -> Self {
+    pub(super) fn new(options: Checked, connect: MySqlConnectOptions, background: Background) -> Self {
         let statements = Arc::new(Statements::new(&options.table, options.fair));
         let (create, probe) = (statements.create.clone(), statements.acquire.clone());
         let server = Arc::new(MySql::new(options, connect, create, probe));
         let lane = |manner| Lane::new(&server, manner);
         let lanes = (0..server.options.connections).map(|_| lane(Manner::Ordered)).collect();
-        let renewals = lane(Manner::Impatient);
+        let renewals = Arc::new(lane(Manner::Impatient));
         Self {
             lanes,
             renewals,
+            background,
             hints: Arc::default(),
             crowds: Crowds::default(),
             rows: SeenRows::default(),
@@ -136,6 +139,14 @@ impl MySqlRows {
         let id = id.as_str();
         let arguments = arguments![id, take, of, id, millis(LIVES), prefix, name.as_str(), id, id];
         self.lane(name).run(&self.statements.stand, arguments, Again::Safe).await.map(drop)
+    }
+
+    /// Those of the names whose rows nobody has locked.
+    async fn unlocked(&self, names: Vec<&str>) -> Result<HashSet<String>, StoreError> {
+        let arguments = arguments![serde_json::json!(names).to_string(), self.prefix()];
+        let done = self.renewals.run(&self.statements.unlocked, arguments, Again::Safe).await?;
+        let rows: Vec<(String,)> = self.server.rows(&done)?;
+        Ok(rows.into_iter().map(|(name,)| name).collect())
     }
 
     async fn mark(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -260,7 +271,14 @@ impl LeaseTable for MySqlRows {
 
     /// The server tells how many rows were changed. Only when that does not say that all were renewed, it is asked which.
     async fn renew(&self, grants: &[Grant]) -> Result<HashSet<ClaimId>, StoreError> {
-        let leases = leases(grants);
+        let mut leases = leases(grants);
+        let unlocked = self.unlocked(leases.keys().copied().collect()).await?;
+        leases.retain(|name, _| unlocked.contains(*name));
+        let grants: Vec<&Grant> =
+            grants.iter().filter(|grant| leases.contains_key(grant.name.as_str())).collect();
+        if grants.is_empty() {
+            return Ok(HashSet::new());
+        }
         // The leases of one name as a text, because MariaDB takes no object out of JSON as a column.
         let asked: Vec<(&str, String)> =
             leases.iter().map(|(name, leases)| (*name, serde_json::json!(leases).to_string())).collect();
@@ -330,10 +348,16 @@ impl LeaseTable for MySqlRows {
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
         // What is first asked on each, with a short lease or a short wait, could not wait for its connection too.
-        self.lanes.iter().chain([&self.renewals]).for_each(Lane::open);
+        self.lanes.iter().for_each(Lane::open);
+        let renewals = Arc::clone(&self.renewals);
+        self.background.spawn(async move { renewals.open() });
         let done = self.lanes[0].run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = done.rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))
+    }
+
+    fn background(&self) -> &Background {
+        &self.background
     }
 
     type Broom = MySqlBroom;
@@ -344,7 +368,7 @@ impl LeaseTable for MySqlRows {
     }
 
     async fn close(&self) {
-        for lane in self.lanes.iter().chain([&self.renewals]) {
+        for lane in self.lanes.iter().chain([&*self.renewals]) {
             lane.close().await;
         }
     }

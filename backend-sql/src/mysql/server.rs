@@ -6,12 +6,14 @@ use super::{
 };
 use crate::{
     lane::{Server, Verdict},
+    patience::{Patience, in_seconds},
     statement::Statement,
+    tls::choose_cryptography,
 };
 use futures_util::TryStreamExt;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Either, Executor, FromRow, SqlSafeStr,
-    mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow},
+    mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode},
 };
 use std::time::Duration;
 use tenure_core::StoreError;
@@ -57,6 +59,9 @@ impl MySql {
     ) -> Self {
         let store = store(&connect);
         let connect = connect.disable_statement_logging();
+        if matches!(connect.get_ssl_mode(), MySqlSslMode::VerifyCa) {
+            choose_cryptography();
+        }
         Self { options, create, probe, store, connect }
     }
 
@@ -72,12 +77,17 @@ impl MySql {
 
     async fn open_once(&self) -> Result<MySqlConnection, Refusal> {
         let mut connection = self.connect.connect().await?;
-        // A statement that nobody waits for any more is not to wait for a row either. And the upsert needs its assignments
-        // to be made one after the other, which a mode of MariaDB changes.
-        let patience = self.options.response_timeout.as_secs().max(1);
+        // The upsert needs its assignments to be made one after the other, which a mode of MariaDB changes.
+        let Patience { lock, statement } = Patience::of(self.options.response_timeout);
+        let (lock, statement) = (in_seconds(lock), statement.as_secs_f64());
+        // The server gives up what takes too long, unless it is to give up sooner already. MySQL bounds no statement as a whole
+        // that writes.
         let settings = format!(
-            "SET SESSION innodb_lock_wait_timeout = {patience}, \
-             SESSION sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '')"
+            "SET SESSION {}, {}, \
+             SESSION sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '') /*M! , SESSION max_statement_time = \
+             IF(@@max_statement_time > 0, LEAST(@@max_statement_time, {statement:.3}), {statement:.3}) */",
+            at_most("innodb_lock_wait_timeout", lock),
+            self.table_bound()
         );
         connection.execute(AssertSqlSafe(settings)).await?;
         // Tells a table of another shape, and is needed soon in any case.
@@ -96,10 +106,21 @@ impl MySql {
         Ok(connection)
     }
 
+    /// The setting with which the server gives up waiting for a table: for its metadata, as it says.
+    pub(super) fn table_bound(&self) -> String {
+        let patience = in_seconds(Patience::of(self.options.response_timeout).lock);
+        format!("SESSION {}", at_most("lock_wait_timeout", patience))
+    }
+
     fn place(&self) -> Place<'_> {
         let (store, user) = (&self.store, self.connect.get_username());
         Place { store, user, table: self.options.table.to_string() }
     }
+}
+
+/// A setting of whole numbers, made no greater than this. (MySQL has the smaller one of two numbers for a decimal.)
+fn at_most(setting: &str, number: u64) -> String {
+    format!("{setting} = CAST(LEAST(@@{setting}, {number}) AS SIGNED)")
 }
 
 enum Refusal {

@@ -25,6 +25,8 @@ pub(super) struct Statements {
     pub(super) release_last: Statement,
     /// Five times the claim, prefix, name, three times the claim; in fair mode six times and four times.
     pub(super) withdraw: Statement,
+    /// A JSON array of names, prefix. Those whose rows nobody has locked just now.
+    pub(super) unlocked: Statement,
     /// A JSON array of `[name, leases by claim as a text of JSON]`, prefix. As many rows as have one who was renewed.
     pub(super) renew: Statement,
     /// Twice the claim, prefix, name, twice the claim. One row when its claim is a reader's now.
@@ -136,6 +138,7 @@ impl Statements {
             release_share: fill(RELEASE_SHARE),
             release_last: fill(RELEASE_LAST),
             withdraw: fill(WITHDRAW),
+            unlocked: fill(UNLOCKED),
             renew: fill(RENEW),
             downgrade: fill(DOWNGRADE),
             upgrade: fill(UPGRADE),
@@ -336,6 +339,14 @@ UPDATE {t} SET
 WHERE prefix = ? AND name = ? AND (
   claim = ? OR awaited_by = ? OR JSON_CONTAINS_PATH(shares, 'one', {own}){waited}
 )";
+
+/// The locks go with the statement. An update itself cannot leave out what is locked. (MySQL wants to be told that the list of
+/// names is no table of which rows are to be locked; MariaDB does not know those words, and takes them for a comment.)
+const UNLOCKED: &str = "
+SELECT CONVERT(held.name USING utf8mb4)
+FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(200) CHARACTER SET utf8mb4 PATH '$')) AS asked
+STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
+FOR UPDATE /*!80000 OF held */ SKIP LOCKED";
 
 /// Of those who share a name, each has its own new lease, or goes on with the old one. Either column is right whichever of
 /// them is set first: nothing says in which order an update of several tables does it.

@@ -1,6 +1,6 @@
 //! What PostgreSQL's errors mean for locks, and what to do about them.
 
-use crate::{fault::Fault, lane::Verdict};
+use crate::{fault::Fault, lane::Verdict, tls};
 use sqlx::error::DatabaseError;
 use tenure_core::StoreError;
 
@@ -107,7 +107,10 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         ),
         code::CANCELED | code::LOCK_TIMEOUT => (
             true,
-            format!("the server ended the statement ({message}); raise statement_timeout and lock_timeout for user {user}"),
+            format!(
+                "the server ended the statement ({message}); look for a transaction left open on the table {table}, or raise \
+                 statement_timeout or lock_timeout for user {user}, or response_timeout"
+            ),
         ),
         code::NO_SUCH_STATEMENT | code::DUPLICATE_STATEMENT => (
             true,
@@ -143,6 +146,10 @@ fn no_permission(place: &Place<'_>, error: &dyn DatabaseError) -> String {
             "user {user} may not create the table {table} ({message}); create it with the DDL that `tenure schema \
              postgres` prints, or GRANT CREATE on its schema"
         )
+    } else if message.contains("process") {
+        format!(
+            "user {user} may not end the holder's connection ({message}); log in as the user whose connection it is"
+        )
     } else {
         format!(
             "user {user} may not use the table {table} ({message}); GRANT SELECT, INSERT, UPDATE, DELETE on it"
@@ -165,6 +172,9 @@ fn without_code(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         sqlx::Error::Tls(_) => {
             let what = format!("no TLS with {}; check sslmode and the certificates", place.store);
             StoreError::failed(Fault::new(what, source))
+        }
+        source if let Some(why) = tls::disagreement(&source, "sslmode=verify-ca", "sslrootcert") => {
+            StoreError::failed(Fault::new(format!("no TLS with {}: {why}", place.store), source))
         }
         sqlx::Error::Configuration(_) | sqlx::Error::Encode(_) => {
             StoreError::failed(Fault::new(format!("the driver refused: {source}"), source))

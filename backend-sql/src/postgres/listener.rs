@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::StoreError;
+use tenure_core::{Background, StoreError};
 use tokio::task::JoinHandle;
 
 /// How long it may be silent before the server is asked whether it is still there.
@@ -24,12 +24,14 @@ const RECONNECT: Duration = Duration::from_secs(1);
 pub(super) struct Listener {
     server: Arc<Postgres>,
     hints: Arc<Hints>,
+    /// Where the connection lives: those who wait may be of any runtime.
+    background: Background,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Listener {
-    pub(super) fn new(server: &Arc<Postgres>) -> Self {
-        Self { server: Arc::clone(server), hints: Arc::default(), task: Mutex::new(None) }
+    pub(super) fn new(server: &Arc<Postgres>, background: Background) -> Self {
+        Self { server: Arc::clone(server), hints: Arc::default(), background, task: Mutex::new(None) }
     }
 
     /// Hears of what is announced with this text from now on.
@@ -39,7 +41,8 @@ impl Listener {
             let mut task = self.task();
             // It ends only with its runtime.
             if task.as_ref().is_none_or(JoinHandle::is_finished) {
-                *task = Some(tokio::spawn(listen(Arc::clone(&self.server), Arc::clone(&self.hints))));
+                let listening = listen(Arc::clone(&self.server), Arc::clone(&self.hints));
+                *task = Some(self.background.spawn(listening));
             }
         }
         hint
@@ -73,7 +76,7 @@ async fn listen(server: Arc<Postgres>, hints: Arc<Hints>) {
             }
             Err(error) => error,
         };
-        tracing::debug!(store = server.store, %error, "releases are not heard of; waiters ask again by themselves");
+        tracing::debug!(lock.store = %server.store, %error, "releases are not heard of; waiters ask again by themselves");
         tokio::time::sleep(RECONNECT).await;
     }
 }

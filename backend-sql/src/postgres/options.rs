@@ -1,11 +1,11 @@
 //! How a PostgreSQL server is used for locks.
 
 use crate::{
-    options::{Strategy, check_prefix, check_range},
+    options::{self, Strategy, check_prefix, check_range},
     table::TablePath,
 };
-use sqlx::postgres::PgConnectOptions;
-use std::{fmt, str::FromStr, time::Duration};
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 use tenure_core::Error;
 
 /// What a commit waits for.
@@ -71,12 +71,19 @@ const CONNECTION_PARAMETERS: [&str; 7] =
     ["sslmode", "sslrootcert", "sslcert", "sslkey", "host", "port", "application_name"];
 
 impl PostgresOptions {
+    /// What [`poll`](Self::poll) may be.
+    pub const POLL_RANGE: RangeInclusive<Duration> = options::POLL;
+    /// What [`connect_timeout`](Self::connect_timeout) may be.
+    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
+    /// What [`response_timeout`](Self::response_timeout) may be.
+    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
+
     /// The server and database that `url` names, with every option at its default.
     ///
     /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `sslmode`, `sslrootcert`, `sslcert`, `sslkey`,
     /// `host` (a directory with a socket), `port` and `application_name` as
-    /// [libpq](https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS) has them. What the URL
-    /// leaves out comes from libpq's environment variables and from `~/.pgpass`.
+    /// [libpq](https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS) has them, except that
+    /// `sslmode=allow` never encrypts. What the URL leaves out comes from libpq's environment variables and from `~/.pgpass`.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -148,6 +155,9 @@ impl PostgresOptions {
     }
 
     /// How long the server may take to answer, before it counts as unavailable: 1 ms to 10 minutes, 5 s unless said.
+    ///
+    /// The server itself gives up a little earlier (`lock_timeout`, `statement_timeout`), so that nothing waits there that nobody
+    /// waits for.
     pub fn response_timeout(mut self, longest: Duration) -> Self {
         self.response_timeout = longest;
         self
@@ -169,14 +179,13 @@ impl PostgresOptions {
     /// Whether the server is reached through a pooler in transaction mode, such as `PgBouncer`: `false` unless said.
     ///
     /// Then nothing is used that belongs to a session: no prepared statements and no notifications, and each request is a
-    /// short transaction, which takes four messages in place of one. A pooler in session mode needs none of this.
+    /// short transaction in one message, which a client that vanishes cannot leave open. A pooler in session mode needs none of this.
     pub fn pooler(mut self, pooler: bool) -> Self {
         self.pooler = pooler;
         self
     }
 
     pub(super) fn check(self) -> Result<Checked, Error> {
-        let longest_patience = Duration::from_mins(10);
         let poll = if self.pooler { Duration::from_millis(100) } else { Duration::from_secs(2) };
         Ok(Checked {
             strategy: self.strategy,
@@ -184,9 +193,17 @@ impl PostgresOptions {
             prefix: check_prefix(self.prefix)?,
             connections: self.strategy.check_connections(self.connections)?,
             fair: self.strategy.check_fair(self.fair)?,
-            poll: check_range("poll", self.poll.unwrap_or(poll), Duration::from_mins(1))?,
-            connect_timeout: check_range("connect_timeout", self.connect_timeout, longest_patience)?,
-            response_timeout: check_range("response_timeout", self.response_timeout, longest_patience)?,
+            poll: check_range("poll", self.poll.unwrap_or(poll), &Self::POLL_RANGE)?,
+            connect_timeout: check_range(
+                "connect_timeout",
+                self.connect_timeout,
+                &Self::CONNECT_TIMEOUT_RANGE,
+            )?,
+            response_timeout: check_range(
+                "response_timeout",
+                self.response_timeout,
+                &Self::RESPONSE_TIMEOUT_RANGE,
+            )?,
             create_table: self.create_table,
             durability: self.durability,
             pooler: self.pooler,
@@ -212,6 +229,13 @@ impl PostgresOptions {
         }
         let connect = PgConnectOptions::from_str(&self.url)
             .map_err(|_| wrong(format!("{form}, with special characters of the password written as %XX")))?;
+        // As libpq has it. The driver would not look at the certificate.
+        let authorities = query.split('&').any(|pair| pair.starts_with("sslrootcert="))
+            || std::env::var_os("PGSSLROOTCERT").is_some();
+        let connect = match connect.get_ssl_mode() {
+            PgSslMode::Require if authorities => connect.ssl_mode(PgSslMode::VerifyCa),
+            _ => connect,
+        };
         if connect.get_application_name().is_some() {
             return Ok(connect);
         }

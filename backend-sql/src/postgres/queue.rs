@@ -51,7 +51,7 @@ const FAIR: [(&str, &str); 14] = [
     ("{nobody}", "held.shares IS NULL AND held.queue IS NULL"),
     (
         "{beside}",
-        "jsonb_each(coalesce(held.shares, '{}') || coalesce(held.queue, '{}'))
+        "(SELECT * FROM jsonb_each(held.shares) UNION ALL SELECT * FROM jsonb_each(held.queue)) AS beside
     WHERE {live} AND coalesce({before}, true)",
     ),
     (

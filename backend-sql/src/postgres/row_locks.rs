@@ -5,17 +5,19 @@ use super::{
     options::Checked,
     row_statements::{MICROS, RowStatements, application},
     server::{Postgres, arguments},
+    values::{Values, beside},
 };
 use crate::{
     issue::Issue,
     lane::{Again, Lane, Manner, Server},
+    patience::{Patience, in_millis},
     row_locks::{Found, RowTable},
     rows::{RowHolder, millis, row_holder},
     statement::Statement,
 };
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Executor, PgConnection,
-    postgres::{PgArguments, PgConnectOptions, PgRow},
+    postgres::{PgConnectOptions, PgRow},
 };
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
@@ -51,7 +53,7 @@ impl PostgresRowLocks {
         !self.server.options.pooler
     }
 
-    async fn ask(&self, statement: &Statement, arguments: PgArguments) -> Result<Vec<PgRow>, StoreError> {
+    async fn ask(&self, statement: &Statement, arguments: Values) -> Result<Vec<PgRow>, StoreError> {
         self.desk.run(statement, arguments, Again::Safe).await
     }
 
@@ -103,6 +105,7 @@ impl RowTable for PostgresRowLocks {
             if !self.prepares() {
                 return Ok(connection);
             }
+            self.server.bound(&mut connection).await.map_err(|error| self.server.explain(error))?;
             if let Err(error) = sqlx::raw_sql(self.statements.prepare.sql()).execute(&mut connection).await {
                 if !errors::is_missing_table(&error) {
                     return Err(self.server.explain(error));
@@ -139,7 +142,12 @@ impl RowTable for PostgresRowLocks {
         name: &Name,
         waits: bool,
     ) -> Result<Found<Issue>, StoreError> {
-        let take = self.statements.take(self.prefix(), name.as_str(), waits, self.prepares());
+        let mut take = self.statements.take(self.prefix(), name.as_str(), waits, self.prepares());
+        if !waits {
+            // Not for the table either.
+            let patience = in_millis(Patience::of(self.response_timeout()).lock);
+            take = format!("SET LOCAL lock_timeout = {patience}; {take}");
+        }
         let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
         let told = rows.map(|rows| rows.into_iter().nth(1));
         self.found(told)?.try_map(|row| {
@@ -157,7 +165,9 @@ impl RowTable for PostgresRowLocks {
     ) -> Result<Found<()>, StoreError> {
         let RowStatements { lock, try_lock, .. } = &self.statements;
         let statement = if waits { lock } else { try_lock };
-        let asked = sqlx::query_with(statement.sql(), arguments![self.prefix(), name.as_str()]);
+        let arguments = beside(arguments![self.prefix(), name.as_str()]);
+        let arguments = arguments.map_err(|error| self.server.explain(error))?;
+        let asked = sqlx::query_with(statement.sql(), arguments);
         let asked = asked.persistent(!self.server.options.pooler).fetch_optional(connection).await;
         self.found(asked.map(|row| row.map(drop)))
     }
@@ -221,7 +231,8 @@ impl RowTable for PostgresRowLocks {
         let forced = arguments![self.prefix(), name.as_str()];
         let holders = self.tell(&self.ask(&self.statements.force, forced).await?)?;
         for claim in holders.iter().filter_map(|holder| holder.claim) {
-            self.ask(&self.statements.terminate, arguments![application(claim)]).await?;
+            let terminate = arguments![self.prefix(), name.as_str(), application(claim)];
+            self.ask(&self.statements.terminate, terminate).await?;
         }
         Ok(holders)
     }

@@ -21,11 +21,11 @@ pub(super) struct RowStatements {
     /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last. A row when a lock of one is held by somebody who
     /// has not been noted.
     pub(super) unnoted: Statement,
-    /// `$1` an application's name. A row when a connection has it.
+    /// `$1` an application's name. A row when a connection of ours has it.
     pub(super) lives: Statement,
-    /// `$1` an application's name. Ends what its connection waits for.
+    /// `$1` an application's name. Ends what our connection of that name waits for.
     pub(super) interrupt: Statement,
-    /// `$1` an application's name. Ends its connection.
+    /// `$1` prefix, `$2` name, `$3` an application's name. Ends the connection of that name that has the row locked.
     pub(super) terminate: Statement,
     /// `$1` prefix, `$2` name, `$3` claim. A row when it was put out by force.
     pub(super) was_forced: Statement,
@@ -88,7 +88,10 @@ fn schema(table: &TablePath) -> String {
 impl RowStatements {
     pub(super) fn new(table: &TablePath) -> Self {
         let name = table.quoted('"');
-        let fill = |text: &str| Statement::new(text.replace("{live}", LIVE).replace("{t}", &name));
+        let fill = |text: &str| {
+            let text = text.replace("{live}", LIVE).replace("{locked}", LOCKED).replace("{ours}", OURS);
+            Statement::new(text.replace("{t}", &name))
+        };
         Self {
             create: Statement::new(schema(table)),
             prepare: fill(&PREPARE.replace("{row}", ROW).replace("{last}", &last("$1", "$2"))),
@@ -100,12 +103,13 @@ impl RowStatements {
             ),
             note: fill(NOTE),
             unnoted: fill(UNNOTED),
-            lives: fill("SELECT 1 FROM pg_stat_activity WHERE application_name = $1"),
+            lives: fill("SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND {ours}"),
             interrupt: fill(
-                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND {ours}",
             ),
             terminate: fill(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+                "SELECT pg_terminate_backend(holder.pid) FROM {locked} \
+                 WHERE held.prefix = $1 AND held.name = $2 AND held.part = 0 AND holder.application_name = $3",
             ),
             was_forced: fill(
                 "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 1 AND forced = $3",
@@ -195,20 +199,31 @@ ON CONFLICT (prefix, name, part) DO UPDATE SET
 WHERE last.token < excluded.token OR last.claim = excluded.claim
 RETURNING 1";
 
-/// Who has locked a row is in the row itself, as the number of a transaction.
-const UNNOTED: &str = "
-SELECT 1 FROM {t} AS held
+/// Rows, and the connections that have them locked: who it is stands in the row itself, as the number of a transaction.
+///
+/// Anybody may name a connection after a claim. Who has locked the row is nothing that others can pretend.
+const LOCKED: &str = "
+{t} AS held
 JOIN pg_locks AS own ON own.locktype = 'transactionid' AND own.transactionid = held.xmax
   AND own.mode = 'ExclusiveLock' AND own.granted
-JOIN pg_stat_activity AS holder ON holder.pid = own.pid AND holder.application_name LIKE 'tenure %'
+JOIN pg_stat_activity AS holder ON holder.pid = own.pid";
+
+/// Whoever waits has locked nothing yet, so a connection must be of our user and in our database to be taken for it: there
+/// nobody else logs in.
+const OURS: &str = "usename = session_user AND datname = current_database()";
+
+const UNNOTED: &str = "
+SELECT 1 FROM {locked}
 LEFT JOIN {t} AS last ON last.prefix = held.prefix AND last.name = held.name AND last.part = 1
 WHERE held.prefix = $1 AND held.name >= $2 AND held.name < $3 AND held.part = 0
+  AND holder.application_name LIKE 'tenure %'
   AND holder.application_name IS DISTINCT FROM 'tenure ' || last.claim
 LIMIT 1";
 
 /// Whether the last grant's transaction stands.
-const LIVE: &str = "part = 1 AND EXISTS \
-  (SELECT FROM pg_stat_activity WHERE application_name = 'tenure ' || last.claim)";
+const LIVE: &str = "part = 1 AND EXISTS (SELECT FROM {locked} \
+  WHERE held.prefix = last.prefix AND held.name = last.name AND held.part = 0 \
+  AND holder.application_name = 'tenure ' || last.claim)";
 
 const HOLDER: &str = "
 name, claim, token, floor(extract(epoch FROM acquired_at) * 1000)::bigint,

@@ -5,6 +5,7 @@ use super::{
     options::Checked,
     server::{Postgres, arguments, with},
     statements::Statements,
+    values::Values,
 };
 use crate::{
     hints::Hint,
@@ -19,17 +20,14 @@ use crate::{
     statement::Statement,
     sweep::{BATCH, IDLE},
 };
-use sqlx::{
-    Row,
-    postgres::{PgArguments, PgConnectOptions},
-};
+use sqlx::{Row, postgres::PgConnectOptions};
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
-use tenure_core::{Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
+use tenure_core::{Background, Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
 
 /// The columns of what stands in a row, behind which `stand_by` tells whether it is marked.
 const STANDING_COLUMNS: usize = 9;
@@ -40,12 +38,14 @@ pub(super) struct PostgresRows {
     statements: Arc<Statements>,
     /// Acquires, releases and withdraws. What concerns one name goes over one of them, in order: see [`Lane`].
     lanes: Vec<Lane<Postgres>>,
-    renewals: Lane<Postgres>,
+    /// In the background, where renewal runs; but who extends a lease by hand does so where it is.
+    renewals: Arc<Lane<Postgres>>,
+    background: Background,
     listener: Listener,
 }
 
 impl PostgresRows {
-    pub(super) fn new(options: Checked, connect: PgConnectOptions) -> Self {
+    pub(super) fn new(options: Checked, connect: PgConnectOptions, background: Background) -> Self {
         let statements = Arc::new(Statements::new(&options.table, options.fair));
         let (create, probe) = (statements.create.clone(), statements.acquire.clone());
         let server = Arc::new(Postgres::new(options, connect, create, probe));
@@ -53,8 +53,9 @@ impl PostgresRows {
         let lanes = (0..server.options.connections).map(|_| lane(Manner::Ordered)).collect();
         Self {
             lanes,
-            renewals: lane(Manner::Impatient),
-            listener: Listener::new(&server),
+            renewals: Arc::new(lane(Manner::Impatient)),
+            listener: Listener::new(&server, background.clone()),
+            background,
             server,
             statements,
         }
@@ -103,7 +104,7 @@ impl PostgresRows {
         &self,
         lane: &Lane<Postgres>,
         statement: &Statement,
-        arguments: PgArguments,
+        arguments: Values,
     ) -> Result<Vec<HolderRow>, StoreError> {
         self.server.rows(&lane.run(statement, arguments, Again::Safe).await?)
     }
@@ -272,10 +273,16 @@ impl LeaseTable for PostgresRows {
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
         // What is first asked on each, with a short lease or a short wait, could not wait for its connection too.
-        self.lanes.iter().chain([&self.renewals]).for_each(Lane::open);
+        self.lanes.iter().for_each(Lane::open);
+        let renewals = Arc::clone(&self.renewals);
+        self.background.spawn(async move { renewals.open() });
         let rows = self.lanes[0].run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))
+    }
+
+    fn background(&self) -> &Background {
+        &self.background
     }
 
     type Broom = PostgresBroom;
@@ -287,7 +294,7 @@ impl LeaseTable for PostgresRows {
 
     async fn close(&self) {
         self.listener.close();
-        for lane in self.lanes.iter().chain([&self.renewals]) {
+        for lane in self.lanes.iter().chain([&*self.renewals]) {
             lane.close().await;
         }
     }

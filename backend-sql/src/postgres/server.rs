@@ -3,14 +3,17 @@
 use super::{
     errors::{self, Place},
     options::{Checked, Durability},
+    values::{Values, beside, written},
 };
 use crate::{
     lane::{Server, Verdict},
+    patience::{Patience, in_millis},
     statement::Statement,
+    tls::choose_cryptography,
 };
 use sqlx::{
-    ConnectOptions, Executor, FromRow, SqlSafeStr,
-    postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow},
+    AssertSqlSafe, ConnectOptions, Executor, FromRow, Row, SqlSafeStr,
+    postgres::{PgConnectOptions, PgConnection, PgRow, PgSslMode},
 };
 use std::time::Duration;
 use tenure_core::{Moment, StoreError};
@@ -25,7 +28,12 @@ pub(super) struct Postgres {
     /// The store in words.
     pub(super) store: String,
     pub(super) connect: PgConnectOptions,
+    /// What each request through a pooler begins with: it is for that request only.
+    locally: String,
 }
+
+/// How often the server looks whether a client is still there for which a statement waits.
+const STILL_THERE: Duration = Duration::from_secs(1);
 
 /// The store in words.
 pub(super) fn store(connect: &PgConnectOptions) -> String {
@@ -49,7 +57,19 @@ impl Postgres {
         let store = store(&connect);
         // Poolers refuse parameters that they do not know, and no statement reads a floating-point number.
         let connect = connect.extra_float_digits(None).disable_statement_logging();
-        Self { options, create, probe, store, connect }
+        if matches!(connect.get_ssl_mode(), PgSslMode::VerifyCa) {
+            choose_cryptography();
+        }
+        let Patience { lock, statement } = Patience::of(options.response_timeout);
+        let (lock, statement) = (in_millis(lock), in_millis(statement));
+        let durability = match options.durability {
+            Durability::Full => "",
+            Durability::Relaxed => "SET LOCAL synchronous_commit = off; ",
+        };
+        let locally = format!(
+            "SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {statement}; {durability}"
+        );
+        Self { options, create, probe, store, connect, locally }
     }
 
     /// A row of ours, as a tuple.
@@ -64,31 +84,48 @@ impl Postgres {
 
     async fn open_once(&self) -> Result<PgConnection, Refusal> {
         let mut connection = self.connect.connect().await?;
-        if self.options.durability == Durability::Relaxed && !self.options.pooler {
-            connection.execute("SET synchronous_commit = off").await?;
+        if !self.options.pooler {
+            self.bound(&mut connection).await?;
+            if self.options.durability == Durability::Relaxed {
+                connection.execute("SET synchronous_commit = off").await?;
+            }
         }
-        if self.options.pooler {
-            // Otherwise a statement may be parsed in one server process and carried out in another.
-            connection.execute("BEGIN").await?;
-            self.ensure_table(&mut connection).await?;
-            connection.execute("COMMIT").await?;
-        } else {
-            self.ensure_table(&mut connection).await?;
-        }
+        self.ensure_table(&mut connection).await?;
         Ok(connection)
+    }
+
+    /// Has the server give up what takes too long, and what nobody is there for, unless it is to give up sooner already.
+    pub(super) async fn bound(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let Patience { lock, statement } = Patience::of(self.options.response_timeout);
+        let bounds = [("lock_timeout", lock), ("statement_timeout", statement)];
+        // From version 14 on.
+        let check = ("client_connection_check_interval", STILL_THERE);
+        match set_at_most(connection, bounds.iter().chain([&check])).await {
+            // Some systems have no way to look who is there. The bounds do without.
+            Err(error) if errors::verdict(&error) != Verdict::Broken => {
+                tracing::debug!(%error, "the server does not look whether its clients are there");
+                set_at_most(connection, &bounds).await
+            }
+            done => done,
+        }
+    }
+
+    /// A message that has no parameters, and that is carried out as a whole or not at all.
+    async fn say(&self, connection: &mut PgConnection, text: &str) -> Result<Vec<PgRow>, sqlx::Error> {
+        let locally = if self.options.pooler { &*self.locally } else { "" };
+        sqlx::raw_sql(AssertSqlSafe(format!("{locally}{text}"))).fetch_all(connection).await
     }
 
     async fn ensure_table(&self, connection: &mut PgConnection) -> Result<(), Refusal> {
         let table = self.options.table.quoted('"');
-        let asked = sqlx::query_scalar("SELECT to_regclass($1::text) IS NOT NULL").bind(table);
-        let asked = asked.persistent(false);
-        let there: bool = asked.fetch_one(&mut *connection).await?;
+        let asked = self.say(connection, &format!("SELECT to_regclass('{table}') IS NOT NULL")).await?;
+        let there = asked.first().map_or(Ok(false), |row| row.try_get(0))?;
         if !there {
             if !self.options.create_table {
                 let missing = errors::missing_table(&self.options.table.to_string());
                 return Err(Refusal::Said(StoreError::failed(missing)));
             }
-            sqlx::raw_sql(self.create.sql()).execute(&mut *connection).await?;
+            self.say(connection, self.create.text()).await?;
         }
         if !self.options.pooler {
             // Tells a table of another shape, and is needed soon in any case.
@@ -97,41 +134,24 @@ impl Postgres {
         Ok(())
     }
 
-    /// For poolers: the statement in a transaction, because only then are all of its messages for one server process.
-    async fn run_in_transaction(
-        &self,
-        connection: &mut PgConnection,
-        statement: &Statement,
-        arguments: PgArguments,
-    ) -> Result<Vec<PgRow>, sqlx::Error> {
-        let begin = match self.options.durability {
-            Durability::Full => "BEGIN",
-            Durability::Relaxed => "BEGIN; SET LOCAL synchronous_commit = off",
-        };
-        connection.execute(begin).await?;
-        let asked = sqlx::query_with(statement.sql(), arguments).persistent(false);
-        match asked.fetch_all(&mut *connection).await {
-            Ok(rows) => {
-                connection.execute("COMMIT").await?;
-                Ok(rows)
-            }
-            Err(error) => {
-                if verdict_keeps(&error) {
-                    connection.execute("ROLLBACK").await?;
-                }
-                Err(error)
-            }
-        }
-    }
-
     fn place(&self) -> Place<'_> {
         let (store, user) = (&self.store, self.connect.get_username());
         Place { store, user, table: self.options.table.to_string() }
     }
 }
 
-fn verdict_keeps(error: &sqlx::Error) -> bool {
-    errors::verdict(error) != Verdict::Broken
+/// Gives the session these settings, but for those that it does not know or that are less already. 0 is for ever.
+async fn set_at_most<'b>(
+    connection: &mut PgConnection,
+    bounds: impl IntoIterator<Item = &'b (&'static str, Duration)>,
+) -> Result<(), sqlx::Error> {
+    let bounds = bounds.into_iter().map(|(name, longest)| format!("('{name}', {})", in_millis(*longest)));
+    let set = format!(
+        "SELECT set_config(name, longest || 'ms', false) FROM (VALUES {}) AS bounds (name, longest)
+         WHERE current_setting(name, true)::interval NOT BETWEEN interval '1 ms' AND longest * interval '1 ms'",
+        bounds.collect::<Vec<_>>().join(", ")
+    );
+    sqlx::raw_sql(AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
 enum Refusal {
@@ -147,7 +167,7 @@ impl From<sqlx::Error> for Refusal {
 
 impl Server for Postgres {
     type Connection = PgConnection;
-    type Arguments = PgArguments;
+    type Arguments = Values;
     type Answer = Vec<PgRow>;
 
     fn connect_timeout(&self) -> Duration {
@@ -180,16 +200,18 @@ impl Server for Postgres {
         }
     }
 
+    /// Behind a pooler in one message, which is one transaction: all of it is for one server process, and the client may vanish
+    /// at any moment and leaves none open.
     async fn run(
         &self,
         connection: &mut PgConnection,
         statement: &Statement,
-        arguments: PgArguments,
+        arguments: Values,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         if self.options.pooler {
-            return self.run_in_transaction(connection, statement, arguments).await;
+            return self.say(connection, &written(statement.text(), &arguments)).await;
         }
-        sqlx::query_with(statement.sql(), arguments).fetch_all(connection).await
+        sqlx::query_with(statement.sql(), beside(arguments)?).fetch_all(connection).await
     }
 
     fn verdict(&self, error: &sqlx::Error) -> Verdict {
@@ -204,7 +226,7 @@ impl Server for Postgres {
 /// Parameters of a statement, in order.
 macro_rules! arguments {
     ($($value:expr),* $(,)?) => {
-        $crate::postgres::server::with![sqlx::postgres::PgArguments::default(); $($value),*]
+        <$crate::postgres::values::Values>::from([$($value.into()),*])
     };
 }
 pub(super) use arguments;
@@ -212,12 +234,8 @@ pub(super) use arguments;
 /// These parameters, and more.
 macro_rules! with {
     ($arguments:expr; $($value:expr),* $(,)?) => {{
-        #[allow(unused_mut, reason = "a statement may have no parameters")]
         let mut arguments = $arguments;
-        $(
-            sqlx::Arguments::add(&mut arguments, $value)
-                .map_err(|error| StoreError::failed(error.to_string()))?;
-        )*
+        arguments.extend([$($crate::postgres::values::Value::from($value)),*]);
         arguments
     }};
 }

@@ -21,7 +21,7 @@ pub(super) struct Statements {
     /// As `release`, but whether or not the lease has run out.
     pub(super) withdraw: Statement,
     /// `$1` prefix, `$2` names, `$3` for each a JSON object of leases by claim. Of each row that was changed, who holds the
-    /// name.
+    /// name. Rows that another has locked are left out.
     pub(super) renew: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. A row when its claim is a reader's now.
     pub(super) downgrade: Statement,
@@ -286,8 +286,14 @@ UPDATE {t} AS held SET
   awaited_by = nullif(awaited_by, $3::text){withdrawn}
 WHERE prefix = $1 AND name = $2 AND (claim = $3 OR awaited_by = $3 OR shares ? $3::text{waited})";
 
-/// Of those who share a name, each has its own new lease, or goes on with the old one.
+/// Of those who share a name, each has its own new lease, or goes on with the old one. Nobody's lease waits for another's row.
 const RENEW: &str = "
+WITH free AS (
+  SELECT held.name, asked.leases
+  FROM unnest($2::text[], $3::text[]::jsonb[]) AS asked (name, leases)
+  JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name
+  FOR NO KEY UPDATE OF held SKIP LOCKED
+)
 UPDATE {t} AS held SET
   shares = CASE WHEN held.shares IS NOT NULL THEN (
     SELECT jsonb_object_agg(key, CASE
@@ -304,7 +310,7 @@ UPDATE {t} AS held SET
       FROM jsonb_each(held.shares) WHERE {live}
     )
   END
-FROM unnest($2::text[], $3::text[]::jsonb[]) AS asked (name, leases)
+FROM free AS asked
 WHERE held.prefix = $1 AND held.name = asked.name AND held.expires_at >= now()
   AND (held.shares IS NOT NULL OR asked.leases ? held.claim)
 RETURNING coalesce(held.claim, held.shares::text)";

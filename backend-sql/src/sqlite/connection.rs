@@ -1,6 +1,7 @@
-//! One connection to the file, opened when it is needed.
+//! One connection to the file in each runtime, opened when it is needed.
 
 use super::{
+    access,
     errors::{self, Place},
     options::Checked,
     statements::Statements,
@@ -15,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tenure_core::{Moment, StoreError};
+use tenure_core::{Moment, PerRuntime, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 /// How many rows the driver's thread may be ahead of us: more than any statement returns while it holds the write
@@ -27,10 +28,12 @@ pub(super) struct File {
     pub(super) options: Checked,
     pub(super) statements: Statements,
     connect: SqliteConnectOptions,
+    /// Whether the file is ours to create: the settings of a pool say it themselves.
+    creates: bool,
 }
 
 impl File {
-    pub(super) fn new(options: Checked, base: SqliteConnectOptions) -> Self {
+    pub(super) fn new(options: Checked, base: SqliteConnectOptions, creates: bool) -> Self {
         // NORMAL: in write-ahead mode a commit then waits for no disk, and a crash of a program loses nothing. A
         // power failure may undo the last commits, but it also ends every process that held a lock by them, since
         // all of them run on this machine; and tokens rise all the same, because they follow the clock.
@@ -39,7 +42,7 @@ impl File {
             .busy_timeout(options.busy_timeout)
             .row_buffer_size(ROWS_AHEAD)
             .disable_statement_logging();
-        Self { statements: Statements::new(&options.table, options.fair), options, connect }
+        Self { statements: Statements::new(&options.table, options.fair), options, connect, creates }
     }
 
     pub(super) fn place(&self) -> Place<'_> {
@@ -56,15 +59,20 @@ impl File {
         if self.options.create_directory
             && let Some(directory) = self.options.path.parent()
         {
-            std::fs::create_dir_all(directory).map_err(|error| {
+            access::create_directory(directory).map_err(|error| {
                 StoreError::failed(format!(
                     "the directory {} cannot be created: {error}",
                     directory.display()
                 ))
             })?;
         }
-        if let Some(why) = errors::no_file(&self.options.path) {
+        let unfit =
+            errors::no_file(&self.options.path).or_else(|| access::open_to_everybody(&self.options.path));
+        if let Some(why) = unfit {
             return Err(StoreError::failed(why));
+        }
+        if self.creates {
+            access::create_file(&self.options.path);
         }
         let give_up = Moment::now() + self.options.busy_timeout;
         loop {
@@ -120,7 +128,7 @@ impl From<sqlx::Error> for Refusal {
     }
 }
 
-/// One connection, opened when it is needed, in a task of its own that carries out requests one by one, in order, each to
+/// One connection for each runtime that asks, opened when it is needed, in a task of its own that carries out requests one by one, in order, each to
 /// its end, which is how SQLite writes anyway.
 ///
 /// A request whose future is dropped before its turn is not carried out. After that it runs to its end, commits by itself,
@@ -129,8 +137,11 @@ impl From<sqlx::Error> for Refusal {
 /// neither polled nor dropped is in nobody's way, as one that had locked the connection would be.
 pub(super) struct Connection {
     file: Arc<File>,
-    task: Mutex<Option<mpsc::UnboundedSender<Job>>>,
+    tasks: PerRuntime<Task>,
 }
+
+/// How to reach the task, where it runs.
+type Task = Mutex<Option<mpsc::UnboundedSender<Job>>>;
 
 /// What the task is asked, and where the answer goes.
 enum Job {
@@ -141,7 +152,7 @@ enum Job {
 
 impl Connection {
     pub(super) fn new(file: &Arc<File>) -> Self {
-        Self { file: Arc::clone(file), task: Mutex::new(None) }
+        Self { file: Arc::clone(file), tasks: PerRuntime::new() }
     }
 
     /// Opens the connection, so that what is wrong with the file is known early.
@@ -162,25 +173,24 @@ impl Connection {
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Closes the connection behind what is under way; the next request opens it again.
+    /// Closes the connections behind what is under way; the next request opens one again.
     pub(super) async fn close(&self) {
-        let running = self.task().take();
-        if let Some(task) = running {
+        for task in self.tasks.all() {
+            let running = locked(&task).take();
+            let Some(running) = running else { continue };
             let (done, closed) = oneshot::channel();
-            // When either fails the task has ended, and its connection with it.
-            if task.send(Job::Close(done)).is_ok() {
-                let _ = closed.await;
+            // When either fails the task has ended, and its connection with it. One in a runtime that is kept busy closes
+            // later.
+            if running.send(Job::Close(done)).is_ok() {
+                let _ = tokio::time::timeout(self.file.options.busy_timeout, closed).await;
             }
         }
     }
 
-    fn task(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Job>>> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// To the task, which is started anew when there is none, or its runtime has ended.
     fn send(&self, job: Job) {
-        let mut task = self.task();
+        let here = self.tasks.get(Mutex::default);
+        let mut task = locked(&here);
         let job = match &*task {
             Some(running) => match running.send(job) {
                 Ok(()) => return,
@@ -207,6 +217,10 @@ impl Connection {
     {
         row.try_get(index).map_err(|error| self.file.explain(error))
     }
+}
+
+fn locked(task: &Task) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Job>>> {
+    task.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn ended() -> StoreError {

@@ -1,10 +1,11 @@
 //! How a SQLite file is used for locks.
 
 use crate::{
-    options::{check_prefix, check_range},
+    options::{self, check_prefix, check_range},
     table::{DEFAULT_TABLE, TableName},
 };
 use std::{
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -48,10 +49,16 @@ pub(super) struct Checked {
 }
 
 impl SqliteOptions {
+    /// What [`poll`](Self::poll) may be.
+    pub const POLL_RANGE: RangeInclusive<Duration> = options::POLL;
+    /// What [`busy_timeout`](Self::busy_timeout) may be.
+    pub const BUSY_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
+
     /// The file at `path`, which is created when it is absent, with every option at its default.
     ///
     /// A relative path is taken from the directory in which the program is when it opens the file. The file must be on
-    /// a disk of this machine: write-ahead logging needs memory that all its users share.
+    /// a disk of this machine: write-ahead logging needs memory that all its users share. On Unix it is created for this user
+    /// alone, and one that everybody may write is refused.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -114,8 +121,8 @@ impl SqliteOptions {
         self
     }
 
-    /// Whether missing parent directories are created: `false` unless said, because a missing directory is more often
-    /// a mistake in the path or a disk that is not mounted.
+    /// Whether missing parent directories are created, for this user alone: `false` unless said, because a missing directory
+    /// is more often a mistake in the path or a disk that is not mounted.
     pub fn create_directory(mut self, create: bool) -> Self {
         self.create_directory = create;
         self
@@ -126,9 +133,9 @@ impl SqliteOptions {
             path: check_path(&self.path)?,
             table: TableName::new(&self.table)?,
             prefix: check_prefix(self.prefix)?,
-            poll: check_range("poll", self.poll, Duration::from_mins(1))?,
+            poll: check_range("poll", self.poll, &Self::POLL_RANGE)?,
             fair: self.fair,
-            busy_timeout: check_range("busy_timeout", self.busy_timeout, Duration::from_mins(10))?,
+            busy_timeout: check_range("busy_timeout", self.busy_timeout, &Self::BUSY_TIMEOUT_RANGE)?,
             create_table: self.create_table,
             create_directory: self.create_directory,
         })

@@ -42,8 +42,10 @@ const FAIR: [(&str, &str); 9] = [
     ("{nobody}", "shares IS NULL AND queue IS NULL"),
     (
         "{beside}",
-        "json_each(json_patch(coalesce(shares, '{}'), coalesce(queue, '{}')))
-    WHERE {live} AND coalesce({before}, true)",
+        "(
+      SELECT value FROM json_each(shares) WHERE {live}
+      UNION ALL SELECT value FROM json_each(queue) WHERE {live} AND coalesce({before}, true)
+    )",
     ),
     (
         "{leaves}",

@@ -113,6 +113,7 @@ impl Statements {
                 .replace("{sole}", SOLE)
                 .replace("{mine}", MINE)
                 .replace("{others}", OTHERS)
+                .replace("{fits}", FITS)
                 .replace("{last}", LAST);
             let text = text.replace("{live}", LIVE).replace("{own}", OWN).replace("{us}", "({now} * 1000)");
             Statement::new(text.replace("{t}", &format!("\"{}\"", table.as_str())).replace("{now}", NOW))
@@ -194,6 +195,10 @@ const MINE: &str = "coalesce(shares ->> ({own} || '.until') >= {us}, 0)";
 /// What a share's time has to be, in a walk through all of them.
 const LIVE: &str = "value ->> '$.until' >= {us}";
 
+/// Whether so many permits can be taken, of those that there are. Another program may have written anything: who wrote that
+/// leaves none.
+const FITS: &str = "coalesce(value ->> '$.take' BETWEEN 0 AND ?9, false)";
+
 /// Whether there is no other, also none whose time is over: so it is most often, and quicker to tell.
 const SOLE: &str = "shares IS NULL OR json_remove(shares, {own}) = '{}'";
 
@@ -236,7 +241,8 @@ WHERE (claim IS NULL OR expires_at < {now}) AND CASE
   WHEN awaited_by IS NOT NULL AND awaited_until >= {now} THEN false
   WHEN {nobody} THEN true
   ELSE (
-    SELECT coalesce(sum(value ->> '$.take'), 0) + ?8 <= ?9 AND coalesce(min(value ->> '$.of' = ?9), true)
+    SELECT coalesce(sum(iif({fits}, value ->> '$.take', ?9 + 1)), 0) + ?8 <= ?9
+      AND coalesce(min(coalesce(value ->> '$.of' = ?9, false)), true)
     FROM {beside}
   )
 END

@@ -19,7 +19,7 @@ cases!("fair":
     every_mode_stands_in_one_line.on(EVERYWHERE).of_lease_rows(),
     nobody_overtakes_who_waits_for_many_permits.on(EVERYWHERE).of_lease_rows(),
     a_claim_asked_for_again_is_the_same.of_lease_rows(), those_with_a_queue_and_those_without_exclude_each_other.of_lease_rows(),
-    force_lets_the_next_in.of_lease_rows(), the_next_is_told_and_nobody_else.on(&[Kind::Postgres]).of_lease_rows(),
+    force_lets_the_next_in.of_lease_rows(), a_foreign_place_hides_no_permit.on(EVERYWHERE).of_lease_rows(), the_next_is_told_and_nobody_else.on(&[Kind::Postgres]).of_lease_rows(),
 );
 
 /// Behind a pooler too, which knows neither prepared statements nor notifications.
@@ -230,6 +230,19 @@ async fn force_lets_the_next_in(table: &Table) {
     let (theirs, next, _) = soon(task).await.unwrap();
     assert!(next.token > held.token);
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
+}
+
+/// Nothing of ours puts a holder into the queue; what another program writes there must not let anybody in.
+async fn a_foreign_place_hides_no_permit(table: &Table) {
+    let ours = fair(table).await;
+    let held = granted(&ours, &permits("a", 2, 3)).await;
+    let place = format!(
+        r#"{{"{}": {{"take": 1, "of": 3, "came": 9000000000000000000, "until": 4102444800000000}}}}"#,
+        held.claim
+    );
+    table.execute(&format!("UPDATE {{t}} SET queue = '{place}' WHERE name = 'a'")).await;
+    busy(&ours, &Claim { waits: false, ..permits("a", 2, 3) }).await;
+    assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
 }
 
 /// Whoever is let in beside others tells the next, who may be let in too.

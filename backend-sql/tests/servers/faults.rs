@@ -6,7 +6,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use std::pin::pin;
-use tenure_core::{Error, Moment, Renewal};
+use tenure_core::{Error, Moment};
 use tenure_sql::Strategy;
 use tokio::task::JoinSet;
 
@@ -14,7 +14,7 @@ cases!("faults":
     backend_terminated.alone(), too_many_connections.alone(), read_only_server_clear_error.alone(),
     deadlock_or_serialization_retried, connection_not_reused_dirty, pool_not_leaked, table_missing_clear_error,
     table_created_concurrently, expired_row_taken.of_lease_rows(), idle_rows_swept_tokens_kept.of_lease_rows(),
-    dead_row_lock_holder_reaped.of_row_locks(),
+    what_a_backend_held_ends_with_it.of_row_locks(),
 );
 
 const SHORT_LEASE: Duration = Duration::from_secs(5);
@@ -87,35 +87,45 @@ async fn read_only_server_clear_error(table: &Table) {
 /// What the server undoes because it collided with something else is no answer, least of all a grant.
 async fn deadlock_or_serialization_retried(table: &Table) {
     match table.strategy {
-        Strategy::LeaseRow => renewals_collide(table).await,
+        Strategy::LeaseRow => sweeps_collide(table).await,
         _ => transactions_collide(table).await,
     }
 }
 
-/// A deadlock of a renewal with a transaction of the application's: the server undoes the renewal.
-async fn renewals_collide(table: &Table) {
-    let store = table.open().await;
-    let (a, b) = (granted(&store, &claim("a")).await, granted(&store, &claim("b")).await);
-    for number in 0..20 {
-        granted(&store, &claim(&format!("n{number}"))).await;
+/// A deadlock of a sweep, which is the one statement that waits for several rows, with a transaction of the application's: the
+/// server undoes the sweep.
+async fn sweeps_collide(table: &Table) {
+    let store = table.options().response_timeout(LONG).open().await.unwrap();
+    let many: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    for name in many.iter().map(String::as_str).chain(["a", "b"]) {
+        granted(&store, &claim(name)).await;
     }
+    let grow_old = "UPDATE {t} SET expires_at = expires_at - {day} - {day} WHERE name IN ('a', 'b')";
+    table.execute(grow_old).await;
     let mut other = table.raw().await;
     if table.is_postgres() {
         // This one is never chosen: it does not look for deadlocks.
         other.execute("SET deadlock_timeout = '1h'").await;
     }
     other.execute("BEGIN").await;
+    // By the whole key, so that MySQL and MariaDB lock nothing else.
+    let change =
+        |name: &str| table.sql(&format!("UPDATE {{t}} SET host = 'x' WHERE prefix = '' AND name = '{name}'"));
     // Whoever has changed the most rows is never chosen.
-    other.execute(&table.sql("UPDATE {t} SET host = 'x' WHERE name = 'b' OR name LIKE 'n%'")).await;
-    let renewing = tokio::spawn(async move { store.renew(&[a, b]).await });
+    for name in many.iter().map(String::as_str).chain(["b"]) {
+        other.execute(&change(name)).await;
+    }
+    let sweeping = tokio::spawn(async move { store.sweep().await });
     table
         .until_asked(
-            table.either("UPDATE \"{t}\" AS held", "UPDATE JSON_TABLE").replace("{t}", &table.name).as_str(),
+            &table
+                .either("DELETE FROM \"{t}\" AS idle", "DELETE idle FROM JSON_TABLE")
+                .replace("{t}", &table.name),
         )
         .await;
-    other.execute(&table.sql("UPDATE {t} SET host = 'x' WHERE name = 'a'")).await;
+    other.execute(&change("a")).await;
     other.execute("COMMIT").await;
-    assert_eq!(soon(renewing).await.unwrap().unwrap(), [Renewal::Renewed, Renewal::Renewed]);
+    assert_eq!(soon(sweeping).await.unwrap().unwrap(), 2);
 }
 
 /// Two transactions of the application's take two locks in opposite orders: one is told to begin again, the other goes on.
@@ -243,13 +253,15 @@ async fn table_created_concurrently(table: &Table) {
 
 /// The holder is gone without a word, here because it does not renew.
 async fn expired_row_taken(table: &Table) {
-    let (ours, theirs) = (table.open().await, table.open().await);
+    let ours = table.open().await;
+    // Where the server tells of releases, only the lease's end has such a waiter look again so soon.
+    let theirs = table.options().poll(Duration::from_mins(1)).open().await.unwrap();
     let lease = Duration::from_millis(500);
     let begin = std::time::Instant::now();
     let grant = granted(&ours, &Claim { lease, ..claim("a") }).await;
     let next = soon(theirs.acquire(&waiting("a"))).await.unwrap();
     let after = begin.elapsed();
-    assert!(after >= lease && after < lease + Duration::from_secs(1), "{after:?}");
+    assert!(after >= lease, "{after:?}");
     assert!(next.token > grant.token);
     assert_eq!(ours.release(&grant).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
@@ -276,23 +288,12 @@ async fn idle_rows_swept_tokens_kept(table: &Table) {
 }
 
 /// The client is there, and its connection too, but nothing comes over it any more.
-async fn dead_row_lock_holder_reaped(table: &Table) {
-    let lease = Duration::from_secs(1);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (options, held) = (table.options(), Claim { lease, ..claim("a") });
-    let frozen = tokio::task::spawn_blocking(move || {
-        let grant = runtime.block_on(async { granted(&options.open().await.unwrap(), &held).await });
-        // From now on nobody runs it, as when its process is stopped.
-        (runtime, grant)
-    });
-    let (runtime, grant) = frozen.await.unwrap();
-    let granted_at = std::time::Instant::now();
+async fn what_a_backend_held_ends_with_it(table: &Table) {
+    let backend = table.open().await;
+    let grant = granted(&backend, &Claim { lease: Duration::from_mins(1), ..claim("a") }).await;
+    drop(backend);
     let next = soon(async { table.open().await.acquire(&waiting("a")).await }).await.unwrap();
-    // MySQL and MariaDB count whole seconds.
-    let latest = lease + table.either(Duration::from_secs(2), Duration::from_secs(3));
-    assert!(granted_at.elapsed() < latest, "{:?}", granted_at.elapsed());
     assert!(next.token > grant.token);
     let Standing::Session(liveness) = &grant.standing else { panic!("{grant:?}") };
     assert_eq!(liveness.loss(), Some(LossCause::SessionEnded), "two believe");
-    tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
 }

@@ -4,11 +4,14 @@
 //! `cargo test -p tenure-sql --all-features --test servers -- postgres::faults`. A case has a table of its own. Where a server
 //! cannot be had, its cases are listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure.
 
+mod blocked;
 mod case;
 mod errors;
 mod fair;
 mod faults;
+mod full;
 mod leases;
+mod lookalikes;
 mod mysql;
 mod notes;
 mod people;
@@ -18,6 +21,7 @@ mod row_locks;
 mod sharing;
 mod store;
 mod table;
+mod tls;
 mod transactions;
 mod turns;
 
@@ -36,10 +40,13 @@ const RELEASED: Release = Release::Released { awaited: false };
 
 fn main() -> ExitCode {
     let groups = [
+        blocked::CASES,
         errors::CASES,
         fair::CASES,
         faults::CASES,
+        full::CASES,
         leases::CASES,
+        lookalikes::CASES,
         mysql::CASES,
         notes::CASES,
         people::CASES,
@@ -47,6 +54,7 @@ fn main() -> ExitCode {
         postgres::CASES,
         row_locks::CASES,
         sharing::CASES,
+        tls::CASES,
         transactions::CASES,
     ];
     let cases = || groups.into_iter().flatten();

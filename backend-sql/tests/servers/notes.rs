@@ -23,11 +23,11 @@ cases!("notes":
 const A_MOMENT: Duration = Duration::from_millis(200);
 
 /// A client, and another one whose two connections are in our hands.
-struct Two {
-    theirs: Store,
-    ours: Store,
+pub(crate) struct Two {
+    pub(crate) theirs: Store,
+    pub(crate) ours: Store,
     /// With which our locks are held and waited for.
-    locking: Connection,
+    pub(crate) locking: Connection,
     /// Over which our notes go.
     noting: Connection,
     _proxy: Proxy,
@@ -35,7 +35,7 @@ struct Two {
 
 impl Two {
     /// Both have had the lock "a".
-    async fn on(table: &Table) -> Self {
+    pub(crate) async fn on(table: &Table) -> Self {
         let theirs = table.open_with_row("a").await;
         let server = table.server.address().expect("one server");
         let proxy = Proxy::start(server).await.unwrap();

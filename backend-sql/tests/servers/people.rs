@@ -1,6 +1,6 @@
 //! Who holds a row lock, and why it ended.
 
-use crate::{Claim, ClaimId, Duration, LossCause, Table, case::cases, claim, granted, lost};
+use crate::{LossCause, Table, case::cases, claim, granted, lost};
 
 cases!("people": a_holder_is_shown_by_its_connection.of_row_locks(), a_holder_learns_why_it_was_put_out.of_row_locks());
 
@@ -17,11 +17,11 @@ async fn a_holder_is_shown_by_its_connection(table: &Table) {
 
 async fn a_holder_learns_why_it_was_put_out(table: &Table) {
     let (ours, theirs) = (table.open().await, table.open().await);
-    let held = Claim { lease: Duration::from_secs(2), ..claim("a") };
+    let held = claim("a");
     let grant = granted(&ours, &held).await;
     assert_eq!(theirs.force_release(&held.name).await.unwrap().len(), 1);
     assert_eq!(lost(&grant).await, LossCause::Forced);
-    let next = Claim { id: ClaimId::new(), ..held };
+    let next = claim("a");
     let grant = ours.acquire(&next).await.unwrap();
     table.end_connection_of(next.id).await;
     assert_eq!(lost(&grant).await, LossCause::SessionEnded);

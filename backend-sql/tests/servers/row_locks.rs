@@ -19,6 +19,9 @@ async fn tokens_rise_also_past_a_holder_that_was_rolled_back(table: &Table) {
     let first = granted(&ours, &mine).await;
     assert_eq!(granted(&ours, &mine).await.token, first.token);
     busy(&theirs, &claim("a")).await;
+    // The note is on its way when the lock is granted.
+    let noted = "SELECT COUNT(*) FROM {t} WHERE prefix = '' AND name = 'a' AND part = 1";
+    until(async || table.number(noted).await == 1).await;
     // By the whole key: a search for it would wait for the row that is locked.
     let ahead = "UPDATE {t} SET token = token + 3600000000 WHERE prefix = '' AND name = 'a' AND part = 1";
     table.execute(ahead).await;

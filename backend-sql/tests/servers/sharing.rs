@@ -162,7 +162,8 @@ async fn a_batch_renews_every_mode(table: &Table) {
 }
 
 async fn a_writer_that_waits_keeps_new_readers_out(table: &Table) {
-    let (ours, theirs) = (table.open().await, table.open().await);
+    // Marks stand for three times as long as that.
+    let (ours, theirs) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
     let first = granted(&ours, &reader("a")).await;
     let writer = waiting("a");
     marked(table, &theirs, &writer).await;

@@ -89,6 +89,10 @@ impl Options {
         with!(self, options => options.connect_timeout(longest))
     }
 
+    pub(crate) fn response_timeout(self, longest: Duration) -> Self {
+        with!(self, options => options.response_timeout(longest))
+    }
+
     pub(crate) fn create_table(self, create: bool) -> Self {
         with!(self, options => options.create_table(create))
     }

@@ -10,6 +10,10 @@ use tenure_sql::{MySqlOptions, PostgresOptions, Strategy};
 /// How long a connection may take to be made.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Where the connections and their statements are listed. MySQL's `information_schema` cannot show, and fails for everybody,
+/// while anybody's statement has a character beyond the 16-bit ones; MariaDB's can, and has no other.
+const PROCESSES: &str = "/*!80022 performance_schema.processlist */ /*M! information_schema.processlist */";
+
 /// A table's name that no other case has, on a server, for one strategy.
 pub(crate) struct Table {
     pub(crate) server: &'static Server,
@@ -115,12 +119,15 @@ impl Table {
         if self.is_postgres() { postgres } else { mysql }
     }
 
-    /// How many other connections carry out such a statement just now, or in PostgreSQL wait for a lock with it.
+    /// How many other connections carry out such a statement just now, or in PostgreSQL wait for a lock with it. Who asks this is
+    /// not counted, nor who did so just before and is still listed.
     pub(crate) async fn asking(&self, like: &str) -> i64 {
         let postgres =
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{like}%'";
-        let mysql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%{like}%' AND id <> CONNECTION_ID()";
-        self.number(&self.either(postgres, mysql).replace("{like}", like)).await
+        let mysql = format!(
+            "SELECT COUNT(*) FROM {PROCESSES} WHERE info LIKE '%{{like}}%' AND info NOT LIKE '%processlist%'"
+        );
+        self.number(&self.either(postgres, &mysql).replace("{like}", like)).await
     }
 
     /// Waits until somebody waits for a row of this table with such a statement.
@@ -168,7 +175,12 @@ impl Table {
 
     /// A user of the server with no rights in the database but to connect, and the URL with which it does.
     pub(crate) async fn user(&self) -> (String, String) {
-        let user = format!("u{}", &self.name[self.name.len() - 12..]);
+        self.user_named("u").await
+    }
+
+    /// One whose name begins like that.
+    async fn user_named(&self, first: &str) -> (String, String) {
+        let user = format!("{first}{}", &self.name[self.name.len() - 12..]);
         let url = self.server.url();
         let (scheme, place) = (url.split_once("://").unwrap().0, url.split_once('@').unwrap().1);
         let mut admin = self.admin().await;
@@ -181,13 +193,18 @@ impl Table {
         (user.clone(), format!("{scheme}://{user}:hunter2@{place}"))
     }
 
+    /// A session of another user's, who may do nothing here but connect and look.
+    pub(crate) async fn stranger(&self) -> Raw {
+        Raw::connect(&self.user_named("stranger").await.1).await
+    }
+
     /// Gives a user of the server rights on the table, which in MySQL need not be there yet.
     pub(crate) async fn grant(&self, rights: &str, user: &str) {
         let table = self.either(self.name.clone(), format!("{}.*", self.database()));
         self.admin().await.execute(&format!("GRANT {rights} ON {table} TO {user}")).await;
     }
 
-    async fn admin(&self) -> Raw {
+    pub(crate) async fn admin(&self) -> Raw {
         Raw::connect(&self.server.admin_url()).await
     }
 

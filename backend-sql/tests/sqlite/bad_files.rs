@@ -4,12 +4,12 @@ use super::*;
 use tenure_core::{Error, Locks};
 
 /// What a person reads: the error and its causes.
-fn words(error: &dyn std::error::Error) -> String {
+pub(crate) fn words(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-async fn refused(options: SqliteOptions, says: &[&str]) {
+pub(crate) async fn refused(options: SqliteOptions, says: &[&str]) {
     let error = SqliteBackend::open(options).await.unwrap_err();
     assert!(matches!(error, Error::Store { .. }) && !error.is_retryable(), "{error:?}");
     let words = words(&error);

@@ -39,17 +39,18 @@ async fn the_same_claim_is_granted_again() {
 #[tokio::test]
 async fn a_lease_is_taken_no_sooner_than_it_ends_and_soon_after() {
     let file = File::new();
-    let backend = file.open().await;
+    // Pauses may grow beyond `LEASE`: whoever is in time does not owe it to the longest of them.
+    let backend = SqliteBackend::open(file.options().poll(Duration::from_mins(1))).await.unwrap();
     for _ in 0..10 {
         let first = granted(&backend, &Claim { lease: SHORT, ..claim("a") }).await;
         let answered = Instant::now();
         let next = claim("a");
-        let second = backend.acquire(&next).await.unwrap();
+        let second =
+            tokio::time::timeout(LEASE, backend.acquire(&next)).await.expect("not taken soon").unwrap();
         let waited = answered.elapsed();
         // The lease began before the answer was here, but after `sent`.
         let Standing::Lease { sent, .. } = first.standing else { panic!("no lease") };
         assert!(Moment::now().since(sent) >= SHORT, "taken after {waited:?}");
-        assert!(waited < SHORT + Duration::from_secs(1), "taken only after {waited:?}");
         assert!(second.token > first.token);
         backend.release(&second).await.unwrap();
     }

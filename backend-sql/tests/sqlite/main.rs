@@ -1,8 +1,11 @@
 //! Lease rows over real files. Several backends on one file are what several processes are.
 
+#[cfg(unix)]
+mod access;
 mod bad_files;
 mod cancelling;
 mod fair;
+mod foreign;
 mod leases;
 mod people;
 mod sharing;

@@ -1,0 +1,53 @@
+//! How long a server may take over one statement.
+
+use std::time::Duration;
+
+/// What a server is told of how long the client waits for an answer, and a little less: the server gives up first, so that the
+/// connection stays of use, and nothing waits in the server that nobody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// For each lock that a statement waits for. Less than the whole, so that the server says what it was.
+    pub(crate) lock: Duration,
+    /// For the whole statement.
+    pub(crate) statement: Duration,
+}
+
+impl Patience {
+    /// For a client that waits this long.
+    pub(crate) fn of(response_timeout: Duration) -> Self {
+        Self { lock: response_timeout * 4 / 5, statement: response_timeout * 9 / 10 }
+    }
+}
+
+/// In whole milliseconds. Never 0, which means for ever.
+#[cfg(feature = "postgres")]
+pub(crate) fn in_millis(span: Duration) -> i64 {
+    crate::rows::millis(span).max(1)
+}
+
+/// In whole seconds, rounded down. Never 0.
+#[cfg(feature = "mysql")]
+pub(crate) fn in_seconds(span: Duration) -> u64 {
+    span.as_secs().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_gives_up_first() {
+        for response in [Duration::from_millis(10), Duration::from_secs(5), Duration::from_mins(10)] {
+            let Patience { lock, statement } = Patience::of(response);
+            assert!(lock < statement && statement < response, "{response:?}");
+        }
+    }
+
+    #[cfg(all(feature = "postgres", feature = "mysql"))]
+    #[test]
+    fn nothing_is_waited_for_for_ever() {
+        let Patience { lock, .. } = Patience::of(Duration::from_millis(1));
+        assert_eq!((in_millis(lock), in_seconds(lock)), (1, 1));
+        assert_eq!((in_millis(Duration::ZERO), in_seconds(Duration::from_millis(4800))), (1, 4));
+    }
+}

@@ -1,0 +1,137 @@
+//! The parameters of a statement, beside it or written into it.
+
+use crate::rows::hexadecimal;
+use sqlx::{Arguments, postgres::PgArguments};
+use std::fmt::Write;
+
+/// One parameter.
+#[derive(Clone, Debug)]
+pub(in crate::postgres) enum Value {
+    Text(Option<String>),
+    Number(i64),
+    Truth(bool),
+    Texts(Vec<Option<String>>),
+    Numbers(Vec<i64>),
+}
+
+/// Those of one statement, in order.
+pub(in crate::postgres) type Values = Vec<Value>;
+
+/// For the driver, beside a statement.
+pub(in crate::postgres) fn beside(values: Values) -> Result<PgArguments, sqlx::Error> {
+    let mut arguments = PgArguments::default();
+    for value in values {
+        let added = match value {
+            Value::Text(text) => arguments.add(text),
+            Value::Number(number) => arguments.add(number),
+            Value::Truth(truth) => arguments.add(truth),
+            Value::Texts(texts) => arguments.add(texts),
+            Value::Numbers(numbers) => arguments.add(numbers),
+        };
+        added.map_err(sqlx::Error::Encode)?;
+    }
+    Ok(arguments)
+}
+
+/// A statement's text with its parameters in place of `$1`, `$2` and so on.
+///
+/// Texts are in hexadecimal digits, which mean nothing else to any server, whatever its settings.
+pub(in crate::postgres) fn written(statement: &str, values: &[Value]) -> String {
+    let mut parts = statement.split('$');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, rest) = part.split_at(digits);
+        match number.parse::<usize>().ok().and_then(|number| values.get(number.checked_sub(1)?)) {
+            Some(value) => value.write(&mut text),
+            None => text.extend(["$", number]),
+        }
+        text.push_str(rest);
+    }
+    text
+}
+
+impl Value {
+    fn write(&self, text: &mut String) {
+        // Writing to a text cannot fail.
+        let _ = match self {
+            Self::Text(None) => write!(text, "NULL::text"),
+            Self::Text(Some(value)) => write!(text, "{}", quoted(value)),
+            Self::Number(value) => write!(text, "'{value}'::bigint"),
+            Self::Truth(value) => write!(text, "{value}"),
+            Self::Texts(values) => {
+                let value = |value: &Option<String>| value.as_deref().map_or("NULL".to_owned(), quoted);
+                write!(text, "ARRAY[{}]::text[]", values.iter().map(value).collect::<Vec<_>>().join(","))
+            }
+            Self::Numbers(values) => {
+                let values: Vec<String> = values.iter().map(|value| format!("'{value}'")).collect();
+                write!(text, "ARRAY[{}]::bigint[]", values.join(","))
+            }
+        };
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("convert_from(decode('{}','hex'),'UTF8')", hexadecimal(text))
+}
+
+macro_rules! from {
+    ($($given:ty: $value:ident => $made:expr),+ $(,)?) => {
+        $(impl From<$given> for Value {
+            fn from($value: $given) -> Self {
+                $made
+            }
+        })+
+    };
+}
+
+from!(
+    &str: value => Self::Text(Some(value.to_owned())),
+    String: value => Self::Text(Some(value)),
+    Option<&str>: value => Self::Text(value.map(str::to_owned)),
+    i64: value => Self::Number(value),
+    bool: value => Self::Truth(value),
+    Vec<&str>: values => Self::Texts(values.into_iter().map(|value| Some(value.to_owned())).collect()),
+    Vec<String>: values => Self::Texts(values.into_iter().map(Some).collect()),
+    Vec<Option<&str>>: values => Self::Texts(values.into_iter().map(|value| value.map(str::to_owned)).collect()),
+    Vec<i64>: values => Self::Numbers(values),
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_parameter_is_written_in_its_place() {
+        let values: Values = vec![
+            "a'$2".into(),
+            Value::from(-7),
+            true.into(),
+            None::<&str>.into(),
+            vec![Some("b"), None].into(),
+            vec![1, -2].into(),
+            "".into(),
+            8.into(),
+            9.into(),
+            10.into(),
+        ];
+        let written = |statement| super::written(statement, &values);
+        assert_eq!(written("SELECT '{x}'"), "SELECT '{x}'");
+        assert_eq!(written("$1,$1"), ["convert_from(decode('61272432','hex'),'UTF8')"; 2].join(","));
+        assert_eq!(written("x = $2::bigint$3"), "x = '-7'::bigint::biginttrue");
+        assert_eq!(written("($4)"), "(NULL::text)");
+        assert_eq!(written("$5"), "ARRAY[convert_from(decode('62','hex'),'UTF8'),NULL]::text[]");
+        assert_eq!(written("$6"), "ARRAY['1','-2']::bigint[]");
+        assert_eq!(
+            written("$7;$10;$1"),
+            "convert_from(decode('','hex'),'UTF8');'10'::bigint;convert_from(decode('61272432','hex'),'UTF8')"
+        );
+        assert_eq!(written("$11 $ $x"), "$11 $ $x");
+    }
+
+    #[test]
+    fn each_parameter_can_be_beside() {
+        let values: Values = vec!["a".into(), 1.into(), false.into(), vec!["a"].into(), vec![1].into()];
+        assert_eq!(beside(values).unwrap().len(), 5);
+    }
+}
