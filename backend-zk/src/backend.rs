@@ -15,8 +15,9 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState, LatchStep,
-    LossCause, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Term, Wakeup, async_trait, lease,
+    Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
+    LatchStep, LossCause, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Term, Wakeup,
+    async_trait, lease,
 };
 
 /// How long a session is given to be closed.
@@ -62,6 +63,8 @@ struct Inner {
     session: Mutex<Weak<Live>>,
     /// Held while a session is being opened, so that there is one.
     opening: tokio::sync::Mutex<()>,
+    /// Where sessions live: they outlast the runtimes of those who use them.
+    background: Background,
 }
 
 impl ZkBackend {
@@ -83,10 +86,15 @@ impl ZkBackend {
     pub async fn connect(options: ZkOptions) -> Result<Self, Error> {
         let options = options.check()?;
         let store: Arc<str> = options.store.as_str().into();
-        let inner =
-            Inner { store, options, session: Mutex::default(), opening: tokio::sync::Mutex::default() };
+        let inner = Arc::new(Inner {
+            store,
+            options,
+            session: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            background: Background::new(),
+        });
         match inner.first_session().await {
-            Ok(_) => Ok(Self(Arc::new(inner))),
+            Ok(_) => Ok(Self(inner)),
             Err(error) => Err(Error::from_store(&inner.store, Doing::Connecting, error)),
         }
     }
@@ -105,24 +113,31 @@ impl Inner {
     }
 
     /// The session, which is opened when there is none.
-    async fn session(&self) -> Result<Arc<Live>, StoreError> {
+    async fn session(self: &Arc<Self>) -> Result<Arc<Live>, StoreError> {
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        let _one = self.opening.lock().await;
-        if let Some(live) = self.current() {
-            return Ok(live);
-        }
-        let live = Live::open(&self.options).await?;
-        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&live);
-        Ok(live)
+        let (inner, background) = (Arc::clone(self), self.background.handle());
+        // In a task, so that nobody holds up the others who is not polled.
+        let opening = self.background.spawn(async move {
+            let _one = inner.opening.lock().await;
+            if let Some(live) = inner.current() {
+                return Ok(live);
+            }
+            let live = Live::open(&inner.options, background).await?;
+            *inner.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&live);
+            Ok(live)
+        });
+        opening
+            .await
+            .map_err(|_| StoreError::unavailable("these locks were closed while a session was opened"))?
     }
 
     /// The session that shows whether the servers are there and what they say to the user.
     ///
     /// Where nothing is wrong with them they are asked again: one that refuses the credentials closes the connection
     /// behind its answer, and the client, which pings meanwhile, may lose that answer with the connection.
-    async fn first_session(&self) -> Result<Arc<Live>, StoreError> {
+    async fn first_session(self: &Arc<Self>) -> Result<Arc<Live>, StoreError> {
         let until = Moment::now() + self.options.connect_timeout;
         let mut attempts = 0;
         loop {
@@ -235,14 +250,15 @@ impl Backend for ZkBackend {
         }
         let Some(live) = self.0.current() else { return Ok(Release::NotHeld(LossCause::SessionEnded)) };
         let lock = self.0.lock_node(&grant.name);
-        let removed = match live.remove(&lock, grant.claim) {
-            Some(removal) => finish(removal).await,
-            None => live.sweep(lock.clone(), grant.claim).await,
+        let (removed, cause) = match live.remove(&lock, grant.claim) {
+            // Only somebody else can have deleted a known node of a session that lives.
+            Some(removal) => (finish(&live, removal).await, LossCause::Forced),
+            // This may be asked again, and the node have gone with the first request.
+            None => (live.sweep(lock.clone(), grant.claim).await, LossCause::Forgotten),
         };
         match removed {
             Removed::Deleted => Ok(Release::Released { awaited: false }),
-            // Only somebody else can have deleted a node of a session that lives.
-            Removed::Missing => Ok(Release::NotHeld(lost().unwrap_or(LossCause::Forced))),
+            Removed::Missing => Ok(Release::NotHeld(lost().unwrap_or(cause))),
             Removed::SessionOver => Ok(Release::NotHeld(LossCause::SessionEnded)),
             Removed::Refused(error) => Err(explain(&lock, error)),
         }
@@ -264,7 +280,7 @@ impl Backend for ZkBackend {
         let removal = live.remove(&lock, claim.id);
         let known = removal.is_some();
         let mut removed = match removal {
-            Some(removal) => finish(removal).await,
+            Some(removal) => finish(&live, removal).await,
             None => Removed::Missing,
         };
         if uncertain || !known {
@@ -299,6 +315,10 @@ impl Backend for ZkBackend {
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let lock = self.0.lock_node(name);
         self.0.in_time(async { self.0.session().await?.put_out(&lock, name).await }).await
+    }
+
+    fn background(&self) -> Background {
+        self.0.background.clone()
     }
 
     async fn close(&self) {

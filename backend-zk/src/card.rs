@@ -1,5 +1,6 @@
 //! What stands in a claim's node.
 
+use crate::contender::claim_of;
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tenure_core::{Claim, HolderInfo};
@@ -36,23 +37,35 @@ impl Card {
         Self { downgraded: true, ..self.clone() }
     }
 
-    /// Whether who wrote this was a writer and has become a reader.
-    pub(crate) fn is_downgraded(data: &[u8]) -> bool {
-        serde_json::from_slice(data).is_ok_and(|Self { downgraded, .. }| downgraded)
+    /// Whether the claim whose node this is was a writer and has become a reader.
+    pub(crate) fn is_downgraded(node: &str, data: &[u8]) -> bool {
+        Self::find(node, data).is_some_and(|card| card.downgraded)
     }
 
-    /// Who wrote this; nothing is known of a foreign client.
-    pub(crate) fn read(data: &[u8]) -> Option<HolderInfo> {
-        let Self { label, host, pid, .. } = serde_json::from_slice(data).ok()?;
+    /// Who made this node; nothing is known of a foreign client.
+    pub(crate) fn read(node: &str, data: &[u8]) -> Option<HolderInfo> {
+        let Self { label, host, pid, .. } = Self::find(node, data)?;
         Some(HolderInfo { label, host, pid })
+    }
+
+    /// The card that stands in this node. One of another claim says nothing of this node: somebody has copied it.
+    fn find(node: &str, data: &[u8]) -> Option<Self> {
+        let card: Self = serde_json::from_slice(data).ok()?;
+        (card.claim == claim_of(node)?.to_string()).then_some(card)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contender::prefix;
+    use proptest::prelude::*;
     use std::sync::Arc;
     use tenure_core::{ClaimId, Mode, Name};
+
+    fn node(claim: ClaimId) -> String {
+        format!("{}0000000007", prefix(claim, Mode::Exclusive, false))
+    }
 
     #[test]
     fn a_card_tells_who_holds() {
@@ -66,12 +79,66 @@ mod tests {
             waits: true,
             holder: Arc::new(holder.clone()),
         };
-        let card = Card::of(&claim);
+        let (card, node) = (Card::of(&claim), node(claim.id));
         for (card, downgraded) in [(&card, false), (&card.downgraded(), true)] {
-            assert_eq!(Card::read(&card.bytes()), Some(holder.clone()));
-            assert_eq!(Card::is_downgraded(&card.bytes()), downgraded);
+            assert_eq!(Card::read(&node, &card.bytes()), Some(holder.clone()));
+            assert_eq!(Card::is_downgraded(&node, &card.bytes()), downgraded);
         }
-        assert_eq!(Card::read(b"10.0.0.7"), None);
-        assert!(!Card::is_downgraded(b"10.0.0.7"));
+        assert_eq!(Card::read(&node, b"10.0.0.7"), None);
+        assert!(!Card::is_downgraded(&node, b"10.0.0.7"));
+    }
+
+    #[test]
+    fn another_claims_card_says_nothing() {
+        let mine = ClaimId::new();
+        let data = format!(r#"{{"claim":"{mine}","host":"h","pid":1,"since":1,"downgraded":true}}"#);
+        assert!(Card::is_downgraded(&node(mine), data.as_bytes()));
+        for other in [node(ClaimId::new()), format!("{mine}__lock__0000000007"), "0000000007".to_owned()] {
+            assert!(!Card::is_downgraded(&other, data.as_bytes()), "{other}");
+            assert_eq!(Card::read(&other, data.as_bytes()), None, "{other}");
+        }
+    }
+
+    /// A field as JSON, and whether it is what a card has there.
+    fn field(good: &'static str) -> impl Strategy<Value = (String, bool)> {
+        let odd = prop_oneof![
+            Just("null".to_owned()),
+            Just("{}".to_owned()),
+            Just("[[".repeat(200)),
+            Just("-1".to_owned()),
+            Just("1e400".to_owned()),
+            Just("\"\\ud800\"".to_owned()),
+            Just("340282366920938463463374607431768211456".to_owned()),
+            ".{0,8}".prop_map(|text| format!("\u{1}{text}")),
+        ];
+        prop_oneof![8 => Just((good.to_owned(), true)), 1 => odd.prop_map(|text| (text, false))]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_no_card_says_nothing(data: Vec<u8>) {
+            let node = node(ClaimId::new());
+            prop_assert_eq!(Card::read(&node, &data), None);
+            prop_assert!(!Card::is_downgraded(&node, &data));
+        }
+
+        #[test]
+        fn a_spoilt_card_says_nothing(
+            host in field("\"db1\""),
+            pid in field("4294967295"),
+            since in field("340282366920938463463374607431768211455"),
+            downgraded in field("true"),
+            torn in any::<prop::sample::Index>(),
+        ) {
+            let claim = ClaimId::new();
+            let [(host, a), (pid, b), (since, c), (downgraded, d)] = [host, pid, since, downgraded];
+            let data = format!(
+                r#"{{"claim":"{claim}","host":{host},"pid":{pid},"since":{since},"downgraded":{downgraded},"x":[1]}}"#
+            );
+            let (node, whole) = (node(claim), a && b && c && d);
+            prop_assert_eq!(Card::is_downgraded(&node, data.as_bytes()), whole, "{}", data);
+            prop_assert_eq!(Card::read(&node, data.as_bytes()).is_some(), whole, "{}", data);
+            prop_assert!(!Card::is_downgraded(&node, &data.as_bytes()[..torn.index(data.len())]));
+        }
     }
 }

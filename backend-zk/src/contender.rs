@@ -45,8 +45,8 @@ pub(crate) fn claim_of(node: &str) -> Option<ClaimId> {
 
 /// The token of a node that was made anew for its claim.
 pub(crate) fn token_of(node: &str) -> Option<Token> {
-    let (token, _) = protected(node)?.1.strip_prefix("from-")?.split_once('-')?;
-    Token::new(token.parse().ok()?)
+    let (token, mark) = protected(node)?.1.strip_prefix("from-")?.split_once('-')?;
+    mark.starts_with(WRITER).then(|| Token::new(number(token)?))?
 }
 
 /// How the node's claim wants to hold, and its number; `None` where the node does not contend.
@@ -72,8 +72,13 @@ fn protected(node: &str) -> Option<(&str, &str)> {
 fn permits(own: &str) -> Option<Mode> {
     let form = protected(own)?.1.strip_prefix("permit-")?.strip_suffix(LOCK)?;
     let (take, of) = form.strip_suffix('-')?.split_once("-of-")?;
-    let (take, of) = (NonZeroU32::from_str(take).ok()?, NonZeroU32::from_str(of).ok()?);
+    let (take, of): (NonZeroU32, NonZeroU32) = (number(take)?, number(of)?);
     (take <= of).then_some(Mode::Permit { take, of })
+}
+
+/// A number as we write it, without a sign and without zeros before it.
+pub(crate) fn number<N: FromStr>(text: &str) -> Option<N> {
+    text.starts_with(|first| matches!(first, '1'..='9')).then(|| text.parse().ok())?
 }
 
 #[cfg(test)]
@@ -118,6 +123,8 @@ mod tests {
             "permit-1-of-4-",
             "permit-1-lock-",
             "permit--1-of-2-lock-",
+            "permit-+1-of-4-lock-",
+            "permit-1-of-04-lock-",
         ] {
             let node = format!("_c_{claim}-{form}0000000007");
             assert_eq!(contends(&node), Some((Mode::Exclusive, 7)), "{node}");
@@ -125,7 +132,64 @@ mod tests {
         assert_eq!(contends("permit-1-of-4-lock-0000000007"), Some((Mode::Exclusive, 7)));
     }
 
+    #[test]
+    fn odd_tokens_are_none() {
+        let claim = ClaimId::new();
+        for form in
+            ["from-+5-__WRIT__", "from-05-__WRIT__", "from-0-__WRIT__", "from-5-lock-", "from--5-__WRIT__"]
+        {
+            assert_eq!(token_of(&format!("_c_{claim}-{form}0000000007")), None, "{form}");
+        }
+    }
+
+    /// Names that are nearly of our forms.
+    fn nearly() -> impl Strategy<Value = String> {
+        let uuid = prop_oneof![
+            4 => Just("7a8d1c2e-9c3b-4a1e-8d5c-9d1f6d7b1c11"),
+            1 => Just("7a8d1c2e9c3b4a1e8d5c9d1f6d7b1c11"),
+            1 => Just("not-a-uuid-not-a-uuid-not-a-uuid-é"),
+        ];
+        let number =
+            || prop_oneof![3 => (1..5_u32).prop_map(|n| n.to_string()), 1 => "[+-]?0{0,2}[0-9]{0,21}"];
+        let form = prop_oneof![
+            Just(LOCK.to_owned()),
+            Just(READER.to_owned()),
+            Just(KAZOO_READER.to_owned()),
+            (number(), number()).prop_map(|(take, of)| format!("permit-{take}-of-{of}-{LOCK}")),
+            (number(), prop_oneof![Just(WRITER), Just(LOCK), Just("")])
+                .prop_map(|(token, mark)| format!("from-{token}-{mark}")),
+            ".{0,12}",
+        ];
+        let end = prop_oneof![3 => any::<i32>().prop_map(|n| format!("{n:010}")), 1 => "-?[0-9]{8,12}"];
+        (prop_oneof![4 => Just("_c_"), 1 => Just("")], uuid, "-{0,2}", form, end)
+            .prop_map(|(c, uuid, dash, form, end)| format!("{c}{uuid}{dash}{form}{end}"))
+    }
+
     proptest! {
+        /// Whoever is taken for a reader, for permits or for one with a token has written so, as we would.
+        #[test]
+        fn only_our_forms_are_read(node in prop_oneof![4 => nearly(), 1 => any::<String>()]) {
+            let claim = claim_of(&node);
+            if let Some(token) = token_of(&node) {
+                let uuid = protected(&node).unwrap().0;
+                prop_assert!(node.starts_with(&format!("_c_{uuid}-from-{token}-{WRITER}")), "{}", node);
+            }
+            match contends(&node) {
+                None => prop_assert!(parts(&node).is_none()),
+                Some((Mode::Exclusive, _)) => {}
+                Some((Mode::Shared, _)) => {
+                    prop_assert!(node.contains(READER) || node.contains(KAZOO_READER), "{}", node);
+                }
+                Some((mode @ Mode::Permit { take, of }, number)) => {
+                    prop_assert!(take <= of);
+                    if let Some(claim) = claim {
+                        prop_assert_eq!(&node, &format!("{}{number:010}", prefix(claim, mode, false)));
+                    }
+                }
+                Some((mode, _)) => prop_assert!(false, "{mode} of {node}"),
+            }
+        }
+
         #[test]
         fn who_becomes_a_writer_keeps_its_place_and_token(number: i32, token in 1..u64::MAX >> 1) {
             let (claim, token) = (ClaimId::new(), Token::new(token).unwrap());

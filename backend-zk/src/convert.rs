@@ -72,7 +72,7 @@ impl Live {
             return Ok(Conversion::NotHeld(LossCause::Forced));
         };
         let live = Arc::clone(self);
-        let converting = tokio::spawn(async move {
+        let converting = self.background.spawn(async move {
             let _turn = turn.lock_owned().await;
             let conversion = async {
                 match to {
@@ -240,7 +240,7 @@ impl Live {
             let path = format!("{lock}/{node}");
             let downgraded = match self.client.get_data(&path).await {
                 Err(Error::NoNode) => return Err(Stop::NotHeld(LossCause::Forced)),
-                found => Card::is_downgraded(&found?.0),
+                found => Card::is_downgraded(node, &found?.0),
             };
             self.note(claim, |node| {
                 node.path = path;

@@ -57,6 +57,11 @@ pub(crate) fn explain(path: &str, source: Client) -> StoreError {
                 "{path}, or the node above it, is another client's ephemeral node, and those have no children; delete it, or use another prefix"
             )
         }
+        Client::NotEmpty => {
+            format!(
+                "a node in {path} has nodes below it, so it is another client's; delete it with all below it"
+            )
+        }
         Client::AuthFailed => "the server refused the credentials; check user and password".to_owned(),
         Client::QuotaExceeded => format!("the quota of {path} is used up; raise it"),
         Client::InvalidAcl => format!("the server took none of the ACL for {path}; connect with credentials"),

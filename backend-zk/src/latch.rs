@@ -1,6 +1,6 @@
 //! Latches: a persistent node each, with one below for each party that has counted down.
 
-use crate::{errors::explain, names::encode, session::Live};
+use crate::{contender::number, errors::explain, names::encode, session::Live};
 use futures_util::{StreamExt, TryStreamExt, future::join, stream};
 use std::num::NonZeroU32;
 use tenure_core::{LatchState, LatchStep, Name, StoreError};
@@ -106,5 +106,28 @@ impl Live {
 
 /// How many parties a latch waits for, from what stands in its node.
 fn parties(data: &[u8]) -> Option<NonZeroU32> {
-    std::str::from_utf8(data).ok()?.parse().ok()
+    number(std::str::from_utf8(data).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn only_what_we_write_is_a_number_of_parties(data in "[+-]?[0-9]{0,12}|.{0,8}") {
+            if let Some(of) = parties(data.as_bytes()) {
+                prop_assert_eq!(of.to_string(), data);
+            }
+        }
+
+        #[test]
+        fn what_we_write_is_read(of in 1..=u32::MAX, garbage: Vec<u8>) {
+            prop_assert_eq!(parties(of.to_string().as_bytes()).map(NonZeroU32::get), Some(of));
+            let text = String::from_utf8(garbage.clone());
+            let ours = text.is_ok_and(|text| text.parse::<u32>().is_ok_and(|of| of > 0));
+            prop_assert!(ours || parties(&garbage).is_none());
+        }
+    }
 }

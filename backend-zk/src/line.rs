@@ -132,9 +132,7 @@ impl Live {
         if contenders.iter().any(|(_, number)| tells_nothing(*number)) {
             return self.line_by_age(lock, contenders).await;
         }
-        let around = around.or_else(|| contenders.first().map(|(_, number)| *number)).unwrap_or(0);
-        let places = contenders.into_iter().map(|(place, number)| (offset(number, around).into(), place));
-        Ok(in_order(places.collect()))
+        Ok(line_by_number(contenders, around))
     }
 
     /// The line where numbers tell no order, but the age of the claims does.
@@ -168,6 +166,12 @@ fn numbered(children: &[String]) -> impl Iterator<Item = (Place, i32)> {
         let (mode, number) = contends(node)?;
         Some((Place { node: node.clone(), mode }, number))
     })
+}
+
+fn line_by_number(contenders: Vec<(Place, i32)>, around: Option<i32>) -> Line {
+    let around = around.or_else(|| contenders.first().map(|(_, number)| *number)).unwrap_or(0);
+    let places = contenders.into_iter().map(|(place, number)| (offset(number, around).into(), place));
+    in_order(places.collect())
 }
 
 fn in_order(mut places: Vec<(i64, Place)>) -> Line {
@@ -237,6 +241,48 @@ mod tests {
         assert!(line(&[permit(1, 4), permit(1, 4), permit(1, 7)]).agrees(2).is_err());
         assert!(line(&[permit(4, 4), permit(1, 4)]).agrees(1).is_ok());
         assert!(line(&[ALONE, permit(1, 4), permit(1, 7)]).agrees(2).is_ok(), "nobody holds any");
+    }
+
+    /// Nodes of any name, of which some are nearly a contender's.
+    fn nodes() -> impl Strategy<Value = Vec<String>> {
+        let own = prop_oneof![
+            Just("x-72057594-".to_owned()),
+            Just("0f3a__lock__".to_owned()),
+            Just("0f3a__rlock__".to_owned()),
+            Just("_c_7a8d1c2e-9c3b-4a1e-8d5c-9d1f6d7b1c11-__READ__".to_owned()),
+            (0..3_u32, 0..3_u32).prop_map(|(take, of)| {
+                format!("_c_7a8d1c2e-9c3b-4a1e-8d5c-9d1f6d7b1c11-permit-{take}-of-{of}-lock-")
+            }),
+            ".{0,6}",
+        ];
+        let number = prop_oneof![(-3..9_i32).prop_map(|n| format!("{n:010}")), "-{0,2}[0-9]{8,11}", ".{0,9}"];
+        proptest::collection::vec((own, number).prop_map(|(own, number)| own + &number), 0..9)
+    }
+
+    proptest! {
+        /// Whatever stands in a lock's node: each contender has its place, and the claim holds only beside all before its own.
+        #[test]
+        fn strangers_are_not_passed(mut nodes in nodes(), number in 0..9_i32, at in any::<prop::sample::Index>()) {
+            let own = format!("_c_27d6a1ac-9c3b-4a1e-8d5c-9d1f6d7b1c11-lock-{number:010}");
+            nodes.insert(at.index(nodes.len() + 1), own.clone());
+            let before = numbered(&nodes).filter(|(place, theirs)| {
+                (offset(*theirs, number), &place.node) < (0, &own)
+            });
+            let before = before.count();
+            let contenders: Vec<_> = numbered(&nodes).collect();
+            let count = contenders.len();
+            let line = line_by_number(contenders, Some(number));
+            prop_assert_eq!(line.0.len(), count);
+            prop_assert_eq!(line.position(&own), Some(before));
+            for at in 0..count {
+                let _ = line.agrees(at);
+                let behind = !matches!(line.turn(at), Turn::Now);
+                prop_assert_eq!(behind, at >= line.holders().len(), "{:?}", line);
+            }
+            prop_assert_eq!(line.turn(before) == Turn::Now, before == 0);
+            let seen = line_by_number(numbered(&nodes).collect(), None);
+            prop_assert!(!seen.holders().is_empty(), "it looks free: {seen:?}");
+        }
     }
 
     fn modes() -> impl Strategy<Value = Vec<Mode>> {

@@ -106,6 +106,14 @@ mod tests {
             prop_assert!(element.chars().all(is_plain_or_percent));
             prop_assert_eq!(decode(&element, at_root), Some(name));
         }
+
+        /// Otherwise two nodes would be one lock.
+        #[test]
+        fn no_other_element_stands_for_a_name(element in "([%./zoke0-9A-Fa-f+-]|%[2-7][0-9A-F]|.){0,12}", at_root: bool) {
+            if let Some(name) = decode(&element, at_root) {
+                prop_assert_eq!(encode(&name, at_root), element);
+            }
+        }
     }
 
     fn is_plain_or_percent(c: char) -> bool {

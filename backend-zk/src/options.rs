@@ -3,11 +3,13 @@
 use crate::login::Login;
 #[cfg(feature = "tls")]
 use crate::tls::{CheckedTls, Tls, may_be_certified};
-use std::{fmt, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 use tenure_core::Error;
 
 /// The port of a server that names none.
 const PORT: u16 = 2181;
+/// How long a request may take, or what comes before it.
+const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 
 /// Which ensemble, which part of its tree, and how patient to be. Checked by
 /// [`ZkBackend::connect`](crate::ZkBackend::connect), before anything is connected.
@@ -68,6 +70,14 @@ pub(crate) struct Host {
 }
 
 impl ZkOptions {
+    /// What [`session_timeout`](Self::session_timeout) may be.
+    pub const SESSION_TIMEOUT_RANGE: RangeInclusive<Duration> =
+        Duration::from_millis(500)..=Duration::from_hours(1);
+    /// What [`connect_timeout`](Self::connect_timeout) may be.
+    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
+    /// What [`response_timeout`](Self::response_timeout) may be.
+    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
+
     /// The ensemble with these servers, each `host`, `host:port` or `[address]:port`; the port is 2181 unless said.
     pub fn new<Host: Into<String>>(hosts: impl IntoIterator<Item = Host>) -> Self {
         Self {
@@ -195,11 +205,18 @@ impl ZkOptions {
             session_timeout: check_range(
                 "session_timeout",
                 self.session_timeout,
-                Duration::from_millis(500),
-                Duration::from_hours(1),
+                &Self::SESSION_TIMEOUT_RANGE,
             )?,
-            connect_timeout: check_patience("connect_timeout", self.connect_timeout)?,
-            response_timeout: check_patience("response_timeout", self.response_timeout)?,
+            connect_timeout: check_range(
+                "connect_timeout",
+                self.connect_timeout,
+                &Self::CONNECT_TIMEOUT_RANGE,
+            )?,
+            response_timeout: check_range(
+                "response_timeout",
+                self.response_timeout,
+                &Self::RESPONSE_TIMEOUT_RANGE,
+            )?,
             read_write: self.read_write,
             login: self.login.map(Login::check).transpose()?,
             #[cfg(feature = "tls")]
@@ -296,20 +313,16 @@ fn check_path(option: &'static str, given: &str) -> Result<String, Error> {
     Ok(path.to_owned())
 }
 
-fn check_patience(option: &'static str, given: Duration) -> Result<Duration, Error> {
-    check_range(option, given, Duration::from_millis(10), Duration::from_mins(10))
-}
-
 fn check_range(
     option: &'static str,
     given: Duration,
-    least: Duration,
-    most: Duration,
+    range: &RangeInclusive<Duration>,
 ) -> Result<Duration, Error> {
-    if (least..=most).contains(&given) {
+    if range.contains(&given) {
         return Ok(given);
     }
-    Err(Error::invalid_option(option, format!("{given:?}"), format!("{least:?} to {most:?}")))
+    let allowed = format!("{:?} to {:?}", range.start(), range.end());
+    Err(Error::invalid_option(option, format!("{given:?}"), allowed))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 pub(crate) fn parts(node: &str) -> Option<(&str, i32)> {
     let (own, number) = node.split_at_checked(node.len().checked_sub(10)?)?;
     let digits = number.strip_prefix('-').unwrap_or(number);
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) || number == "-000000000" {
         return None;
     }
     let number: i64 = number.parse().ok()?;
@@ -56,6 +56,7 @@ mod tests {
             ("-1000000003", Some(-1_000_000_003)),
             ("lock-9999999999", None),
             ("lock-000000042", Some(-42)),
+            ("lock-000000000", None),
             ("leases", None),
             ("", None),
             ("ünïcödë-lock-000000ü042", None),
@@ -70,6 +71,13 @@ mod tests {
             for own in ["_c_7a8d-lock-", "_c_7a8d-__READ__", "0f3a__rlock__"] {
                 let node = format!("{own}{number:010}");
                 prop_assert_eq!(parts(&node), Some((own, number)));
+            }
+        }
+
+        #[test]
+        fn nothing_else_is_read(node in "(.|[-_])*(-{0,2}[0-9]{8,11}|.{0,3})") {
+            if let Some((own, number)) = parts(&node) {
+                prop_assert_eq!(format!("{own}{number:010}"), node);
             }
         }
 

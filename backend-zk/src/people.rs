@@ -82,7 +82,7 @@ impl Live {
             let Some(first) = line.first() else { return Ok(Vec::new()) };
             // It went meanwhile, and another may be first.
             let Some(told) = self.told(lock, &first.node).await? else { continue };
-            if first.mode == Mode::Exclusive && Card::is_downgraded(&told.0) {
+            if first.mode == Mode::Exclusive && Card::is_downgraded(&first.node, &told.0) {
                 line.first_reads();
             }
             let mut told = Some(told);
@@ -118,7 +118,7 @@ impl Live {
 fn found(lock: &str, name: &Name, node: &str, mode: Mode, (data, stat): (Vec<u8>, Stat)) -> Found {
     let mut holder = Holder::of(name.clone()).mode(mode);
     let token = token_of(node).or_else(|| Token::try_from(stat.czxid).ok());
-    if let (Some(claim), Some(info), Some(token)) = (claim_of(node), Card::read(&data), token) {
+    if let (Some(claim), Some(info), Some(token)) = (claim_of(node), Card::read(node, &data), token) {
         holder = holder.claim(claim, token).info(info);
     }
     if let Ok(millis) = u64::try_from(stat.ctime) {

@@ -63,7 +63,7 @@ impl Contender<'_> {
     /// Leaves the line.
     pub(crate) async fn leave(&self) -> Result<(), Stop> {
         let Some(removal) = self.live.remove(self.lock, self.claim.id) else { return Ok(()) };
-        match self.in_time(async { Ok(finish(removal).await) }).await? {
+        match self.in_time(async { Ok(finish(self.live, removal).await) }).await? {
             Removed::Refused(error) => Err(Stop::Failed(explain(self.lock, error))),
             Removed::Deleted | Removed::Missing | Removed::SessionOver => Ok(()),
         }
@@ -72,7 +72,7 @@ impl Contender<'_> {
     /// Whether the first in the line, named as one who is alone, has become a reader.
     async fn reads(&self, node: &str) -> Result<bool, Stop> {
         match self.live.client.get_data(&format!("{}/{node}", self.lock)).await {
-            Ok((data, _)) => Ok(Card::is_downgraded(&data)),
+            Ok((data, _)) => Ok(Card::is_downgraded(node, &data)),
             Err(Error::NoNode | Error::NoAuth) => Ok(false),
             Err(error) => Err(self.stop(error)),
         }
@@ -87,11 +87,13 @@ impl Contender<'_> {
                 let (path, unwanted) = (node.path.clone(), node.unwanted.clone());
                 let guarded = Guarded { claim: self.claim.id, path, liveness, unwanted };
                 match watch {
-                    Some(set) => drop(tokio::spawn(Arc::clone(self.live).guard(guarded, Some(set)))),
+                    Some(set) => {
+                        drop(self.live.background.spawn(Arc::clone(self.live).guard(guarded, Some(set))));
+                    }
                     None => state.watch_later(self.live, guarded),
                 }
                 if standing.line.is_awaited(standing.at) {
-                    tokio::spawn(Arc::clone(self.live).tell(self.claim.id));
+                    self.live.background.spawn(Arc::clone(self.live).tell(self.claim.id));
                 }
             }
             return Ok(grant);

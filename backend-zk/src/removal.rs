@@ -33,8 +33,9 @@ pub(crate) enum Removed {
     Refused(Client),
 }
 
-/// Waits for a removal. When dropped, it goes on in the background: no lease would end what it leaves behind.
-pub(crate) async fn finish(removal: Removal) -> Removed {
+/// Waits for a removal in this session. When dropped, it goes on in the background: no lease would end what it leaves
+/// behind.
+pub(crate) async fn finish(live: &Live, removal: Removal) -> Removed {
     struct Onward(Handle, Option<Removal>);
     impl Drop for Onward {
         fn drop(&mut self) {
@@ -43,7 +44,7 @@ pub(crate) async fn finish(removal: Removal) -> Removed {
             }
         }
     }
-    let mut onward = Onward(Handle::current(), Some(removal.clone()));
+    let mut onward = Onward(live.background.clone(), Some(removal.clone()));
     let removed = removal.await;
     onward.1 = None;
     removed
@@ -122,7 +123,7 @@ impl Live {
     /// session, because a session's requests are carried out in their order.
     pub(crate) fn sweep(self: &Arc<Self>, lock: String, claim: ClaimId) -> BoxFuture<'static, Removed> {
         let live = Arc::clone(self);
-        let task = tokio::spawn(async move {
+        let task = self.background.spawn(async move {
             let removed = live.sweep_to_the_end(&lock, claim).await;
             live.state().creating.remove(&claim);
             removed

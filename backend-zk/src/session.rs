@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 use tenure_core::{ClaimId, Liveness, LossCause, Moment, StoreError, Token, lease};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Acl, Acls, CheckWriteError, Client, Error};
 
@@ -29,6 +30,8 @@ use zookeeper_client::{Acl, Acls, CheckWriteError, Client, Error};
 pub(crate) struct Live {
     pub(crate) client: Client,
     pub(crate) over: CancellationToken,
+    /// Where the session lives, and whatever must outlast its callers.
+    pub(crate) background: Handle,
     acl: Vec<Acl>,
     timeout: Duration,
     state: Mutex<State>,
@@ -72,8 +75,8 @@ pub(crate) struct Conversion {
 }
 
 impl Live {
-    /// Opens a session, and sees to it that it is kept and watched.
-    pub(crate) async fn open(options: &Checked) -> Result<Arc<Self>, StoreError> {
+    /// Opens a session in the background, where this is called, and sees to it that it is kept and watched.
+    pub(crate) async fn open(options: &Checked, background: Handle) -> Result<Arc<Self>, StoreError> {
         let sent = Moment::now();
         let client = opening::open(options).await?;
         let timeout = client.session_timeout();
@@ -83,14 +86,15 @@ impl Live {
         let live = Arc::new(Self {
             client,
             over: CancellationToken::new(),
+            background,
             acl: login::acl(options.login.as_ref()),
             timeout,
             state: Mutex::new(state),
             vigil: Vigil::default(),
             contending: AtomicUsize::new(0),
         });
-        tokio::spawn(Arc::clone(&live).attend());
-        tokio::spawn(Arc::clone(&live).beat());
+        live.background.spawn(Arc::clone(&live).attend());
+        live.background.spawn(Arc::clone(&live).beat());
         Ok(live)
     }
 

@@ -128,10 +128,10 @@ impl Contender<'_> {
                     Some(standing) => Look::Moved(standing),
                 });
             }
-            Turn::Behind { node, may_read: true, .. } => {
-                let node = format!("{}/{node}", self.lock);
+            Turn::Behind { node: first, may_read: true, .. } => {
+                let node = format!("{}/{first}", self.lock);
                 match client.get_and_watch_data(&node).await {
-                    Ok((data, ..)) if Card::is_downgraded(&data) => return Ok(Look::Now),
+                    Ok((data, ..)) if Card::is_downgraded(first, &data) => return Ok(Look::Now),
                     Ok((_, stat, watch)) => (node, stat.version, watch),
                     Err(Error::NoNode) => return Ok(Look::News(None)),
                     // Another user's, which tells nothing.

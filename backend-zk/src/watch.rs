@@ -38,12 +38,12 @@ impl State {
         if self.unwatched.len() > 1 {
             return;
         }
-        let live = Arc::clone(live);
-        tokio::spawn(async move {
+        let (live, background) = (Arc::clone(live), live.background.clone());
+        background.spawn(async move {
             live.unless_over(tokio::time::sleep(UNWATCHED)).await;
             let lasting = std::mem::take(&mut live.state().unwatched);
             for grant in lasting.into_iter().filter(|grant| !grant.unwanted.is_cancelled()) {
-                tokio::spawn(Arc::clone(&live).guard(grant, None));
+                live.background.spawn(Arc::clone(&live).guard(grant, None));
             }
         });
     }

@@ -3,6 +3,7 @@
 mod conversions;
 mod ensemble;
 mod faults;
+mod foreign;
 mod input;
 mod interop;
 mod modes;

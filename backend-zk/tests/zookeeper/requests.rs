@@ -211,8 +211,9 @@ async fn whoever_is_next_needs_no_request() {
 /// Counted over several heartbeats of each session, and nothing is left out.
 #[tokio::test]
 async fn waiting_and_holding_cost_heartbeats_only() {
-    const SESSION: Duration = Duration::from_secs(3);
-    const WINDOW: Duration = Duration::from_secs(4);
+    const SESSION: Duration = Duration::from_secs(6);
+    /// Four heartbeats of each session.
+    const WINDOW: Duration = Duration::from_secs(8);
     let Some(scene) = counted().await else { return };
     let options = || scene.options().session_timeout(SESSION);
     let connect = async || Locks::new(ZkBackend::connect(options()).await.unwrap());

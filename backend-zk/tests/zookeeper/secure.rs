@@ -63,6 +63,8 @@ impl Secure {
         );
         let properties = [format!("java.security.auth.login.config={}", at("jaas.conf"))];
         let server = Special::start(directory, &configuration, &properties);
+        // It serves plain connections first.
+        server.until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         Self { server, encrypted: format!("127.0.0.1:{port}"), authority, identity }
     }
 

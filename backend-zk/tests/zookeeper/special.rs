@@ -79,12 +79,17 @@ impl Special {
             .spawn()
             .unwrap();
         let server = Self { directory, port, shell };
-        let started = Instant::now();
-        while !server.serves() {
-            assert!(started.elapsed() < Duration::from_mins(2), "no service: {}", server.log());
+        server.until(|| server.serves());
+        server
+    }
+
+    /// Waits for what comes with the server's start.
+    pub(crate) fn until(&self, started: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !started() {
+            assert!(began.elapsed() < Duration::from_mins(2), "no service: {}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
-        server
     }
 
     fn serves(&self) -> bool {
