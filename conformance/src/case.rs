@@ -12,6 +12,8 @@ pub struct Case {
     pub name: &'static str,
     /// Whether no other case of the same store may run meanwhile, because this one disturbs the store itself.
     pub alone: bool,
+    /// Whether no other case of any store may run meanwhile, because this one asserts a bound of well under a second.
+    pub punctual: bool,
     /// What [`Client::lock`](crate::Client::lock) makes of a name in this case.
     pub form: Form,
     /// Whether it is shown once more of those who hold a name beside others: of readers, and of permits.
@@ -24,8 +26,8 @@ pub struct Case {
 /// A case on its way.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Check> + Send + 'a>>;
 
-/// How long a case may take unless it says otherwise.
-const LIMIT: Duration = Duration::from_mins(1);
+/// How long a case may take unless it says otherwise: far longer than any does that goes on.
+const LIMIT: Duration = Duration::from_mins(5);
 
 impl Case {
     pub(crate) const fn new(
@@ -33,12 +35,26 @@ impl Case {
         name: &'static str,
         run: for<'a> fn(&'a Stage) -> Running<'a>,
     ) -> Self {
-        Self { group, name, alone: false, form: Form::Lock, shared: false, limit: LIMIT, run }
+        Self {
+            group,
+            name,
+            alone: false,
+            punctual: false,
+            form: Form::Lock,
+            shared: false,
+            limit: LIMIT,
+            run,
+        }
     }
 
     /// The same case, with the store for itself: because it disturbs the store, or keeps it very busy.
     pub(crate) const fn alone(self) -> Self {
         Self { alone: true, ..self }
+    }
+
+    /// The same case, with the machine for itself: because its bound is so short that work beside it would break it.
+    pub(crate) const fn punctual(self) -> Self {
+        Self { punctual: true, ..self }
     }
 
     /// The same case, which is about readers and permits as well.

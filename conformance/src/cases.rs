@@ -1,4 +1,4 @@
-//! The cases, one file a group; `docs/design.md` has the clauses that they show.
+//! The cases, one file a group; `docs/contract.md` has the clauses that they show.
 
 mod cancelling;
 mod contention;
@@ -15,6 +15,7 @@ mod readers;
 mod reentrancy;
 mod release;
 mod running;
+mod runtimes;
 mod several;
 mod store;
 mod tokens;
@@ -22,7 +23,7 @@ mod waiting;
 
 use crate::{Case, Form};
 
-/// All cases, in the order of the contract; those that disturb the store itself come last.
+/// All cases, in the order of the contract; those that disturb the store itself come later, and the punctual ones last.
 #[must_use]
 pub fn all() -> Vec<Case> {
     let groups = [
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Case> {
         lease::CASES,
         loss::CASES,
         running::CASES,
+        runtimes::CASES,
         tokens::CASES,
         reentrancy::CASES,
         release::CASES,
@@ -55,7 +57,7 @@ pub fn all() -> Vec<Case> {
     let beside = beside.into_iter().flat_map(|(group, form)| {
         faults::CASES.iter().filter(|case| case.shared).map(move |case| case.in_form(group, form))
     });
-    let (alone, together): (Vec<Case>, Vec<Case>) =
-        groups.into_iter().flatten().copied().chain(alike).chain(beside).partition(|case| case.alone);
-    together.into_iter().chain(alone).collect()
+    let mut cases: Vec<Case> = groups.into_iter().flatten().copied().chain(alike).chain(beside).collect();
+    cases.sort_by_key(|case| (case.punctual, case.alone));
+    cases
 }

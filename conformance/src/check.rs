@@ -21,6 +21,8 @@ pub enum Stop {
 pub enum Need {
     /// Grants end with a lease, not with a session: [`Capabilities::term`](tenure_core::Capabilities::term).
     Lease,
+    /// Grants end with a session: [`Capabilities::term`](tenure_core::Capabilities::term).
+    Session,
     /// The store serves readers: [`Capabilities::shared`](tenure_core::Capabilities::shared).
     Readers,
     /// The store serves permits: [`Capabilities::permits`](tenure_core::Capabilities::permits).
@@ -50,6 +52,7 @@ impl fmt::Display for Need {
         f.write_str(match self {
             Self::Hurt(hurt) => return write!(f, "needs a server that can be hurt: {hurt}"),
             Self::Lease => "needs leases: this store's grants end with a session",
+            Self::Session => "needs a session: this store's grants end with a lease",
             Self::Readers => "needs readers: this store has exclusive locks only",
             Self::Permits => "needs permits: this store has no semaphores",
             Self::Latches => "needs latches: this store has none",

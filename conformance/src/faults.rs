@@ -19,11 +19,15 @@ mod client;
 mod command;
 mod figures;
 mod injector;
+mod leaks;
 mod options;
 mod process;
+#[cfg(feature = "command")]
+mod report;
 mod resource;
 mod run;
 mod schedule;
+mod turn;
 mod worker;
 
 #[cfg(feature = "command")]

@@ -54,20 +54,37 @@ where
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TOGETHER);
     let tested = Tested::all(runtime.block_on(subjects()));
-    // One store after the other, so that few servers work at the same time.
-    let trials = tested.iter().flat_map(|tested| {
-        let trial = |case: Case| {
-            let (name, tested) = (case.full_name(tested.subject.name()), Arc::clone(tested));
-            let runtime = runtime.handle().clone();
-            Trial::ignorable_test(name, move || completion(runtime.block_on(tested.run(case))))
-        };
-        let shown = cases::all().into_iter().filter(|case| tested.subject.shows(case.group));
-        shown.map(trial).collect::<Vec<_>>()
+    let lanes = tested.iter().map(|tested| {
+        let mut shown = cases::all();
+        shown.retain(|case| tested.subject.shows(case.group));
+        shown.into_iter().map(|case| (case, Arc::clone(tested))).collect()
     });
+    let trial = |(case, tested): (Case, Arc<Tested>)| {
+        let (name, runtime) = (case.full_name(tested.subject.name()), runtime.handle().clone());
+        Trial::ignorable_test(name, move || completion(runtime.block_on(tested.run(case))))
+    };
+    let trials = in_order(lanes.collect()).into_iter().map(trial);
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     // Subjects may end servers when they are dropped, and may need the runtime for that.
     runtime.block_on(async move { drop(tested) });
     conclusion.exit_code()
+}
+
+/// Which case begins when. First what needs no store for itself, one store after the other, so that few servers are busy at
+/// the same time. Then what does, of all stores in turn: whoever hurts a server mostly waits, and meanwhile the others hurt
+/// theirs. The punctual cases come when all else is over.
+fn in_order<T>(lanes: Vec<Vec<(Case, T)>>) -> Vec<(Case, T)> {
+    let mut numbered: Vec<_> = lanes
+        .into_iter()
+        .enumerate()
+        .flat_map(|(lane, cases)| cases.into_iter().enumerate().map(move |(at, case)| (lane, at, case)))
+        .collect();
+    numbered.sort_by_key(|(lane, at, (case, _))| match (case.punctual, case.alone) {
+        (false, false) => (0, *lane, *at),
+        (false, true) => (1, *at, *lane),
+        (true, _) => (2, *lane, *at),
+    });
+    numbered.into_iter().map(|(.., case)| case).collect()
 }
 
 fn runtime() -> std::io::Result<Runtime> {
@@ -79,5 +96,31 @@ fn completion(outcome: Outcome) -> Result<Completion, Failed> {
         Outcome::Passed => Ok(Completion::Completed),
         Outcome::Ignored(why) => Ok(Completion::ignored_with(why)),
         Outcome::Failed(what) => Err(what.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// The order is what makes the run short, and the punctual cases true.
+    #[test]
+    fn stores_are_hurt_side_by_side_and_the_punctual_come_last() {
+        let lane =
+            |store: &'static str| cases::all().into_iter().map(|case| (case, store)).collect::<Vec<_>>();
+        let order = in_order(vec![lane("a"), lane("b"), lane("c")]);
+        assert_eq!(order.len(), cases::all().len() * 3);
+        let first = |wanted: fn(&Case) -> bool| order.iter().position(|(case, _)| wanted(case)).unwrap();
+        let (alone, punctual) = (first(|case| case.alone), first(|case| case.punctual));
+        let stores =
+            |from: usize, to: usize| order[from..to].iter().map(|(_, store)| *store).collect::<Vec<_>>();
+        assert!(stores(0, alone).is_sorted(), "one store after the other");
+        let turns = stores(alone, punctual);
+        assert!(turns.chunks(3).all(|turn| turn == ["a", "b", "c"]), "in turn: {turns:?}");
+        assert!(order[alone..punctual].iter().all(|(case, _)| case.alone && !case.punctual));
+        assert!(order[punctual..].iter().all(|(case, _)| case.punctual));
+        let names: HashSet<String> = order.iter().map(|(case, store)| case.full_name(store)).collect();
+        assert_eq!(names.len(), order.len(), "each once");
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! ```
 //! use std::time::Duration;
+//! use tenure_core::Mode;
 //! use tenure_conformance::judge::{Broken, Event, History, Judge, Stamp, What};
 //!
 //! let at = |millis| Stamp::ZERO + Duration::from_millis(millis);
@@ -20,6 +21,7 @@
 //!         call: 1,
 //!         name: "stock".into(),
 //!         claim: format!("claim of {client}"),
+//!         mode: Mode::Exclusive,
 //!         token,
 //!         until: at(when + 900),
 //!         lease: Duration::from_secs(1),
@@ -33,8 +35,10 @@
 
 mod account;
 mod checker;
+mod company;
 mod event;
 mod history;
+mod mode;
 mod rules;
 mod stamp;
 mod svg;

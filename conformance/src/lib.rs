@@ -38,6 +38,7 @@
 //! | the suite as a function, and its table | [`run`], [`Report`] |
 //! | the list of cases | [`cases()`] |
 //! | a store that counts requests and fails on demand | [`Probe`], [`Fault`], [`Hints`], [`Calls`] |
+//! | ways to hurt the server, and the way to it | [`saboteur`], `proxy` (a feature) |
 //! | a resource that checks fencing tokens | [`FencedRegister`] |
 //! | which stores must be there | [`is_required`] |
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
@@ -55,7 +56,7 @@ mod harness;
 pub mod judge;
 mod log;
 mod probe;
-#[cfg(feature = "servers")]
+#[cfg(feature = "proxy")]
 pub mod proxy;
 mod report;
 mod required;

@@ -1,18 +1,22 @@
 //! A store with a memory of what it was asked, and with faults on demand.
 
 use crate::log::{Call, Calls, Method};
+use futures_util::poll;
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
     future::{Future, pending},
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep, Mode, Name,
-    Release, Renewal, StoreError, Together, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
+    Mode, Name, Release, Renewal, StoreError, Together, async_trait,
 };
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 /// Stands between a client and its store: it counts and records every request, and can hurt them one by one.
 ///
@@ -45,6 +49,9 @@ struct Inner {
     calls: Calls,
     script: Mutex<Script>,
     frozen: watch::Sender<bool>,
+    /// How many times that which was held back was carried out.
+    carried_out: watch::Sender<u64>,
+    held_back: TaskTracker,
 }
 
 #[derive(Default)]
@@ -69,6 +76,11 @@ pub enum Fault {
     DelayRequest(Duration),
     /// It is carried out so much later, also when it was given up before.
     Straggle(Duration),
+    /// It is carried out when [`Probe::carry_out`] says so, also when it was given up before.
+    HoldBack,
+    /// The store's own code goes on only so long after each time that it had to wait, as in a process that has no time
+    /// for it. So it gets its answer late, and what it does in several steps it does far apart.
+    Stall(Duration),
     /// It is not carried out, and there is no answer, ever.
     Hang,
     /// The store says that it cannot, and that asking again will not help.
@@ -91,8 +103,14 @@ impl Probe {
     /// Stands before `backend`.
     #[must_use]
     pub fn over(backend: Arc<dyn Backend>) -> Self {
-        let (calls, script, frozen) = (Calls::default(), Mutex::default(), watch::Sender::new(false));
-        Self(Arc::new(Inner { backend, calls, script, frozen }))
+        Self(Arc::new(Inner {
+            backend,
+            calls: Calls::default(),
+            script: Mutex::default(),
+            frozen: watch::Sender::new(false),
+            carried_out: watch::Sender::new(0),
+            held_back: TaskTracker::new(),
+        }))
     }
 
     /// The store itself, past the probe.
@@ -151,13 +169,22 @@ impl Probe {
         self.0.frozen.send_replace(false);
     }
 
-    /// No more faults.
+    /// Carries out all requests that are held back ([`Fault::HoldBack`]), and returns when the store has answered them.
+    pub async fn carry_out(&self) {
+        self.0.carried_out.send_modify(|times| *times += 1);
+        self.0.held_back.close();
+        self.0.held_back.wait().await;
+        self.0.held_back.reopen();
+    }
+
+    /// No more faults. What is held back is carried out.
     pub fn heal(&self) {
         let mut script = self.script();
         script.next.clear();
         script.always.clear();
         script.hints = Hints::AsSent;
         drop(script);
+        self.0.carried_out.send_modify(|times| *times += 1);
         self.thaw();
     }
 
@@ -190,7 +217,14 @@ impl Probe {
             Some(Fault::Fail) => return Err(StoreError::failed("the probe failed the request")),
             Some(Fault::Hang) => pending().await,
             Some(Fault::DelayRequest(pause)) => tokio::time::sleep(pause).await,
-            Some(Fault::LoseReply | Fault::DelayReply(_) | Fault::Straggle(_)) | None => {}
+            Some(
+                Fault::LoseReply
+                | Fault::DelayReply(_)
+                | Fault::Straggle(_)
+                | Fault::HoldBack
+                | Fault::Stall(_),
+            )
+            | None => {}
         }
         self.thawed().await;
         let reply = match fault {
@@ -201,6 +235,16 @@ impl Probe {
                 };
                 tokio::spawn(later).await.map_err(StoreError::failed)?
             }
+            Some(Fault::HoldBack) => {
+                let mut carried_out = self.0.carried_out.subscribe();
+                let later = async move {
+                    // Fails only when the probe is gone, and nobody can say any more that it is to be carried out.
+                    carried_out.changed().await.map_err(StoreError::failed)?;
+                    request.await
+                };
+                self.0.held_back.spawn(later).await.map_err(StoreError::failed)?
+            }
+            Some(Fault::Stall(pause)) => stalled(request, pause).await,
             _ => request.await,
         };
         self.thawed().await;
@@ -331,9 +375,24 @@ impl Backend for Probe {
         self.0.backend.shard(name)
     }
 
+    fn background(&self) -> Background {
+        self.0.backend.background()
+    }
+
     async fn close(&self) {
         let _open = self.0.calls.begin(Call::bare(Method::Close));
         self.0.backend.close().await;
+    }
+}
+
+/// Lets the future go on only so long after each time that it had to wait.
+async fn stalled<T>(future: impl Future<Output = T>, pause: Duration) -> T {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(outcome) = poll!(future.as_mut()) {
+            return outcome;
+        }
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -2,12 +2,17 @@
 //!
 //! Clients connect to [`Proxy::address`], which stays the same while the server behind it is killed, restarted and
 //! moves to another port. Every connection and direction has its own [`Flow`].
+//!
+//! It is a [`Saboteur`](crate::saboteur::Saboteur) as well: a subject whose clients connect through a proxy hands it out
+//! and is shown what a network does to its store.
 
 mod connection;
 mod counters;
 mod flow;
 mod listener;
+#[cfg_attr(not(feature = "servers"), allow(dead_code, reason = "for servers that know each other"))]
 mod rewrite;
+mod sabotage;
 
 pub use connection::Connection;
 pub use counters::{Counters, Traffic};
@@ -63,6 +68,7 @@ impl Proxy {
         Self::start_with(upstream, None, Duration::ZERO).await
     }
 
+    #[cfg(feature = "servers")]
     /// As [`start`](Self::start), between servers that know each other. What they say first may be rewritten, because it
     /// may tell where they can be reached. And a server that does not listen yet is waited for a little: to its peer a
     /// connection that breaks is a worse sign than one that was refused.

@@ -41,13 +41,17 @@ pub enum Hurt {
     ReadOnly,
     /// [`Saboteur::fill_connections`].
     FillConnections,
+    /// [`Saboteur::fill_memory`].
+    FillMemory,
+    /// [`Saboteur::lock_rows`].
+    LockRows,
     /// [`Saboteur::partition`].
     Partition,
 }
 
 impl Hurt {
     /// Every hurt there is.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Freeze,
         Self::Kill,
         Self::Wipe,
@@ -62,11 +66,18 @@ impl Hurt {
         Self::PauseWrites,
         Self::ReadOnly,
         Self::FillConnections,
+        Self::FillMemory,
+        Self::LockRows,
         Self::Partition,
     ];
 
     /// What the hurts on the network need: a proxy of ours in front of the server, and no more.
     pub const NETWORK: [Self; 5] = [Self::Cut, Self::Refuse, Self::Delay, Self::HalfOpen, Self::DropReplies];
+
+    /// Those that end connections which the server has, when they begin or when they are undone: what a store forgets
+    /// whose grants stand no longer than the connections that they were made on.
+    pub const ENDS_CONNECTIONS: [Self; 6] =
+        [Self::Kill, Self::Wipe, Self::Cut, Self::DropReplies, Self::ExpireSessions, Self::TerminateBackends];
 }
 
 impl fmt::Display for Hurt {
@@ -86,6 +97,8 @@ impl fmt::Display for Hurt {
             Self::PauseWrites => "pause writes",
             Self::ReadOnly => "make read-only",
             Self::FillConnections => "fill up connections",
+            Self::FillMemory => "fill up memory",
+            Self::LockRows => "lock rows",
             Self::Partition => "partition",
         })
     }
@@ -257,6 +270,26 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
 
     /// Gives those connections back.
     async fn free_connections(&self) -> Sabotage {
+        Ok(())
+    }
+
+    /// Has the server refuse what would take more memory, as one does that is full. What it has it keeps.
+    async fn fill_memory(&self) -> Sabotage {
+        self.cannot(Hurt::FillMemory)
+    }
+
+    /// Gives the server its memory back.
+    async fn free_memory(&self) -> Sabotage {
+        Ok(())
+    }
+
+    /// Locks every row of tenure's tables that nobody has locked, in a transaction of somebody else's.
+    async fn lock_rows(&self) -> Sabotage {
+        self.cannot(Hurt::LockRows)
+    }
+
+    /// Ends that transaction.
+    async fn unlock_rows(&self) -> Sabotage {
         Ok(())
     }
 

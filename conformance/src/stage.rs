@@ -24,8 +24,29 @@ pub struct Stage {
     subject: Arc<dyn Subject>,
     capabilities: Capabilities,
     prefix: String,
+    opener: Opener,
+}
+
+/// Makes the clients of a case, in any runtime, and knows them until its end. Cloning gives the same.
+#[derive(Clone)]
+pub(crate) struct Opener {
+    subject: Arc<dyn Subject>,
     form: Form,
-    clients: Mutex<Vec<Client>>,
+    clients: Arc<Mutex<Vec<Client>>>,
+}
+
+impl Opener {
+    /// A new client. What the store runs for it, it runs where this is called, unless it has a better place.
+    pub(crate) async fn client(&self) -> Check<Client> {
+        Ok(self.client_of(open(&*self.subject).await?))
+    }
+
+    fn client_of(&self, backend: Arc<dyn Backend>) -> Client {
+        let probe = Probe::over(backend);
+        let client = Client { locks: Locks::new(probe.clone()), form: self.form, probe };
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        client
+    }
 }
 
 /// A client of the store under test: its locks, and the [`Probe`] between them and the store.
@@ -64,7 +85,8 @@ impl Stage {
         backend.close().await;
         let run = ClaimId::new().to_string();
         let prefix = format!("{}.{}.", &run[..8], case.name);
-        let stage = Self { subject, capabilities, prefix, form: case.form, clients: Mutex::default() };
+        let opener = Opener { subject: Arc::clone(&subject), form: case.form, clients: Arc::default() };
+        let stage = Self { subject, capabilities, prefix, opener };
         match case.form {
             Form::Lock | Form::Writer => {}
             Form::Reader => stage.needs(Need::Readers)?,
@@ -93,6 +115,7 @@ impl Stage {
     pub fn needs(&self, need: Need) -> Check {
         let has = match need {
             Need::Lease => self.capabilities.term == Term::Lease,
+            Need::Session => self.capabilities.term == Term::Session,
             Need::Readers => self.capabilities.shared,
             Need::Permits => self.capabilities.permits,
             Need::Latches => self.capabilities.latches,
@@ -125,7 +148,12 @@ impl Stage {
     ///
     /// When the store cannot be reached.
     pub async fn client(&self) -> Check<Client> {
-        Ok(self.client_of(open(&*self.subject).await?))
+        self.opener.client().await
+    }
+
+    /// What makes clients in other runtimes than this one.
+    pub(crate) fn opener(&self) -> Opener {
+        self.opener.clone()
     }
 
     /// Several new clients.
@@ -148,17 +176,10 @@ impl Stage {
     /// [`Stop::Lacks`] where the store has no namespaces; or when it cannot be reached.
     pub async fn client_in(&self, namespace: &str) -> Check<Client> {
         match self.subject.backend_in(namespace).await {
-            Ok(Some(backend)) => Ok(self.client_of(backend)),
+            Ok(Some(backend)) => Ok(self.opener.client_of(backend)),
             Ok(None) => Err(Stop::Lacks(Need::Namespaces)),
             Err(error) => Err(Stop::failed(chain(&*error))),
         }
-    }
-
-    fn client_of(&self, backend: Arc<dyn Backend>) -> Client {
-        let probe = Probe::over(backend);
-        let client = Client { locks: Locks::new(probe.clone()), form: self.form, probe };
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
-        client
     }
 
     /// Restarts the store. Only for cases that run alone.
@@ -203,7 +224,7 @@ impl Stage {
     ///
     /// [`Stop::Lacks`] where no other process reaches the store; or when it could not be started.
     pub async fn victim(&self) -> Check<Victim> {
-        self.victim_with(self.form).await
+        self.victim_with(self.opener.form).await
     }
 
     /// Another process that holds locks in this form.
@@ -219,7 +240,8 @@ impl Stage {
     /// Closes all clients, and checks that the case left nothing behind: no queue in the clients, no grant in the
     /// store.
     pub(crate) async fn strike(self) -> Check {
-        let clients = self.clients.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let clients = &self.opener.clients;
+        let clients = std::mem::take(&mut *clients.lock().unwrap_or_else(PoisonError::into_inner));
         for client in &clients {
             client.probe.heal();
             within(CLOSING, "closing a client", client.close()).await?;

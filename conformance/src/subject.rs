@@ -1,7 +1,7 @@
 //! A store under test.
 
 use crate::saboteur::{Hurt, Saboteur};
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 use tenure_core::{Backend, async_trait};
 
 /// Any error, for code that prepares a store for its tests.
@@ -78,9 +78,32 @@ pub trait Subject: Send + Sync + 'static {
         None
     }
 
+    /// What this subject disturbs when its server is hurt. Cases that need the store for themselves wait for those of every
+    /// subject with the same answer; the default is that each has a server of its own.
+    fn place(&self) -> String {
+        self.name().to_owned()
+    }
+
     /// Ways to hurt the server behind the store; `None` where there is none, or none that may be hurt. Asked after
     /// [`start`](Self::start).
     fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
+        None
+    }
+
+    /// Whether the store may end grants before their time when its server is hurt so: then, and only then, a fault run
+    /// lets their holders believe in them until the deadline that they had, beside a successor (clause F4).
+    ///
+    /// What is named here is excused, so name no more than is so. By default a store forgets what was wiped, and the
+    /// sessions that were ended: leases and sessions outlive connections, and a server that stands still or starts
+    /// again with its data. Where a grant goes with its connection, as a row's lock does, these are
+    /// [`Hurt::ENDS_CONNECTIONS`]; where a replica without the newest grants may take over, what makes it do so too.
+    fn forgets(&self, hurt: Hurt) -> bool {
+        matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions)
+    }
+
+    /// How long the store keeps a session that it hears nothing of, where that takes the place of the leases that are
+    /// asked for; `None` where leases are kept. A fault run has no other lease then.
+    fn session_timeout(&self) -> Option<Duration> {
         None
     }
 

@@ -5,8 +5,8 @@ use crate::{
     check::{Check, Stop, chain},
     is_required,
 };
-use std::sync::Arc;
-use tokio::sync::{OnceCell, RwLock};
+use std::{collections::HashMap, sync::Arc};
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What came of one case on one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,29 +24,37 @@ pub(crate) struct Tested {
     pub(crate) subject: Arc<dyn Subject>,
     started: OnceCell<Result<(), String>>,
     /// Cases share it; a case that disturbs the store itself has it alone.
-    quiet: RwLock<()>,
+    quiet: Arc<RwLock<()>>,
+    /// Cases of all stores share it; a punctual one has it alone.
+    calm: Arc<RwLock<()>>,
 }
 
 impl Tested {
     pub(crate) fn all(subjects: Subjects) -> Vec<Arc<Self>> {
-        let tested = |subject| Arc::new(Self { subject, started: OnceCell::new(), quiet: RwLock::new(()) });
+        let (mut places, calm) = (HashMap::<String, Arc<RwLock<()>>>::new(), Arc::default());
+        let tested = |subject: Arc<dyn Subject>| {
+            let quiet = Arc::clone(places.entry(subject.place()).or_default());
+            Arc::new(Self { subject, started: OnceCell::new(), quiet, calm: Arc::clone(&calm) })
+        };
         subjects.into_iter().map(tested).collect()
     }
 
     /// Runs one case, in a task of its own.
     pub(crate) async fn run(self: Arc<Self>, case: Case) -> Outcome {
-        if let Err(absent) = self.started().await {
+        let started = {
+            let _calm = self.calm.read().await;
+            self.started().await
+        };
+        if let Err(absent) = started {
             return if is_required(self.subject.name()) {
                 Outcome::Failed(format!("{absent}, and TENURE_TEST_REQUIRE=1"))
             } else {
                 Outcome::Ignored(absent.clone())
             };
         }
-        let (_alone, _together) = if case.alone {
-            (Some(self.quiet.write().await), None)
-        } else {
-            (None, Some(self.quiet.read().await))
-        };
+        // In this order: a case that waits for its store keeps no punctual one of another store waiting.
+        let _quiet = Turn::at(&self.quiet, case.alone).await;
+        let _calm = Turn::at(&self.calm, case.punctual).await;
         let mut task = tokio::spawn(play(Arc::clone(&self.subject), case));
         let outcome = match tokio::time::timeout(case.limit, &mut task).await {
             Ok(Ok(Ok(()))) => Outcome::Passed,
@@ -73,6 +81,18 @@ impl Tested {
     async fn started(&self) -> Result<(), &String> {
         let start = || async { self.subject.start().await.map_err(|absent| absent.to_string()) };
         self.started.get_or_init(start).await.as_ref().copied()
+    }
+}
+
+/// A turn at something that most cases share, and some have alone.
+enum Turn<'a> {
+    Alone(#[allow(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'a, ()>),
+    Together(#[allow(dead_code, reason = "held until it is dropped")] RwLockReadGuard<'a, ()>),
+}
+
+impl<'a> Turn<'a> {
+    async fn at(lock: &'a RwLock<()>, alone: bool) -> Self {
+        if alone { Self::Alone(lock.write().await) } else { Self::Together(lock.read().await) }
     }
 }
 

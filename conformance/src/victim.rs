@@ -77,7 +77,7 @@ impl Victim {
     ///
     /// # Errors
     ///
-    /// When it was not had.
+    /// When it was not acquired.
     pub async fn hold(&mut self, name: &str, lease: Duration) -> Check<Token> {
         let token = self.tell(&format!("hold {} {name}", lease.as_millis())).await?;
         Ok(Token::try_from(token.parse::<i64>()?)?)

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tenure_conformance::proxy::{Flow, Proxy};
-use tenure_conformance::saboteur::Direction;
+use tenure_conformance::saboteur::{Direction, Hurt, Saboteur};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -190,7 +190,7 @@ async fn dropped_replies_had_their_requests_served_and_mending_resets() {
 async fn delay_moves_everything_by_the_same() {
     let proxy = proxy().await;
     let mut stream = connect(&proxy).await;
-    let by = Duration::from_millis(300);
+    let by = Duration::from_secs(3);
     proxy.delay(Direction::Replies, by);
     let start = Instant::now();
     stream.write_all(b"1").await.unwrap();
@@ -251,4 +251,23 @@ async fn dropping_it_closes_everything() {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test]
+async fn a_proxy_hurts_as_any_saboteur_does() {
+    let proxy = proxy().await;
+    let saboteur: &dyn Saboteur = &proxy;
+    assert!(Hurt::NETWORK.into_iter().all(|hurt| saboteur.can(hurt)));
+    assert!(!saboteur.can(Hurt::Freeze) && saboteur.freeze().await.is_err());
+    let mut stream = connect(&proxy).await;
+    saboteur.half_open().await.unwrap();
+    stream.write_all(b"one").await.unwrap();
+    assert!(is_silent(&mut stream).await);
+    saboteur.mend().await.unwrap();
+    assert_eq!(reply(&mut stream).await.unwrap(), "aone");
+    saboteur.drop_replies().await.unwrap();
+    stream.write_all(b"two").await.unwrap();
+    assert!(is_silent(&mut stream).await);
+    saboteur.heal().await.unwrap();
+    assert!(is_reset(&reply(&mut stream).await));
 }

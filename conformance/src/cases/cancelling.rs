@@ -67,7 +67,7 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
     let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
     // A free lock.
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS, "a free lock was not had within {MOST_POLLS} polls");
+        ensure!(polls < MOST_POLLS, "a free lock was not acquired within {MOST_POLLS} polls");
         let lock = other.lock(&name);
         if let Some(guard) = polled(polls, lock.acquire()).await {
             guard?.release().await?;
@@ -77,7 +77,7 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
     }
     // A lock that is held at first.
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS, "a held lock was not had within {MOST_POLLS} polls");
+        ensure!(polls < MOST_POLLS, "a held lock was not acquired within {MOST_POLLS} polls");
         let guard = one.lock(&name).wait(SOON).acquire().await?;
         let lock = other.lock(&name);
         let waiter = tokio::spawn(async move { polled(polls, lock.acquire()).await });
@@ -98,7 +98,7 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
 async fn unpolled_future_is_in_nobodys_way(stage: &Stage) -> Check {
     let client = stage.client().await?;
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS, "a free lock was not had within {MOST_POLLS} polls");
+        ensure!(polls < MOST_POLLS, "a free lock was not acquired within {MOST_POLLS} polls");
         let lock = client.lock(stage.name(&format!("a{polls}")));
         let mut unpolled = pin!(lock.acquire());
         if let Some(guard) = polled(polls, unpolled.as_mut()).await {

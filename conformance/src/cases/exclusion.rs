@@ -3,8 +3,9 @@
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, within},
+    check::{Stop, ensure, ensure_eq, ensure_err, within},
 };
+use futures_util::future::try_join_all;
 use std::{
     sync::{
         Arc,
@@ -12,12 +13,13 @@ use std::{
     },
     time::Duration,
 };
-use tenure_core::Owner;
+use tenure_core::{Error, Moment, Owner};
 use tokio::task::JoinSet;
 
 cases!("exclusion":
     basic_cycle, contended_try_is_none, independent_names, namespaces_never_meet, two_clients_exclude,
     anonymous_tasks_exclude, different_owners_exclude, parallel_100, counter_exact, cross_process, relock_immediately,
+    thousands_of_tries,
 );
 
 /// Long enough for any number of handovers on a slow store; nothing in this group waits for it when all is well.
@@ -209,6 +211,40 @@ async fn relock_immediately(stage: &Stage) -> Check {
         Check::Ok(())
     };
     within(Duration::from_secs(10), "relocking ten times", again).await?
+}
+
+/// A store that lets one in some hundreds in beside the holder passes every case of a few attempts.
+async fn thousands_of_tries(stage: &Stage) -> Check {
+    const TRIES: usize = 2000;
+    const A_TURN: usize = 16;
+    // A slow store shows less, and is not waited for.
+    const BUDGET: Duration = Duration::from_secs(8);
+    let (clients, name) = (stage.clients::<4>().await?, stage.name("a"));
+    let (begun, mut tries) = (Moment::now(), 0);
+    for (turn, holder) in (0..clients.len()).cycle().enumerate() {
+        let guard = clients[holder].lock(&name).wait(PATIENCE).acquire().await?;
+        let others = clients.iter().enumerate().filter(|(index, _)| *index != holder);
+        let let_in = try_join_all(others.map(|(_, other)| tries_in_vain(other, &name, A_TURN))).await;
+        tries += (clients.len() - 1) * A_TURN;
+        ensure!(let_in.is_ok(), "in turn {turn}, with {guard:?}: {:?}", let_in.err());
+        ensure!(guard.is_held(), "after {tries} tries of others the holder lost it: {:?}", guard.loss());
+        guard.release().await?;
+        if tries >= TRIES || Moment::now().since(begun) > BUDGET {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Asks so often for what another holds, and waits a moment for it at last.
+async fn tries_in_vain(client: &Client, name: &str, tries: usize) -> Check {
+    for number in 1..tries {
+        let second = client.lock(name).try_acquire().await?;
+        ensure!(second.is_none(), "try {number} was granted beside the holder: {second:?}");
+    }
+    let waited = client.lock(name).wait(Duration::from_millis(5)).acquire().await;
+    ensure_err!(waited, Error::Timeout { .. }, "a wait of a moment beside the holder");
+    Ok(())
 }
 
 /// Waits for all tasks; the first failure is the outcome.

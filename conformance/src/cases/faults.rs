@@ -13,7 +13,8 @@ use tenure_core::{Error, Guard, LossCause, Moment, Term};
 use tokio::task::JoinHandle;
 
 cases!("faults":
-    server_frozen_past_lease.alone().shared(), server_restarted.alone().shared(),
+    server_frozen_past_lease.alone().shared(), unheard_past_lease.alone(), dying_session_grants_nothing.alone(),
+    server_restarted.alone().shared(),
     connection_reset_mid_acquire.alone(),
     connection_reset_mid_release.alone(), reply_delayed_past_timeout.alone(), client_killed.shared(),
     client_frozen_past_lease.shared(),
@@ -105,30 +106,86 @@ async fn granted(waiter: JoinHandle<Result<Guard, Error>>) -> Check<Guard> {
 }
 
 async fn server_frozen_past_lease(stage: &Stage) -> Check {
-    let scene = Scene::set(stage, &[Hurt::Freeze]).await?;
+    silent_past_lease(stage, Hurt::Freeze).await
+}
+
+/// As if the server were frozen, where only the way to it can be hurt. What was sent meanwhile arrives late.
+async fn unheard_past_lease(stage: &Stage) -> Check {
+    silent_past_lease(stage, Hurt::HalfOpen).await
+}
+
+async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
+    let scene = Scene::set(stage, &[hurt]).await?;
     let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
     let waiter = scene.waiter();
-    scene.saboteur.freeze().await?;
-    let (frozen, deadline) = (Moment::now(), guard.deadline());
-    let cause = within(PATIENCE, "the loss while the server is frozen", guard.lost()).await?;
-    let after = Moment::now().since(frozen);
+    match hurt {
+        Hurt::Freeze => scene.saboteur.freeze().await?,
+        _ => scene.saboteur.half_open().await?,
+    }
+    let (silent, deadline) = (Moment::now(), guard.deadline());
+    let cause = within(PATIENCE, "the loss while nothing is heard of the server", guard.lost()).await?;
+    let after = Moment::now().since(silent);
     ensure!(is_of_silence(cause), "nothing was heard of the server, and the lock was lost because {cause}");
     let latest = match (stage.capabilities().term, deadline) {
         (Term::Lease, _) => LEASE,
-        (Term::Session, Some(deadline)) => deadline.since(frozen),
+        (Term::Session, Some(deadline)) => deadline.since(silent),
         (Term::Session, None) => PATIENCE,
     };
     ensure!(
         after < latest + SLACK,
-        "lost only {after:?} after the server froze, though {latest:?} were left"
+        "lost only {after:?} after the last that was heard of the server, though {latest:?} were left"
     );
-    scene.saboteur.thaw().await?;
+    match hurt {
+        Hurt::Freeze => scene.saboteur.thaw().await?,
+        _ => scene.saboteur.mend().await?,
+    }
     let next = granted(waiter).await?;
     ensure!(next.token() > guard.token(), "token {} after {}", next.token(), guard.token());
-    ensure!(!guard.is_held(), "the thaw revived a lost lock");
+    ensure!(!guard.is_held(), "the server's return revived a lost lock");
     lost_with(guard.release().await)?;
-    next.release().await?;
+    // A server that was silent for so long may give the next holder's session up as well, just after it was granted.
+    scene.released(next.release().await)?;
     scene.end().await
+}
+
+/// A claim is granted in a session that its client gives up before the server does. What stands there is asked for again
+/// in the next session, and goes with the old one.
+async fn dying_session_grants_nothing(stage: &Stage) -> Check {
+    stage.needs(Need::Session)?;
+    let saboteur = stage.saboteur(&[Hurt::DropReplies])?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let first = one.lock(&name).lease(LEASE).acquire().await?;
+    let session = first.deadline().map(Moment::left).unwrap_or_default();
+    let before = first.token();
+    first.release().await?;
+    saboteur.drop_replies().await?;
+    let lock = one.lock(&name).lease(LEASE).wait(PATIENCE);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    // So long that nothing is left of it for the client; the server has heard of it all the while.
+    tokio::time::sleep(session + session / 8).await;
+    saboteur.mend().await?;
+    let guard = granted(acquiring).await?;
+    ensure!(guard.token() > before, "token {} after {before}", guard.token());
+    // By the end of this the server has given the old session up too.
+    let until = Moment::now() + session * 2;
+    while !until.has_passed() {
+        match other.lock(&name).lease(LEASE).try_acquire().await {
+            Ok(Some(second)) => {
+                let both = guard.is_held() && second.is_held();
+                ensure!(!both, "the old session's end let another in beside {guard:?}: {second:?}");
+                second.release().await?;
+                break;
+            }
+            Ok(None) => {}
+            // Its own session may have ended as well.
+            Err(error) => ensure!(error.is_retryable(), "a server that is back is no reason for: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    match guard.release().await {
+        Ok(()) | Err(Error::Lost { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn server_restarted(stage: &Stage) -> Check {

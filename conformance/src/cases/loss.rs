@@ -10,13 +10,13 @@ use std::{sync::Arc, time::Duration};
 use tenure_core::{Attempt, Claim, ClaimId, Grant, Guard, LossCause, Moment, Release, Renewal};
 
 cases!("loss":
-    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs, lost_when_already_lost,
+    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs.punctual(), lost_when_already_lost,
     lost_never_on_release, late_ok_never_revives, loss_names_cause, release_after_loss_is_err,
     stale_release_harmless, stale_extend_harmless, drop_after_loss_silent,
 );
 
-/// What an idle machine may take beyond the contract's bounds.
-const SLACK: Duration = Duration::from_secs(1);
+/// What a busy machine may take beyond the contract's bounds.
+const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -83,7 +83,7 @@ async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     let after = Moment::now().since(frozen);
     ensure_eq!(cause, LossCause::Expired, "the cause");
     ensure!(deadline.has_passed(), "lost {:?} before the deadline", deadline.left());
-    ensure!(after < lease + SLACK / 2, "lost {after:?} after the store froze");
+    ensure!(after < lease * 2, "lost {after:?} after the store froze");
     let successor = take(&other, &name).await?;
     one.probe.thaw();
     tokio::time::sleep(lease).await;
@@ -172,8 +172,11 @@ async fn loss_names_cause(stage: &Stage) -> Check {
     let ran_out = one.lock(&idle).lease(millis(300)).renew(false).acquire().await?;
     let taken_away = one.lock(&taken).lease(lease).acquire().await?;
     let held_too_long = one.lock(&hung).lease(lease).max_hold(millis(600)).acquire().await?;
+    // A renewal in between would find nobody in its place.
+    one.probe.always(Method::Renew, Fault::Refuse);
     take_away(&one, &taken, &other).await?;
     let successor = take(&other, &taken).await?;
+    one.probe.heal();
     for (guard, cause) in [
         (ran_out, LossCause::Expired),
         (taken_away, LossCause::TakenOver),

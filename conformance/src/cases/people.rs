@@ -10,7 +10,7 @@ use tenure_core::{Holder, Mode, Moment, Term};
 
 cases!("people": holders_tells, list_by_prefix, force_release_frees_and_notifies_holder, label_shown);
 
-const SLACK: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The one holder.

@@ -10,6 +10,7 @@ use tenure_core::{Error, Guard, Mode, Owner};
 
 cases!("readers":
     readers_share, writer_excludes, waiting_writer_blocks_new_readers, downgrade_keeps_place, lost_downgrade_is_settled,
+    late_downgrade_changes_nothing,
     upgrade_of_sole_reader, failed_upgrade_keeps_read, dead_reader_recovers, tokens_rise_with_readers,
     renewed_readers_stay, readers_in_one_process, owner_reads_what_it_writes, forced_release_ends_all_readers,
 );
@@ -159,6 +160,37 @@ async fn lost_downgrade_is_settled(stage: &Stage) -> Check {
     Ok(())
 }
 
+/// A downgrade that went unanswered was sent again, and arrives after all that was decided since.
+async fn late_downgrade_changes_nothing(stage: &Stage) -> Check {
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    // An answer is waited for as long as a sixth of it.
+    let mut guard = one.rw(&name).write().lease(Duration::from_secs(6)).acquire().await?;
+    one.probe.next(Method::Convert, Fault::HoldBack);
+    guard.downgrade().await?;
+    ensure!(one.probe.count(Method::Convert, &name) >= 2, "a downgrade without an answer is sent again");
+    // It may be refused because of what is still on its way. Granted is granted.
+    let upgraded = guard.try_upgrade().await?;
+    let mode = if upgraded { Mode::Exclusive } else { Mode::Shared };
+    ensure_eq!(guard.mode(), mode, "the mode after an upgrade that was granted: {upgraded}");
+    one.probe.carry_out().await;
+    ensure!(guard.is_held() && guard.mode() == mode, "a downgrade came late, and {guard:?}");
+    if upgraded {
+        ensure!(
+            !can_read(&other, &name).await?,
+            "a downgrade came late, and a reader stands beside a writer"
+        );
+    } else {
+        ensure!(
+            can_read(&other, &name).await?,
+            "a downgrade came late, and a reader is refused beside a reader"
+        );
+    }
+    guard.release().await?;
+    ensure!(can_write(&other, &name).await?, "released, and a writer is refused");
+    Ok(())
+}
+
 async fn upgrade_of_sole_reader(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -232,10 +264,10 @@ async fn tokens_rise_with_readers(stage: &Stage) -> Check {
 async fn renewed_readers_stay(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     stage.needs(Need::Lease)?;
-    let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_millis(1500));
+    let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_secs(4));
     let renewed = one.rw(&name).read().lease(lease).acquire().await?;
     let plain = other.rw(&name).read().lease(lease).renew(false).acquire().await?;
-    tokio::time::sleep(lease * 3).await;
+    tokio::time::sleep(lease * 3 / 2).await;
     ensure!(renewed.is_held(), "a renewed share was lost: {:?}", renewed.loss());
     ensure!(!plain.is_held(), "a share that nobody renews is still held");
     ensure!(!can_write(&other, &name).await?, "a writer beside a reader");

@@ -7,12 +7,12 @@ use crate::{
 };
 use futures_util::FutureExt;
 use std::{collections::HashSet, sync::Arc, time::Duration};
-use tenure_core::{ClaimId, Error, Locks, Moment};
+use tenure_core::{ClaimId, Error, Locks, LossCause, Moment};
 
 cases!("release":
     drop_releases, drop_outside_runtime_is_safe, close_drains, close_twice, close_withdraws_waiters,
     acquire_after_close_is_closed,
-    release_retry_is_released, release_retry_past_lease_is_lost,
+    release_retry_is_released, release_retry_past_lease_is_lost, release_retry_after_force_is_lost,
 );
 
 const SLACK: Duration = Duration::from_secs(3);
@@ -163,7 +163,7 @@ async fn close_withdraws_waiters(stage: &Stage) -> Check {
 
 async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let lease = Duration::from_millis(1500);
+    let lease = Duration::from_secs(4);
     let kept = one.lock(stage.name("kept")).lease(lease).acquire().await?;
     let held = other.lock(&name).acquire().await?;
     let lock = one.lock(&name);
@@ -183,7 +183,7 @@ async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
     let after = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
     ensure_eq!(after, asked, "requests for a grant");
     // Guards that are alive stay valid, and are renewed.
-    tokio::time::sleep(lease * 2).await;
+    tokio::time::sleep(lease * 3 / 2).await;
     ensure!(kept.is_held(), "closing cost a holder its lock: {:?}", kept.loss());
     kept.release().await?;
     Ok(held.release().await?)
@@ -200,6 +200,28 @@ async fn release_retry_is_released(stage: &Stage) -> Check {
         ensure_eq!(sent, 2, "releases sent when the first got {fault:?}");
         let free = other.lock(&name).try_acquire().await?;
         free.ok_or_else(|| Stop::failed(format_args!("not released after {fault:?}")))?.release().await?;
+    }
+    Ok(())
+}
+
+/// A second request that finds nothing may mean that the first was carried out; not where the store knows better.
+async fn release_retry_after_force_is_lost(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    stage.needs(Need::Listing)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).acquire().await?;
+    other.force_release(&name).await?;
+    let told = lost_with(guard.release().await)?;
+    let guard = one.lock(&name).acquire().await?;
+    let before = one.probe.count(Method::Release, &name);
+    one.probe.always(Method::Release, Fault::Refuse);
+    let release = tokio::spawn(guard.release());
+    eventually!(SOON, one.probe.count(Method::Release, &name) > before, "a release is sent");
+    other.force_release(&name).await?;
+    one.probe.heal();
+    let outcome = within(SOON, "the end of a release that was refused at first", release).await??;
+    if told == LossCause::Forced {
+        ensure_eq!(lost_with(outcome)?, LossCause::Forced, "the cause");
     }
     Ok(())
 }

@@ -5,20 +5,24 @@ use crate::{
     case::cases,
     check::{Stop, ensure, ensure_eq, within},
 };
-use std::{sync::Arc, time::Duration};
+use futures_util::{TryFutureExt, poll};
+use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 use tenure_core::{
     Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, LossCause, Mode, Moment, Name, Release, Renewal,
-    lease::MIN_LEASE,
+    StoreError, lease::MIN_LEASE,
 };
 
 cases!("store":
     claim_is_idempotent, busy_tells_the_rest, renewal_answers_in_order, renewal_revives_nothing, release_says_what_it_did,
-    withdrawn_claim_is_gone, foreign_withdrawal_is_harmless,
+    withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
+    stalled_changes_touch_no_successor, stalled_renewal_revives_nothing,
     shortest_lease_is_kept.alone(),
 );
 
 const LEASE: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// More than a store takes for an answer when nothing is in its way.
+const MOMENT: Duration = Duration::from_secs(2);
 
 fn claim(name: &str, lease: Duration) -> Check<Claim> {
     let (id, holder) = (ClaimId::new(), Arc::new(HolderInfo::here(None)));
@@ -173,6 +177,101 @@ async fn foreign_withdrawal_is_harmless(stage: &Stage) -> Check {
     store.withdraw(&claim(&name, LEASE)?).await?;
     refused(store, &name).await?;
     released(store, &grant).await
+}
+
+/// An attempt that goes on in steps, with another claim's attempt between the first and the rest.
+async fn stalled_attempt_sees_who_came(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
+    let (slow, quick) = (claim(&name, LEASE)?, claim(&name, LEASE)?);
+    let mut attempt = store.try_acquire(&slow);
+    let begun = poll!(attempt.as_mut());
+    // A store may let nobody in before it is done with the first.
+    let meanwhile = tokio::time::timeout(MOMENT, outside.try_acquire(&quick)).await;
+    let first = match begun {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => within(PATIENCE, "an attempt that was begun", attempt).await?,
+    };
+    let second = match meanwhile {
+        Ok(answer) => answer,
+        Err(_) => within(PATIENCE, "an attempt after another", outside.try_acquire(&quick)).await?,
+    };
+    let granted = |answer: &Attempt| matches!(answer, Attempt::Granted(_));
+    let (first, second) = (answered(first)?, answered(second)?);
+    let both = first.as_ref().is_some_and(granted) && second.as_ref().is_some_and(granted);
+    ensure!(!both, "two claims were granted one name: {first:?} and {second:?}");
+    store.withdraw(&slow).await?;
+    outside.withdraw(&quick).await?;
+    let next = self::granted(store, &claim(&name, LEASE)?).await?;
+    released(store, &next).await
+}
+
+/// The answer, unless it came too late for the store's own patience.
+fn answered<T>(answer: Result<T, StoreError>) -> Check<Option<T>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_unavailable() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a stale claim asks for in steps, with the end of its lease and its successor's grant between the first and the
+/// rest.
+async fn stalled_changes_touch_no_successor(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], short) = (stage.clients().await?, Duration::from_millis(500));
+    let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
+    for what in ["renewal", "release", "withdrawal"] {
+        let name = stage.name(what);
+        let stale = claim(&name, short)?;
+        let grants = [granted(store, &stale).await?];
+        let mut change: Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> = match what {
+            "renewal" => Box::pin(store.renew(&grants).map_ok(drop)),
+            "release" => Box::pin(store.release(&grants[0]).map_ok(drop)),
+            _ => store.withdraw(&stale),
+        };
+        let begun = poll!(change.as_mut());
+        // A store may let nobody in before it is done with the first.
+        let next = claim(&name, LEASE)?;
+        let successor = tokio::time::timeout(short * 2 + MOMENT, outside.acquire(&next)).await;
+        answered(match begun {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => within(PATIENCE, what, change).await?,
+        })?;
+        let Ok(successor) = successor else {
+            outside.withdraw(&next).await?;
+            continue;
+        };
+        let successor = [successor?];
+        let stands = outside.renew(&successor).await?;
+        ensure_eq!(stands, [Renewal::Renewed], "the successor's answer after a late {what}");
+        refused(store, &name).await?;
+        released(outside, &successor[0]).await?;
+    }
+    Ok(())
+}
+
+/// A renewal that goes on in steps, with the end of the lease between the first and the rest.
+async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (client, name, short) = (stage.client().await?, stage.name("a"), Duration::from_millis(500));
+    let store = &**client.probe.backend();
+    let over = [granted(store, &claim(&name, short)?).await?];
+    let mut renewing = store.renew(&over);
+    let begun = poll!(renewing.as_mut());
+    // Also if it was carried out at once, nothing is left then of what it gave.
+    tokio::time::sleep(short * 2).await;
+    answered(match begun {
+        Poll::Ready(answers) => answers,
+        Poll::Pending => within(PATIENCE, "a renewal that was begun", renewing).await?,
+    })?;
+    let answer = store.release(&over[0]).await?;
+    ensure!(
+        matches!(answer, Release::NotHeld(_)),
+        "a late renewal revived a lease that had run out: {answer:?}"
+    );
+    let next = granted(store, &claim(&name, LEASE)?).await?;
+    released(store, &next).await
 }
 
 async fn shortest_lease_is_kept(stage: &Stage) -> Check {

@@ -1,6 +1,6 @@
 //! The fault run as a program.
 
-use super::{Means, Options, Outcome, Schedule, play_client_if_asked, process, run};
+use super::{Means, Options, Outcome, Schedule, play_client_if_asked, process, report::Row, run};
 use crate::{
     BoxError, Subject,
     check::{Stop, chain},
@@ -15,7 +15,7 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Prove a store: what it promises, and under faults.
@@ -45,7 +45,7 @@ struct Faults {
     /// How long it goes on
     #[arg(long, value_name = "M", default_value = "1")]
     minutes: f64,
-    /// How long a round takes, after which all is judged
+    /// How long a round takes, after which all is judged; 15 leases or more where these are sessions
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = humantime::parse_duration)]
     round: Duration,
     /// The lease of every lock; faults are measured in it
@@ -66,6 +66,9 @@ struct Faults {
     /// Where the last round's history goes, as JSON lines [default: nowhere]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
+    /// What the report calls this build
+    #[arg(long, value_name = "COMMIT", default_value = concat!("v", env!("CARGO_PKG_VERSION")))]
+    build: String,
     /// Only print which faults would come when in the first round
     #[arg(long)]
     plan: bool,
@@ -143,6 +146,7 @@ where
 {
     let options = args.options()?;
     let subject = subject(args.store.clone()).await?;
+    let options = options.on(&*subject);
     if args.plan {
         subject.start().await?;
         let backend = subject.backend().await?;
@@ -151,10 +155,11 @@ where
         print_plan(&Schedule::of(&options, 0, &means));
         return Ok(true);
     }
-    println!("faults on {}, seed {}", subject.name(), options.seed);
+    println!("faults on {}, seed {}, build {}", subject.name(), options.seed, args.build);
     let length = u64::try_from(options.length.as_millis())?;
     let bar = ProgressBar::new(length)
         .with_style(ProgressStyle::with_template("{bar:30} {percent:>3} %  {elapsed_precise}  {msg}")?);
+    let begun = Instant::now();
     let outcome = run(&subject, &options, |figures, elapsed| {
         bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(length).min(length));
         let (grants, losses, faults) = (figures.grants, figures.losses, figures.injected());
@@ -167,6 +172,8 @@ where
         Stop::Lacks(need) => need.to_string(),
     })?;
     tell(args, &outcome)?;
+    let (store, build, seed, took) = (subject.name(), &*args.build, options.seed, begun.elapsed());
+    println!("{}\n{}", Row::HEAD, Row { store, build, seed, took, figures: &outcome.figures });
     Ok(outcome.violations.is_empty())
 }
 

@@ -1,7 +1,8 @@
 //! What a fault run did, in numbers.
 
-use crate::judge::{Event, What};
+use crate::judge::{Broken, Event, Violation, What};
 use std::{collections::BTreeMap, fmt};
+use tenure_core::Mode;
 
 /// What a fault run did, in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,6 +10,11 @@ use std::{collections::BTreeMap, fmt};
 pub struct Figures {
     /// Rounds that were judged.
     pub rounds: u64,
+    /// What clients asked of the store: acquisitions, conversions, releases, and looks at latches.
+    /// Renewals are not counted.
+    pub operations: u64,
+    /// What the operations were about: locks by the mode in which they were granted, conversions, and latches.
+    pub kinds: BTreeMap<&'static str, u64>,
     /// Locks granted.
     pub grants: u64,
     /// Locks lost.
@@ -21,13 +27,31 @@ pub struct Figures {
     pub refused: u64,
     /// Faults by kind.
     pub faults: BTreeMap<String, u64>,
-    /// Violations of the contract.
+    /// Violations of the contract, those below too.
     pub violations: u64,
+    /// Writes through the fence that were lost.
+    pub lost_updates: u64,
+    /// Locks that were still held when every client had ended and their leases were over.
+    pub leaks: u64,
 }
 
 impl Figures {
     pub(super) fn count(&mut self, event: &Event) {
+        let kind = match &event.what {
+            What::Granted { mode: Mode::Exclusive, .. } => Some("exclusive"),
+            What::Granted { mode: Mode::Shared, .. } => Some("shared"),
+            What::Granted { mode: Mode::Permit { .. }, .. } => Some("permits"),
+            What::Converted { .. } => Some("conversions"),
+            What::Looked { .. } => Some("latches"),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            *self.kinds.entry(kind).or_default() += 1;
+        }
         match &event.what {
+            What::Asks { .. } | What::Converted { .. } | What::Looked { .. } | What::Releases { .. } => {
+                self.operations += 1;
+            }
             What::Granted { .. } => self.grants += 1,
             What::Lost { .. } => self.losses += 1,
             What::Ended { .. } => self.without += 1,
@@ -35,6 +59,14 @@ impl Figures {
             What::Refused { .. } => self.refused += 1,
             _ => {}
         }
+    }
+
+    pub(super) fn count_round(&mut self, violations: &[Violation]) {
+        let of = |broken| violations.iter().filter(|violation| violation.broken == broken).count() as u64;
+        self.rounds += 1;
+        self.violations += violations.len() as u64;
+        self.lost_updates += of(Broken::LostUpdate);
+        self.leaks += of(Broken::Leaked);
     }
 
     pub(super) fn count_fault(&mut self, kind: String) {
@@ -52,6 +84,10 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = |what: &str, count: u64| writeln!(f, "{what:<34}{count:>9}");
         line("rounds", self.rounds)?;
+        line("operations", self.operations)?;
+        for (kind, count) in &self.kinds {
+            line(&format!("  {kind}"), *count)?;
+        }
         line("grants", self.grants)?;
         line("losses", self.losses)?;
         line("acquisitions without the lock", self.without)?;
@@ -61,6 +97,8 @@ impl fmt::Display for Figures {
         for (kind, count) in &self.faults {
             line(&format!("  {kind}"), *count)?;
         }
-        line("violations", self.violations)
+        line("violations", self.violations)?;
+        line("lost updates through the fence", self.lost_updates)?;
+        line("leaks", self.leaks)
     }
 }

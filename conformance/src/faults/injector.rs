@@ -7,7 +7,7 @@ use super::{
     schedule::{Harm, Planned},
 };
 use crate::{
-    Probe,
+    Probe, Subject,
     check::{Check, Stop, chain},
     judge::{Effect, Event, Recorder, What},
     saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur},
@@ -20,7 +20,7 @@ use std::{
     },
     time::Duration,
 };
-use tenure_core::{Backend, Name, Term};
+use tenure_core::{Backend, Name};
 use tokio::{
     sync::Mutex as AsyncMutex,
     time::{Instant, sleep, sleep_until},
@@ -127,9 +127,9 @@ impl Injector {
         faults: Vec<Planned>,
         names: Arc<[String]>,
         people: Arc<dyn Backend>,
-        saboteur: Option<Arc<dyn Saboteur>>,
+        subject: Arc<dyn Subject>,
     ) -> Check {
-        let term = people.capabilities().term;
+        let saboteur = subject.saboteur();
         for planned in faults {
             if !self.reach(&planned).await {
                 return Ok(());
@@ -144,7 +144,7 @@ impl Injector {
                     self.end(Event::STORE, fault);
                 }
                 (Harm::Server(hurt), Some(saboteur)) => {
-                    let fault = self.begin(Event::STORE, planned.harm, effect(hurt, term));
+                    let fault = self.begin(Event::STORE, planned.harm, effect(hurt, &*subject));
                     done(do_hurt(&**saboteur, hurt, planned.lasts).await)?;
                     if lasts(hurt) {
                         self.last_for(planned.lasts).await;
@@ -160,11 +160,8 @@ impl Injector {
 }
 
 /// What the contract allows for when the server is hurt so.
-fn effect(hurt: Hurt, term: Term) -> Effect {
-    // Sessions end with connections, and a store may see their end before their holders do.
-    let session_ends = term == Term::Session
-        && !matches!(hurt, Hurt::Delay | Hurt::FlushScripts | Hurt::PauseWrites | Hurt::FillConnections);
-    if hurt == Hurt::Wipe || session_ends { Effect::Forgets { name: None } } else { Effect::None }
+fn effect(hurt: Hurt, subject: &dyn Subject) -> Effect {
+    if subject.forgets(hurt) { Effect::Forgets { name: None } } else { Effect::None }
 }
 
 /// Whether the hurt goes on until it is undone.
@@ -191,6 +188,8 @@ async fn do_hurt(saboteur: &dyn Saboteur, hurt: Hurt, lasts: Duration) -> Sabota
         Hurt::PauseWrites => saboteur.pause_writes(lasts).await,
         Hurt::ReadOnly => saboteur.make_read_only().await,
         Hurt::FillConnections => saboteur.fill_connections().await,
+        Hurt::FillMemory => saboteur.fill_memory().await,
+        Hurt::LockRows => saboteur.lock_rows().await,
         Hurt::Partition => saboteur.partition(&[0]).await,
     }
 }

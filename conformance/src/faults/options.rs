@@ -1,5 +1,6 @@
 //! How a fault run goes.
 
+use crate::Subject;
 use std::time::Duration;
 
 /// How a fault run goes. The [`default`](Default::default) is right for a store whose requests take a few milliseconds.
@@ -12,7 +13,8 @@ pub struct Options {
     pub length: Duration,
     /// How long a round takes: then all is healed, all clients end, and the judge looks.
     pub round: Duration,
-    /// The lease of every lock. Faults are measured in it.
+    /// The lease of every lock. Faults are measured in it. A store of sessions has its
+    /// [own](crate::Subject::session_timeout).
     pub lease: Duration,
     /// How many locks there are.
     pub names: usize,
@@ -56,6 +58,16 @@ impl Options {
     #[must_use]
     pub fn in_rounds_of(self, round: Duration) -> Self {
         Self { round, ..self }
+    }
+
+    /// As it goes on this store: the lease is that of its sessions where it has [one](Subject::session_timeout), and a
+    /// round takes 15 leases or more.
+    #[must_use]
+    pub fn on(self, subject: &dyn Subject) -> Self {
+        match subject.session_timeout() {
+            Some(lease) => Self { lease, round: self.round.max(lease * 15), ..self },
+            None => self,
+        }
     }
 
     /// With leases of this length.

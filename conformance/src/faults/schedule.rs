@@ -15,6 +15,8 @@ pub struct Means {
     pub processes: usize,
     /// How many locks can be released by force.
     pub names: usize,
+    /// Whether writers become readers and readers writers.
+    pub conversions: bool,
     /// How the server can be hurt.
     pub hurts: Vec<Hurt>,
 }
@@ -29,6 +31,7 @@ impl Means {
             clients: options.clients,
             processes: if subject.environment().is_some() { options.processes } else { 0 },
             names: if capabilities.listing { options.names } else { 0 },
+            conversions: capabilities.shared,
             hurts: Hurt::ALL.into_iter().filter(can).collect(),
         }
     }
@@ -147,11 +150,13 @@ fn harm(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<H
         }
         Track::Client(_) if rng.u8(..5) == 0 => Harm::Hang,
         Track::Client(_) => {
-            use Method::{Acquire, Release, Renew, TryAcquire, Withdraw};
+            use Method::{Acquire, Convert, Release, Renew, TryAcquire, Withdraw};
             // Renewals more often: they are what a hold depends on.
-            const METHODS: [Method; 7] = [TryAcquire, Acquire, Renew, Renew, Renew, Release, Withdraw];
+            const METHODS: [Method; 9] =
+                [TryAcquire, Acquire, Renew, Renew, Renew, Release, Withdraw, Convert, Convert];
             let late = between(rng, lease / 20, lease * 3 / 2);
-            let method = METHODS[rng.usize(..METHODS.len())];
+            let there = if means.conversions { METHODS.len() } else { METHODS.len() - 2 };
+            let method = METHODS[rng.usize(..there)];
             let fault = match rng.u8(..5) {
                 0 => Fault::Refuse,
                 1 => Fault::LoseReply,
@@ -184,6 +189,8 @@ impl Harm {
             Self::Request(_, Fault::LoseReply) => "replies lost".into(),
             Self::Request(_, Fault::DelayReply(_)) => "replies late".into(),
             Self::Request(_, Fault::DelayRequest(_) | Fault::Straggle(_)) => "requests late".into(),
+            Self::Request(_, Fault::HoldBack) => "requests held back".into(),
+            Self::Request(_, Fault::Stall(_)) => "requests in steps".into(),
             Self::Request(_, Fault::Hang) => "requests unanswered".into(),
             Self::Request(_, Fault::Fail) => "requests failed".into(),
             Self::Hang => "store hangs for a client".into(),

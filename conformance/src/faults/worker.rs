@@ -1,10 +1,14 @@
 //! What a client does all day: take a lock, use what it protects, give it back.
 
-use super::{resource::Resource, schedule::between};
+use super::{
+    resource::Resource,
+    schedule::between,
+    turn::{Held, PARTIES, Turn, Wanted},
+};
 use crate::judge::{Outcome, Recorder, Stamp, What};
 use fastrand::Rng;
-use std::{pin::pin, sync::Arc, time::Duration};
-use tenure_core::{Error, Guard, Lock, Locks};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use tenure_core::{Error, Hold, Locks, Mode};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +24,7 @@ pub(super) struct Worker {
     pub(super) stop: CancellationToken,
 }
 
-/// How the lock is asked for.
+/// How a lock is asked for.
 enum Asking {
     Once,
     For(Duration),
@@ -34,18 +38,31 @@ impl Worker {
     pub(super) async fn work(mut self) {
         let mut call = 0;
         while !self.stop.is_cancelled() {
-            call += 1;
-            let name = self.names[self.rng.usize(..self.names.len())].clone();
-            let lock =
-                self.locks.lock(&name).lease(self.lease).renew(self.rng.u8(..5) > 0).label(&*self.lane);
-            if let Some(guard) = self.ask(call, &name, &lock).await {
-                self.hold(&name, guard).await;
+            let turn = Turn::draw(&mut self.rng, self.locks.capabilities(), self.names.len());
+            if turn == Turn::Latch {
+                call += 1;
+                self.count_down(call).await;
+            } else {
+                let names = self.names_of(turn);
+                // Each name of several is an acquisition of its own.
+                let calls: Vec<_> = (call + 1..).take(names.len()).collect();
+                call += names.len() as u64;
+                if let Some(held) = self.ask(turn, &calls, &names).await {
+                    self.hold(held).await;
+                }
             }
             sleep(between(&mut self.rng, Duration::from_millis(1), self.lease / 10)).await;
         }
     }
 
-    async fn ask(&mut self, call: u64, name: &str, lock: &Lock) -> Option<Guard> {
+    fn names_of(&mut self, turn: Turn) -> Vec<String> {
+        match turn {
+            Turn::Several => self.names.to_vec(),
+            _ => vec![self.names[self.rng.usize(..self.names.len())].clone()],
+        }
+    }
+
+    async fn ask(&mut self, turn: Turn, calls: &[u64], names: &[String]) -> Option<Held> {
         let asking = match self.rng.u8(..10) {
             0 | 1 => Asking::Once,
             2..=6 => Asking::For(between(&mut self.rng, self.lease / 4, self.lease * 4)),
@@ -53,41 +70,57 @@ impl Worker {
             _ => Asking::Endlessly,
         };
         let budget = match asking {
-            // Without an answer, one attempt ends after a lease.
-            Asking::Once => Some(self.lease),
+            // Without an answer, one attempt ends after a lease; several names are tried one after the other.
+            Asking::Once => Some(self.lease * u32::try_from(names.len()).unwrap_or(u32::MAX)),
             Asking::For(wait) | Asking::UntilDropped(wait) => Some(wait),
             Asking::Endlessly => None,
         };
+        let (renew, lease, lane) = (self.rng.u8(..5) > 0, self.lease, self.lane.clone());
+        let wanted =
+            Wanted::of(turn, &self.locks, names, |lock| lock.lease(lease).renew(renew).label(&*lane));
         let by = budget.map(|budget| Stamp::now() + budget);
-        self.note(What::Asks { call, name: name.to_owned(), by });
+        for (call, name) in calls.iter().zip(names) {
+            self.note(What::Asks { call: *call, name: name.clone(), by });
+        }
         let outcome = match asking {
-            Asking::Once => lock.try_acquire().await.map(|guard| guard.ok_or("busy")),
-            Asking::For(wait) => lock.clone().wait(wait).acquire().await.map(Ok),
-            Asking::Endlessly => lock.acquire().await.map(Ok),
-            Asking::UntilDropped(after) => match tokio::time::timeout(after, lock.acquire()).await {
+            Asking::Once => wanted.try_acquire().await.map(|held| held.ok_or("busy")),
+            Asking::For(wait) => wanted.wait(wait).acquire().await.map(Ok),
+            Asking::Endlessly => wanted.acquire().await.map(Ok),
+            Asking::UntilDropped(after) => match tokio::time::timeout(after, wanted.acquire()).await {
                 Ok(outcome) => outcome.map(Ok),
                 Err(_) => Ok(Err("dropped")),
             },
         };
         let why = match outcome {
-            Ok(Ok(guard)) => {
-                let until = guard.deadline().map_or_else(Stamp::now, Stamp::of);
-                let (name, claim) = (name.to_owned(), guard.claim().to_string());
-                let (token, lease) = (guard.token().get(), self.lease);
-                self.note(What::Granted { call, name, claim, token, until, lease });
-                return Some(guard);
+            Ok(Ok(held)) => {
+                self.note_grants(calls, names, &held.holds());
+                return Some(held);
             }
             Ok(Err(why)) => why.to_owned(),
             Err(Error::Timeout { .. }) => "timeout".to_owned(),
             Err(error) => error.to_string(),
         };
-        self.note(What::Ended { call, why });
+        for call in calls {
+            self.note(What::Ended { call: *call, why: why.clone() });
+        }
         None
     }
 
-    async fn hold(&mut self, name: &str, guard: Guard) {
-        let claim = guard.claim().to_string();
-        let mut lost = pin!(guard.lost());
+    fn note_grants(&self, calls: &[u64], names: &[String], holds: &[Hold]) {
+        for hold in holds {
+            let name = hold.name().as_str().to_owned();
+            let place = names.iter().position(|asked| *asked == name);
+            let call = place.and_then(|place| calls.get(place)).copied().unwrap_or_default();
+            let until = hold.deadline().map_or_else(Stamp::now, Stamp::of);
+            let (claim, token) = (hold.claim().to_string(), hold.token().get());
+            let (mode, lease) = (hold.mode(), self.lease);
+            self.note(What::Granted { call, name, claim, mode, token, until, lease });
+        }
+    }
+
+    async fn hold(&mut self, mut held: Held) {
+        let holds = held.holds();
+        let mut lost = pin!(Held::lost(&holds));
         let longest = match self.rng.u8(..10) {
             0..=3 => self.lease / 10,
             4..=7 => self.lease,
@@ -95,58 +128,133 @@ impl Worker {
         };
         let mut done = pin!(sleep(between(&mut self.rng, Duration::from_millis(1), longest)));
         let stop = self.stop.clone();
-        let mut last_word = guard.deadline().map_or(Stamp::ZERO, Stamp::of);
+        let mut looking = pin!(self.look(&holds));
         loop {
             tokio::select! {
                 biased;
-                cause = &mut lost => {
-                    self.note(What::Lost { claim: claim.clone(), cause: cause.as_str().to_owned() });
+                _ = &mut lost => {
+                    for hold in &holds {
+                        if let Some(cause) = hold.loss() {
+                            let (claim, cause) = (hold.claim().to_string(), cause.as_str().to_owned());
+                            self.note(What::Lost { claim, cause });
+                        }
+                    }
                     if self.rng.u8(..3) == 0 {
                         // As one who does not look: the fence is there for this.
-                        self.update(name, &guard).await;
+                        self.update(&holds).await;
                     }
                     break;
                 }
                 () = &mut done => break,
                 () = stop.cancelled() => break,
-                () = self.look_and_update(name, &guard, &mut last_word) => {}
+                never = &mut looking => match never {},
+                () = self.use_it(&mut held, &holds) => {}
             }
         }
-        self.note(What::Releases { claim: claim.clone() });
+        for hold in &holds {
+            self.note(What::Releases { claim: hold.claim().to_string() });
+        }
         if self.rng.u8(..5) == 0 {
-            drop(guard);
+            drop(held);
             return;
         }
-        let outcome = match guard.release().await {
-            Ok(()) => Outcome::Released,
-            Err(Error::Lost { cause, .. }) => Outcome::Lost(cause.as_str().to_owned()),
-            Err(error) => Outcome::Failed(error.to_string()),
-        };
-        self.note(What::Released { claim, outcome });
+        let released = held.release().await;
+        for hold in &holds {
+            let outcome = match (&released, hold.loss()) {
+                (Ok(()), _) => Outcome::Released,
+                (Err(_), Some(cause)) => Outcome::Lost(cause.as_str().to_owned()),
+                (Err(Error::Lost { name, cause, .. }), None) if name == hold.name() => {
+                    Outcome::Lost(cause.as_str().to_owned())
+                }
+                (Err(error), None) => Outcome::Failed(error.to_string()),
+            };
+            self.note(What::Released { claim: hold.claim().to_string(), outcome });
+        }
     }
 
-    /// Asks the guard until when it holds, and uses what the lock protects.
-    async fn look_and_update(&mut self, name: &str, guard: &Guard, last_word: &mut Stamp) {
+    /// Asks the guard again and again until when it holds, also while it is being converted.
+    fn look<'h>(&self, holds: &'h [Hold]) -> impl Future<Output = Infallible> + use<'h> {
         /// Closer than this it is the same deadline, read twice.
         const SAME: Duration = Duration::from_millis(2);
-        if guard.is_held()
-            && let Some(until) = guard.deadline().map(Stamp::of)
-            && until.since(*last_word) > SAME
-        {
-            *last_word = until;
-            self.note(What::Holds { claim: guard.claim().to_string(), until });
+        let (recorder, lane, pause) = (self.recorder.clone(), self.lane.clone(), self.lease / 50);
+        let mut last_words = vec![Stamp::ZERO; holds.len()];
+        async move {
+            loop {
+                for (hold, last_word) in holds.iter().zip(&mut last_words) {
+                    if hold.is_held()
+                        && let Some(until) = hold.deadline().map(Stamp::of)
+                        && until.since(*last_word) > SAME
+                    {
+                        *last_word = until;
+                        recorder.note(&lane, What::Holds { claim: hold.claim().to_string(), until });
+                    }
+                }
+                sleep(pause).await;
+            }
         }
-        if self.rng.u8(..4) == 0 && guard.is_held() {
-            self.update(name, guard).await;
+    }
+
+    /// Uses what the lock protects, and changes how it is held now and then.
+    async fn use_it(&mut self, held: &mut Held, holds: &[Hold]) {
+        match self.rng.u8(..20) {
+            0..=4 if holds.iter().all(Hold::is_held) => self.update(holds).await,
+            5 if self.locks.capabilities().shared => self.convert(held).await,
+            _ => {}
         }
         sleep(self.lease / 50).await;
     }
 
-    /// Reads the number, thinks, writes one more.
-    async fn update(&mut self, name: &str, guard: &Guard) {
-        let Some(value) = self.resource.read(&self.lane, name, guard.token()).await else { return };
+    /// Makes a writer a reader, or the only reader a writer.
+    async fn convert(&mut self, held: &mut Held) {
+        let Held::One(guard) = held else { return };
+        let claim = guard.claim().to_string();
+        match guard.mode() {
+            Mode::Exclusive => {
+                // It counts as a reader from here on, whatever becomes of the request.
+                self.note(What::Converted { claim, mode: Mode::Shared });
+                let _ = guard.downgrade().await;
+            }
+            Mode::Shared if matches!(guard.try_upgrade().await, Ok(true)) => {
+                self.note(What::Converted { claim, mode: Mode::Exclusive });
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads the number, thinks, writes one more. Only who holds it alone has any business there: the fence tells the
+    /// tokens of those apart, and readers have theirs beside each other.
+    async fn update(&mut self, holds: &[Hold]) {
+        let hold = &holds[self.rng.usize(..holds.len())];
+        if hold.mode() != Mode::Exclusive {
+            return;
+        }
+        let name = hold.name().as_str();
+        let Some(value) = self.resource.read(&self.lane, name, hold.token()).await else { return };
         sleep(between(&mut self.rng, Duration::ZERO, self.lease / 20)).await;
-        self.resource.write(&self.lane, name, guard.token(), value).await;
+        self.resource.write(&self.lane, name, hold.token(), value).await;
+    }
+
+    /// Is every party of a latch, one after the other, some of them twice.
+    async fn count_down(&mut self, call: u64) {
+        let name = format!("{}.{}.{call}", self.names[0], self.lane);
+        let latch = self.locks.latch(&name, PARTIES);
+        let since = Stamp::now();
+        let (mut begun, mut sure) = (0, 0);
+        for party in 1..=PARTIES {
+            begun = party;
+            let mut counted = false;
+            for _ in 0..=self.rng.u8(..2) {
+                // An answer would be waited for as long as the store hangs.
+                let answer = tokio::time::timeout(self.lease, latch.count_down(party.to_string())).await;
+                let Ok(Ok(missing)) = answer else { continue };
+                sure += u32::from(!std::mem::replace(&mut counted, true));
+                self.note(What::Looked { name: name.clone(), since, of: PARTIES, begun, sure, missing });
+            }
+        }
+        if let Ok(Ok(missing)) = tokio::time::timeout(self.lease, latch.missing()).await {
+            self.note(What::Looked { name, since, of: PARTIES, begun, sure, missing });
+        }
+        let _ = tokio::time::timeout(self.lease, latch.remove()).await;
     }
 
     fn note(&self, what: What) {

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
+use tenure_core::Mode;
 
 /// What a history tells.
 ///
@@ -19,6 +20,9 @@ pub(super) struct Account<'a> {
     pub(super) resources: BTreeMap<&'a str, Vec<&'a Event>>,
     pub(super) spells: Vec<Spell<'a>>,
     pub(super) closings: Vec<Closing<'a>>,
+    pub(super) looks: Vec<Look<'a>>,
+    /// Which locks could not be had when all was over: when that was seen, and what the store said of the holders.
+    pub(super) leaks: Vec<(Stamp, &'a str, &'a str)>,
     /// The last note.
     pub(super) end: Stamp,
     /// Whether all had their time to end.
@@ -42,6 +46,8 @@ pub(super) struct Hold<'a> {
     pub(super) client: &'a str,
     pub(super) token: u64,
     pub(super) lease: Duration,
+    /// Since when it was held in which mode. The first is the grant.
+    pub(super) modes: Vec<(Stamp, Mode)>,
     /// When it was asked for, if that is known.
     pub(super) asked: Option<Stamp>,
     pub(super) granted: Stamp,
@@ -64,6 +70,18 @@ impl Hold<'_> {
     /// nothing.
     pub(super) fn ends(&self) -> Stamp {
         [self.releases, self.lost, self.died].into_iter().flatten().fold(self.until(), Stamp::min)
+    }
+
+    /// The mode in which it was granted.
+    pub(super) fn mode(&self) -> Mode {
+        self.modes.first().map_or(Mode::Exclusive, |(_, mode)| *mode)
+    }
+
+    /// In which mode it was held from when to when.
+    pub(super) fn stretches(&self) -> impl Iterator<Item = (Mode, Stamp, Stamp)> + '_ {
+        let ends = self.ends();
+        let next = self.modes.iter().skip(1).map(move |(at, _)| ends.min(*at)).chain([ends]);
+        self.modes.iter().zip(next).map(|((from, mode), to)| (*mode, *from, to))
     }
 
     /// When the client noticed that the belief was over, or gave it up.
@@ -95,6 +113,19 @@ impl Spell<'_> {
     }
 }
 
+/// What a client saw of a latch of its own.
+#[derive(Debug)]
+pub(super) struct Look<'a> {
+    pub(super) client: &'a str,
+    pub(super) at: Stamp,
+    pub(super) name: &'a str,
+    pub(super) since: Stamp,
+    pub(super) of: u32,
+    pub(super) begun: u32,
+    pub(super) sure: u32,
+    pub(super) missing: u32,
+}
+
 /// The end of a client's locks.
 #[derive(Debug)]
 pub(super) struct Closing<'a> {
@@ -122,7 +153,7 @@ impl<'a> Account<'a> {
                 index.asks.insert((client, *call), self.asks.len());
                 self.asks.push(Ask { client, call: *call, name, at, by: *by, ended: None });
             }
-            What::Granted { call, name, claim, token, until, lease } => {
+            What::Granted { call, name, claim, mode, token, until, lease } => {
                 let ask = index.asks.get(&(client, *call)).map(|ask| &mut self.asks[*ask]);
                 let asked = ask.map(|ask| {
                     ask.ended.get_or_insert(at);
@@ -130,12 +161,14 @@ impl<'a> Account<'a> {
                 });
                 let holds = self.holds.entry(name).or_default();
                 index.holds.insert(claim, (name, holds.len()));
-                let (words, token, lease) = (vec![(at, *until)], *token, *lease);
+                let (words, modes) = (vec![(at, *until)], vec![(at, *mode)]);
+                let (token, lease) = (*token, *lease);
                 let (releases, lost, told, died) = (None, None, None, None);
                 holds.push(Hold {
                     client,
                     token,
                     lease,
+                    modes,
                     asked,
                     granted: at,
                     words,
@@ -151,6 +184,11 @@ impl<'a> Account<'a> {
                 }
             }
             What::Holds { claim, until } => self.about(index, claim, |hold| hold.words.push((at, *until))),
+            What::Converted { claim, mode } => self.about(index, claim, |hold| hold.modes.push((at, *mode))),
+            What::Looked { name, since, of, begun, sure, missing } => {
+                let (since, of, begun, sure, missing) = (*since, *of, *begun, *sure, *missing);
+                self.looks.push(Look { client, at, name, since, of, begun, sure, missing });
+            }
             What::Lost { claim, cause } => self.about(index, claim, |hold| {
                 hold.lost.get_or_insert(at);
                 hold.told.get_or_insert((at, cause));
@@ -181,6 +219,7 @@ impl<'a> Account<'a> {
                     spell.to = Some(at);
                 }
             }
+            What::Leaked { name, holders } => self.leaks.push((at, name, holders)),
             What::Over => self.over = Some(at),
         }
     }

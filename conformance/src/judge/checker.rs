@@ -1,6 +1,6 @@
 //! The judge.
 
-use super::{History, Violation, account::Account, rules};
+use super::{History, Violation, account::Account, company, rules};
 use std::time::Duration;
 
 /// Says which clauses of the contract a history breaks.
@@ -38,7 +38,7 @@ impl Judge {
         let account = Account::of(history);
         let mut found = Vec::new();
         for (name, holds) in &account.holds {
-            rules::two_holders(&account, name, holds, &mut found);
+            company::company(&account, name, holds, &mut found);
             rules::tokens(&account, name, holds, &mut found);
             rules::losses(&account, name, holds, self.allowance, &mut found);
             rules::early_ends(&account, name, holds, &mut found);
@@ -49,6 +49,8 @@ impl Judge {
         }
         rules::waits(&account, self.allowance, &mut found);
         rules::closings(&account, &mut found);
+        rules::latches(&account, &mut found);
+        rules::leaks(&account, &mut found);
         found.sort_by_key(|violation| violation.from);
         found
     }

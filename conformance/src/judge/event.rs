@@ -1,8 +1,9 @@
 //! What can be noted.
 
-use super::Stamp;
+use super::{Stamp, mode::Noted};
 use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
+use tenure_core::Mode;
 
 /// One note: who, when, what.
 ///
@@ -52,6 +53,9 @@ pub enum What {
         name: String,
         /// The claim's id.
         claim: String,
+        /// How it is held.
+        #[serde(with = "Noted")]
+        mode: Mode,
         /// The fencing token.
         token: u64,
         /// Until when the guard believes in itself: [`Hold::deadline`](tenure_core::Hold::deadline).
@@ -72,6 +76,14 @@ pub enum What {
         claim: String,
         /// Until when.
         until: Stamp,
+    },
+    /// The lock is held in another mode from here on: before a downgrade is asked for, and once an upgrade was granted.
+    Converted {
+        /// The claim's id.
+        claim: String,
+        /// How it is held now.
+        #[serde(with = "Noted")]
+        mode: Mode,
     },
     /// The guard said that the lock is lost. Whoever records a hold watches it until it releases it.
     Lost {
@@ -121,6 +133,21 @@ pub enum What {
         /// The greatest that the resource has seen.
         greatest: u64,
     },
+    /// A latch of which this client is every party told how many are missing.
+    Looked {
+        /// The latch's name.
+        name: String,
+        /// When the first party was about to count down.
+        since: Stamp,
+        /// How many parties it has.
+        of: u32,
+        /// How many had begun to count down.
+        begun: u32,
+        /// How many of them had been told that they are counted.
+        sure: u32,
+        /// How many are missing.
+        missing: u32,
+    },
     /// The client is about to close its locks.
     Closes,
     /// They are closed.
@@ -138,6 +165,13 @@ pub enum What {
     Healed {
         /// Which.
         fault: u64,
+    },
+    /// All had ended, and more than a lease later the lock still could not be had.
+    Leaked {
+        /// The lock's name.
+        name: String,
+        /// What the store says of who holds it.
+        holders: String,
     },
     /// Every fault is over, every client was told to end and had its time to. What is still open now hangs.
     Over,

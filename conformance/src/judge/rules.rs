@@ -2,67 +2,18 @@
 
 use super::{
     Broken, Event, Stamp, Violation, What,
-    account::{Account, Hold},
+    account::{Account, Hold, Look},
     stamp::Span,
 };
 use std::time::Duration;
 use tenure_core::LossCause;
 
-/// Clause X1 by the arithmetic of L3: a holder believes from the grant to the release, the loss or the deadline. Two
-/// must not believe at once.
-pub(super) fn two_holders(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
-    let mut earlier: Vec<&Hold<'_>> = Vec::new();
-    for later in holds {
-        let begins = later.granted;
-        earlier.retain(|hold| hold.ends() > begins);
-        if later.ends() <= begins {
-            continue;
-        }
-        for hold in &earlier {
-            let (from, to) =
-                (begins.max(forgotten_until(account, name, hold, later)), hold.ends().min(later.ends()));
-            if from >= to {
-                continue;
-            }
-            let what = format!(
-                "{} was granted {name:?} with token {} while {} still believed in its own grant, token {}: both did for {}",
-                later.client,
-                later.token,
-                hold.client,
-                hold.token,
-                Span(to.since(from)),
-            );
-            found.push(Violation {
-                broken: Broken::TwoHolders,
-                name: name.to_owned(),
-                clients: vec![hold.client.to_owned(), later.client.to_owned()],
-                from,
-                to,
-                since: hold.word_before(from),
-                what,
-            });
-        }
-        earlier.push(later);
-    }
-}
-
-/// Until when `earlier` may believe beside `later` because the store was made to forget it (clause F4): a lease after
-/// the end of the fault, the latest deadline that it could have then.
-fn forgotten_until(account: &Account<'_>, name: &str, earlier: &Hold<'_>, later: &Hold<'_>) -> Stamp {
-    let asked = earlier.asked.unwrap_or(earlier.granted);
-    let between = account.spells.iter().filter(|spell| {
-        let over = spell.to.unwrap_or(account.end);
-        spell.forgets(name) && spell.from <= later.granted && asked <= over
-    });
-    let excused = between.map(|spell| spell.to.unwrap_or(account.end) + earlier.lease);
-    excused.max().unwrap_or(Stamp::ZERO)
-}
-
 /// Clause T1: a later grant's token is greater.
 ///
 /// The order of grants is the store's, and the notes tell it well enough. If the later note was of the earlier grant, that grant
 /// had ended before it was noted: by its own deadline, or because the store was made to forget. Otherwise the order of
-/// notes is the store's.
+/// notes is the store's. Readers, and holders of permits that fit, may stand beside each other, so the order of their
+/// notes says nothing.
 pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
     // The greatest token so far, at each grant.
     let mut greatest: Vec<&Hold<'_>> = Vec::with_capacity(holds.len());
@@ -71,6 +22,9 @@ pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], foun
         greatest.push(best.filter(|best| best.token >= later.token).unwrap_or(later));
         let born_dead = later.words.first().is_some_and(|(at, until)| until <= at);
         let doubt = |earlier: &Hold<'_>| {
+            if later.mode().admits([earlier.mode()]) {
+                return true;
+            }
             let since = earlier.asked.unwrap_or(earlier.granted);
             let asked = later.asked.unwrap_or(later.granted);
             account.spells.iter().any(|spell| {
@@ -305,6 +259,50 @@ pub(super) fn closings(account: &Account<'_>, found: &mut Vec<Violation>) {
                 "{} began to close its locks, and {} later it had not done so",
                 closing.client,
                 Span(over.since(closing.begun))
+            ),
+        });
+    }
+}
+
+/// A latch counts each party once, and forgets none.
+pub(super) fn latches(account: &Account<'_>, found: &mut Vec<Violation>) {
+    for Look { client, at, name, since, of, begun, sure, missing } in &account.looks {
+        let forgotten = account.spells.iter().any(|spell| {
+            spell.forgets(name) && spell.from <= *at && *since <= spell.to.unwrap_or(account.end)
+        });
+        let most = if forgotten { *of } else { of.saturating_sub(*sure) };
+        if (of.saturating_sub(*begun)..=most).contains(missing) {
+            continue;
+        }
+        found.push(Violation {
+            broken: Broken::LatchMiscounted,
+            name: (*name).to_owned(),
+            clients: vec![(*client).to_owned()],
+            from: *at,
+            to: *at,
+            since: *since,
+            what: format!(
+                "{client} was told that {missing} of {of} parties are missing at the latch {name:?}; {begun} had begun \
+                 to count down, and {sure} had been told that they are counted"
+            ),
+        });
+    }
+}
+
+/// Clause F1: when all is over, nothing is held.
+pub(super) fn leaks(account: &Account<'_>, found: &mut Vec<Violation>) {
+    for (at, name, holders) in &account.leaks {
+        let holds = account.holds.get(name).map(Vec::as_slice).unwrap_or_default();
+        let last = holds.last();
+        found.push(Violation {
+            broken: Broken::Leaked,
+            name: (*name).to_owned(),
+            clients: last.map(|hold| hold.client.to_owned()).into_iter().collect(),
+            from: last.map_or(*at, Hold::ends),
+            to: *at,
+            since: last.map_or(*at, |hold| hold.granted),
+            what: format!(
+                "every client has ended, and {name:?} cannot be had; the store says of its holders: {holders}"
             ),
         });
     }

@@ -3,6 +3,7 @@
 use super::{
     Broken, Event, History, Stamp, Violation, What,
     account::{Account, Ask, Hold},
+    company::as_what,
     stamp::{Relative, Span},
 };
 use std::{
@@ -330,9 +331,12 @@ impl<'a> About<'a> {
             | What::Granted { name, .. }
             | What::Reads { name, .. }
             | What::Writes { name, .. }
-            | What::Refused { name, .. } => name == self.name,
+            | What::Refused { name, .. }
+            | What::Looked { name, .. }
+            | What::Leaked { name, .. } => name == self.name,
             What::Ended { call, .. } => self.calls.contains(&(event.client.as_str(), *call)),
             What::Holds { claim, .. }
+            | What::Converted { claim, .. }
             | What::Lost { claim, .. }
             | What::Releases { claim }
             | What::Released { claim, .. } => self.claims.contains_key(claim.as_str()),
@@ -346,8 +350,15 @@ impl<'a> About<'a> {
         Some(match &event.what {
             What::Asks { by: Some(by), .. } => format!("asks, for {} at most", Span(by.since(event.at))),
             What::Asks { by: None, .. } => "asks, and waits as long as it takes".to_owned(),
-            What::Granted { token, until, .. } => {
-                format!("is granted it, token {token}, and believes so for {}", Span(until.since(event.at)))
+            What::Granted { mode, token, until, .. } => {
+                let (as_what, long) = (as_what(*mode), Span(until.since(event.at)));
+                format!("is granted it{as_what}, token {token}, and believes so for {long}")
+            }
+            What::Converted { claim, mode } => {
+                format!("holds it {mode} from here on, token {}", token(claim))
+            }
+            What::Looked { of, begun, sure, missing, .. } => {
+                format!("is told that {missing} of {of} are missing; {begun} have begun, {sure} are counted")
             }
             What::Ended { why, .. } => format!("ends its wait: {why}"),
             What::Holds { claim, until } => {
@@ -372,6 +383,7 @@ impl<'a> About<'a> {
             What::Refused { token, greatest, .. } => {
                 format!("is refused with token {token}: the resource has seen {greatest}")
             }
+            What::Leaked { .. } => "still held, though every client has ended".to_owned(),
             What::Closes => "closes its locks".to_owned(),
             What::Closed => "has closed its locks".to_owned(),
             What::Fault { kind, .. } => format!("FAULT begins: {kind}"),

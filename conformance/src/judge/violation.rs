@@ -44,8 +44,10 @@ impl fmt::Display for Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Broken {
-    /// Two clients believed at once that they hold the lock.
+    /// Two clients believed at once that they hold the lock, in modes that exclude each other.
     TwoHolders,
+    /// More permits were held at once than there are.
+    TooManyHolders,
     /// A later grant's token is not greater than an earlier one's.
     TokenDidNotRise,
     /// The resource let a client in although it had seen a greater token.
@@ -62,6 +64,10 @@ pub enum Broken {
     CloseHung,
     /// A client was granted a lock after it had closed its locks.
     GrantAfterClose,
+    /// A latch forgot a party that had been counted, or counted one that had not come.
+    LatchMiscounted,
+    /// Every client had ended, and a lock was still held.
+    Leaked,
 }
 
 impl Broken {
@@ -69,12 +75,13 @@ impl Broken {
     #[must_use]
     pub const fn clause(self) -> &'static str {
         match self {
-            Self::TwoHolders => "X1",
+            Self::TwoHolders | Self::TooManyHolders => "X1",
             Self::TokenDidNotRise | Self::StaleAccess | Self::LostUpdate => "T1",
             Self::LostEarly => "L1",
             Self::WaiterHung => "W2",
             Self::LossLate => "L5",
             Self::GrantAfterClose | Self::CloseHung => "U3",
+            Self::LatchMiscounted | Self::Leaked => "F1",
         }
     }
 }
@@ -83,6 +90,7 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TwoHolders => "two holders",
+            Self::TooManyHolders => "more permits than there are",
             Self::TokenDidNotRise => "a token that did not rise",
             Self::StaleAccess => "an overtaken client at the resource",
             Self::LostUpdate => "a lost update",
@@ -91,6 +99,8 @@ impl fmt::Display for Broken {
             Self::LossLate => "a loss noticed late",
             Self::CloseHung => "locks that could not be closed",
             Self::GrantAfterClose => "a grant after close",
+            Self::LatchMiscounted => "a latch that miscounted",
+            Self::Leaked => "a lock that was left held",
         })
     }
 }

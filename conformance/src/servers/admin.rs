@@ -25,6 +25,8 @@ pub(super) enum Order {
     ResumeWrites,
     MakeReadOnly,
     MakeWritable,
+    FillMemory,
+    FreeMemory,
 }
 
 impl Order {
@@ -37,6 +39,8 @@ impl Order {
             Self::ResumeWrites => "resume writes",
             Self::MakeReadOnly => "become read-only",
             Self::MakeWritable => "become writable",
+            Self::FillMemory => "fill up its memory",
+            Self::FreeMemory => "free its memory",
         }
     }
 }

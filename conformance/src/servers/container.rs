@@ -6,7 +6,7 @@ use super::recipe::Recipe;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testcontainers::bollard::query_parameters::{
     KillContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
 };
@@ -14,6 +14,9 @@ use testcontainers::core::IntoContainerPort;
 use testcontainers::core::client::docker_client_instance;
 use testcontainers::runners::AsyncRunner;
 use testcontainers::{ContainerAsync, ContainerRequest, GenericImage, ImageExt};
+
+/// How long the engine is asked to freeze a container.
+const FREEZING: Duration = Duration::from_secs(20);
 
 /// A running (or killed) container.
 #[derive(Debug)]
@@ -42,7 +45,16 @@ impl Container {
     }
 
     pub(super) async fn freeze(&self) -> io::Result<()> {
-        self.docker.pause().await.map_err(io::Error::other)
+        let give_up = Instant::now() + FREEZING;
+        loop {
+            match self.docker.pause().await {
+                // The engine gives the kernel little time for it, too little for a busy server on a busy machine.
+                Err(error) if error.to_string().contains("unable to freeze") && Instant::now() < give_up => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                frozen => return frozen.map_err(io::Error::other),
+            }
+        }
     }
 
     pub(super) async fn thaw(&self) -> io::Result<()> {

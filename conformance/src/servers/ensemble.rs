@@ -174,6 +174,22 @@ impl Saboteur for EnsembleSaboteur {
         undo!(self, free_connections)
     }
 
+    async fn fill_memory(&self) -> Sabotage {
+        every!(self, FillMemory, fill_memory)
+    }
+
+    async fn free_memory(&self) -> Sabotage {
+        undo!(self, free_memory)
+    }
+
+    async fn lock_rows(&self) -> Sabotage {
+        every!(self, LockRows, lock_rows)
+    }
+
+    async fn unlock_rows(&self) -> Sabotage {
+        undo!(self, unlock_rows)
+    }
+
     async fn partition(&self, members: &[usize]) -> Sabotage {
         let Some(links) = &self.assembly.links else { return self.cannot(Hurt::Partition) };
         links.partition(members);

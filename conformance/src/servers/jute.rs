@@ -45,11 +45,9 @@ pub(super) async fn open(
     // A server that has no place for us may have closed already: its answer is the same end of the stream, in whatever
     // words the system has for it (a reset that follows a regular end is a broken pipe, also to a reader).
     let sent = send(&mut stream, &request).await;
-    match receive(&mut stream).await {
-        Ok(answer) => {
-            sent?;
-            Ok(Some((stream, Session::read(&answer))))
-        }
+    let answered = receive(&mut stream).await;
+    match sent.and(answered) {
+        Ok(answer) => Ok(Some((stream, Session::read(&answer)))),
         Err(error)
             if matches!(
                 error.kind(),

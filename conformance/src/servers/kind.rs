@@ -75,7 +75,10 @@ impl Kind {
         )
     }
 
-    pub(super) fn variable(self, what: &str) -> String {
+    /// The variable of the environment that says this of servers of this kind: `variable("URL")` names one that runs
+    /// already, `variable("IMAGE")` the image to start one from.
+    #[must_use]
+    pub fn variable(self, what: &str) -> String {
         format!("TENURE_TEST_{}_{what}", self.name().to_uppercase())
     }
 

@@ -8,7 +8,7 @@ use super::secret::Secret;
 use super::way::Way;
 use crate::proxy::Proxy;
 use crate::saboteur::Hurt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
@@ -42,7 +42,7 @@ pub(super) struct State {
     engine: Option<Engine>,
     /// What is done to it and not undone yet.
     pub(super) hurts: BTreeSet<Hurt>,
-    held: Option<Held>,
+    held: BTreeMap<Hurt, Held>,
 }
 
 impl Node {
@@ -70,7 +70,7 @@ impl Node {
         given: Option<Secret>,
     ) -> io::Result<Self> {
         let direct = std::sync::Mutex::new(engine.address());
-        let state = State { engine: Some(engine), hurts: BTreeSet::new(), held: None };
+        let state = State { engine: Some(engine), hurts: BTreeSet::new(), held: BTreeMap::new() };
         let node = Self { name, recipe, way, given, proxy, direct, state: Mutex::new(state) };
         let ready = node.ready(&mut *node.state.lock().await).await;
         if let Err(error) = ready {
@@ -152,19 +152,24 @@ impl Node {
         within(self.recipe.obey(&self.admin(address, &url), order)).await
     }
 
-    /// Takes the server's last connections.
-    pub(super) async fn fill(&self, state: &mut State) -> io::Result<()> {
-        if state.held.is_none() {
+    /// Takes the server's last connections, or locks its rows.
+    pub(super) async fn take(&self, state: &mut State, hurt: Hurt) -> io::Result<()> {
+        if !state.held.contains_key(&hurt) {
             let address = state.engine()?.address();
             let url = self.admin_url(address);
-            state.held = Some(within(self.recipe.fill(&self.admin(address, &url))).await?);
+            let admin = self.admin(address, &url);
+            let held = match hurt {
+                Hurt::LockRows => within(self.recipe.lock(&admin)).await?,
+                _ => within(self.recipe.fill(&admin)).await?,
+            };
+            state.held.insert(hurt, held);
         }
         Ok(())
     }
 
     /// Gives them back.
-    pub(super) async fn free(&self, state: &mut State) -> io::Result<()> {
-        match state.held.take() {
+    pub(super) async fn free(&self, state: &mut State, hurt: Hurt) -> io::Result<()> {
+        match state.held.remove(&hurt) {
             Some(held) => within(self.recipe.free(held)).await,
             None => Ok(()),
         }
@@ -195,7 +200,7 @@ impl Node {
 impl State {
     /// The server has ended, and with it what it gave.
     pub(super) fn forget_held(&mut self) {
-        self.held = None;
+        self.held.clear();
     }
 
     pub(super) fn engine(&self) -> io::Result<&Engine> {

@@ -7,7 +7,7 @@ use super::way::Way;
 use crate::saboteur::Hurt;
 use async_trait::async_trait;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, Connection, PgConnection, Row};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -25,9 +25,14 @@ pub(super) struct Postgres;
 /// The user, who owns the server, the password, and the database.
 pub(super) const NAME: &str = "tenure";
 
-/// The connections that are held to fill it up have not said who they are; it must be patient with them. A lock on a row
-/// takes a connection, and many cases run at once.
-const OPTIONS: [&str; 4] = ["-c", "authentication_timeout=600s", "-c", "max_connections=500"];
+/// The connections that are held to fill it up have not said who they are; it must be patient with them. It has
+/// few connections, so that a client that uses them up is seen. A dozen cases run at once, each with several clients of four
+/// connections or as many as it has row locks, and as many again in the background.
+///
+/// It does not wait for the disk: a killed process forgets nothing that it handed to the system, and a disk that other
+/// programs keep busy for seconds says nothing about a lock.
+const OPTIONS: [&str; 6] =
+    ["-c", "authentication_timeout=600s", "-c", "max_connections=300", "-c", "fsync=off"];
 
 #[async_trait]
 impl Recipe for Postgres {
@@ -99,8 +104,12 @@ impl Recipe for Postgres {
         connect(admin).await?.close().await.map_err(io::Error::other)
     }
 
-    fn hurts(&self, _: &Way) -> &'static [Hurt] {
-        &[Hurt::TerminateBackends, Hurt::ReadOnly, Hurt::FillConnections]
+    fn hurts(&self, way: &Way) -> &'static [Hurt] {
+        match way {
+            // Others may have their locks in its tables.
+            Way::Environment { .. } => &[Hurt::TerminateBackends, Hurt::ReadOnly, Hurt::FillConnections],
+            _ => &[Hurt::TerminateBackends, Hurt::ReadOnly, Hurt::FillConnections, Hurt::LockRows],
+        }
     }
 
     async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()> {
@@ -110,6 +119,19 @@ impl Recipe for Postgres {
             Order::MakeWritable => set_read_only(admin, "off").await,
             _ => Err(unknown(order)),
         }
+    }
+
+    async fn lock(&self, admin: &Admin<'_>) -> io::Result<Held> {
+        let session = lock_rows(connect(admin).await?).await.map_err(io::Error::other)?;
+        Ok(Held::Postgres { session })
+    }
+
+    async fn free(&self, held: Held) -> io::Result<()> {
+        if let Held::Postgres { mut session } = held {
+            // When the server has ended it meanwhile, its transaction has ended too.
+            let _ = sqlx::raw_sql("ROLLBACK").execute(&mut session).await;
+        }
+        Ok(())
     }
 
     /// A connection has its place from the moment it says for whom it is, before it shows a password.
@@ -127,6 +149,19 @@ impl Recipe for Postgres {
         };
         hold_all(admin.address, greet).await
     }
+}
+
+/// Begins a transaction that locks the rows which nobody has locked.
+async fn lock_rows(mut session: PgConnection) -> Result<PgConnection, sqlx::Error> {
+    let tables = "SELECT quote_ident(tablename) FROM pg_tables \
+                  WHERE schemaname = current_schema() AND tablename LIKE 'tenure%'";
+    let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut session).await?;
+    sqlx::raw_sql("BEGIN").execute(&mut session).await?;
+    for table in tables {
+        let lock = AssertSqlSafe(format!("SELECT 1 FROM {table} FOR UPDATE SKIP LOCKED"));
+        sqlx::raw_sql(lock).execute(&mut session).await?;
+    }
+    Ok(session)
 }
 
 /// Ends every other client's backend, and returns when they have gone.

@@ -5,11 +5,13 @@ use super::resp;
 use super::way::Way;
 use crate::saboteur::Hurt;
 use async_trait::async_trait;
+use sqlx::{MySqlConnection, PgConnection};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use testcontainers::{ContainerRequest, GenericImage};
 use tokio::net::TcpStream;
 use url::Url;
@@ -85,20 +87,30 @@ pub(super) trait Recipe: fmt::Debug + Send + Sync {
     /// Takes the connections that the server has left.
     async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held>;
 
-    /// Gives them back.
+    /// Locks the rows of tenure's tables, as a foreign session: where [`hurts`](Self::hurts) says so.
+    async fn lock(&self, admin: &Admin<'_>) -> io::Result<Held> {
+        let _ = admin;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Gives back what was taken.
     async fn free(&self, held: Held) -> io::Result<()> {
         drop(held);
         Ok(())
     }
 }
 
-/// What keeps others from connecting.
+/// What is held against others: connections, locks.
 #[derive(Debug)]
 pub(super) enum Held {
     /// A connection from before the limit was lowered, and what the limit was.
     Redis { redis: resp::Redis, limit: String },
     /// All that the server gave.
     Connections { _kept: Vec<TcpStream> },
+    /// A foreign session in a transaction, which ends with it.
+    Postgres { session: PgConnection },
+    /// The same.
+    Mysql { session: MySqlConnection },
 }
 
 /// Opens connections until the server has none left: until `greet`, which does what a client does first, says it was
@@ -107,14 +119,37 @@ pub(super) async fn hold_all<G>(address: SocketAddr, greet: impl Fn(TcpStream) -
 where
     G: Future<Output = io::Result<Option<TcpStream>>>,
 {
-    let mut held = Vec::new();
-    while let Some(connection) = greet(TcpStream::connect(address).await?).await? {
-        held.push(connection);
+    let (mut held, mut full_since) = (Vec::new(), None);
+    loop {
+        match greeted(address, &greet).await? {
+            Some(connection) => {
+                held.push(connection);
+                full_since = None;
+            }
+            // What another has just closed comes free a moment later.
+            None if full_since.get_or_insert_with(Instant::now).elapsed() > Duration::from_millis(200) => {
+                break;
+            }
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
         if held.len() > 800 {
             return Err(io::Error::other("more than 800 connections are allowed"));
         }
     }
     Ok(Held::Connections { _kept: held })
+}
+
+/// A connection, or nothing where the server has none left.
+async fn greeted<G>(address: SocketAddr, greet: impl Fn(TcpStream) -> G) -> io::Result<Option<TcpStream>>
+where
+    G: Future<Output = io::Result<Option<TcpStream>>>,
+{
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    match TcpStream::connect(address).await {
+        // It hung up before we had looked.
+        Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => Ok(None),
+        stream => greet(stream?).await,
+    }
 }
 
 /// Where a local server lives.

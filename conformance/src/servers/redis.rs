@@ -18,8 +18,10 @@ use url::Url;
 #[derive(Debug)]
 pub(super) struct Redis;
 
-/// Every write is in the system's hands before its reply is sent, so a killed process forgets nothing.
-const OPTIONS: [&str; 6] = ["--save", "", "--appendonly", "yes", "--protected-mode", "no"];
+/// Every write is in the system's hands before its reply is sent, so a killed process forgets nothing. By default
+/// (`everysec`) Redis keeps writes back for up to two seconds while the disk is busy with the last ones.
+const OPTIONS: [&str; 8] =
+    ["--save", "", "--appendonly", "yes", "--appendfsync", "no", "--protected-mode", "no"];
 
 #[async_trait]
 impl Recipe for Redis {
@@ -69,6 +71,7 @@ impl Recipe for Redis {
             Hurt::PauseWrites,
             Hurt::ReadOnly,
             Hurt::FillConnections,
+            Hurt::FillMemory,
         ]
     }
 
@@ -86,6 +89,9 @@ impl Recipe for Redis {
             // The replica of a master that cannot be reached keeps its data and refuses writes.
             Order::MakeReadOnly => ask(admin, &["REPLICAOF", "127.0.0.1", "1"]).await,
             Order::MakeWritable => ask(admin, &["REPLICAOF", "NO", "ONE"]).await,
+            // It evicts nothing unless it is told to.
+            Order::FillMemory => ask(admin, &["CONFIG", "SET", "maxmemory", "1"]).await,
+            Order::FreeMemory => ask(admin, &["CONFIG", "SET", "maxmemory", "0"]).await,
             Order::ExpireSessions => Err(unknown(order)),
         }
     }

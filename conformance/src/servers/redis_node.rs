@@ -36,7 +36,9 @@ pub(super) enum Role {
 impl RedisNode {
     pub(super) fn new(port: u16, role: Role, settings: impl IntoIterator<Item = String>) -> Self {
         let own = [format!("port {port}"), "bind 127.0.0.1".into(), "protected-mode no".into()];
-        let data = ["save \"\"", "appendonly yes", "repl-diskless-sync-delay 0"].map(str::to_owned);
+        // As for one server: no write is kept back after its reply.
+        let data = ["save \"\"", "appendonly yes", "appendfsync no", "repl-diskless-sync-delay 0"]
+            .map(str::to_owned);
         let data = data.into_iter().filter(|_| role != Role::Sentinel);
         Self { port, role, settings: own.into_iter().chain(data).chain(settings).collect() }
     }
@@ -105,7 +107,13 @@ impl Recipe for RedisNode {
         match self.role {
             Role::Sentinel => &[Hurt::TerminateBackends],
             // Read-only is what its part makes it: a hurt, or its undo, would change the part.
-            _ => &[Hurt::TerminateBackends, Hurt::FlushScripts, Hurt::PauseWrites, Hurt::FillConnections],
+            _ => &[
+                Hurt::TerminateBackends,
+                Hurt::FlushScripts,
+                Hurt::PauseWrites,
+                Hurt::FillConnections,
+                Hurt::FillMemory,
+            ],
         }
     }
 

@@ -103,7 +103,9 @@ impl Saboteur for NodeSaboteur {
                     restart(node, state, false).await?;
                 }
                 thaw(state).await?;
-                node.free(state).await?;
+                node.free(state, Hurt::LockRows).await?;
+                node.free(state, Hurt::FillConnections).await?;
+                free_memory(node, state).await?;
                 resume_writes(node, state).await?;
                 make_writable(node, state).await?;
                 if let Some(proxy) = &node.proxy {
@@ -263,11 +265,35 @@ impl Saboteur for NodeSaboteur {
     }
 
     async fn fill_connections(&self) -> Sabotage {
-        self.hurt(Hurt::FillConnections, |node, state| Box::pin(node.fill(state))).await
+        self.hurt(Hurt::FillConnections, |node, state| Box::pin(node.take(state, Hurt::FillConnections)))
+            .await
     }
 
     async fn free_connections(&self) -> Sabotage {
-        self.work("free its connections", |node, state| Box::pin(node.free(state))).await
+        self.work("free its connections", |node, state| Box::pin(node.free(state, Hurt::FillConnections)))
+            .await
+    }
+
+    async fn fill_memory(&self) -> Sabotage {
+        self.hurt(Hurt::FillMemory, |node, state| {
+            Box::pin(async move {
+                state.hurts.insert(Hurt::FillMemory);
+                node.order(state, Order::FillMemory).await
+            })
+        })
+        .await
+    }
+
+    async fn free_memory(&self) -> Sabotage {
+        self.work("free its memory", |node, state| Box::pin(free_memory(node, state))).await
+    }
+
+    async fn lock_rows(&self) -> Sabotage {
+        self.hurt(Hurt::LockRows, |node, state| Box::pin(node.take(state, Hurt::LockRows))).await
+    }
+
+    async fn unlock_rows(&self) -> Sabotage {
+        self.work("unlock its rows", |node, state| Box::pin(node.free(state, Hurt::LockRows))).await
     }
 }
 
@@ -291,6 +317,14 @@ async fn make_writable(node: &Node, state: &mut State) -> io::Result<()> {
     if state.hurts.contains(&Hurt::ReadOnly) {
         node.order(state, Order::MakeWritable).await?;
         state.hurts.remove(&Hurt::ReadOnly);
+    }
+    Ok(())
+}
+
+async fn free_memory(node: &Node, state: &mut State) -> io::Result<()> {
+    if state.hurts.contains(&Hurt::FillMemory) {
+        node.order(state, Order::FreeMemory).await?;
+        state.hurts.remove(&Hurt::FillMemory);
     }
     Ok(())
 }
@@ -337,6 +371,8 @@ fn what(hurt: Hurt) -> &'static str {
         Hurt::PauseWrites => "pause writes",
         Hurt::ReadOnly => Order::MakeReadOnly.what(),
         Hurt::FillConnections => "fill up its connections",
+        Hurt::FillMemory => Order::FillMemory.what(),
+        Hurt::LockRows => "lock its rows",
         Hurt::Partition => "be partitioned",
     }
 }

@@ -1,5 +1,6 @@
 //! A store with one flaw: the one in memory, and what is done to it on the way in and out.
 
+use crate::wire::Wire;
 use std::{
     collections::HashMap,
     num::NonZeroU32,
@@ -9,10 +10,11 @@ use std::{
     },
     time::Duration,
 };
-use tenure_conformance::{BoxError, Subject, async_trait};
+use tenure_conformance::{BoxError, Subject, async_trait, saboteur::Saboteur};
 use tenure_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LatchState,
-    LatchStep, LossCause, Memory, Mode, Moment, Name, Release, Renewal, StoreError, Together, Token,
+    LatchStep, LossCause, Memory, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Together,
+    Token,
 };
 
 /// As many parties as the cases count.
@@ -59,13 +61,22 @@ pub(crate) enum Flaw {
     CountsAnyNumber,
     OpensForGood,
     GrantsWhatIsFree,
+    LetsInOneOfHundreds,
+    LooksThenTakes,
+    LooksThenRenews,
+    DatesGrantsLate,
+    DatesGrantsOnArrival,
 }
+
+/// How long a request is on its way, where a flaw is about that.
+const HOP: Duration = Duration::from_millis(1);
 
 /// A store under test with this flaw.
 pub(crate) struct Flawed {
     flaw: Flaw,
     worlds: Mutex<HashMap<String, Arc<World>>>,
     clients: AtomicUsize,
+    wire: Arc<Wire>,
 }
 
 /// What all clients of one namespace share.
@@ -73,6 +84,7 @@ pub(crate) struct Flawed {
 struct World {
     memory: Memory,
     notes: Mutex<Notes>,
+    refused: AtomicUsize,
 }
 
 /// What the flaws need to remember.
@@ -88,7 +100,8 @@ struct Notes {
 
 impl Flawed {
     pub(crate) fn with(flaw: Flaw) -> Self {
-        Self { flaw, worlds: Mutex::default(), clients: AtomicUsize::new(0) }
+        let wire = Arc::new(Wire::new());
+        Self { flaw, worlds: Mutex::default(), clients: AtomicUsize::new(0), wire }
     }
 
     fn client(&self, namespace: &str) -> Arc<dyn Backend> {
@@ -96,7 +109,8 @@ impl Flawed {
         let namespace = if shared { "" } else { namespace };
         let mut worlds = self.worlds.lock().unwrap_or_else(PoisonError::into_inner);
         let world = Arc::clone(worlds.entry(namespace.to_owned()).or_default());
-        Arc::new(Client { flaw: self.flaw, world, number: self.clients.fetch_add(1, Ordering::Relaxed) })
+        let (number, wire) = (self.clients.fetch_add(1, Ordering::Relaxed), Arc::clone(&self.wire));
+        Arc::new(Client { flaw: self.flaw, world, number, wire })
     }
 }
 
@@ -118,12 +132,18 @@ impl Subject for Flawed {
         self.worlds.lock().unwrap_or_else(PoisonError::into_inner).clear();
         Ok(true)
     }
+
+    fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
+        // No other flaw needs a network to be seen.
+        (self.flaw == Flaw::DatesGrantsOnArrival).then(|| Arc::clone(&self.wire) as Arc<dyn Saboteur>)
+    }
 }
 
 struct Client {
     flaw: Flaw,
     world: Arc<World>,
     number: usize,
+    wire: Arc<Wire>,
 }
 
 impl Client {
@@ -184,17 +204,43 @@ impl Client {
     /// The grant as the client gets it.
     async fn granted(&self, claim: &Claim, grant: Grant) -> Result<Grant, StoreError> {
         let told = self.world.memory.holders(&grant.name).await?;
-        let mut notes = self.notes();
-        notes.told.insert(grant.name.clone(), told);
-        let next = u64::try_from(notes.tokens.len()).expect("a small number") + 1;
-        let token = match self.flaw {
-            Flaw::RepeatsTokens => Token::MIN,
-            Flaw::CountsFromOne => {
-                *notes.tokens.entry(claim.id).or_insert(Token::new(next).expect("a token"))
+        let token = {
+            let mut notes = self.notes();
+            notes.told.insert(grant.name.clone(), told);
+            let next = u64::try_from(notes.tokens.len()).expect("a small number") + 1;
+            match self.flaw {
+                Flaw::RepeatsTokens => Token::MIN,
+                Flaw::CountsFromOne => {
+                    *notes.tokens.entry(claim.id).or_insert(Token::new(next).expect("a token"))
+                }
+                _ => grant.token,
             }
-            _ => grant.token,
         };
-        Ok(Grant { name: claim.name.clone(), lease: claim.lease, token, ..grant })
+        let mut grant = Grant { name: claim.name.clone(), lease: claim.lease, token, ..grant };
+        let late = match self.flaw {
+            Flaw::DatesGrantsLate => {
+                tokio::time::sleep(HOP).await;
+                true
+            }
+            Flaw::DatesGrantsOnArrival => {
+                self.wire.carry(async {}).await?;
+                true
+            }
+            _ => false,
+        };
+        if let (true, Standing::Lease { sent, .. }) = (late, &mut grant.standing) {
+            *sent = Moment::now();
+        }
+        Ok(grant)
+    }
+
+    /// The grant of a claim that was let in past what the store knows.
+    async fn let_in(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let name = Name::new(claim.id.to_string()).expect("a claim as a name");
+        match self.world.memory.try_acquire(&Claim { name, ..claim.clone() }).await? {
+            Attempt::Granted(grant) => self.granted(claim, grant).await.map(Attempt::Granted),
+            busy @ Attempt::Busy { .. } => Ok(busy),
+        }
     }
 
     /// Asks again and again, without the store's own queue.
@@ -238,10 +284,24 @@ impl Backend for Client {
         match self.flaw {
             Flaw::KnowsNoClaim if holds_it => return busy,
             Flaw::PrefersWhoWasHere if another_was_here => return busy,
+            Flaw::LooksThenTakes if holders.is_empty() => {
+                tokio::time::sleep(HOP).await;
+                return match self.world.memory.try_acquire(&inner).await? {
+                    Attempt::Granted(grant) => self.granted(claim, grant).await.map(Attempt::Granted),
+                    // It was free when it was looked at.
+                    Attempt::Busy { .. } => self.let_in(claim).await,
+                };
+            }
             _ => {}
         }
         match self.world.memory.try_acquire(&inner).await? {
             Attempt::Granted(grant) => self.granted(claim, grant).await.map(Attempt::Granted),
+            Attempt::Busy { .. } if self.flaw == Flaw::LetsInOneOfHundreds => {
+                match self.world.refused.fetch_add(1, Ordering::Relaxed) % 200 {
+                    199 => self.let_in(claim).await,
+                    _ => busy,
+                }
+            }
             busy @ Attempt::Busy { .. } => Ok(busy),
         }
     }
@@ -271,7 +331,9 @@ impl Backend for Client {
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         match self.flaw {
             Flaw::LosesWakeups => self.poll(claim, Duration::from_millis(700)).await,
-            Flaw::KnowsNoClaim | Flaw::PrefersWhoWasHere => self.poll(claim, Duration::from_millis(2)).await,
+            Flaw::KnowsNoClaim | Flaw::PrefersWhoWasHere | Flaw::LooksThenTakes => {
+                self.poll(claim, Duration::from_millis(2)).await
+            }
             Flaw::ServesLastFirst => {
                 self.notes().waiters.push(claim.id);
                 let _place = Place(self, claim.id);
@@ -282,6 +344,13 @@ impl Backend for Client {
                     }
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
+            }
+            Flaw::WithdrawsNothing => {
+                // In a task: its place in the queue outlasts whoever took it, as on a server.
+                let (memory, inner) = (self.world.memory.clone(), self.claim(claim));
+                let standing = tokio::spawn(async move { memory.acquire(&inner).await });
+                let grant = standing.await.map_err(StoreError::unavailable)??;
+                self.granted(claim, grant).await
             }
             _ => {
                 let grant = self.world.memory.acquire(&self.claim(claim)).await?;
@@ -314,8 +383,32 @@ impl Backend for Client {
         if self.flaw == Flaw::ForgetsRenewals {
             return Ok(vec![Renewal::Renewed; grants.len()]);
         }
+        let stood = match self.flaw {
+            // What stands now is renewed, whatever becomes of it meanwhile.
+            Flaw::LooksThenRenews => {
+                let stood = self.world.memory.renew(&inner).await?;
+                tokio::time::sleep(HOP).await;
+                stood
+            }
+            _ => Vec::new(),
+        };
         let mut answers = self.world.memory.renew(&inner).await?;
         match self.flaw {
+            Flaw::LooksThenRenews => {
+                let late = answers.iter_mut().zip(stood).zip(inner);
+                for ((answer, _), Grant { claim: id, name, mode, lease, .. }) in
+                    late.filter(|((_, stood), _)| *stood == Renewal::Renewed)
+                {
+                    if *answer == Renewal::Renewed {
+                        continue;
+                    }
+                    self.world.memory.force_release(&name).await?;
+                    let again = Claim { id, name, mode, lease, waits: false, holder: Arc::default() };
+                    if let Attempt::Granted(_) = self.world.memory.try_acquire(&again).await? {
+                        *answer = Renewal::Renewed;
+                    }
+                }
+            }
             Flaw::RenewsAnything => answers.fill(Renewal::Renewed),
             Flaw::AnswersBackwards => answers.reverse(),
             Flaw::RenewsExpired => {

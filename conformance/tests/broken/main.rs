@@ -1,10 +1,13 @@
 //! The suite is able to fail: stores that are broken on purpose, each in one way, and the cases that catch it.
 
 mod flawed;
+mod sessions;
+mod wire;
 
 use flawed::{Flaw, Flawed};
-use futures_util::future::join_all;
-use tenure_conformance::{Outcome, Subjects, run};
+use futures_util::{StreamExt, future::join_all, stream};
+use sessions::{SessionFlaw, Sessions};
+use tenure_conformance::{Outcome, Subject, Subjects, run};
 
 /// Each flaw, and the cases that must see it.
 const CAUGHT: &[(Flaw, &[&str])] = &[
@@ -148,6 +151,30 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         ],
     ),
     (Flaw::OpensForGood, &["latch::removed_latch_begins_anew"]),
+    (
+        Flaw::LetsInOneOfHundreds,
+        &[
+            "exclusion::thousands_of_tries",
+            "exclusion_of_writers::thousands_of_tries",
+            "exclusion_by_permit::thousands_of_tries",
+        ],
+    ),
+    (Flaw::LooksThenTakes, &["store::stalled_attempt_sees_who_came"]),
+    (
+        Flaw::LooksThenRenews,
+        &["store::stalled_renewal_revives_nothing", "store::stalled_changes_touch_no_successor"],
+    ),
+    (Flaw::DatesGrantsLate, &["lease::stalled_answer_counts_from_send"]),
+    (Flaw::DatesGrantsOnArrival, &["lease::delayed_answer_counts_from_send"]),
+];
+
+/// The same for a store with sessions.
+const CAUGHT_IN_SESSIONS: &[(SessionFlaw, &str)] = &[
+    (SessionFlaw::BelievesForEver, "faults::unheard_past_lease"),
+    (SessionFlaw::LivesInOneRuntime, "runtimes::held_while_the_executor_is_blocked"),
+    (SessionFlaw::LivesInOneRuntime, "runtimes::renewed_when_the_first_runtime_ends"),
+    (SessionFlaw::GrantsGhosts, "faults::dying_session_grants_nothing"),
+    (SessionFlaw::DatesProofsLate, "lease::delayed_proof_counts_from_send"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,15 +186,43 @@ async fn without_a_flaw_all_is_well() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_flaw_is_caught() {
     let pairs = CAUGHT.iter().flat_map(|(flaw, cases)| cases.iter().map(|case| (*flaw, *case)));
-    let missed: Vec<String> = join_all(pairs.map(|(flaw, case)| missed(flaw, case))).await.concat();
+    // These see a few milliseconds, unless others keep the runtime busy.
+    let (fine, rest): (Vec<_>, Vec<_>) =
+        pairs.partition(|(_, case)| case.ends_with("shortest_lease_is_kept"));
+    let lease = |(flaw, case)| async move {
+        let seen = missed(Flawed::with(flaw), case).await;
+        seen.map(|missed| format!("{flaw:?} by {missed}"))
+    };
+    let fine: Vec<_> = stream::iter(fine).then(lease).collect().await;
+    let session = CAUGHT_IN_SESSIONS.iter().map(|(flaw, case)| async move {
+        let seen = missed(Sessions::with(*flaw), case).await;
+        seen.map(|missed| format!("{flaw:?} by {missed}"))
+    });
+    let (lease, session) = tokio::join!(join_all(rest.into_iter().map(lease)), join_all(session));
+    let missed: Vec<String> = fine.into_iter().chain(lease).chain(session).flatten().collect();
     assert!(missed.is_empty(), "not caught:\n{}", missed.join("\n"));
 }
 
-/// What is to be said when this case does not see this flaw.
-async fn missed(flaw: Flaw, case: &str) -> Vec<String> {
-    let report = run(Subjects::new().with(Flawed::with(flaw)), &format!("flawed::{case}"), |_| {}).await;
+/// What is to be said when this case does not see what is wrong with the store.
+async fn missed(subject: impl Subject, case: &str) -> Option<String> {
+    let name = format!("{}::{case}", subject.name());
+    let report = run(Subjects::new().with(subject), &name, |_| {}).await;
     match &report.entries[..] {
-        [entry] if matches!(entry.outcome, Outcome::Failed(_)) => Vec::new(),
-        entries => vec![format!("{flaw:?} by {case}: {entries:?}")],
+        [entry] if matches!(entry.outcome, Outcome::Failed(_)) => None,
+        entries => Some(format!("{case}: {entries:?}")),
+    }
+}
+
+/// The cases that see a flaw of a store with sessions pass where there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn sound_sessions_are_well() {
+    let cases =
+        ["faults::unheard_past_lease", "faults::dying_session", "lease::delayed_proof", "exclusion::"];
+    let reports = join_all(cases.into_iter().map(|case| async move {
+        let subject = Sessions::with(SessionFlaw::None);
+        run(Subjects::new().with(subject), &format!("sessions::{case}"), |_| {}).await
+    }));
+    for report in reports.await {
+        assert!(report.is_ok() && !report.entries.is_empty(), "{report}");
     }
 }

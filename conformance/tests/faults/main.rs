@@ -2,9 +2,17 @@
 
 mod careless;
 mod schedule;
+mod sessions;
+mod split;
 
 use careless::{Careless, Flaw};
-use std::{sync::Arc, time::Duration};
+use sessions::{Cuts, Sessions};
+use split::Split;
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tenure_conformance::{
     BoxError, Subject, async_trait,
     faults::{Options, Outcome, run},
@@ -27,7 +35,11 @@ impl Subject for InMemory {
 
 /// Short leases, so that much happens; and patience, for busy machines.
 async fn faults(subject: Arc<dyn Subject>, length: Duration) -> Outcome {
-    let options = Options::seeded(7).lasting(length).in_rounds_of(Duration::from_secs(3));
+    faults_of(7, subject, length).await
+}
+
+async fn faults_of(seed: u64, subject: Arc<dyn Subject>, length: Duration) -> Outcome {
+    let options = Options::seeded(seed).lasting(length).in_rounds_of(Duration::from_secs(3));
     let mut options = options.with_lease(Duration::from_millis(300));
     options.clients = 6;
     run(&subject, &options, |_, _| {}).await.expect("a run")
@@ -43,23 +55,40 @@ fn shown(outcome: &Outcome) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn safe_stores_pass() {
+    let (mut grants, mut losses, mut kinds) = (0, 0, BTreeSet::new());
     for subject in [Careless::with(Flaw::None), Arc::new(InMemory(Memory::new()))] {
-        let outcome = faults(subject, Duration::from_secs(5)).await;
+        let outcome = faults(subject, Duration::from_secs(8)).await;
         println!("{}", outcome.figures);
         assert!(outcome.violations.is_empty(), "{}", shown(&outcome));
         let figures = &outcome.figures;
-        assert_eq!((figures.rounds, figures.violations), (2, 0), "{figures}");
-        assert!(figures.grants > 50 && figures.losses > 0 && figures.injected() > 5, "{figures}");
+        assert!(figures.rounds > 1 && figures.violations == 0, "{figures}");
+        assert!(figures.injected() > 5, "{figures}");
+        grants += figures.grants;
+        losses += figures.losses;
+        kinds.extend(figures.kinds.keys().copied());
     }
+    // One run of a few seconds may be so lucky that nothing is lost.
+    assert!(grants > 50 && losses > 0, "{grants} grants, {losses} losses");
+    // The careless store has exclusive locks alone; what memory can do is asked of it.
+    let all = ["conversions", "exclusive", "latches", "permits", "shared"];
+    assert!(kinds.iter().eq(&all), "{kinds:?}");
 }
 
-/// Within one minute, says the issue; a round takes a few seconds.
+/// Within one minute; a round takes a few seconds. A run ends with the first violation, which may be of another clause
+/// that the same flaw breaks: then the next seed is run.
 async fn is_caught(flaw: Flaw, broken: Broken) {
-    let outcome = faults(Careless::with(flaw), Duration::from_secs(45)).await;
-    let timeline = shown(&outcome);
-    println!("{}\n{timeline}", outcome.figures);
-    assert!(outcome.violations.iter().any(|violation| violation.broken == broken), "{flaw:?}: {timeline}");
-    assert!(timeline.contains("from here on the contract is broken"), "{timeline}");
+    let until = Instant::now() + Duration::from_secs(45);
+    for seed in 7.. {
+        let left = until.saturating_duration_since(Instant::now());
+        let outcome = faults_of(seed, Careless::with(flaw), left).await;
+        let timeline = shown(&outcome);
+        println!("{}\n{timeline}", outcome.figures);
+        assert!(timeline.contains("from here on the contract is broken"), "{flaw:?}: {timeline}");
+        if outcome.violations.iter().any(|violation| violation.broken == broken) {
+            return;
+        }
+        assert!(Instant::now() < until, "{flaw:?} was caught, but never as {broken:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,4 +104,43 @@ async fn a_renewal_that_revives_is_caught() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_do_not_rise_are_caught() {
     is_caught(Flaw::NoTokens, Broken::TokenDidNotRise).await;
+}
+
+/// The default excuses nothing but what was wiped or expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_end_with_connections_are_caught() {
+    let outcome = faults(Sessions::that(Cuts::EndSessions), Duration::from_secs(45)).await;
+    let timeline = shown(&outcome);
+    println!("{}\n{timeline}", outcome.figures);
+    assert!(outcome.violations.iter().any(|violation| violation.broken == Broken::TwoHolders), "{timeline}");
+}
+
+/// The same store, which says so: as a row's lock does.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_are_said_to_end_with_connections_are_excused() {
+    let outcome = faults(Sessions::that(Cuts::EndSessionsAsDeclared), Duration::from_secs(5)).await;
+    assert!(outcome.violations.is_empty(), "{}", shown(&outcome));
+    assert!(
+        outcome.figures.faults.keys().any(|kind| kind == "server: cut connections"),
+        "{}",
+        outcome.figures
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_outlive_connections_pass() {
+    let outcome = faults(Sessions::that(Cuts::DoNothing), Duration::from_secs(5)).await;
+    assert!(outcome.violations.is_empty(), "{}", shown(&outcome));
+    let figures = &outcome.figures;
+    for kind in ["server: cut connections", "server: expire sessions"] {
+        assert!(figures.faults.contains_key(kind), "{figures}");
+    }
+    assert!(figures.grants > 30 && figures.losses > 0, "{figures}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_beside_a_writer_are_caught() {
+    let outcome = faults(Split::subject(), Duration::from_secs(45)).await;
+    let timeline = shown(&outcome);
+    assert!(outcome.violations.iter().any(|violation| violation.broken == Broken::TwoHolders), "{timeline}");
 }

@@ -8,7 +8,7 @@ use tenure_conformance::{
 };
 
 fn means() -> Means {
-    Means { clients: 2, processes: 2, names: 2, hurts: Hurt::ALL.to_vec() }
+    Means { clients: 2, processes: 2, names: 2, conversions: true, hurts: Hurt::ALL.to_vec() }
 }
 
 proptest! {

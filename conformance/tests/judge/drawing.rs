@@ -2,6 +2,7 @@
 
 use crate::script::Script;
 use tenure_conformance::judge::{Broken, Effect, History, Judge, What};
+use tenure_core::Mode;
 
 /// A client whose renewals were delayed past its lease cleans up behind itself, in a store that does not compare the
 /// claim: it releases its successor, and a third one comes in.
@@ -29,7 +30,7 @@ fn careless_release() -> History {
 fn granted(call: u64, token: u64, until: u64) -> What {
     use crate::script::{LEASE, at, claim};
     let (name, lease) = ("stock".to_owned(), std::time::Duration::from_millis(LEASE));
-    What::Granted { call, name, claim: claim(token), token, until: at(until), lease }
+    What::Granted { call, name, claim: claim(token), mode: Mode::Exclusive, token, until: at(until), lease }
 }
 
 #[test]
@@ -59,7 +60,15 @@ fn names_are_text_in_a_drawing() {
         script.note(
             2 + token,
             client,
-            What::Granted { call, name, claim: token.to_string(), token, until, lease },
+            What::Granted {
+                call,
+                name,
+                claim: token.to_string(),
+                mode: Mode::Exclusive,
+                token,
+                until,
+                lease,
+            },
         );
     }
     let history = script.history();

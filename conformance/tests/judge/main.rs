@@ -1,5 +1,6 @@
 //! The judge finds what is broken, and nothing else.
 
+mod company;
 mod drawing;
 mod generated;
 mod script;
@@ -278,4 +279,31 @@ fn the_smallest_is_shown_first() {
     assert_eq!(violations.len(), 3);
     let smallest = Judge::smallest(&violations).unwrap();
     assert_eq!((&*smallest.clients[0], &*smallest.clients[1], smallest.from), ("b", "c", at(495)));
+}
+
+#[test]
+fn what_is_left_held_is_a_leak() {
+    let mut script = in_turn();
+    script.note(900, "store", What::Over);
+    script.note(1500, "store", What::Leaked { name: "stock".into(), holders: "b".into() });
+    assert_eq!(found(&script), [Broken::Leaked]);
+    let violation = &Judge::new().judge(&script.history())[0];
+    assert_eq!((&*violation.clients[0], violation.from), ("b", at(200)));
+}
+
+#[test]
+fn a_latch_counts_each_party_once() {
+    // Of three parties two are counted for certain, and nobody knows about the third.
+    for (missing, expected) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+        let mut script = Script::default();
+        let (name, since) = ("gate".to_owned(), at(0));
+        script.note(50, "a", What::Looked { name, since, of: 3, begun: 3, sure: 2, missing });
+        assert_eq!(found(&script), vec![Broken::LatchMiscounted; expected], "{missing}");
+        // A store that was wiped has forgotten the counts, and still cannot count who has not come.
+        script.fault(10, 11, "store", "wiped", Effect::Forgets { name: None });
+        assert_eq!(found(&script), [], "{missing}");
+        let (name, since) = ("other gate".to_owned(), at(20));
+        script.note(50, "a", What::Looked { name, since, of: 3, begun: 1, sure: 1, missing: 1 });
+        assert_eq!(found(&script), [Broken::LatchMiscounted], "{missing}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 use tenure_conformance::judge::{Effect, Event, History, Stamp, What};
+use tenure_core::Mode;
 
 /// Writes down what clients of the lock "stock" do, in milliseconds.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +50,32 @@ impl Script {
         until: u64,
     ) -> &mut Self {
         let (name, lease) = (NAME.to_owned(), Duration::from_millis(LEASE));
-        self.note(millis, client, What::Granted { call, name, claim, token, until: at(until), lease })
+        let (mode, until) = (Mode::Exclusive, at(until));
+        self.note(millis, client, What::Granted { call, name, claim, mode, token, until, lease })
+    }
+
+    /// Granted in this mode to a client that asks at that moment, for a lease.
+    pub(crate) fn joins(&mut self, millis: u64, client: &str, token: u64, mode: Mode) -> &mut Self {
+        let call = self.asks(millis, client, None);
+        self.granted_in(millis, client, call, token, mode)
+    }
+
+    /// Granted in this mode, for a lease.
+    pub(crate) fn granted_in(
+        &mut self,
+        millis: u64,
+        client: &str,
+        call: u64,
+        token: u64,
+        mode: Mode,
+    ) -> &mut Self {
+        let (name, claim, lease) = (NAME.to_owned(), claim(token), Duration::from_millis(LEASE));
+        let until = at(millis + LEASE);
+        self.note(millis, client, What::Granted { call, name, claim, mode, token, until, lease })
+    }
+
+    pub(crate) fn converted(&mut self, millis: u64, client: &str, token: u64, mode: Mode) -> &mut Self {
+        self.note(millis, client, What::Converted { claim: claim(token), mode })
     }
 
     pub(crate) fn holds(&mut self, millis: u64, client: &str, token: u64, until: u64) -> &mut Self {

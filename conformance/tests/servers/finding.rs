@@ -45,10 +45,14 @@ const CASES: [Case; 6] = [
     }),
 ];
 
-pub(crate) fn trials(runtime: &Runtime) -> Vec<Trial> {
-    let local = runtime.block_on(Server::start(Kind::Redis, Use::Local)).map(std::sync::Arc::new);
+pub(crate) fn trials(runtime: &Runtime, allowed: Use) -> Vec<Trial> {
+    let start = |way| {
+        let allowed = allowed == Use::Any || allowed == way;
+        allowed.then(|| runtime.block_on(Server::start(Kind::Redis, way)).ok()).flatten()
+    };
+    let local = start(Use::Local).map(std::sync::Arc::new);
     let cases = CASES.map(|(name, environment, _)| {
-        let server = local.as_ref().ok().cloned();
+        let server = local.clone();
         let ignored = server.is_none();
         let run = move || {
             let address = server.as_ref().and_then(|server| server.address()).ok_or("no server")?;
@@ -68,18 +72,20 @@ pub(crate) fn trials(runtime: &Runtime) -> Vec<Trial> {
         };
         Trial::test(format!("finding::{name}"), run).with_ignored_flag(ignored)
     });
-    let docker = runtime.block_on(Server::start(Kind::Redis, Use::Docker));
+    let docker = start(Use::Docker);
     let sweeps = move || {
         let runtime = Runtime::new()?;
         runtime.block_on(sweeps_what_the_dead_left());
         Ok(())
     };
-    let sweeps = Trial::test("finding::sweeps_what_the_dead_left", sweeps).with_ignored_flag(docker.is_err());
+    let sweeps =
+        Trial::test("finding::sweeps_what_the_dead_left", sweeps).with_ignored_flag(docker.is_none());
     let homes = || {
         sweeps_the_homes_of_the_dead();
         Ok(())
     };
-    let homes = Trial::test("finding::sweeps_the_homes_of_the_dead", homes).with_ignored_flag(local.is_err());
+    let homes =
+        Trial::test("finding::sweeps_the_homes_of_the_dead", homes).with_ignored_flag(local.is_none());
     cases.into_iter().chain([sweeps, homes]).collect()
 }
 

@@ -29,6 +29,8 @@ cases! { CASES:
     pauses_writes: PauseWrites,
     is_read_only: ReadOnly,
     has_no_connections_left: FillConnections,
+    has_no_memory_left: FillMemory,
+    has_its_rows_locked: LockRows,
     heals_everything_at_once: Freeze,
     is_hurt_from_any_runtime: Freeze,
 }
@@ -74,6 +76,8 @@ async fn says_what_it_cannot(server: &Server) {
             Hurt::ReadOnly => saboteur.make_read_only().await,
             Hurt::TerminateBackends => saboteur.terminate_backends().await,
             Hurt::FillConnections => saboteur.fill_connections().await,
+            Hurt::FillMemory => saboteur.fill_memory().await,
+            Hurt::LockRows => saboteur.lock_rows().await,
             Hurt::Partition => saboteur.partition(&[]).await,
             _ => continue,
         };
@@ -269,6 +273,34 @@ async fn has_no_connections_left(server: &Server) {
         }
     };
     within(Box::pin(freed)).await;
+}
+
+async fn has_no_memory_left(server: &Server) {
+    let mut open = client(server).await;
+    open.put("in").await.unwrap();
+    server.saboteur().fill_memory().await.unwrap();
+    let error = within(open.put("more")).await.expect_err("it is full").to_string();
+    assert!(error.contains("OOM"), "{error}");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("in"));
+    server.saboteur().free_memory().await.unwrap();
+    within(open.put("more")).await.unwrap();
+}
+
+async fn has_its_rows_locked(server: &Server) {
+    let mut open = client(server).await;
+    open.put("mine").await.unwrap();
+    server.saboteur().lock_rows().await.unwrap();
+    server.saboteur().lock_rows().await.unwrap();
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("mine"));
+    hangs(open.put("yours")).await;
+    server.saboteur().unlock_rows().await.unwrap();
+    client(server).await.put("last").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
+    // A session that the server ended holds nothing, and healing knows.
+    server.saboteur().lock_rows().await.unwrap();
+    server.saboteur().terminate_backends().await.unwrap();
+    server.saboteur().heal().await.unwrap();
+    client(server).await.put("healed").await.unwrap();
 }
 
 async fn heals_everything_at_once(server: &Server) {

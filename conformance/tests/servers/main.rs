@@ -1,6 +1,7 @@
 //! The servers, each started each way, hurt and healed; and that nothing of them stays behind.
 //!
 //! A server that cannot be had is listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure.
+//! `TENURE_TEST_USE=docker` or `=local` leaves the other way out.
 
 /// A list of cases, each with the hurt that it needs.
 macro_rules! cases {
@@ -30,12 +31,15 @@ use tenure_conformance::is_required;
 use tenure_conformance::saboteur::Hurt;
 use tenure_conformance::servers::{Kind, Server, Use};
 use tokio::runtime::Runtime;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 /// What surely comes has come by then.
 const LONG: Duration = Duration::from_mins(1);
 /// What does not come has not come by then.
 const SHORT: Duration = Duration::from_millis(300);
+
+/// How many servers start at once; and how many cases run, unless `--test-threads` says otherwise. Most of them wait.
+const TOGETHER: usize = 4;
 
 /// A case: its name, the hurt it needs, and itself.
 type Case = (&'static str, Option<Hurt>, for<'a> fn(&'a Server) -> LocalBoxFuture<'a, ()>);
@@ -48,36 +52,62 @@ fn main() -> ExitCode {
         child(&order);
         return ExitCode::SUCCESS;
     }
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(TOGETHER);
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
-    let (mut servers, mut trials) = (Vec::new(), Vec::new());
-    for kind in Kind::ALL {
-        for (ways, word) in [(Use::Docker, "docker"), (Use::Local, "local")] {
+    let allowed = Use::from_env().expect("a way");
+    let ways = [(Use::Docker, "docker"), (Use::Local, "local")];
+    let asked = arguments.filter.clone().unwrap_or_default();
+    let each = Kind::ALL.into_iter().flat_map(|kind| ways.map(|(way, word)| (kind, way, word)));
+    let starts = Arc::new(Semaphore::new(TOGETHER));
+    let lanes: Vec<_> = each
+        .map(|(kind, way, word)| {
             let prefix = format!("{kind}::{word}");
-            let asked = arguments.filter.as_deref().unwrap_or_default();
-            if arguments.list || !(asked.starts_with(&prefix) || prefix.contains(asked)) {
-                trials.extend(listed(&prefix, kind, "not started"));
-                continue;
+            let is_asked = asked.starts_with(&prefix) || prefix.contains(&asked);
+            let starting = if arguments.list || !is_asked {
+                Err("not started".to_owned())
+            } else if allowed != Use::Any && allowed != way {
+                Err(format!("{} allows another way", Use::VARIABLE))
+            } else {
+                let starts = Arc::clone(&starts);
+                Ok(runtime.spawn(async move {
+                    let _turn = starts.acquire().await;
+                    Server::start(kind, way).await
+                }))
+            };
+            (prefix, kind, word, starting)
+        })
+        .collect();
+    let (mut servers, mut trials) = (Vec::new(), Vec::new());
+    for (prefix, kind, word, starting) in lanes {
+        let started = starting.map(|starting| runtime.block_on(starting).expect("no panic"));
+        trials.push(match started {
+            Ok(Ok(server)) => {
+                eprintln!("{prefix}: {server}");
+                let server = Arc::new(Mutex::new(server));
+                let mut lane = hurt(&prefix, kind, &server, &runtime);
+                lane.extend(endings::trials(&prefix, kind, word));
+                servers.push(server);
+                lane
             }
-            match runtime.block_on(Server::start(kind, ways)) {
-                Ok(server) => {
-                    eprintln!("{prefix}: {server}");
-                    let server = Arc::new(Mutex::new(server));
-                    trials.extend(hurt(&prefix, kind, &server, &runtime));
-                    trials.extend(endings::trials(&prefix, kind, word));
-                    servers.push(server);
-                }
-                Err(reason) if is_required(kind.name()) => {
-                    trials.push(Trial::test(prefix, move || Err(Failed::from(reason))));
-                }
-                Err(reason) => trials.extend(listed(&prefix, kind, &reason.to_string())),
+            Ok(Err(reason)) if is_required(kind.name()) => {
+                vec![Trial::test(prefix, move || Err(Failed::from(reason)))]
             }
-        }
+            Ok(Err(reason)) => listed(&prefix, kind, &reason.to_string()),
+            Err(reason) => listed(&prefix, kind, &reason),
+        });
     }
-    trials.extend(finding::trials(&runtime));
-    let ran = libtest_mimic::run(&arguments, trials);
+    trials.push(finding::trials(&runtime, allowed));
+    let ran = libtest_mimic::run(&arguments, in_turn(trials));
     drop(servers);
     ran.exit_code()
+}
+
+/// One of each lane in turn, because the cases of a server wait for each other, and those of different servers do not.
+fn in_turn(lanes: Vec<Vec<Trial>>) -> Vec<Trial> {
+    let mut numbered: Vec<_> = lanes.into_iter().flat_map(|lane| lane.into_iter().enumerate()).collect();
+    numbered.sort_by_key(|(at, _)| *at);
+    numbered.into_iter().map(|(_, trial)| trial).collect()
 }
 
 fn child(order: &str) {

@@ -1,0 +1,224 @@
+//! Runtimes that come and go, and executors that are busy: what must go on goes on all the same (clauses L8, W3, U3).
+
+use crate::{
+    Check, Client, Method, Stage,
+    case::cases,
+    check::{Stop, ensure, eventually},
+};
+use std::{future::Future, thread, time::Duration};
+use tenure_core::{Guard, Moment, Term};
+use tokio::{runtime::Builder, sync::oneshot};
+
+cases!("runtimes":
+    renewed_when_the_first_runtime_ends, many_runtimes_one_locks, released_as_the_runtime_ends,
+    withdrawn_as_the_runtime_ends, held_while_the_executor_is_blocked,
+);
+
+/// A lease that runs out during a case unless somebody renews it.
+const LEASE: Duration = Duration::from_secs(4);
+/// A lease that does not run out during a case.
+const LONG_LEASE: Duration = Duration::from_mins(1);
+/// For waits that end by themselves when all is well, long before a long lease runs out.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What came of `work` on a thread and a runtime of its own. Both have ended by then, and with them all that was spawned
+/// there.
+async fn in_own_runtime<T, Work>(work: impl FnOnce() -> Work + Send + 'static) -> Check<T>
+where
+    T: Send + 'static,
+    Work: Future<Output = Check<T>>,
+{
+    let (sender, outcome) = oneshot::channel();
+    thread::spawn(move || {
+        let outcome = match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(work()),
+            Err(error) => Err(error.into()),
+        };
+        // Nobody waits for it when the case has failed meanwhile.
+        drop(sender.send(outcome));
+    });
+    outcome.await.map_err(|_| Stop::failed("the thread of a runtime panicked"))?
+}
+
+/// How long the store keeps the grant if nobody renews it, and nothing is heard of its session.
+fn term(guard: &Guard) -> Check<Duration> {
+    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    Ok(deadline.left())
+}
+
+/// Stops the case if one of these is lost, or another client can have its lock.
+async fn still_exclude(other: &Client, guards: &[&Guard]) -> Check {
+    for guard in guards {
+        ensure!(guard.is_held(), "{guard:?} was lost: {:?}", guard.loss());
+        let second = other.lock(guard.name().as_str()).try_acquire().await?;
+        ensure!(second.is_none(), "another client has the lock of {guard:?}, which is not lost: {second:?}");
+    }
+    Ok(())
+}
+
+async fn renewed_when_the_first_runtime_ends(stage: &Stage) -> Check {
+    let other = stage.client().await?;
+    // Once the first runtime goes on for a while, and once it ends with what it never came to poll.
+    let (lingers, ends) =
+        tokio::join!(outlives_its_runtime(stage, &other, true), outlives_its_runtime(stage, &other, false));
+    lingers.and(ends)
+}
+
+/// A client that is made and first used in a runtime that ends, and goes on in the case's own.
+async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> Check {
+    let name = |when| stage.name(&format!("{when}.{lingers}"));
+    let (clients, at_first) = (stage.opener(), name("first"));
+    let (made, client) = oneshot::channel();
+    let (end, ended) = oneshot::channel::<()>();
+    let first = in_own_runtime(move || async move {
+        let client = clients.client().await?;
+        let guard = client.lock(&at_first).lease(LEASE).acquire().await?;
+        drop(made.send(client));
+        if lingers {
+            drop(ended.await);
+        }
+        Ok(guard)
+    });
+    let (first, rest) = tokio::join!(first, async {
+        // Without a client the first runtime says why.
+        let client = client.await.map_err(|_| Stop::failed("the first runtime made no client"))?;
+        let guard = client.lock(name("before")).lease(LEASE).wait(PATIENCE).acquire().await?;
+        drop(end);
+        Check::Ok((client, guard))
+    });
+    let first = first?;
+    let (client, before) = rest?;
+    let after = client.lock(name("after")).lease(LEASE).wait(PATIENCE).acquire().await?;
+    let until = Moment::now() + term(&after)?.max(LEASE) * 3 / 2;
+    while !until.has_passed() {
+        still_exclude(other, &[&first, &before, &after]).await?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for guard in [first, before, after] {
+        let name = guard.name().clone();
+        guard.release().await?;
+        other.lock(name.as_str()).wait(PATIENCE).acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn many_runtimes_one_locks(stage: &Stage) -> Check {
+    /// In so many runtimes a renewal is waited for: a third of the lease, or until a session's next sign of life.
+    const RENEWED: u32 = 5;
+    let (other, name, clients) = (stage.client().await?, stage.name("a"), stage.opener());
+    let client = in_own_runtime(move || async move { clients.client().await }).await?;
+    // To make a session is more work than to take a lease.
+    let rounds = match stage.capabilities().term {
+        Term::Lease => 20,
+        Term::Session => RENEWED,
+    };
+    for round in 1..=rounds {
+        let (client, other, name) = (client.clone(), other.clone(), name.clone());
+        let (hasty, name_there) = (client.clone(), stage.name("b"));
+        let turn = async move {
+            // One that is over before anything it left to be done was begun.
+            let haste = in_own_runtime(move || async move {
+                let guard = hasty.lock(&name_there).lease(LEASE).wait(PATIENCE).acquire().await?;
+                Ok(guard.release().await?)
+            });
+            haste.await?;
+            in_own_runtime(move || async move {
+                let guard = client.lock(&name).lease(LEASE).wait(PATIENCE).acquire().await?;
+                let first = guard.deadline();
+                if round <= RENEWED {
+                    eventually!(PATIENCE, guard.deadline() != first, "renewed");
+                }
+                still_exclude(&other, &[&guard]).await?;
+                Check::Ok(guard.release().await?)
+            })
+            .await
+        };
+        if let Err(Stop::Failed(what)) = turn.await {
+            return Err(Stop::Failed(format!("in runtime {round} of {rounds}: {what}")));
+        }
+    }
+    Ok(())
+}
+
+/// A guard is dropped, and nothing of its runtime is polled afterwards.
+async fn released_as_the_runtime_ends(stage: &Stage) -> Check {
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    for round in 0..3 {
+        let (client, name_there) = (one.clone(), name.clone());
+        let token = in_own_runtime(move || async move {
+            let guard = client.lock(&name_there).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
+            Check::Ok(guard.token())
+        });
+        let token = token.await?;
+        let waiting = other.lock(&name).lease(LONG_LEASE).wait(PATIENCE).acquire().await;
+        let next = waiting.map_err(|error| {
+            Stop::failed(format_args!(
+                "dropped as its runtime ended, in round {round}, and not free: {error}"
+            ))
+        })?;
+        ensure!(next.token() > token, "token {} after {token}", next.token());
+        next.release().await?;
+    }
+    Ok(())
+}
+
+/// A wait is given up, and nothing of its runtime is polled afterwards.
+async fn withdrawn_as_the_runtime_ends(stage: &Stage) -> Check {
+    let ([one, two, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(LONG_LEASE).acquire().await?;
+    let (client, name_there) = (two.clone(), name.clone());
+    in_own_runtime(move || async move {
+        let lock = client.lock(&name_there).lease(LONG_LEASE);
+        let mut waiting = Box::pin(lock.acquire());
+        let given_up = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+        ensure!(given_up.is_err(), "a lock that is held was granted once more: {given_up:?}");
+        ensure!(client.probe.count(Method::Acquire, &name_there) > 0, "a waiter asks the store");
+        Ok(())
+    })
+    .await?;
+    guard.release().await?;
+    let next = other.lock(&name).wait(PATIENCE).acquire().await.map_err(|error| {
+        Stop::failed(format_args!(
+            "a wait was given up as its runtime ended, and nobody has the lock: {error}"
+        ))
+    })?;
+    Ok(next.release().await?)
+}
+
+async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
+    let (other, name) = (stage.client().await?, stage.name("a"));
+    let (clients, name_there) = (stage.opener(), name.clone());
+    let (taken, had) = oneshot::channel();
+    let busy = in_own_runtime(move || async move {
+        let client = clients.client().await?;
+        let guard = client.lock(&name_there).lease(LEASE).wait(PATIENCE).acquire().await?;
+        let busy = term(&guard)?.max(LEASE) * 3;
+        let _ = taken.send(());
+        // As work does that computes, or blocks, in a runtime with one thread.
+        thread::sleep(busy);
+        let over = Moment::now();
+        ensure!(guard.is_held(), "lost while its executor was busy for {busy:?}: {:?}", guard.loss());
+        guard.release().await?;
+        Ok(over)
+    });
+    let taken_over = async {
+        // Without a holder there is nothing to see; the other side says why.
+        let Ok(()) = had.await else { return std::future::pending().await };
+        loop {
+            match other.lock(&name).try_acquire().await? {
+                Some(second) => return Check::Ok((Moment::now(), second)),
+                None => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    tokio::pin!(busy);
+    let (when, second) = tokio::select! {
+        biased;
+        over = &mut busy => return over.map(drop),
+        second = taken_over => second?,
+    };
+    let over = busy.await;
+    second.release().await?;
+    ensure!(when >= over?, "another client had the lock while its holder was busy, and was still the holder");
+    Ok(())
+}

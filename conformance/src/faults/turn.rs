@@ -1,0 +1,111 @@
+//! What a worker takes in one turn: one lock in some form, or several.
+
+use crate::Form;
+use fastrand::Rng;
+use std::time::Duration;
+use tenure_core::{All, AllGuard, Capabilities, Election, Error, Guard, Hold, Lock, Locks, LossCause};
+
+/// How many permits every name has.
+const PERMITS: u32 = 3;
+/// How many parties a latch has.
+pub(super) const PARTIES: u32 = 3;
+
+/// What a turn is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// One name.
+    One(Form),
+    /// One name, as a candidate.
+    Election,
+    /// All names together.
+    Several,
+    /// A latch of the worker's own.
+    Latch,
+}
+
+impl Turn {
+    /// Draws from what the store can do. An exclusive lock is the most frequent.
+    pub(super) fn draw(rng: &mut Rng, can: Capabilities, names: usize) -> Self {
+        match rng.u8(..20) {
+            0..=3 if can.shared => Self::One(Form::Reader),
+            4 | 5 if can.shared => Self::One(Form::Writer),
+            6..=8 if can.permits => Self::One(Form::Permit(PERMITS)),
+            9 if can.permits => Self::One(Form::AllPermits(PERMITS)),
+            10 | 11 => Self::Election,
+            12 | 13 if names > 1 => Self::Several,
+            14 if can.latches => Self::Latch,
+            _ => Self::One(Form::Lock),
+        }
+    }
+}
+
+/// What is asked for: always with one answer.
+pub(super) enum Wanted {
+    One(Lock),
+    Leading(Election, Lock),
+    All(All),
+}
+
+impl Wanted {
+    pub(super) fn of(turn: Turn, locks: &Locks, names: &[String], options: impl Fn(Lock) -> Lock) -> Self {
+        match (turn, names) {
+            (Turn::One(form), [name, ..]) => Self::One(options(form.of(locks, name))),
+            (Turn::Election, [name, ..]) => {
+                Self::Leading(locks.election(name).with(&options), options(locks.lock(name)))
+            }
+            // Lost because nobody renewed it while the next was waited for: that would be taken anew, again and again.
+            _ => Self::All(locks.all(names).with(|lock| options(lock).renew(true))),
+        }
+    }
+
+    pub(super) async fn try_acquire(&self) -> Result<Option<Held>, Error> {
+        match self {
+            Self::One(lock) | Self::Leading(_, lock) => Ok(lock.try_acquire().await?.map(Held::One)),
+            Self::All(all) => Ok(all.try_acquire().await?.map(Held::All)),
+        }
+    }
+
+    pub(super) async fn acquire(&self) -> Result<Held, Error> {
+        match self {
+            Self::One(lock) => lock.acquire().await.map(Held::One),
+            Self::Leading(election, _) => election.campaign().await.map(Held::One),
+            Self::All(all) => all.acquire().await.map(Held::All),
+        }
+    }
+
+    /// The same, for so long.
+    pub(super) fn wait(self, wait: Duration) -> Self {
+        match self {
+            Self::One(lock) => Self::One(lock.wait(wait)),
+            Self::Leading(election, lock) => Self::Leading(election.with(|lock| lock.wait(wait)), lock),
+            Self::All(all) => Self::All(all.wait(wait)),
+        }
+    }
+}
+
+/// What was had.
+pub(super) enum Held {
+    One(Guard),
+    All(AllGuard),
+}
+
+impl Held {
+    pub(super) fn holds(&self) -> Vec<Hold> {
+        match self {
+            Self::One(guard) => vec![guard.hold()],
+            Self::All(guard) => guard.holds().cloned().collect(),
+        }
+    }
+
+    /// The first loss.
+    pub(super) async fn lost(holds: &[Hold]) -> LossCause {
+        futures_util::future::select_all(holds.iter().map(|hold| Box::pin(hold.lost()))).await.0
+    }
+
+    pub(super) async fn release(self) -> Result<(), Error> {
+        match self {
+            Self::One(guard) => guard.release().await,
+            Self::All(guard) => guard.release().await,
+        }
+    }
+}

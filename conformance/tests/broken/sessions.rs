@@ -1,0 +1,196 @@
+//! A store whose grants stand as long as their client's session, sound or with one flaw.
+
+use crate::wire::Wire;
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_conformance::{BoxError, Subject, async_trait, saboteur::Saboteur};
+use tenure_core::{
+    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, LossCause, Memory, Moment, Release, Renewal,
+    Session, StoreError, Term,
+};
+use tokio::runtime::{Builder, Runtime};
+
+/// How long the server keeps a session of which it hears nothing.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where sessions are kept alive, whatever becomes of the runtimes of their users.
+static ELSEWHERE: LazyLock<Runtime> = LazyLock::new(|| {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build();
+    runtime.expect("a runtime for the sessions")
+});
+
+/// What is wrong with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionFlaw {
+    /// Nothing.
+    None,
+    /// A client that hears nothing of its session goes on in it.
+    BelievesForEver,
+    /// What stands in an old session is granted in the next one.
+    GrantsGhosts,
+    /// A sign of life counts from its answer.
+    DatesProofsLate,
+    /// Signs of life end and stand still with the runtime in which the session was opened.
+    LivesInOneRuntime,
+}
+
+/// A store under test with this flaw.
+pub(crate) struct Sessions {
+    flaw: SessionFlaw,
+    server: Arc<Server>,
+}
+
+/// The server, and the way to it.
+struct Server {
+    wire: Arc<Wire>,
+    /// Its nodes: grants whose lease is the rest of their session.
+    nodes: Memory,
+    /// In which session each node was made.
+    sessions: Mutex<HashMap<ClaimId, Vec<Grant>>>,
+}
+
+impl Server {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<ClaimId, Vec<Grant>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears of a session, all of whose nodes stand for another timeout.
+    async fn ping(&self, session: ClaimId) -> Result<(), StoreError> {
+        let nodes = self.sessions().get(&session).cloned().unwrap_or_default();
+        self.nodes.renew(&nodes).await.map(drop)
+    }
+
+    fn owner(&self, claim: ClaimId) -> Option<ClaimId> {
+        let sessions = self.sessions();
+        let made_it = |(_, nodes): &(&ClaimId, &Vec<Grant>)| nodes.iter().any(|node| node.claim == claim);
+        sessions.iter().find(made_it).map(|(session, _)| *session)
+    }
+
+    /// Makes a node in a session, unless one stands already.
+    async fn create(&self, session: ClaimId, claim: &Claim) -> Result<Attempt, StoreError> {
+        let node = Claim { lease: TIMEOUT, ..claim.clone() };
+        let stood = self.owner(claim.id).is_some();
+        let answer = self.nodes.try_acquire(&node).await?;
+        if let (Attempt::Granted(node), false) = (&answer, stood) {
+            self.sessions().entry(session).or_default().push(node.clone());
+        }
+        Ok(answer)
+    }
+
+    async fn delete(&self, claim: &Claim) -> Result<Release, StoreError> {
+        for nodes in self.sessions().values_mut() {
+            nodes.retain(|node| node.claim != claim.id);
+        }
+        let node = Grant::leased(claim, tenure_core::Token::MIN, Moment::now());
+        self.nodes.release(&node).await
+    }
+}
+
+impl Sessions {
+    pub(crate) fn with(flaw: SessionFlaw) -> Self {
+        let (wire, nodes, sessions) = (Arc::new(Wire::new()), Memory::new(), Mutex::default());
+        Self { flaw, server: Arc::new(Server { wire, nodes, sessions }) }
+    }
+}
+
+#[async_trait]
+impl Subject for Sessions {
+    fn name(&self) -> &'static str {
+        "sessions"
+    }
+
+    async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
+        let (flaw, server) = (self.flaw, Arc::clone(&self.server));
+        Ok(Arc::new(Client { flaw, server, live: Mutex::default() }))
+    }
+
+    fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
+        Some(Arc::clone(&self.server.wire) as Arc<dyn Saboteur>)
+    }
+}
+
+/// One client, in one session after the other.
+struct Client {
+    flaw: SessionFlaw,
+    server: Arc<Server>,
+    live: Mutex<Option<(ClaimId, Session)>>,
+}
+
+impl Client {
+    fn current(&self) -> Option<(ClaimId, Session)> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.clone().filter(|(_, session)| session.is_alive())
+    }
+
+    /// The session, which is opened when there is none.
+    async fn session(&self) -> Result<(ClaimId, Session), StoreError> {
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
+        let (id, sent) = (ClaimId::new(), Moment::now());
+        self.server.wire.carry(async {}).await?;
+        let timeout = match self.flaw {
+            SessionFlaw::BelievesForEver => Duration::from_hours(1),
+            _ => TIMEOUT,
+        };
+        let session = Session::new(timeout, sent);
+        let lives = keep_alive(self.flaw, Arc::clone(&self.server), id, session.clone());
+        match self.flaw {
+            SessionFlaw::LivesInOneRuntime => tokio::spawn(lives),
+            _ => ELSEWHERE.spawn(lives),
+        };
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some((id, session.clone()));
+        Ok((id, session))
+    }
+}
+
+/// Gives signs of life as long as the session stands.
+async fn keep_alive(flaw: SessionFlaw, server: Arc<Server>, id: ClaimId, session: Session) {
+    while session.is_alive() {
+        let sent = Moment::now();
+        if let Ok(Ok(())) = server.wire.carry(server.ping(id)).await {
+            let late = flaw == SessionFlaw::DatesProofsLate;
+            session.proven(if late { Moment::now() } else { sent });
+        }
+        tokio::time::sleep(TIMEOUT / 6).await;
+    }
+}
+
+#[async_trait]
+impl Backend for Client {
+    fn store(&self) -> &'static str {
+        "sessions"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { term: Term::Session, ..Capabilities::POLLED }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let (id, session) = self.session().await?;
+        let ghost = self.server.owner(claim.id).is_some_and(|owner| owner != id);
+        if ghost && self.flaw != SessionFlaw::GrantsGhosts {
+            let _deleted = self.server.wire.carry(self.server.delete(claim)).await??;
+        }
+        match self.server.wire.carry(self.server.create(id, claim)).await?? {
+            Attempt::Granted(node) => {
+                Ok(Attempt::Granted(Grant::in_session(claim, node.token, session.liveness())))
+            }
+            // A node stands as long as its session does, which nobody knows beforehand.
+            Attempt::Busy { .. } => Ok(Attempt::Busy { expires_in: None }),
+        }
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        let Grant { claim: id, name, mode, lease, .. } = grant.clone();
+        let claim = Claim { id, name, mode, lease, waits: false, holder: Arc::default() };
+        self.server.wire.carry(self.server.delete(&claim)).await?
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        Ok(vec![Renewal::Lost(LossCause::SessionEnded); grants.len()])
+    }
+}

@@ -1,0 +1,88 @@
+//! The way between the clients of a broken store and the store: a network in one process.
+
+use std::{future::pending, time::Duration};
+use tenure_conformance::{
+    async_trait,
+    saboteur::{Direction, Hurt, Sabotage, Saboteur},
+};
+use tenure_core::StoreError;
+use tokio::sync::watch;
+
+/// How long a client waits for an answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What happens to requests and answers now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    Fine,
+    /// Answers take so long.
+    Slow(Duration),
+    /// Answers are lost.
+    Deaf,
+    /// Requests do not arrive.
+    Silent,
+}
+
+/// A way to a store that can be slow, lose answers, or carry nothing.
+#[derive(Debug)]
+pub(crate) struct Wire(watch::Sender<Weather>);
+
+impl Wire {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(Weather::Fine))
+    }
+
+    /// Carries a request there and its answer back.
+    pub(crate) async fn carry<T>(&self, request: impl Future<Output = T>) -> Result<T, StoreError> {
+        let there_and_back = async {
+            let mut weather = self.0.subscribe();
+            // The sender is in `self`, so the channel cannot close.
+            let _ = weather.wait_for(|weather| *weather != Weather::Silent).await;
+            let answer = request.await;
+            let now = *weather.borrow_and_update();
+            match now {
+                Weather::Fine => {}
+                Weather::Slow(by) => tokio::time::sleep(by).await,
+                Weather::Deaf | Weather::Silent => pending().await,
+            }
+            answer
+        };
+        let answered = tokio::time::timeout(TIMEOUT, there_and_back).await;
+        answered.map_err(|_| StoreError::unavailable("no answer over the wire"))
+    }
+}
+
+#[async_trait]
+impl Saboteur for Wire {
+    fn server(&self) -> String {
+        "a broken store".to_owned()
+    }
+
+    fn can(&self, hurt: Hurt) -> bool {
+        matches!(hurt, Hurt::Delay | Hurt::DropReplies | Hurt::HalfOpen)
+    }
+
+    async fn heal(&self) -> Sabotage {
+        self.mend().await
+    }
+
+    async fn delay(&self, _: Direction, by: Duration) -> Sabotage {
+        self.0.send_replace(Weather::Slow(by));
+        Ok(())
+    }
+
+    async fn drop_replies(&self) -> Sabotage {
+        self.0.send_replace(Weather::Deaf);
+        Ok(())
+    }
+
+    async fn half_open(&self) -> Sabotage {
+        self.0.send_replace(Weather::Silent);
+        Ok(())
+    }
+
+    async fn mend(&self) -> Sabotage {
+        self.0.send_replace(Weather::Fine);
+        Ok(())
+    }
+}
