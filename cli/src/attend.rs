@@ -6,6 +6,7 @@ use crate::{
     job::Job,
     people::plain,
     signals::Signals,
+    stderr,
 };
 use nix::sys::signal::Signal;
 use std::{
@@ -52,7 +53,15 @@ pub(crate) async fn run(
 ) -> Result<Ending, Failure> {
     signals.while_running()?;
     let Some((program, rest)) = command.split_first() else { unreachable!("clap requires a command") };
-    let mut job = Job::start(program, rest, held)?;
+    stderr::written().await;
+    let mut job = Job::prepare(program, rest, held)?;
+    if let Some(lost) = held.lost_error() {
+        // To prepare it took as long as that, on a machine that was frozen or has too much to do.
+        drop(job);
+        stderr::say(&lost.to_string());
+        return Ok(Ending::Lost);
+    }
+    job.resume();
     attend(&mut job, held, signals, kill_after).await
 }
 
@@ -85,7 +94,7 @@ async fn attend(
         {
             job.terminate();
             kill_at = Some(Instant::now() + kill_after);
-            exit::say(&lost.to_string());
+            stderr::say(&lost.to_string());
         }
         match event {
             Event::Lost => {}

@@ -3,9 +3,8 @@
 use crate::{
     args,
     exit::{self, Failure},
-    store,
+    stderr, store,
 };
-use indicatif::ProgressBar;
 use std::{env, process::ExitCode, sync::Arc};
 use tenure::{
     HolderInfo,
@@ -40,15 +39,15 @@ pub(crate) async fn conformance(store: Option<String>, args: args::Conformance) 
     let private = (backend.store() == "memory").then(|| Arc::clone(&backend));
     exit::print(&format!("{}\n\n", backend.store()))?;
     let subject = Store { url, namespace, private };
-    let line = ProgressBar::new_spinner();
-    let mut failures = 0;
+    let (mut cases, mut failures) = (0, 0);
     let report = tenure_conformance::run(Subjects::new().with(subject), &args.filter, |entry| {
         failures += usize::from(matches!(entry.outcome, Outcome::Failed(_)));
-        line.inc(1);
-        line.set_message(format!("{} cases, {failures} failed; {entry}", line.position()));
+        cases += 1;
+        stderr::show(Some(format!("{cases} cases, {failures} failed; {entry}")));
     });
     let report = report.await;
-    line.finish_and_clear();
+    stderr::show(None);
+    stderr::written().await;
     backend.close().await;
     if report.entries.is_empty() {
         return Err(Failure::Usage(format!("no case's name contains {:?}", args.filter)));

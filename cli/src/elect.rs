@@ -6,9 +6,9 @@ use crate::{
     exit::{self, Failure},
     run::farewell,
     signals::Signals,
-    store, waiting, warnings,
+    stderr, store, terminal, waiting, warnings,
 };
-use nix::sys::signal::{Signal, raise};
+use nix::{sys::signal::Signal, unistd::getpgrp};
 use std::process::ExitCode;
 use tenure::{AllGuard, Locks};
 
@@ -16,7 +16,7 @@ pub(crate) async fn elect(store: Option<String>, args: args::Elect) -> Result<Ex
     warnings::show();
     let mut signals = Signals::that_end()?;
     let locks = tokio::select! {
-        locks = store::open(store) => locks?,
+        locks = store::open_to_hold(store) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     let outcome = terms(&locks, &args, &mut signals).await;
@@ -29,7 +29,9 @@ async fn terms(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Resu
     loop {
         let term = campaign(locks, args, signals).await?;
         match attend::run(&args.command, &term, signals, args.terms.kill_after).await? {
-            Ending::Lost => exit::say(&format!("no longer the leader of {:?}; campaigning again", args.name)),
+            Ending::Lost => {
+                stderr::say(&format!("no longer the leader of {:?}; campaigning again", args.name));
+            }
             Ending::Itself(status) => return attend::release(term).await.map(|()| exit::ended(status)),
         }
     }
@@ -52,7 +54,7 @@ async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> R
             signal = signals.next() => match signal {
                 // After a term these are still listened to.
                 Signal::SIGTSTP => {
-                    let _ = raise(Signal::SIGSTOP);
+                    terminal::stop(getpgrp());
                 }
                 Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
                 signal => return Err(Failure::Signal(signal as i32)),

@@ -1,6 +1,9 @@
 //! How `tenure` ends: its exit codes and its messages, in one place.
 
-use crate::people::who;
+use crate::{
+    people::who,
+    stderr::{detail, say},
+};
 use clap::error::{ContextKind, ContextValue};
 use std::{
     error::Error as _,
@@ -16,8 +19,8 @@ const USAGE: u8 = 64;
 /// The store is unavailable or failed, `EX_UNAVAILABLE`.
 const UNAVAILABLE: u8 = 69;
 /// The system refused something: a process, a pipe; `EX_IOERR`.
-const SYSTEM: u8 = 74;
-/// The lock was not had in time, `EX_TEMPFAIL`: it may be next time.
+pub(crate) const SYSTEM: u8 = 74;
+/// The lock was not acquired in time, `EX_TEMPFAIL`: it may be next time.
 const BUSY: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 79;
@@ -35,7 +38,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// A lock or its store.
     Lock(Error),
-    /// The lock was not had in time, and these have it.
+    /// The lock was not acquired in time, and these have it.
     Busy(String, Vec<Holder>),
     /// The loss has been told already, when it happened.
     Lost,
@@ -108,15 +111,6 @@ pub(crate) fn explain(error: &Error) {
     }
 }
 
-/// Tells a person something, on stderr. Nobody is left to be told when that fails.
-pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "tenure: {text}");
-}
-
-fn detail(text: &str) {
-    let _ = writeln!(io::stderr(), "  {text}");
-}
-
 /// Prints on stdout. A reader that has gone away, as `head` does, is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
@@ -139,7 +133,7 @@ pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
             _ => say(&cause.to_string()),
         }
     } else {
-        // A help text that nobody reads to its end is no failure.
+        // A help text that nobody reads to its end is no failure. Nothing is held yet, so this may wait for a reader.
         let _ = error.print();
     }
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }

@@ -68,16 +68,22 @@ fn exec(mut args: env::ArgsOs) -> ExitCode {
     let (Some(parent), Some(program)) = (parent, args.next()) else {
         return ExitCode::FAILURE;
     };
-    if !die_with(Pid::from_raw(parent)) {
+    let promised = die_with_parent();
+    // Until it has stopped itself this says nothing: `tenure run` waits for it, and stderr may be blocked.
+    if getppid() != Pid::from_raw(parent) || raise(Signal::SIGSTOP).is_err() {
         return ExitCode::FAILURE;
     }
-    if let Err(error) = raise(Signal::SIGSTOP) {
-        exit::say(&format!("the command could not be held back: {error}"));
-        return ExitCode::FAILURE;
+    if let Err(error) = promised {
+        say(&format!("the kernel does not promise to end the command with tenure: {error}"));
     }
     let error = Command::new(&program).args(args).exec();
-    exit::say(&format!("{:?} cannot be run: {error}", program.to_string_lossy()));
+    say(&format!("{:?} cannot be run: {error}", program.to_string_lossy()));
     ExitCode::from(exit::not_started(&error))
+}
+
+/// Waits for a reader, as a command does. It may, because whoever ends the command ends this.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "tenure: {text}");
 }
 
 /// Waits until a process that was started by [`command`] has stopped itself.
@@ -92,13 +98,12 @@ pub(crate) fn ready(process: &Child) -> io::Result<()> {
     }
 }
 
-/// Asks to be killed at the death of `parent`, and tells whether it was still alive then.
-fn die_with(parent: Pid) -> bool {
+/// Asks the kernel to kill this process at the death of its parent, where it does such a thing. A parent that died
+/// before is not seen by that.
+fn die_with_parent() -> nix::Result<()> {
     #[cfg(target_os = "linux")]
-    if let Err(error) = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL) {
-        exit::say(&format!("the kernel does not promise to end the command with tenure: {error}"));
-    }
-    getppid() == parent
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    Ok(())
 }
 
 /// A process that kills a group when this process dies. Dropping it is the farewell.

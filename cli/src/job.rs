@@ -29,8 +29,9 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts the command, and tells it what it holds.
-    pub(crate) fn start(program: &OsStr, args: &[OsString], held: &AllGuard) -> Result<Self, Failure> {
+    /// The command in a process of its own, which knows what it holds. It begins when it is [resumed](Self::resume), and
+    /// never if this is dropped before.
+    pub(crate) fn prepare(program: &OsStr, args: &[OsString], held: &AllGuard) -> Result<Self, Failure> {
         let failed = |error| Failure::system("the command could not be started", error);
         let terminal = Terminal::find();
         let mut watcher = Watcher::start().map_err(failed)?;
@@ -47,9 +48,7 @@ impl Job {
             return Err(failed(error));
         }
         let uses_terminal = Terminal::is_for_command();
-        let job = Self { leader, group, terminal, uses_terminal, _watcher: watcher };
-        job.resume();
-        Ok(job)
+        Ok(Self { leader, group, terminal, uses_terminal, _watcher: watcher })
     }
 
     /// Sends a signal to all its processes.

@@ -3,7 +3,7 @@
 use crate::{
     args,
     exit::{self, Failure},
-    people, store,
+    people, stderr, store,
 };
 use std::{
     io::{self, IsTerminal},
@@ -43,6 +43,6 @@ fn print(holders: &[Holder], as_json: bool) -> Result<(), Failure> {
 /// For a person who looks at an empty screen.
 fn note(text: &str) {
     if io::stderr().is_terminal() {
-        exit::say(text);
+        stderr::say(text);
     }
 }

@@ -3,7 +3,7 @@
 //! | you look for | it is in |
 //! |---|---|
 //! | what can be written at the shell | [`args`] |
-//! | how it ends: codes and messages | [`exit`], [`warnings`] |
+//! | how it ends, and what it says: codes and messages | [`exit`], [`stderr`], [`warnings`] |
 //! | which store is meant | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
 //! | `elect`: one machine of many | [`elect`] |
@@ -27,6 +27,7 @@ mod release;
 mod run;
 mod schema;
 mod signals;
+mod stderr;
 mod store;
 mod terminal;
 mod waiting;
@@ -36,11 +37,20 @@ use args::{Args, Command};
 use clap::Parser;
 use exit::Failure;
 use std::process::ExitCode;
+use stderr::Stderr;
 
 fn main() -> ExitCode {
     if let Some(code) = helper::main().or_else(conformance::main) {
         return code;
     }
+    let _stderr = match Stderr::open() {
+        Ok(stderr) => stderr,
+        Err(error) => {
+            // Nothing has begun, so this may wait for a reader.
+            eprintln!("tenure: its own thread could not be started: {error}");
+            return ExitCode::from(exit::SYSTEM);
+        }
+    };
     match Args::try_parse() {
         Err(error) => exit::not_understood(&error),
         Ok(args) => tenure(args).unwrap_or_else(Failure::report),
@@ -52,7 +62,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::system("the runtime could not be started", error))?;
     let Args { store, command } = args;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         match command {
             Command::Run(args) => run::run(store, args).await,
             Command::Elect(args) => elect::elect(store, args).await,
@@ -62,5 +72,8 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
             Command::Conformance(args) => conformance::conformance(store, args).await,
             Command::Schema(args) => schema::schema(&args),
         }
-    })
+    });
+    // A look-up of a host that nobody answers is not waited for.
+    runtime.shutdown_background();
+    outcome
 }

@@ -2,7 +2,10 @@
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use std::time::Duration;
+use std::{
+    fmt::{Display, Write as _},
+    time::{Duration, SystemTime},
+};
 use tenure::{Holder, Mode};
 
 /// Who a holder is, in a sentence: `backup.sh (4321@web1) for 3m 12s`.
@@ -32,6 +35,14 @@ pub(crate) fn span(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }
 
+/// A time in this form; nothing where it has none, before 1970 or past the year 9999. Stores tell what anybody wrote.
+fn date<F: Display>(time: SystemTime, form: impl FnOnce(SystemTime) -> F) -> Option<String> {
+    time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let mut text = String::new();
+    write!(text, "{}", form(time)).ok()?;
+    Some(text)
+}
+
 /// A text that does nothing to a terminal: control characters and those that turn the direction of writing are escaped.
 /// Foreign clients may have written anything.
 pub(crate) fn plain(text: &str) -> String {
@@ -59,7 +70,10 @@ pub(crate) fn table(holders: &[Holder]) -> String {
             holder.info.label.as_deref().map_or_else(unknown, plain),
             Some(place(holder)).filter(|place| !place.is_empty()).unwrap_or_else(unknown),
             holder.token.map_or_else(unknown, |token| token.to_string()),
-            holder.since.map_or_else(unknown, |since| humantime::format_rfc3339_seconds(since).to_string()),
+            holder
+                .since
+                .and_then(|since| date(since, humantime::format_rfc3339_seconds))
+                .unwrap_or_else(unknown),
             holder.left.map_or_else(unknown, span),
         ]);
     }
@@ -105,7 +119,7 @@ fn json_row(holder: &Holder) -> String {
         },
         token: holder.token.map(tenure::Token::get),
         claim: holder.claim.map(|claim| claim.to_string()),
-        since: holder.since.map(|since| humantime::format_rfc3339_millis(since).to_string()),
+        since: holder.since.and_then(|since| date(since, humantime::format_rfc3339_millis)),
         age_ms: holder.age.map(millis),
         left_ms: holder.left.map(millis),
     };
@@ -115,4 +129,29 @@ fn json_row(holder: &Holder) -> String {
     json.chars()
         .map(|c| if c.is_control() { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_cannot_be_shown_is_a_dash() {
+        let year_10000 = SystemTime::UNIX_EPOCH + Duration::from_hours(70_389_528);
+        let before_1970 = SystemTime::UNIX_EPOCH - Duration::from_millis(1);
+        for since in [year_10000, before_1970] {
+            let holder = Holder::of(tenure::Name::new("report").unwrap())
+                .since(since, Duration::MAX)
+                .left(Duration::MAX);
+            let shown = table(std::slice::from_ref(&holder));
+            let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+            assert_eq!(row[..5], ["report", "-", "-", "-", "-"], "{shown}");
+            let row: serde_json::Value = serde_json::from_str(&json(&[holder])).unwrap();
+            assert!(row[0]["since"].is_null(), "{row}");
+        }
+        let last = Holder::of(tenure::Name::new("report").unwrap())
+            .since(year_10000 - Duration::from_millis(1), Duration::ZERO);
+        assert!(table(std::slice::from_ref(&last)).contains("9999-12-31T23:59:59Z"));
+        assert!(json(&[last]).contains("9999-12-31T23:59:59.999Z"));
+    }
 }

@@ -4,7 +4,7 @@ use crate::{
     args,
     exit::{self, Failure},
     people::{plain, who},
-    store,
+    stderr, store,
 };
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ pub(crate) async fn release(store: Option<String>, args: args::Release) -> Resul
         exit::print(&format!("{}: taken from {}{token}\n", plain(name), who(holder)))?;
     }
     if put_out.is_empty() {
-        exit::say(&format!("nobody holds {name:?}"));
+        stderr::say(&format!("nobody holds {name:?}"));
         return Ok(ExitCode::from(exit::NOBODY));
     }
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use crate::{
     attend::{self, Ending, on_terms},
     exit::{self, Failure},
     signals::Signals,
-    store, waiting, warnings,
+    stderr, store, waiting, warnings,
 };
 use std::{process::ExitCode, time::Duration};
 use tenure::{All, AllGuard, Error, Holder, Locks, Name};
@@ -18,7 +18,7 @@ pub(crate) async fn run(store: Option<String>, args: args::Run) -> Result<ExitCo
     warnings::show();
     let mut signals = Signals::that_end()?;
     let locks = tokio::select! {
-        locks = store::open(store) => locks?,
+        locks = store::open_to_hold(store) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     let outcome = locked(&locks, &args, &mut signals).await;
@@ -29,7 +29,7 @@ pub(crate) async fn run(store: Option<String>, args: args::Run) -> Result<ExitCo
 /// Closes the locks, and says so when the store does not answer.
 pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
     if timeout(FAREWELL, locks.close()).await.is_err() {
-        exit::say(&format!(
+        stderr::say(&format!(
             "{} does not answer; what it still keeps of {} runs out with its lease",
             locks.store(),
             quoted(names)

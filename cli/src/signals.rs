@@ -11,7 +11,8 @@ const ENDING: [Signal; 6] =
 /// Those that matter besides while a command runs.
 const RUNNING: [Signal; 4] = [Signal::SIGCHLD, Signal::SIGCONT, Signal::SIGTSTP, Signal::SIGWINCH];
 
-/// The signals that are listened to.
+/// The signals that are listened to, each by one stream for as long as the process lives: what was once listened to
+/// never again does what it does by default.
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
@@ -22,7 +23,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Listens also to those that matter while a command runs.
+    /// Listens also to those that matter while a command runs, from the first one on.
     pub(crate) fn while_running(&mut self) -> Result<(), Failure> {
         self.listen(&RUNNING)
     }
@@ -32,7 +33,8 @@ impl Signals {
         let ignored = ignored();
         for &signal in which {
             let number = signal as i32;
-            if signal != Signal::SIGCHLD && ignored & (1 << (number - 1)) != 0 {
+            let is_ignored = signal != Signal::SIGCHLD && ignored & (1 << (number - 1)) != 0;
+            if is_ignored || self.0.iter().any(|(listened, _)| *listened == signal) {
                 continue;
             }
             let stream = unix::signal(SignalKind::from_raw(number));

@@ -16,6 +16,17 @@ pub(crate) async fn open(given: Option<String>) -> Result<Locks, Failure> {
     Ok(tenure::connect(url(given)?).await?)
 }
 
+/// Opens the store for a command that runs while it holds a lock, which is to keep others out.
+pub(crate) async fn open_to_hold(given: Option<String>) -> Result<Locks, Failure> {
+    let locks = open(given).await?;
+    if locks.store() == "memory" {
+        let text = "the locks of memory: are in this process alone, so they keep nobody out; use sqlite:PATH between the \
+                    processes of one machine, and the URL of a server between machines (tenure --help lists them)";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    Ok(locks)
+}
+
 /// The store's URL: `--store`, else `TENURE_STORE`, which clap has read as well, else this user's file.
 pub(crate) fn url(given: Option<String>) -> Result<String, Failure> {
     given.map_or_else(|| default_url(state_directory()), Ok)

@@ -66,9 +66,14 @@ impl Terminal {
         }
     }
 
-    /// Stops this process's group, as Ctrl-Z would have, until somebody continues it. Does nothing and says so where
-    /// nobody would: in the group of the session's first process, which no shell with job control has started.
+    /// Stops this process's group: see [`stop`].
     pub(crate) fn stop(&self) -> bool {
-        getsid(None) != Ok(self.ours) && killpg(self.ours, Signal::SIGSTOP).is_ok()
+        stop(self.ours)
     }
+}
+
+/// Stops `ours`, this process's group, as Ctrl-Z would have, until somebody continues it. Does nothing and says so where
+/// nobody would: in the group of the session's first process, which no shell with job control has started.
+pub(crate) fn stop(ours: Pid) -> bool {
+    getsid(None) != Ok(ours) && killpg(ours, Signal::SIGSTOP).is_ok()
 }

@@ -1,7 +1,9 @@
 //! What a person sees who waits: who holds the lock, and for how long.
 
-use crate::people::{span, who};
-use indicatif::ProgressBar;
+use crate::{
+    people::{span, who},
+    stderr,
+};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use std::{
     convert::Infallible,
@@ -10,14 +12,12 @@ use std::{
     time::Duration,
 };
 use tenure::{Error, Holder, Locks, Name};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// A wait that ends sooner needs no words.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How often the store is asked who holds the lock.
 const ASK: Duration = Duration::from_secs(1);
-/// How often the line moves.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Shows one line on stderr, until it is dropped. None when stderr is no terminal, or is somebody else's to write on.
 pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
@@ -26,23 +26,20 @@ pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
         return pending().await;
     }
     sleep(PATIENCE).await;
-    let line = Line(ProgressBar::new_spinner());
+    let _line = Line;
     loop {
         let asked = Instant::now();
-        line.0.set_message(news(locks, names).await);
-        while asked.elapsed() < ASK {
-            line.0.tick();
-            sleep(TICK).await;
-        }
+        stderr::show(Some(news(locks, names).await));
+        sleep_until(asked + ASK).await;
     }
 }
 
 /// Goes when it is dropped.
-struct Line(ProgressBar);
+struct Line;
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        stderr::show(None);
     }
 }
 

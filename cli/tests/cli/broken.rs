@@ -1,11 +1,13 @@
 //! Stores that cannot be used: a clear error with the path, exit 69, and nothing lost.
 
-use crate::stage::{Done, Stage};
+use crate::stage::{Done, Frozen, Stage};
 use nix::unistd::geteuid;
-use sqlx::{Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{
     fs::{self, Permissions},
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::Path,
 };
 
@@ -15,6 +17,9 @@ const WRITERS: [&[&str]; 3] = [
     &["release", "a", "--force"],
 ];
 const READERS: [&[&str]; 2] = [&["ls"], &["show", "a"]];
+
+/// Whom the command runs as when root runs the tests.
+const NOBODY: u32 = 65534;
 
 /// Every subcommand says so.
 #[track_caller]
@@ -29,7 +34,7 @@ fn fails(stage: &Stage, path: &Path, args: &[&str], why: &str) {
     let mut tenure = stage.tenure(args);
     if geteuid().is_root() {
         // Permissions mean nothing to root.
-        tenure.uid(65534).gid(65534);
+        tenure.uid(NOBODY).gid(NOBODY);
     }
     let done = Done::of(tenure.env("TENURE_STORE", format!("sqlite:{}", path.display()))).expect(69);
     assert_eq!(done.out, "");
@@ -42,12 +47,8 @@ fn fails(stage: &Stage, path: &Path, args: &[&str], why: &str) {
 fn a_file_that_is_locked() {
     let stage = Stage::new();
     stage.done(&["run", "a", "--", "true"]).expect(0);
-    let file = SqliteConnectOptions::new().filename(stage.path("locks.db"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut other = runtime.block_on(SqliteConnection::connect_with(&file)).unwrap();
-    let mut other_says = |statement| runtime.block_on(other.execute(statement)).unwrap();
-    other_says("BEGIN IMMEDIATE");
-    let url = "sqlite:locks.db?busy_timeout=50ms&create_table=false";
+    let frozen = stage.freeze();
+    let url = Frozen::URL;
     let done =
         stage.done(&["--store", url, "run", "a", "--wait", "500ms", "--", "echo", "had it"]).expect(69);
     assert!(
@@ -55,6 +56,7 @@ fn a_file_that_is_locked() {
         "{}",
         done.err
     );
+    assert_eq!(done.err.matches("asked for again").count(), 1, "{}", done.err);
     assert!(
         done.err.contains("locks.db") && done.err.contains("kept") && done.err.contains("locked for 50ms"),
         "{}",
@@ -62,32 +64,35 @@ fn a_file_that_is_locked() {
     );
     stage.done(&["--store", url, "run", "a", "--try", "--", "echo", "had it"]).expect(69);
     let waiter = stage.start(&["--store", url, "run", "a", "--", "echo", "had it"]);
-    other_says("COMMIT");
+    frozen.thaw();
     assert_eq!(waiter.line(), "had it");
     waiter.end().expect(0);
 }
 
-fn open_to_all(path: &Path) {
-    fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+/// Gives what is there to whom the command runs as.
+fn give(path: &Path) {
+    if geteuid().is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
 }
 
 #[test]
 fn a_directory() {
     let stage = Stage::new();
-    open_to_all(stage.dir());
+    give(stage.dir());
     fs::create_dir(stage.path("dir")).unwrap();
-    open_to_all(&stage.path("dir"));
+    give(&stage.path("dir"));
     unusable(&stage, &stage.path("dir"), "is a directory");
 }
 
 #[test]
 fn a_file_of_another_kind() {
     let stage = Stage::new();
-    open_to_all(stage.dir());
+    give(stage.dir());
     let file = stage.path("notes.txt");
     let text = "Dear diary, this is no database.\n".repeat(100);
     fs::write(&file, &text).unwrap();
-    fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+    give(&file);
     unusable(&stage, &file, "is no SQLite database");
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
 }
@@ -95,7 +100,7 @@ fn a_file_of_another_kind() {
 #[test]
 fn a_damaged_file() {
     let stage = Stage::new();
-    open_to_all(stage.dir());
+    give(stage.dir());
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let file = stage.path("locks.db");
     for leftover in ["locks.db-wal", "locks.db-shm"] {
@@ -104,7 +109,7 @@ fn a_damaged_file() {
     let mut bytes = fs::read(&file).unwrap();
     bytes[100..].fill(0xff);
     fs::write(&file, &bytes).unwrap();
-    fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+    give(&file);
     unusable(&stage, &file, "is damaged");
 }
 
@@ -126,7 +131,7 @@ fn a_file_that_may_not_be_written() {
 #[test]
 fn a_path_that_leads_nowhere() {
     let stage = Stage::new();
-    open_to_all(stage.dir());
+    give(stage.dir());
     unusable(&stage, &stage.path("absent/locks.db"), "does not exist");
     fs::write(stage.path("file"), "").unwrap();
     unusable(&stage, &stage.path("file/locks.db"), "is no directory");

@@ -51,8 +51,6 @@ fn forms_that_a_store_lacks_are_refused_with_those_that_have_them() {
     }
     stage.done(&["run", "--shared", "--permits", "4", "a", "--", "true"]).expect(64);
     stage.done(&["run", "--permits", "0", "a", "--", "true"]).expect(64);
-    let memory = ["--store", "memory:", "run", "--permits", "4", "a", "--", "true"];
-    stage.done(&memory).expect(0);
 }
 
 #[test]

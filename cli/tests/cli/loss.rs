@@ -1,11 +1,14 @@
 //! A lock that is lost ends its command, and a `tenure run` that is killed takes its command along.
 
-use crate::stage::{Stage, status, until};
+use crate::stage::{Running, Stage, status, until};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 fn force(stage: &Stage) {
     stage.done(&["release", "a", "--force"]).expect(0);
@@ -37,10 +40,10 @@ fn kills_the_whole_group_after_a_while() {
     for command in commands {
         let run = stage.script("a --lease 3s --kill-after 300ms", command);
         run.line();
+        let before = Instant::now();
         force(&stage);
-        let forced = Instant::now();
         run.silence();
-        assert!(forced.elapsed() >= Duration::from_millis(300), "killed before its time");
+        assert!(before.elapsed() >= Duration::from_millis(300), "killed before its time");
         run.end().expect(79);
     }
 }
@@ -76,7 +79,8 @@ fn killed_outright_it_leaves_nothing_running_and_the_lock_comes_free() {
     let killed = Instant::now();
     let token: u64 = next.number();
     let took = killed.elapsed();
-    assert!(took <= Duration::from_secs(3), "lease plus 1 s, but {took:?}");
+    // Two processes are started in that time, and this machine has other things to do as well.
+    assert!(took <= Duration::from_secs(5), "a lease of 2 s, but {took:?}");
     assert!(token > mine, "{token} after {mine}");
     run.silence();
     next.end().expect(0);
@@ -112,7 +116,8 @@ fn killed_along_with_its_watcher_the_command_still_ends() {
 }
 
 /// As when a machine is paused: both stand still for longer than the lease, and meanwhile another has the lock. How
-/// soon the command is told is measured five times, since this machine has other things to do as well.
+/// soon the command is told is measured five times, beside a bare shell that is woken by the same signals, since this
+/// machine has other things to do as well.
 #[test]
 fn thawed_after_its_lease_it_ends_the_command_at_once() {
     let stage = Stage::new();
@@ -125,7 +130,18 @@ fn thawed_after_its_lease_it_ends_the_command_at_once() {
         group.signal(Signal::SIGSTOP);
         (number, run, group, token)
     });
-    let mut delays = frozen.map(|(number, run, group, mine)| {
+    let bare = || {
+        let shell = Running::start(Command::new("setsid").args(["sh", "-c", command]));
+        let group = shell.group();
+        shell.line();
+        group.signal(Signal::SIGSTOP);
+        let thawed = Instant::now();
+        group.signal(Signal::SIGCONT);
+        group.signal(Signal::SIGTERM);
+        assert_eq!(shell.line(), "told");
+        thawed.elapsed()
+    };
+    let delays = frozen.map(|(number, run, group, mine)| {
         let next: u64 = stage.script(&number.to_string(), "echo $TENURE_TOKEN").number();
         assert!(next > mine, "{next} after {mine}");
         let thawed = Instant::now();
@@ -135,8 +151,12 @@ fn thawed_after_its_lease_it_ends_the_command_at_once() {
         let delay = thawed.elapsed();
         let done = run.end().expect(79);
         assert!(done.err.contains("the lease ran out"), "{}", done.err);
-        delay
+        (delay, bare())
     });
-    delays.sort_unstable();
-    assert!(delays[2] < Duration::from_millis(100), "told after {delays:?}");
+    let median = |mut delays: [Duration; 5]| {
+        delays.sort_unstable();
+        delays[2]
+    };
+    let (told, bare) = (median(delays.map(|(told, _)| told)), median(delays.map(|(_, bare)| bare)));
+    assert!(told < bare + Duration::from_millis(100), "told after {told:?}, a bare shell after {bare:?}");
 }

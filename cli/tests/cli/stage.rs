@@ -1,12 +1,15 @@
 //! A directory with a store of its own, and `tenure` processes over it.
 
 use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
     sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
+use sqlx::{Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
@@ -22,7 +25,9 @@ pub(crate) struct Stage(TempDir);
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self(TempDir::new().unwrap())
+        // In memory where that can be: what else writes to the disk would decide how long a commit takes.
+        let memory = Path::new("/dev/shm");
+        Self(if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap())
     }
 
     pub(crate) fn path(&self, file: &str) -> PathBuf {
@@ -69,6 +74,54 @@ impl Stage {
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::start(&mut self.tenure(args))
     }
+
+    /// Locks the whole file, which has to be there, as a foreign program might. The store then fails soon with
+    /// [`Frozen::URL`].
+    pub(crate) fn freeze(&self) -> Frozen {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let file = SqliteConnectOptions::new().filename(self.path("locks.db"));
+        let mut connection = runtime.block_on(SqliteConnection::connect_with(&file)).unwrap();
+        runtime.block_on(connection.execute("BEGIN IMMEDIATE")).unwrap();
+        Frozen { runtime, connection }
+    }
+}
+
+/// A stage's store that nobody can write to.
+pub(crate) struct Frozen {
+    runtime: tokio::runtime::Runtime,
+    connection: SqliteConnection,
+}
+
+impl Frozen {
+    /// The store, for those who do not wait for long until it is thawed.
+    pub(crate) const URL: &str = "sqlite:locks.db?busy_timeout=50ms&create_table=false";
+
+    pub(crate) fn thaw(mut self) {
+        self.runtime.block_on(self.connection.execute("COMMIT")).unwrap();
+    }
+}
+
+/// A pipe that is full and that nobody reads, as before a pager that was stopped.
+pub(crate) struct FullPipe {
+    /// Kept open, or who writes would get an error and go on.
+    _reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl FullPipe {
+    pub(crate) fn new() -> Self {
+        let (reader, writer) = pipe().unwrap();
+        let set = |flags| fcntl(&writer, FcntlArg::F_SETFL(flags)).unwrap();
+        set(OFlag::O_NONBLOCK);
+        // To the last byte.
+        while (&writer).write(b"x").is_ok() {}
+        set(OFlag::empty());
+        Self { _reader: reader, writer }
+    }
+
+    pub(crate) fn writer(&self) -> Stdio {
+        self.writer.try_clone().unwrap().into()
+    }
 }
 
 /// How a process ended, and what it said.
@@ -102,14 +155,22 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::start_on(Stdio::piped(), command)
+    }
+
+    /// Starts it with such a stderr.
+    pub(crate) fn start_on(stderr: Stdio, command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let (sender, out) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut stderr = child.stderr.take().unwrap();
+        let stderr = child.stderr.take();
         let err = thread::spawn(move || {
             let mut text = String::new();
-            stderr.read_to_string(&mut text).map(|_| text).unwrap_or_default()
+            stderr
+                .and_then(|mut stderr| stderr.read_to_string(&mut text).ok())
+                .map(|_| text)
+                .unwrap_or_default()
         });
         Self { child, out, err }
     }
@@ -192,6 +253,10 @@ pub(crate) struct Group(Pid);
 impl Group {
     pub(crate) fn signal(self, signal: Signal) {
         killpg(self.0, signal).unwrap();
+    }
+
+    pub(crate) fn has_ended(self) -> bool {
+        killpg(self.0, None) == Err(Errno::ESRCH)
     }
 }
 

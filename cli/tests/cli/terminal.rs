@@ -1,7 +1,7 @@
 //! `tenure run` at a terminal: who has it, and what its keys do.
 
-use crate::stage::{PATIENCE, Stage, until};
-use nix::sys::signal::Signal;
+use crate::stage::{Frozen, PATIENCE, Stage, status, until};
+use nix::{sys::signal::Signal, unistd::Pid};
 use rexpect::session::{PtySession, spawn_command};
 use std::process::{Command, Stdio};
 
@@ -202,6 +202,81 @@ fn control_z_without_a_shell_does_nothing() {
     terminal.send_control('z').unwrap();
     terminal.send_line("hello").unwrap();
     terminal.exp_string("got <hello>").unwrap();
+}
+
+/// Ctrl-S stops what is written to the terminal, and whoever writes waits for Ctrl-Q.
+#[test]
+fn a_stopped_terminal_holds_up_neither_the_beginning_nor_the_end() {
+    let stage = Stage::new();
+    let holder = stage.holder("a");
+    let group = holder.group();
+    let mut shell = Shell::new(&stage);
+    shell.says("$tenure run a --lease 3s -- sh -c 'echo $$ > command; exec sleep 1000'");
+    shell.sees("waiting for \"a\"");
+    shell.presses_control('s');
+    group.signal(Signal::SIGTERM);
+    let command = || std::fs::read_to_string(stage.path("command")).ok()?.trim().parse().ok();
+    until("the command has begun", || command().is_some());
+    stage.done(&["release", "a", "--force"]).expect(0);
+    let command = Pid::from_raw(command().unwrap());
+    until("the command has ended", || status(command, "State").is_none());
+    shell.presses_control('q');
+    shell.sees_code(79);
+}
+
+/// `stty tostop`: who writes to the terminal from the background is stopped, and all of its group.
+#[test]
+fn a_terminal_that_stops_the_background_stops_no_loss() {
+    let stage = Stage::new();
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+    let mut shell = Shell::new(&stage);
+    shell.says("stty tostop");
+    shell.sees("PROMPT> ");
+    shell.says(&format!(
+        "$tenure --store '{}' run a --lease 2s -- sh -c 'echo $$ > command; exec sleep 1000' &",
+        Frozen::URL
+    ));
+    let command = || std::fs::read_to_string(stage.path("command")).ok()?.trim().parse().ok();
+    until("the command has begun", || command().is_some());
+    let frozen = stage.freeze();
+    let command = Pid::from_raw(command().unwrap());
+    until("the command has ended", || status(command, "State").is_none());
+    frozen.thaw();
+    shell.sees("the lease ran out");
+    shell.says("wait %1");
+    shell.sees_code(79);
+}
+
+/// However many terms there were.
+#[test]
+fn control_z_stops_a_candidate_once() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    let command = "trap 'while [ -e stay ]; do sleep 0.01; done; exit' TERM; echo \"term <$TENURE_TOKEN>\"
+        while :; do sleep 0.01; done";
+    std::fs::write(stage.path("command"), command).unwrap();
+    shell.says("$tenure elect a --lease 1s --kill-after 10m -- sh command");
+    for _ in 0..3 {
+        shell.sees("term <");
+        stage.done(&["release", "a", "--force"]).expect(0);
+    }
+    shell.sees("term <");
+    // Another one is elected while this one still ends its command.
+    std::fs::write(stage.path("stay"), "").unwrap();
+    stage.done(&["release", "a", "--force"]).expect(0);
+    let other = stage.holder("a");
+    let group = other.group();
+    std::fs::remove_file(stage.path("stay")).unwrap();
+    shell.sees("waiting for \"a\"");
+    shell.presses_control('z');
+    shell.sees("Stopped");
+    shell.sees("PROMPT> ");
+    shell.says("fg");
+    shell.sees("waiting for \"a\"");
+    group.signal(Signal::SIGTERM);
+    shell.sees("term <");
+    shell.presses_control('c');
+    shell.sees_code(130);
 }
 
 #[test]

@@ -1,0 +1,252 @@
+//! What `tenure` says on stderr. Nobody has to listen: acting comes before telling.
+//!
+//! A pipe that nobody reads and a terminal stopped by Ctrl-S block whoever writes to them, for as long as they like. So
+//! one thread alone writes, and all the others leave their messages in a bounded channel and go on. When the channel is
+//! full, messages are dropped, and how many is told as soon as there is a reader again. (`tracing-appender` has such a
+//! thread too, but when its guard is dropped while the writer is blocked, it says so on stderr itself, and hangs.)
+
+use indicatif::ProgressBar;
+use nix::sys::signal::{SigSet, Signal};
+use std::{
+    io::{self, Write},
+    panic,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+use tokio::{sync::oneshot, time::timeout};
+
+/// How many messages wait for a reader.
+const CAPACITY: usize = 1024;
+/// How long the end of the process waits for a reader.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a command waits until the line of a wait is gone.
+const CLEARING: Duration = Duration::from_millis(200);
+/// How often that line moves.
+const TICK: Duration = Duration::from_millis(100);
+
+static VOICE: OnceLock<Voice> = OnceLock::new();
+
+/// Messages are written as long as this lives, and for a short while when it is dropped.
+pub(crate) struct Stderr(());
+
+impl Stderr {
+    /// Starts the thread that writes. It tells of panics too: the default way would wait for a reader before the panic
+    /// ends the command.
+    pub(crate) fn open() -> io::Result<Self> {
+        let voice = Voice::of(io::stderr(), CAPACITY)?;
+        if VOICE.set(voice).is_ok() {
+            panic::set_hook(Box::new(|panic| say(&panic.to_string())));
+        }
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Stderr {
+    fn drop(&mut self) {
+        let (written, all) = sync_channel(1);
+        // Without a reader the process ends all the same.
+        when_written(move || {
+            let _ = written.send(());
+        });
+        let _ = all.recv_timeout(LAST_WORDS);
+    }
+}
+
+/// Tells a person something. Never waits.
+pub(crate) fn say(text: &str) {
+    write(format!("tenure: {text}\n").into_bytes());
+}
+
+/// Tells more about what was said last. Never waits.
+pub(crate) fn detail(text: &str) {
+    write(format!("  {text}\n").into_bytes());
+}
+
+/// Writes whole lines. Never waits.
+pub(crate) fn write(lines: Vec<u8>) {
+    if let Some(voice) = VOICE.get() {
+        voice.write(lines);
+    }
+}
+
+/// Shows a line that moves while something is waited for, or none. Never waits.
+pub(crate) fn show(line: Option<String>) {
+    if let Some(voice) = VOICE.get() {
+        voice.show(line);
+    }
+}
+
+/// Waits a moment until all is written, so that it does not get between the lines of a command. Without a reader the
+/// command begins all the same.
+pub(crate) async fn written() {
+    let (written, all) = oneshot::channel();
+    when_written(move || {
+        let _ = written.send(());
+    });
+    let _ = timeout(CLEARING, all).await;
+}
+
+fn when_written(tell: impl FnOnce() + Send + 'static) {
+    if let Some(voice) = VOICE.get() {
+        // When there is no room nobody reads, and to drop `tell` tells as well.
+        voice.send(Message::Written(Box::new(tell)));
+    }
+}
+
+enum Message {
+    Lines(Vec<u8>),
+    /// The moving line is another one.
+    Moving,
+    /// To be called when all that came before is written.
+    Written(Box<dyn FnOnce() + Send>),
+}
+
+/// What all threads speak with.
+struct Voice {
+    messages: SyncSender<Message>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// How many messages were dropped, and not told of yet.
+    dropped: AtomicUsize,
+    /// A state and no message, so that its end cannot be dropped.
+    moving: Mutex<Option<String>>,
+}
+
+impl Voice {
+    fn of(writer: impl Write + Send + 'static, capacity: usize) -> io::Result<Self> {
+        let (messages, receiver) = sync_channel(capacity);
+        let shared = Arc::new(Shared::default());
+        let scribe = Scribe { messages: receiver, shared: Arc::clone(&shared), writer, bar: None };
+        thread::Builder::new().name("tenure-stderr".to_owned()).spawn(|| scribe.write_all())?;
+        Ok(Self { messages, shared })
+    }
+
+    /// Whether there was room for it. What has no room is dropped.
+    fn send(&self, message: Message) -> bool {
+        self.messages.try_send(message).is_ok()
+    }
+
+    fn write(&self, lines: Vec<u8>) {
+        if !self.send(Message::Lines(lines)) {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn show(&self, line: Option<String>) {
+        *self.shared.moving.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        // Without room there are messages after which it is looked at anyhow.
+        self.send(Message::Moving);
+    }
+}
+
+/// The thread that writes.
+struct Scribe<W> {
+    messages: Receiver<Message>,
+    shared: Arc<Shared>,
+    writer: W,
+    bar: Option<ProgressBar>,
+}
+
+impl<W: Write> Scribe<W> {
+    fn write_all(mut self) {
+        // A terminal may stop those in the background who write to it (`stty tostop`), and with this thread all who
+        // have to act. Where this fails, it does.
+        let _ = SigSet::from(Signal::SIGTTOU).thread_block();
+        loop {
+            let message = match &self.bar {
+                Some(_) => self.messages.recv_timeout(TICK),
+                None => self.messages.recv().map_err(RecvTimeoutError::from),
+            };
+            self.draw();
+            match message {
+                Ok(Message::Lines(lines)) => self.write(&lines),
+                Ok(Message::Written(tell)) => tell(),
+                Ok(Message::Moving) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let dropped = self.shared.dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                let lost = format!("tenure: messages lost while nobody read stderr: {dropped}\n");
+                self.write(lost.as_bytes());
+            }
+        }
+    }
+
+    /// Nobody is left to be told when it fails.
+    fn write(&mut self, lines: &[u8]) {
+        let mut write = || drop(self.writer.write_all(lines));
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// Shows the moving line as it is now.
+    fn draw(&mut self) {
+        let line = self.shared.moving.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match line {
+            Some(line) => {
+                let bar = self.bar.get_or_insert_with(ProgressBar::new_spinner);
+                bar.set_message(line);
+                bar.tick();
+            }
+            None => {
+                if let Some(bar) = self.bar.take() {
+                    bar.finish_and_clear();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// Takes what is written only when somebody reads, as a full pipe does.
+    struct Pipe {
+        begun: Sender<()>,
+        read: Receiver<()>,
+        written: Sender<String>,
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let _ = self.begun.send(());
+            // Its end is read to the end.
+            let _ = self.read.recv();
+            let _ = self.written.send(String::from_utf8_lossy(text).into_owned());
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_is_dropped_and_counted() {
+        let ((begun, begins), (reads, read), (written, lines)) = (channel(), channel(), channel());
+        let voice = Voice::of(Pipe { begun, read, written }, 2).unwrap();
+        let say = |text: &str| voice.write(format!("{text}\n").into_bytes());
+        say("first");
+        begins.recv().unwrap();
+        for text in ["second", "third", "dropped", "dropped too"] {
+            say(text);
+        }
+        drop(reads);
+        let mut told: Vec<String> = lines.iter().take(4).collect();
+        // As soon as somebody reads, whatever was to come next.
+        assert_eq!(told.remove(1), "tenure: messages lost while nobody read stderr: 2\n");
+        assert_eq!(told, ["first\n", "second\n", "third\n"]);
+    }
+}

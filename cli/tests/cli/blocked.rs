@@ -1,0 +1,84 @@
+//! A stderr that blocks whoever writes to it: `tenure` does what it must, and what it would have said is lost.
+
+use crate::stage::{Frozen, FullPipe, Group, Running, Stage, until};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+/// A command under this verb that has lost its lock without a word, because the store is frozen until its lease is over.
+fn loses_its_lock(stage: &Stage, full: &FullPipe, verb: &str) -> (Running, Group, Frozen) {
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+    let script = "echo $$; exec sleep 1000";
+    let args = ["--store", Frozen::URL, verb, "a", "--lease", "2s", "--", "sh", "-c", script];
+    let running = Running::start_on(full.writer(), &mut stage.tenure(&args));
+    let group = running.group();
+    let frozen = stage.freeze();
+    until("its lease is over", || stage.done(&["show", "a"]).code == Some(1));
+    (running, group, frozen)
+}
+
+/// When the next holder begins, the first one's command has been told to end.
+#[test]
+fn a_lost_lock_ends_the_command() {
+    let (stage, full) = (Stage::new(), FullPipe::new());
+    let (first, group, frozen) = loses_its_lock(&stage, &full, "run");
+    let next = stage.holder("a");
+    frozen.thaw();
+    next.line();
+    let began = Instant::now();
+    until("the first one's command has ended", || group.has_ended());
+    let beside = began.elapsed();
+    assert!(beside < Duration::from_secs(5), "two holders for {beside:?}");
+    first.end().expect(79);
+}
+
+#[test]
+fn a_lost_term_ends_the_command_and_another_begins() {
+    let (stage, full) = (Stage::new(), FullPipe::new());
+    let (elect, group, frozen) = loses_its_lock(&stage, &full, "elect");
+    until("the first term's command has ended", || group.has_ended());
+    frozen.thaw();
+    elect.line();
+    elect.signal(Signal::SIGTERM);
+    elect.end().expect(143);
+}
+
+/// Before there is a lock: the store's failures are told of while it is asked again and again.
+#[test]
+fn a_wait_ends_when_it_is_over() {
+    let stage = Stage::new();
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+    let full = FullPipe::new();
+    let frozen = stage.freeze();
+    let args = ["--store", Frozen::URL, "run", "a", "--wait", "500ms", "--", "true"];
+    Running::start_on(full.writer(), &mut stage.tenure(&args)).end().expect(69);
+    frozen.thaw();
+}
+
+#[test]
+fn whatever_went_wrong_the_end_is_not_held_up() {
+    let stage = Stage::new();
+    let full = FullPipe::new();
+    let end = |args: &[&str]| Running::start_on(full.writer(), &mut stage.tenure(args)).end();
+    end(&["--store", "ftp://h", "run", "a", "--", "true"]).expect(64);
+    end(&["run", "a", "--lease", "soon", "--", "true"]).expect(64);
+    end(&["run", "a", "--", "sh", "-c", "exit 3"]).expect(3);
+    let holder = stage.holder("a");
+    holder.line();
+    end(&["run", "a", "--try", "--", "true"]).expect(75);
+}
+
+/// Nor does a reader that has gone, or a full disk.
+#[test]
+fn a_stderr_that_fails_changes_nothing() {
+    let stage = Stage::new();
+    let full_disk = || std::fs::File::options().write(true).open("/dev/full").unwrap().into();
+    let closed = || FullPipe::new().writer();
+    let stderrs: [&dyn Fn() -> std::process::Stdio; 2] = [&full_disk, &closed];
+    for stderr in stderrs {
+        let end = |args: &[&str]| Running::start_on(stderr(), &mut stage.tenure(args)).end();
+        end(&["--store", "ftp://h", "run", "a", "--", "true"]).expect(64);
+        end(&["run", "a", "--", "sh", "-c", "exit 3"]).expect(3);
+        let run = ["run", "a", "--max-hold", "300ms", "--", "sleep", "1000"];
+        end(&run).expect(79);
+    }
+}
