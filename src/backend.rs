@@ -5,7 +5,9 @@
 //! writes a store of their own may depend on `tenure-core` alone, which has all of this.
 
 pub use tenure_core::{
-    Attempt, Backend, Claim, Grant, Liveness, Release, Renewal, Session, Standing, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo,
+    LatchState, LatchStep, Liveness, LossCause, Mode, Moment, Name, PerRuntime, Release, Renewal, Session,
+    Standing, StoreError, Term, Together, Token, Wakeup, async_trait,
 };
 
 use crate::{Error, connect::open as open_url, options, store_url::StoreUrl};

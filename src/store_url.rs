@@ -80,13 +80,7 @@ fn parse(url: &str) -> Result<StoreUrl, Refusal> {
     let Some(scheme) = scheme(name) else {
         return refuse("its scheme is unknown", format!("valid are {}", forms()));
     };
-    if !scheme.built_in {
-        let problem = format!(
-            "the feature {:?} of tenure, which {}: URLs need, is not built into this program",
-            scheme.feature, scheme.name
-        );
-        return refuse(problem, format!("built in are {}", forms()));
-    }
+    must_be_built_in(scheme)?;
     if url.chars().any(char::is_control) {
         return refuse("it has a control character", format!("write {}", scheme.form));
     }
@@ -105,6 +99,17 @@ fn parse(url: &str) -> Result<StoreUrl, Refusal> {
     let target = target(scheme, place)?;
     let options = options(scheme, query)?;
     Ok(StoreUrl { target, options })
+}
+
+fn must_be_built_in(scheme: &Scheme) -> Result<(), Refusal> {
+    if scheme.built_in {
+        return Ok(());
+    }
+    let problem = format!(
+        "the feature {:?} of tenure, which {}: URLs need, is not built into this program",
+        scheme.feature, scheme.name
+    );
+    refuse(problem, format!("built in are {}", forms()))
 }
 
 fn target(scheme: &Scheme, place: &str) -> Result<Target, Refusal> {
@@ -375,6 +380,22 @@ mod tests {
         let line = |url: &&str| refusal(url).replace(&forms(), "FORMS");
         let lines: Vec<String> = refused.iter().map(line).collect();
         insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    /// The tests are built with every feature, so that what is off has to be made.
+    #[test]
+    fn a_scheme_that_is_not_built_in_is_refused_by_its_feature() {
+        for scheme in SCHEMES {
+            let Err(Refusal { problem, valid }) = must_be_built_in(&Scheme { built_in: false, ..*scheme })
+            else {
+                panic!("{} is not refused", scheme.name)
+            };
+            for named in [scheme.name, scheme.feature, "is not built into this program"] {
+                assert!(problem.contains(named), "{}: {problem}", scheme.name);
+            }
+            assert_eq!(valid, format!("built in are {}", forms()));
+            assert!(!scheme.built_in || must_be_built_in(scheme).is_ok(), "{}", scheme.name);
+        }
     }
 
     proptest! {

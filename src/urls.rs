@@ -237,7 +237,7 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "connect_timeout",
-        takes: "a duration from 10ms to 10m",
+        takes: "a duration from 1ms to 10m, in ZooKeeper from 10ms",
         default: "2s in Redis, 5s in databases, 10s in ZooKeeper",
         stores: &["redis", "postgres", "mysql", "zookeeper"],
         about: "how long an attempt to connect may take",
@@ -245,7 +245,7 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "response_timeout",
-        takes: "a duration from 10ms to 10m",
+        takes: "a duration from 1ms to 10m, in ZooKeeper from 10ms",
         default: "2s in Redis, 5s elsewhere",
         stores: &["redis", "postgres", "mysql", "zookeeper"],
         about: "how long the server may take to answer before it counts as unavailable",

@@ -56,6 +56,12 @@ impl Subject for OnServer {
         self.groups.is_empty() || self.groups.contains(&group)
     }
 
+    /// A server that the environment names may be that of several subjects.
+    fn place(&self) -> String {
+        let (name, url) = (self.name, self.kind.variable("URL"));
+        env::var(url).ok().filter(|url| !url.is_empty()).unwrap_or_else(|| name.to_owned())
+    }
+
     async fn start(&self) -> Result<(), Absent> {
         let found = self.server.get_or_try_init(|| Server::find(self.kind)).await;
         let server = found.map_err(|unavailable| Absent::because(unavailable.to_string()))?;
