@@ -1,190 +1,196 @@
 //! A complete store of locks: one directory of small files, for the processes of one machine.
 //!
-//! It is an example of a store outside tenure: copy it, and put your own in place of the files.
-//! `docs/write-a-store.md` leads through it.
-//!
-//! | file | what it is |
-//! |---|---|
-//! | `lib.rs` | the [`Backend`]: one short critical section for each request |
-//! | `record.rs` | the algorithm: what becomes of one name's record; no I/O, no clock of its own |
-//! | `directory.rs` | the files: one at a time, whole or not at all, a path for every name |
+//! It is an example of a store outside tenure. Copy it, and replace the files with your own store. [`RecordStore`] asks
+//! for three requests; [`Records`] turns them into a store with every mode. `docs/write-a-store.md` explains it step by
+//! step.
 //!
 //! # The store's clock
 //!
-//! Nobody but the clients is there to judge a lease, so the store's clock is the machine's wall clock, read by whoever
-//! judges. That is one clock, as the contract asks, and only as long as all clients are on one machine: put the
-//! directory on a local disk, never on a network file system. A wall clock can be set. Set forward, it ends leases
-//! early, and two may then hold a lock until the first one's deadline passes: tokens still rise, so a resource that
-//! checks them refuses the older holder. Set back, it makes leases last longer.
+//! There is no server to decide when a lease has run out, only clients, so the store's clock is the machine's wall
+//! clock. That is one clock, as the contract requires, but only as long as all clients are on one machine. Put the
+//! directory on a local disk, never on a network file system.
 //!
-//! # What a crash leaves
+//! If the clock is set forward, leases end early. Two clients may then hold a lock until the first one's deadline
+//! passes. Tokens still rise, so a resource that checks them refuses the older holder. If the clock is set back, leases
+//! last longer.
 //!
-//! A killed process leaves its record, whose lease runs out. Files are replaced whole, so nobody sees one half-written.
-//! A directory in memory, such as one below `/run/lock`, is the best place: nothing here needs to outlive the machine,
-//! and a busy disk makes renewals late. Nothing is forced to the disk either: a power failure may empty a file, and an
-//! empty one counts as absent. No holder on this machine outlives such a failure, and the next token starts from the
-//! clock.
+//! # What a crash leaves behind
+//!
+//! A killed process leaves its record behind, and the lease in it runs out. Files are replaced whole, so nobody sees a
+//! half-written one. A directory in memory, such as one below `/run/lock`, is the best place: nothing here needs to
+//! survive a restart of the machine. Nothing is forced to disk either. A power failure may leave a file empty, and an
+//! empty file counts as absent.
+//!
+//! Do not remove the file `mutex` while clients are running.
 
-mod directory;
-mod record;
-
-use directory::{Directory, Section};
-use std::{io, path::Path, sync::Arc, time::Duration};
-use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, Grant, Holder, Moment, Name, Release, Renewal, StoreError,
-    async_trait,
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant, SystemTime},
 };
-use tokio::{sync::Mutex, task::spawn_blocking, time::timeout};
+use tenure_core::{
+    StoreError, async_trait,
+    record::{RecordStore, Records, StoreTime, Stored},
+};
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
 
-/// How long a request waits for this client's earlier ones, and then for other clients, before it says that the store
-/// is unavailable.
+/// How long a request waits for other clients before it says that the store is unavailable.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Locks in a directory. One `FileStore` is one client; another one of the same directory, in this process or in
-/// another one of this machine, meets it there.
+/// Files in a directory, one for each key. A key's version is its text.
+#[derive(Debug)]
+pub struct Files {
+    store: String,
+    directory: Arc<PathBuf>,
+}
+
+/// Opens a store of locks in a directory. All clients of the same directory share its locks, whether they are in this
+/// process or in another one on this machine.
+///
+/// # Errors
+///
+/// If the directory does not exist and cannot be created.
 ///
 /// # Examples
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use custom_store::FileStore;
 /// use tenure_core::Locks;
 ///
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("locks");
-/// let locks = Locks::new(FileStore::open(path)?);
+/// let locks = Locks::new(custom_store::open(path)?);
 /// let guard = locks.lock("orders/42").acquire().await?;
 /// println!("writing with token {}", guard.token());
 /// guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
-pub struct FileStore {
-    store: String,
-    directory: Arc<Directory>,
-    /// One request of this client after the other: see [`request`](Self::request).
-    turn: Arc<Mutex<()>>,
-}
-
-impl FileStore {
-    /// Opens the directory, and makes it if it is absent.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        let directory = Directory::open(path.as_ref())?;
-        let store = format!("file:{}", path.as_ref().display());
-        Ok(Self { store, directory: Arc::new(directory), turn: Arc::default() })
-    }
-
-    /// Does `work` while nobody else changes the directory.
-    ///
-    /// The caller may be dropped at any await. Before the work is spawned, nothing has happened; afterwards the work is
-    /// carried out to its end, and keeps the turn until then. So a withdrawal never overtakes the attempt that it
-    /// takes back.
-    async fn request<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Section<'_>) -> io::Result<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let turn = timeout(PATIENCE, Arc::clone(&self.turn).lock_owned()).await;
-        let turn = turn.map_err(|_| StoreError::unavailable("earlier requests have not been carried out"))?;
-        let directory = Arc::clone(&self.directory);
-        let working = spawn_blocking(move || {
-            let _turn = turn;
-            work(&directory.enter(PATIENCE)?)
-        });
-        working.await.map_err(StoreError::failed)?.map_err(store_error)
-    }
-}
-
-/// Whether asking again may help is all that a store has to say of an error; its text names the file.
-fn store_error(error: io::Error) -> StoreError {
-    match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => StoreError::unavailable(error),
-        _ => StoreError::failed(error),
-    }
+pub fn open(path: impl AsRef<Path>) -> io::Result<Records<Files>> {
+    let directory = path.as_ref().to_owned();
+    fs::create_dir_all(&directory)?;
+    let store = format!("file:{}", directory.display());
+    Ok(Records::new(Files { store, directory: Arc::new(directory) }))
 }
 
 #[async_trait]
-impl Backend for FileStore {
+impl RecordStore for Files {
+    type Version = Option<String>;
+
     fn store(&self) -> &str {
         &self.store
     }
 
-    fn capabilities(&self) -> Capabilities {
-        // Nobody else gets in while a batch is renewed, so it is a small one.
-        Capabilities { listing: true, renew_batch: 100, ..Capabilities::POLLED }
+    async fn read(&self, key: &str) -> Result<Stored<Self::Version>, StoreError> {
+        let path = self.path_of(key);
+        blocking(move || Ok(stored(read(&path)?.map(|(_, text)| text)))).await
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        // Before anything is awaited: the holder's deadline counts from here.
-        let sent = Moment::now();
-        let claim = claim.clone();
-        self.request(move |section| {
-            let granted = section
-                .change(&claim.name, |record, now| record.acquire(&claim, now, || section.next_token()))?;
-            Ok(match granted {
-                Ok(token) => Attempt::Granted(Grant::leased(&claim, token, sent)),
-                Err(left) => Attempt::Busy { expires_in: Some(left) },
-            })
+    async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError> {
+        let (directory, path) = (Arc::clone(&self.directory), self.path_of(key));
+        let (key, from, to) = (key.to_owned(), from.clone(), to.map(ToOwned::to_owned));
+        // Carried out to its end, whether anybody still waits for it or not.
+        blocking(move || {
+            let _alone = alone(&directory)?;
+            if read(&path)?.map(|(_, text)| text) != from {
+                return Ok(false);
+            }
+            match to {
+                Some(text) => write(&path, &(key, text))?,
+                None => fs::remove_file(&path)?,
+            }
+            Ok(true)
         })
         .await
     }
 
-    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        let Grant { name, claim, .. } = grant.clone();
-        self.request(move |section| section.change(&name, |record, now| Ok(record.release(claim, now)))).await
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let grants = grants.to_vec();
-        self.request(move |section| {
-            let renew = |grant: &Grant| {
-                let renewed = section.change(&grant.name, |record, now| Ok(record.renew(grant, now)));
-                // A file that cannot be read costs its own lock, never the others of the batch. Whoever asks for that
-                // lock next is told what is wrong.
-                renewed.unwrap_or(Renewal::Unanswered)
-            };
-            Ok(grants.iter().map(renew).collect())
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Stored<Self::Version>)>, StoreError> {
+        let (directory, prefix) = (Arc::clone(&self.directory), prefix.to_owned());
+        blocking(move || {
+            // A directory that is changed while it is read may tell of a file twice or not at all.
+            let _alone = alone(&directory)?;
+            let mut listed = Vec::new();
+            for entry in fs::read_dir(&*directory)? {
+                let path = entry?.path();
+                if path.extension().is_none_or(|extension| extension != "json") {
+                    continue;
+                }
+                // One that is spoilt hides no other: whoever asks for its name is told.
+                if let Ok(Some((key, text))) = read(&path)
+                    && key.starts_with(&prefix)
+                {
+                    listed.push((key, stored(Some(text))));
+                }
+            }
+            Ok(listed)
         })
         .await
     }
+}
 
-    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        let Claim { name, id, .. } = claim.clone();
-        self.request(move |section| {
-            section.change(&name, |record, _| {
-                record.withdraw(id);
-                Ok(())
-            })
-        })
-        .await
+impl Files {
+    /// A key may be too long for a file's name, and may contain characters that a file's name cannot.
+    fn path_of(&self, key: &str) -> PathBuf {
+        let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, key.as_bytes());
+        self.directory.join(format!("{name}.json"))
     }
+}
 
-    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        let name = name.clone();
-        self.request(move |section| section.read(&name)?.holder(section.now).into_iter().collect()).await
-    }
+/// Reads the clock after the text, so the time is never older than the text it is compared with.
+fn stored(text: Option<String>) -> Stored<Option<String>> {
+    Stored { version: text.clone(), text, now: StoreTime::from(SystemTime::now()) }
+}
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        let prefix = prefix.to_owned();
-        self.request(move |section| {
-            let mut records = section.read_all()?;
-            records.retain(|record| record.name.starts_with(&prefix));
-            records.sort_by(|one, other| one.name.cmp(&other.name));
-            records.iter().filter_map(|record| record.holder(section.now)).collect()
-        })
-        .await
-    }
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, StoreError> {
+    // It is not carried out when the caller's runtime ends.
+    let done = spawn_blocking(work).await.map_err(StoreError::unavailable)?;
+    // Whether asking again may help is all that a store has to say of an error.
+    done.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => StoreError::unavailable(error),
+        _ => StoreError::failed(error),
+    })
+}
 
-    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        let name = name.clone();
-        self.request(move |section| {
-            section.change(&name, |record, now| record.force(now).into_iter().collect())
-        })
-        .await
+/// Waits until nobody else is changing anything here. If a process dies, the system ends its turn.
+fn alone(directory: &Path) -> io::Result<File> {
+    let mutex = File::options().create(true).truncate(false).write(true).open(directory.join("mutex"))?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match mutex.try_lock() {
+            Ok(()) => return Ok(mutex),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if until <= Instant::now() => {
+                let error = "another process keeps the directory locked";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, error));
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+        }
     }
+}
+
+/// A file's key and text. A file that a power failure has emptied counts as absent.
+fn read(path: &Path) -> io::Result<Option<(String, String)>> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes?,
+    };
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let said = |error| io::Error::other(format!("{}: {error}; move it away", path.display()));
+    serde_json::from_slice(&bytes).map(Some).map_err(said)
+}
+
+/// Replaces the old file with a whole new one. If the process dies in between, the old file stays.
+fn write(path: &Path, content: &(String, String)) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, serde_json::to_vec(content)?)?;
+    fs::rename(&new, path)
 }

@@ -1,6 +1,5 @@
 //! The whole suite on the store: `cargo test --test conformance`, or a group: `-- file::waiting`.
 
-use custom_store::FileStore;
 use std::{
     env,
     fs::{self, File},
@@ -41,11 +40,11 @@ impl Subject for Files {
     }
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
-        Ok(Arc::new(FileStore::open(self.root.join("main"))?))
+        Ok(Arc::new(custom_store::open(self.root.join("main"))?))
     }
 
     async fn backend_in(&self, namespace: &str) -> Result<Option<Arc<dyn Backend>>, BoxError> {
-        Ok(Some(Arc::new(FileStore::open(self.root.join("other").join(namespace))?)))
+        Ok(Some(Arc::new(custom_store::open(self.root.join("other").join(namespace))?)))
     }
 
     fn environment(&self) -> Option<Vec<(String, String)>> {
