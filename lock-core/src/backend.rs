@@ -75,6 +75,9 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Wakes waiters where the store can. [`Release::NotHeld`] also when the claim's lease had run out although
     /// nobody took the name.
+    ///
+    /// The caller may give up before there is an answer. Within a session no lease ends what is left then, so the store
+    /// itself carries on, in the [background](Self::background), until the grant is gone or the session is over.
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError>;
 
     /// Extends each grant's lease to [`Grant::lease`] from now, and answers for each in the same order.

@@ -4,6 +4,7 @@ use crate::{
     Check, Need, Stage,
     case::cases,
     check::{Stop, ensure, ensure_eq, within},
+    saboteur::Hurt,
 };
 use futures_util::{TryFutureExt, poll};
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
@@ -15,7 +16,7 @@ use tenure_core::{
 cases!("store":
     claim_is_idempotent, busy_tells_the_rest, renewal_answers_in_order, renewal_revives_nothing, release_says_what_it_did,
     withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
-    stalled_changes_touch_no_successor, stalled_renewal_revives_nothing,
+    stalled_changes_touch_no_successor, stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(),
     shortest_lease_is_kept.alone(),
 );
 
@@ -272,6 +273,25 @@ async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
     );
     let next = granted(store, &claim(&name, LEASE)?).await?;
     released(store, &next).await
+}
+
+/// A release is given up before it is answered, and the session lives on: no lease ends what stands in it.
+async fn unanswered_release_goes_on(stage: &Stage) -> Check {
+    stage.needs(Need::Session)?;
+    let saboteur = stage.saboteur(&[Hurt::HalfOpen])?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let store = &**one.probe.backend();
+    let grant = granted(store, &claim(&name, LEASE)?).await?;
+    saboteur.half_open().await?;
+    let unanswered = tokio::time::timeout(Duration::from_millis(300), store.release(&grant)).await;
+    saboteur.mend().await?;
+    ensure!(
+        !matches!(unanswered, Ok(Ok(_))),
+        "nothing was heard of the server, and it answered: {unanswered:?}"
+    );
+    let next = other.lock(&name).wait(PATIENCE * 3).acquire().await?;
+    ensure!(next.token() > grant.token, "token {} follows {}", next.token(), grant.token);
+    Ok(next.release().await?)
 }
 
 async fn shortest_lease_is_kept(stage: &Stage) -> Check {

@@ -174,6 +174,7 @@ const CAUGHT_IN_SESSIONS: &[(SessionFlaw, &str)] = &[
     (SessionFlaw::LivesInOneRuntime, "runtimes::held_while_the_executor_is_blocked"),
     (SessionFlaw::LivesInOneRuntime, "runtimes::renewed_when_the_first_runtime_ends"),
     (SessionFlaw::GrantsGhosts, "faults::dying_session_grants_nothing"),
+    (SessionFlaw::GivesRemovalsUp, "store::unanswered_release_goes_on"),
     (SessionFlaw::DatesProofsLate, "lease::delayed_proof_counts_from_send"),
 ];
 
@@ -216,8 +217,14 @@ async fn missed(subject: impl Subject, case: &str) -> Option<String> {
 /// The cases that see a flaw of a store with sessions pass where there is none.
 #[tokio::test(flavor = "multi_thread")]
 async fn sound_sessions_are_well() {
-    let cases =
-        ["faults::unheard_past_lease", "faults::dying_session", "lease::delayed_proof", "exclusion::"];
+    let cases = [
+        "faults::unheard_past_lease",
+        "store::unanswered_release_goes_on",
+        "faults::dying_session",
+        "lease::delayed_proof",
+        "waiting::barging_bounded",
+        "exclusion::",
+    ];
     let reports = join_all(cases.into_iter().map(|case| async move {
         let subject = Sessions::with(SessionFlaw::None);
         run(Subjects::new().with(subject), &format!("sessions::{case}"), |_| {}).await

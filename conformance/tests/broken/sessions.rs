@@ -2,19 +2,21 @@
 
 use crate::wire::Wire;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tenure_conformance::{BoxError, Subject, async_trait, saboteur::Saboteur};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, LossCause, Memory, Moment, Release, Renewal,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, LossCause, Memory, Moment, Name, Release, Renewal,
     Session, StoreError, Term,
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// How long the server keeps a session of which it hears nothing.
+/// How long sessions live without a sign of life.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// The same where a session is to outlive a fault.
+const LONG_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where sessions are kept alive, whatever becomes of the runtimes of their users.
 static ELSEWHERE: LazyLock<Runtime> = LazyLock::new(|| {
@@ -33,8 +35,20 @@ pub(crate) enum SessionFlaw {
     GrantsGhosts,
     /// A sign of life counts from its answer.
     DatesProofsLate,
+    /// A removal that is not answered is given up with whoever asked for it.
+    GivesRemovalsUp,
     /// Signs of life end and stand still with the runtime in which the session was opened.
     LivesInOneRuntime,
+}
+
+impl SessionFlaw {
+    /// How long the server keeps a session of which it hears nothing.
+    fn timeout(self) -> Duration {
+        match self {
+            Self::GivesRemovalsUp => LONG_TIMEOUT,
+            _ => TIMEOUT,
+        }
+    }
 }
 
 /// A store under test with this flaw.
@@ -45,16 +59,23 @@ pub(crate) struct Sessions {
 
 /// The server, and the way to it.
 struct Server {
+    timeout: Duration,
     wire: Arc<Wire>,
     /// Its nodes: grants whose lease is the rest of their session.
     nodes: Memory,
     /// In which session each node was made.
     sessions: Mutex<HashMap<ClaimId, Vec<Grant>>>,
+    /// The names for which somebody asks in vain, so that whoever releases one lets others in.
+    awaited: Mutex<HashSet<Name>>,
 }
 
 impl Server {
     fn sessions(&self) -> MutexGuard<'_, HashMap<ClaimId, Vec<Grant>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, HashSet<Name>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hears of a session, all of whose nodes stand for another timeout.
@@ -71,11 +92,15 @@ impl Server {
 
     /// Makes a node in a session, unless one stands already.
     async fn create(&self, session: ClaimId, claim: &Claim) -> Result<Attempt, StoreError> {
-        let node = Claim { lease: TIMEOUT, ..claim.clone() };
+        let node = Claim { lease: self.timeout, ..claim.clone() };
         let stood = self.owner(claim.id).is_some();
         let answer = self.nodes.try_acquire(&node).await?;
-        if let (Attempt::Granted(node), false) = (&answer, stood) {
-            self.sessions().entry(session).or_default().push(node.clone());
+        match &answer {
+            Attempt::Granted(node) if !stood => {
+                self.sessions().entry(session).or_default().push(node.clone());
+            }
+            Attempt::Busy { .. } if claim.waits => _ = self.awaited().insert(claim.name.clone()),
+            Attempt::Granted(_) | Attempt::Busy { .. } => {}
         }
         Ok(answer)
     }
@@ -85,14 +110,18 @@ impl Server {
             nodes.retain(|node| node.claim != claim.id);
         }
         let node = Grant::leased(claim, tenure_core::Token::MIN, Moment::now());
-        self.nodes.release(&node).await
+        Ok(match self.nodes.release(&node).await? {
+            Release::Released { .. } => Release::Released { awaited: self.awaited().remove(&claim.name) },
+            not_held @ Release::NotHeld(_) => not_held,
+        })
     }
 }
 
 impl Sessions {
     pub(crate) fn with(flaw: SessionFlaw) -> Self {
-        let (wire, nodes, sessions) = (Arc::new(Wire::new()), Memory::new(), Mutex::default());
-        Self { flaw, server: Arc::new(Server { wire, nodes, sessions }) }
+        let (timeout, wire) = (flaw.timeout(), Arc::new(Wire::new()));
+        let (nodes, sessions, awaited) = (Memory::new(), Mutex::default(), Mutex::default());
+        Self { flaw, server: Arc::new(Server { timeout, wire, nodes, sessions, awaited }) }
     }
 }
 
@@ -134,7 +163,7 @@ impl Client {
         self.server.wire.carry(async {}).await?;
         let timeout = match self.flaw {
             SessionFlaw::BelievesForEver => Duration::from_hours(1),
-            _ => TIMEOUT,
+            _ => self.server.timeout,
         };
         let session = Session::new(timeout, sent);
         let lives = keep_alive(self.flaw, Arc::clone(&self.server), id, session.clone());
@@ -155,7 +184,18 @@ async fn keep_alive(flaw: SessionFlaw, server: Arc<Server>, id: ClaimId, session
             let late = flaw == SessionFlaw::DatesProofsLate;
             session.proven(if late { Moment::now() } else { sent });
         }
-        tokio::time::sleep(TIMEOUT / 6).await;
+        tokio::time::sleep(server.timeout / 6).await;
+    }
+}
+
+/// Deletes a node for certain: asks until there is an answer, or until its session is over and the node goes with it.
+async fn remove(server: Arc<Server>, session: Option<Session>, claim: Claim) -> Result<Release, StoreError> {
+    loop {
+        let answer = server.wire.carry(server.delete(&claim)).await;
+        if answer.is_ok() || !session.as_ref().is_some_and(Session::is_alive) {
+            return answer?;
+        }
+        tokio::time::sleep(server.timeout / 20).await;
     }
 }
 
@@ -187,7 +227,12 @@ impl Backend for Client {
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let Grant { claim: id, name, mode, lease, .. } = grant.clone();
         let claim = Claim { id, name, mode, lease, waits: false, holder: Arc::default() };
-        self.server.wire.carry(self.server.delete(&claim)).await?
+        if self.flaw == SessionFlaw::GivesRemovalsUp {
+            return self.server.wire.carry(self.server.delete(&claim)).await?;
+        }
+        let session = self.current().map(|(_, session)| session);
+        // Whoever asked may give up before the session does, and no lease would end what is left in it.
+        ELSEWHERE.spawn(remove(Arc::clone(&self.server), session, claim)).await.expect("a removal ends")
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
