@@ -241,13 +241,15 @@ const LAST: &str = "(
 )";
 
 /// Whether one who holds the name beside others is admitted: when nobody holds it alone or waits to, and when all others have
-/// its number of permits, and leave enough of them; readers take none of none.
+/// its number of permits, and leave enough of them; readers take none of none. Another program may have written anything: who
+/// wrote that holds the name in a way that leaves no room.
 const ADMITS: &str = "(claim IS NULL OR expires_at < {now}) AND CASE
     WHEN {mine} THEN 1
     WHEN awaited_by IS NOT NULL AND awaited_until >= {now} THEN 0
     WHEN {nobody} THEN 1
     ELSE (
-      SELECT COALESCE(SUM(other.take), 0) + asked.take <= asked.total AND COALESCE(MIN(other.total = asked.total), 1)
+      SELECT COALESCE(SUM(other.take), 0) + asked.take <= asked.total
+        AND COALESCE(MIN(COALESCE(other.total = asked.total AND other.take >= 0, 0)), 1)
       FROM {beside}
     )
   END";

@@ -108,6 +108,7 @@ impl Statements {
                 .replace("{sole}", SOLE)
                 .replace("{mine}", MINE)
                 .replace("{others}", OTHERS)
+                .replace("{alike}", ALIKE)
                 .replace("{last}", LAST);
             let text = text.replace("{live}", LIVE).replace("{left}", LEFT).replace("{us}", MICROS);
             let text = text.replace("{payload}", "$1 || E'\\n' || $2");
@@ -227,6 +228,10 @@ const LAST: &str = "
 (SELECT 'epoch'::timestamptz + max((value ->> 'until')::bigint) * interval '1 microsecond'
  FROM jsonb_each(held.shares) WHERE key <> $3::text AND {live})";
 
+/// Whether one of the others holds it as this one wants to. Another program may have written anything: who wrote that holds
+/// the name in a way that leaves no room.
+const ALIKE: &str = "(value ->> 'of')::bigint = $9::bigint AND (value ->> 'take')::bigint >= 0";
+
 /// The same upsert for one who holds the name beside others. It is admitted when nobody holds the name alone or waits to, and
 /// when all others have its number of permits, and leave enough of them; readers take none of none. The mark of those who
 /// wait stays: they may wait for more than this one took.
@@ -261,7 +266,7 @@ WHERE (held.claim IS NULL OR held.expires_at < now()) AND CASE
   WHEN {nobody} THEN true
   ELSE (
     SELECT coalesce(sum((value ->> 'take')::bigint), 0) + $8::bigint <= $9::bigint
-      AND coalesce(bool_and((value ->> 'of')::bigint = $9::bigint), true)
+      AND coalesce(bool_and(coalesce({alike}, false)), true)
     FROM {beside}
   )
 END

@@ -1,11 +1,16 @@
 //! A server whose disk is full: it refuses whatever would write.
 
-use crate::{Attempt, Duration, Kind, LONG, LossCause, Table, case::cases, chain, claim, soon};
-use tenure_core::Moment;
+use crate::{
+    Attempt, Duration, Kind, LONG, LossCause, RELEASED, Table, case::cases, chain, claim, granted, lost,
+    name, soon, waiting,
+};
+use tenure_core::{Moment, Standing};
 
 cases!("full":
     // In MySQL, which keeps a binary log, only the administrator may make triggers. Its errors have MariaDB's numbers.
     a_full_disk_costs_leases_and_no_exclusion.on(&[Kind::Postgres, Kind::Mariadb]).of_lease_rows(),
+    // Elsewhere no trigger can be made while a row is locked.
+    a_full_disk_ends_no_row_lock.on(&[Kind::Postgres]).of_row_locks(),
 );
 
 const SHORT_LEASE: Duration = Duration::from_secs(4);
@@ -73,4 +78,30 @@ async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
     assert!(next.token() > token, "{} after {token}", next.token());
     next.release().await.unwrap();
     theirs.lock("free").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A row lock needs no room while it is held. A new one needs some for its note, or is none.
+async fn a_full_disk_ends_no_row_lock(table: &Table) {
+    let (ours, theirs) = (table.open_with_row("held").await, table.open_with_row("free").await);
+    let held = granted(&ours, &claim("held")).await;
+    // Its note is written.
+    assert_eq!(theirs.holders(&name("held")).await.unwrap().len(), 1);
+    fill(table).await;
+    match theirs.try_acquire(&claim("free")).await {
+        Err(error) => {
+            let refused = chain(&error);
+            assert!(refused.contains("full") && refused.contains("make room"), "{refused}");
+        }
+        Ok(Attempt::Granted(unnoted)) => assert_eq!(lost(&unnoted).await, LossCause::SessionEnded),
+        Ok(busy @ Attempt::Busy { .. }) => panic!("{busy:?}"),
+    }
+    let beside = theirs.try_acquire(&claim("held")).await;
+    assert!(!matches!(beside, Ok(Attempt::Granted(_))), "{beside:?}");
+    let Standing::Session(liveness) = &held.standing else { panic!("{held:?}") };
+    assert_eq!(liveness.loss(), None);
+    assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
+    make_room(table).await;
+    let next = soon(theirs.acquire(&waiting("held"))).await.unwrap();
+    assert!(next.token > held.token, "{} after {}", next.token, held.token);
+    assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
 }

@@ -9,6 +9,7 @@ mod case;
 mod errors;
 mod fair;
 mod faults;
+mod foreign;
 mod full;
 mod leases;
 mod lookalikes;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         errors::CASES,
         fair::CASES,
         faults::CASES,
+        foreign::CASES,
         full::CASES,
         leases::CASES,
         lookalikes::CASES,

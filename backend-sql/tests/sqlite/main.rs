@@ -6,6 +6,8 @@ mod bad_files;
 mod cancelling;
 mod fair;
 mod foreign;
+#[cfg(target_os = "linux")]
+mod full;
 mod leases;
 mod people;
 mod sharing;
