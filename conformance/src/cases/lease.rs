@@ -91,7 +91,7 @@ async fn renew_off_expires(stage: &Stage) -> Check {
 
 async fn extend_survives_original_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(2000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     tokio::time::sleep(lease / 2).await;
     guard.extend(lease * 2).await?;
@@ -141,7 +141,7 @@ async fn per_lock_lease(stage: &Stage) -> Check {
 }
 
 async fn max_hold_ends(stage: &Stage) -> Check {
-    let (lease, longest) = (millis(900), millis(1500));
+    let (lease, longest) = (millis(4000), millis(6000));
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let before = Moment::now();
     let guard = one.lock(&name).lease(lease).max_hold(longest).acquire().await?;
@@ -161,7 +161,7 @@ async fn max_hold_ends(stage: &Stage) -> Check {
 
 async fn renewal_stops_after_release(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, client, name) = (millis(1200), stage.client().await?, stage.name("a"));
+    let (lease, client, name) = (millis(4000), stage.client().await?, stage.name("a"));
     let lock = client.lock(&name).lease(lease);
     let guard = lock.acquire().await?;
     eventually!(PATIENCE, client.probe.count(Method::Renew, &name) >= 1, "a renewal is sent");
@@ -196,7 +196,7 @@ fn counts_from_send(guard: &Guard, lease: Duration, slow: Duration, answered: Mo
 
 async fn deadline_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, slow) = (millis(3000), millis(350));
+    let (lease, slow) = (millis(6000), millis(350));
     let (client, name) = (stage.client().await?, stage.name("a"));
     let counts_from_send =
         |guard: &Guard, what: &str| counts_from_send(guard, lease, slow, Moment::now(), what);
@@ -321,9 +321,9 @@ async fn most_left(guard: &Guard, signs: usize) -> Check<Duration> {
 /// was told.
 async fn extend_meets_renewal(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(1800), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
     // Once the late renewal is answered, once its answer is given up; then it is carried out all the same.
-    for late in [millis(200), millis(500)] {
+    for late in [millis(200), millis(1000)] {
         one.probe.next(Method::Renew, Fault::Straggle(late));
         let sent = one.probe.count(Method::Renew, &name);
         let guard = one.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
@@ -338,7 +338,7 @@ async fn extend_meets_renewal(stage: &Stage) -> Check {
 
 async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(1800), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
     // Once while a renewal is on its way, and once while none is.
     one.probe.next(Method::Renew, Fault::DelayReply(millis(200)));
     one.probe.next(Method::Renew, Fault::Hang);

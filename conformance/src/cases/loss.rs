@@ -46,7 +46,7 @@ async fn take_away(holder: &Client, name: &str, other: &Client) -> Check {
 
 async fn lost_on_takeover(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(3000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (millis(6000), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     take_away(&one, &name, &other).await?;
     let successor = take(&other, &name).await?;
@@ -167,7 +167,7 @@ async fn stays_lost(guard: &Guard, for_so_long: Duration) -> Check {
 
 async fn loss_names_cause(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other]) = (millis(1500), stage.clients().await?);
+    let (lease, [one, other]) = (millis(6000), stage.clients().await?);
     let [idle, taken, hung] = [stage.name("idle"), stage.name("taken"), stage.name("hung")];
     let ran_out = one.lock(&idle).lease(millis(300)).renew(false).acquire().await?;
     let taken_away = one.lock(&taken).lease(lease).acquire().await?;

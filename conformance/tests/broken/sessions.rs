@@ -14,7 +14,7 @@ use tenure_core::{
 use tokio::runtime::{Builder, Runtime};
 
 /// How long sessions live without a sign of life.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(4);
 /// The same where a session is to outlive a fault.
 const LONG_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -129,7 +129,10 @@ struct Started {
 
 impl Started {
     fn new(kind: Kind, way: &str, name: &str, temporary: &Path) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        // Whoever started the tests may have interrupts ignored, as a shell does for what it runs in the background.
+        let mut process = Command::new("env")
+            .arg("--default-signal=INT")
+            .arg(std::env::current_exe().unwrap())
             .env(CHILD, format!("{kind} {way} {name}"))
             .env("TMPDIR", temporary)
             .stdin(Stdio::piped())
