@@ -275,6 +275,7 @@ async fn ask(table: &Table, raw: &mut Raw, store: &Store, beside: &Grant, row: &
         let grant = Grant::leased(&asked, Token::MIN, Moment::now());
         let renewed = store.renew(&[grant.clone(), beside.clone()]).await.unwrap();
         assert_eq!(renewed[1], Renewal::Renewed, "{renewed:?}: {row:?}");
+        // Refused or carried out, as the row has it: none of them panics.
         let _ = store.convert(&grant, Mode::Shared).await;
         let _ = store.release(&grant).await;
         let _ = store.withdraw(&asked).await;
