@@ -1,13 +1,13 @@
 //! What is beneath [`Locks`](crate::Locks): the trait that a store implements, its words, and stores without `Locks` on
 //! top.
 //!
-//! For code that wraps a store, to count requests for instance, or that proves one with `tenure-conformance`. Who
+//! For code that wraps a store ([`forward_backend`]), to count requests for instance, or that proves one with `tenure-conformance`. Who
 //! writes a store of their own may depend on `tenure-core` alone, which has all of this.
 
 pub use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo,
     LatchState, LatchStep, Liveness, LossCause, Mode, Moment, Name, PerRuntime, Release, Renewal, Session,
-    Standing, StoreError, Term, Together, Token, Wakeup, async_trait,
+    Standing, StoreError, Term, Together, Token, Wakeup, async_trait, forward_backend,
 };
 
 use crate::{Error, connect::open as open_url, options, store_url::StoreUrl};

@@ -6,11 +6,11 @@ use tenure::{
     Locks,
     backend::{
         Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-        Mode, Name, Release, Renewal, StoreError, Together, async_trait, open,
+        Mode, Name, Release, Renewal, StoreError, Together, async_trait, forward_backend, open,
     },
 };
 
-/// Hands every request on.
+/// Hands every request on, each by hand.
 struct Wrapped(Arc<dyn Backend>);
 
 // A method that is added to the trait, and whose words are forgotten in the facade, is to be noticed here.
@@ -86,10 +86,18 @@ impl Backend for Wrapped {
     }
 }
 
+/// The same at a stroke.
+struct Forwarded(Wrapped);
+
+#[async_trait]
+impl Backend for Forwarded {
+    forward_backend!(self => self.0);
+}
+
 #[tokio::test]
 async fn a_wrapped_store_can_do_what_it_could() {
     let store = open("memory:").await.unwrap();
-    let locks = Locks::new(Wrapped(Arc::clone(&store)));
+    let locks = Locks::new(Forwarded(Wrapped(Arc::clone(&store))));
     assert_eq!(locks.capabilities(), store.capabilities());
 
     let mut guard = locks.rw("a").write().acquire().await.unwrap();

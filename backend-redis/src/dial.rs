@@ -1,12 +1,13 @@
 //! How connections are made: to one server, or to whichever is the master of a service.
 
 use crate::{
+    connecting::{connect, in_time},
     errors::Place,
     pubsub::{self, Heard, Sink},
     sentinel::Sentinels,
 };
 use futures_util::stream::BoxStream;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisError, aio::MultiplexedConnection};
+use redis::{Client, ConnectionAddr, RedisError, aio::MultiplexedConnection};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// The way to a server.
@@ -110,26 +111,6 @@ impl Dial {
     ) -> Result<T, RedisError> {
         in_time(self.response_timeout, request).await
     }
-}
-
-/// A connection of this client, with these timeouts.
-pub(crate) async fn connect(
-    client: &Client,
-    connect_timeout: Duration,
-    response_timeout: Duration,
-) -> Result<MultiplexedConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(connect_timeout))
-        .set_response_timeout(Some(response_timeout));
-    client.get_multiplexed_async_connection_with_config(&config).await
-}
-
-async fn in_time<T>(
-    longest: Duration,
-    request: impl Future<Output = Result<T, RedisError>>,
-) -> Result<T, RedisError> {
-    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut).into();
-    tokio::time::timeout(longest, request).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// An address for people, without secrets.

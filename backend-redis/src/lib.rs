@@ -14,6 +14,7 @@
 mod address;
 mod backend;
 mod cluster;
+mod connecting;
 mod dial;
 mod doubts;
 mod errors;
@@ -37,6 +38,7 @@ mod stores;
 mod subscriptions;
 mod together;
 mod turns;
+mod url;
 mod wait;
 
 pub use backend::RedisBackend;

@@ -1,9 +1,10 @@
 //! Where the locks live, and how patient to be.
 
 use crate::{
-    address::Address,
+    address::{Address, Target},
     dial::{Dial, Route},
     sentinel::{Sentinels, Way},
+    url::{self, Parsed},
 };
 use redis::RedisConnectionInfo;
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
@@ -43,23 +44,6 @@ pub struct RedisOptions {
     remember: Duration,
     fair: bool,
     replicas: u32,
-}
-
-/// Which server, or how it is found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    Server(Address),
-    /// `tls` is how the sentinels and the master are spoken to.
-    Sentinel {
-        sentinels: Vec<Address>,
-        service: String,
-        tls: bool,
-    },
-    /// Some of the nodes; `tls` is how all are spoken to.
-    Cluster {
-        seeds: Vec<Address>,
-        tls: bool,
-    },
 }
 
 /// What a backend needs of its options, each within its range.
@@ -102,28 +86,14 @@ impl RedisOptions {
     ///
     /// [`Error::InvalidUrl`], which never repeats the password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        crate::address::parse(url)
-    }
-
-    /// The server at this address, with every option at its default.
-    pub(crate) fn at(address: Address) -> Self {
-        Self::of(Target::Server(address))
-    }
-
-    pub(crate) fn of(target: Target) -> Self {
-        Self { target: Some(target), ..Self::default() }
+        let Parsed { target, user, password, database } = url::parse(url)?;
+        Ok(Self { target: Some(target), user, password, database, ..Self::default() })
     }
 
     /// The user and the password, as Redis's access control lists know them. Servers with a password alone have the
     /// user `default`.
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         (self.user, self.password) = (Some(user.into()), Some(password.into()));
-        self
-    }
-
-    /// The password of a server that has no users.
-    pub(crate) fn password(mut self, password: String) -> Self {
-        self.password = Some(password);
         self
     }
 

@@ -1,6 +1,6 @@
 //! What the scripts answer, in types.
 
-use crate::{mode, record::Seen, redlock::Vote, sentinel::Known};
+use crate::{mode, record::Seen, redlock::Vote};
 use redis::Value;
 use std::{collections::HashMap, num::NonZeroU32, time::Duration};
 use tenure_core::{Conversion, Holder, LatchState, LossCause, Mode, Name, Renewal, StoreError, Token};
@@ -161,6 +161,15 @@ pub(crate) fn page(value: &Value) -> Result<(u64, Vec<String>), StoreError> {
     let [cursor, Value::Array(keys)] = &parts[..] else { return Err(unexpected(value)) };
     let next = number(cursor).ok_or_else(|| unexpected(value))?;
     Ok((next, keys.iter().filter_map(text).map(str::to_owned).collect()))
+}
+
+/// What one sentinel knows.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// Rises with each failover.
+    pub(crate) epoch: u64,
 }
 
 /// What a sentinel answers when it is asked for a master; `None` when that is no sentinel's answer.

@@ -1,9 +1,6 @@
 //! The Lua scripts, each a whole request: what it does is done at once, or not at all.
 
-use crate::{
-    turns::{LIVES, STANDS},
-    wait::STOPS,
-};
+use crate::turns::{LIVES, STANDS, STOPS};
 use redis::Cmd;
 use tenure_core::Mode;
 

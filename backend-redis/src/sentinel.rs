@@ -7,9 +7,9 @@
 
 use crate::{
     address::Address,
-    dial::connect,
+    connecting::connect,
     errors::{Place, Trouble},
-    replies,
+    replies::{self, Known},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{Client, ErrorKind, RedisConnectionInfo, RedisError, aio::MultiplexedConnection};
@@ -38,15 +38,6 @@ impl Way {
     fn client(&self, to: &Address, login: RedisConnectionInfo) -> Result<Client, RedisError> {
         to.client(to.info(login)?, self.roots.as_deref())
     }
-}
-
-/// What one sentinel knows.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    /// Rises with each failover.
-    pub(crate) epoch: u64,
 }
 
 impl Sentinels {

@@ -13,6 +13,8 @@ use tokio::sync::mpsc;
 pub(crate) const STANDS: Duration = Duration::from_millis(900);
 /// How long a waiter that was not heard of counts as alive. It shows up every [`SHOW_UP`].
 pub(crate) const LIVES: Duration = Duration::from_millis(2500);
+/// How long one who waits to have a lock alone stops newcomers without being heard of: it asks again before.
+pub(crate) const STOPS: Duration = Duration::from_millis(2500);
 /// How often a waiter shows up.
 pub(crate) const SHOW_UP: Duration = Duration::from_secs(1);
 

@@ -10,8 +10,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// The shortest and the longest time that a waiter lets pass without asking again, unless it is told to.
 pub(crate) const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(1200), Duration::from_millis(1800));
-/// How long one who waits to have a lock alone stops newcomers without being heard of: it asks again before.
-pub(crate) const STOPS: Duration = Duration::from_millis(2500);
 
 impl Store {
     /// Asks, and asks again whenever the lock may be free.

@@ -1,8 +1,9 @@
 //! One claim on a row lock: its connection, from the first request to the end of its hold.
 
 use crate::{
+    claims::{Claims, Idle, Order, Stage},
     issue::{Begun, Issue},
-    row_locks::{ASK_AGAIN, Claims, Found, Idle, Order, RowTable, Stage},
+    row_table::{Found, RowTable},
 };
 use std::{
     future::Future,
@@ -13,6 +14,8 @@ use std::{
 use tenure_core::{Claim, Grant, Liveness, LossCause, Moment, Session, StoreError, Token, lease};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
+/// How long a waiter trusts its connection before another one asks whether it still waits.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(8);
 /// The longest pause between two proofs of life, however long the lease: a lock is lost with its connection, and two may
 /// believe in it for that long and [`REASON`].
 const LONGEST_PERIOD: Duration = Duration::from_millis(700);

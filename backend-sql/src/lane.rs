@@ -3,12 +3,15 @@
 use crate::statement::Statement;
 use std::{
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use tenure_core::{PerRuntime, StoreError};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::Instant,
 };
 
@@ -78,22 +81,13 @@ pub(crate) enum Again {
 /// runs after it, which the withdrawal of a claim rests on. A pool has neither property.
 pub(crate) struct Lane<S: Server> {
     server: Arc<S>,
-    manner: Manner,
     tasks: PerRuntime<Task<S>>,
+    stuck: Arc<AtomicUsize>,
+    hurry: Arc<Notify>,
 }
 
 /// How to reach the task, where it runs.
 type Task<S> = Mutex<Option<mpsc::UnboundedSender<Job<S>>>>;
-
-/// What becomes of a request under way that nobody waits for any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// It goes on, because what follows must come after it.
-    Ordered,
-    /// Its connection is given up for a new one, because what follows cannot wait: whoever gave up did so because the
-    /// server did not answer.
-    Impatient,
-}
 
 enum Job<S: Server> {
     /// Opens the connection, so that the first request need not wait for that.
@@ -107,11 +101,28 @@ struct Request<S: Server> {
     arguments: S::Arguments,
     again: Again,
     answer: oneshot::Sender<Result<S::Answer, StoreError>>,
+    /// Held until the request is done with.
+    doing: Doing,
 }
 
 impl<S: Server> Lane<S> {
-    pub(crate) fn new(server: &Arc<S>, manner: Manner) -> Self {
-        Self { server: Arc::clone(server), manner, tasks: PerRuntime::new() }
+    pub(crate) fn new(server: &Arc<S>) -> Self {
+        Self {
+            server: Arc::clone(server),
+            tasks: PerRuntime::new(),
+            stuck: Arc::default(),
+            hurry: Arc::default(),
+        }
+    }
+
+    /// How many requests are not done although whoever asked gave up.
+    pub(crate) fn stuck(&self) -> usize {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    /// If the request under way is one of those, gives up its connection for a new one.
+    pub(crate) fn hurry(&self) {
+        self.hurry.notify_one();
     }
 
     /// Carries out one statement.
@@ -122,7 +133,8 @@ impl<S: Server> Lane<S> {
         again: Again,
     ) -> Result<S::Answer, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Job::Ask(Request { statement: statement.clone(), arguments, again, answer }));
+        let (_waiting, doing) = patience(&self.stuck);
+        self.send(Job::Ask(Request { statement: statement.clone(), arguments, again, answer, doing }));
         // One who hangs in the line before this request is cut off in time.
         let longest = self.server.connect_timeout() + self.server.response_timeout() * 2;
         match tokio::time::timeout(longest, answered).await {
@@ -156,7 +168,8 @@ impl<S: Server> Lane<S> {
             None => job,
         };
         let (sender, jobs) = mpsc::unbounded_channel();
-        let worker = Worker { server: Arc::clone(&self.server), manner: self.manner, open: None };
+        let (server, hurry) = (Arc::clone(&self.server), Arc::clone(&self.hurry));
+        let worker = Worker { server, hurry, open: None };
         tokio::spawn(worker.work(jobs));
         // The task has just been given its end of the channel.
         let _ = sender.send(job);
@@ -181,7 +194,7 @@ async fn close<S: Server>(task: &Task<S>) {
 
 struct Worker<S: Server> {
     server: Arc<S>,
-    manner: Manner,
+    hurry: Arc<Notify>,
     open: Option<S::Connection>,
 }
 
@@ -222,16 +235,16 @@ impl<S: Server> Worker<S> {
     }
 
     async fn answer(&mut self, request: Request<S>) {
-        let Request { statement, arguments, again, mut answer } = request;
-        let server = Arc::clone(&self.server);
-        let (manner, longest) = (self.manner, server.response_timeout());
+        let Request { statement, arguments, again, mut answer, doing } = request;
+        let (server, hurry) = (Arc::clone(&self.server), Arc::clone(&self.hurry));
+        let longest = server.response_timeout();
         let mut give_up = None;
         // Whoever asked may have gone while the request stood in line, or while the connection was opened.
         while !answer.is_closed() {
             let used = self.open.is_some();
             let connection = match self.connection().await {
                 Ok(connection) => connection,
-                Err(error) => return reply(answer, Err(error)),
+                Err(error) => return reply(doing, answer, Err(error)),
             };
             if answer.is_closed() {
                 return;
@@ -242,15 +255,15 @@ impl<S: Server> Worker<S> {
                 outcome = server.run(connection, &statement, arguments.clone()) => outcome,
                 () = tokio::time::sleep_until(give_up) => {
                     self.open = None;
-                    return reply(answer, Err(silent(longest)));
+                    return reply(doing, answer, Err(silent(longest)));
                 }
-                () = answer.closed(), if manner == Manner::Impatient => {
+                () = given_up(&mut answer, &hurry) => {
                     self.open = None;
                     return;
                 }
             };
             let error = match outcome {
-                Ok(rows) => return reply(answer, Ok(rows)),
+                Ok(rows) => return reply(doing, answer, Ok(rows)),
                 Err(error) => error,
             };
             match server.verdict(&error) {
@@ -258,12 +271,14 @@ impl<S: Server> Worker<S> {
                     tracing::debug!(%error, "a statement collided with another; sent again");
                     tokio::time::sleep(COLLISION_PAUSE.mul_f64(fastrand::f64())).await;
                 }
-                Verdict::Collided | Verdict::Refused => return reply(answer, Err(server.explain(error))),
+                Verdict::Collided | Verdict::Refused => {
+                    return reply(doing, answer, Err(server.explain(error)));
+                }
                 Verdict::Broken => {
                     self.open = None;
                     // The server may have ended it long ago, while it was idle.
                     if !used || again == Again::No {
-                        return reply(answer, Err(server.explain(error)));
+                        return reply(doing, answer, Err(server.explain(error)));
                     }
                 }
             }
@@ -271,8 +286,51 @@ impl<S: Server> Worker<S> {
     }
 }
 
-/// Whoever asked may have gone.
-fn reply<A>(answer: oneshot::Sender<Result<A, StoreError>>, outcome: Result<A, StoreError>) {
+/// Whoever asked has gone, and the next one is in a hurry.
+async fn given_up<A>(answer: &mut oneshot::Sender<A>, hurry: &Notify) {
+    answer.closed().await;
+    hurry.notified().await;
+}
+
+/// The two ends of a request, which say together whether whoever asked gave up before it was done.
+fn patience(stuck: &Arc<AtomicUsize>) -> (Waiting, Doing) {
+    let request = Arc::new((AtomicU8::new(ASKED), Arc::clone(stuck)));
+    (Waiting(Arc::clone(&request)), Doing(request))
+}
+
+const ASKED: u8 = 0;
+const GIVEN_UP: u8 = 1;
+const DONE: u8 = 2;
+
+/// With whoever asked.
+struct Waiting(Arc<(AtomicU8, Arc<AtomicUsize>)>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let (state, stuck) = &*self.0;
+        stuck.fetch_add(1, Ordering::Relaxed);
+        if state.compare_exchange(ASKED, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            stuck.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// With the request.
+struct Doing(Arc<(AtomicU8, Arc<AtomicUsize>)>);
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        let (state, stuck) = &*self.0;
+        if state.swap(DONE, Ordering::AcqRel) == GIVEN_UP {
+            stuck.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Ends the request first: whoever has the answer may ask again at once, and is not to find this lane stuck.
+fn reply<A>(doing: Doing, answer: oneshot::Sender<Result<A, StoreError>>, outcome: Result<A, StoreError>) {
+    drop(doing);
+    // Whoever asked may have gone.
     let _ = answer.send(outcome);
 }
 

@@ -2,12 +2,17 @@
 
 use crate::{
     hints::Hint,
-    parts::renew_in_parts,
-    rows::{HolderRow, Standing, granted, holders, not_converted, why_not},
+    parts::{end_of_renewal, renew_in_parts},
+    rows::{HolderRow, Standing, StandingRow, granted, holders, not_converted, why_not},
     sweep::{BATCH, EVERY, Sweeping},
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
-use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    future::Future,
+    sync::Arc,
+    time::Duration,
+};
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, Mode, Moment,
     Name, Release, Renewal, StoreError, Together, Token, Wakeup, async_trait,
@@ -79,11 +84,11 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// What stands in the rows of these names.
     fn look(&self, names: &[&Name]) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + Send;
 
-    /// The same, on the connection of the renewals.
+    /// The same, on a connection of the renewals, and as it stands there: one row may be damaged.
     fn look_for_renewal(
         &self,
         names: &[&Name],
-    ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<StandingRow>, StoreError>> + Send;
 
     /// Who holds the name.
     fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<HolderRow>, StoreError>> + Send;
@@ -153,19 +158,25 @@ impl<T: LeaseTable> LeaseRows<T> {
     }
 
     /// Renews what can be renewed; asks once more, a few times, for what somebody has locked.
-    async fn renew_part(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let mut answers = self.renew_free(grants).await?;
-        let shortest = grants.iter().map(|grant| grant.lease).min().unwrap_or_default();
+    async fn renew_part(&self, grants: &[Grant], end: Moment) -> Result<Vec<Renewal>, StoreError> {
+        let mut answers = self.renew_free(grants, end).await?;
         for pause in (0..ONCE_MORE).map(|time| MOMENT * 2_u32.pow(time)) {
             let locked = |index: &usize| answers[*index] == Renewal::Unanswered;
             let locked: Vec<usize> = (0..grants.len()).filter(locked).collect();
-            // Whoever was renewed wants to know it soon.
-            if locked.is_empty() || pause > shortest / 40 {
+            // Whoever was renewed has to know it in time.
+            if locked.is_empty() || Moment::now() + pause >= end {
                 break;
             }
             tokio::time::sleep(pause).await;
             let again: Vec<Grant> = locked.iter().map(|index| grants[*index].clone()).collect();
-            for (index, answer) in locked.into_iter().zip(self.renew_free(&again).await?) {
+            let told = match self.renew_free(&again, end).await {
+                Ok(told) => told,
+                Err(error) => {
+                    self.incomplete(&error);
+                    break;
+                }
+            };
+            for (index, answer) in locked.into_iter().zip(told) {
                 answers[index] = answer;
             }
         }
@@ -173,12 +184,28 @@ impl<T: LeaseTable> LeaseRows<T> {
     }
 
     /// Renews those whose rows nobody else has locked. The others are unanswered, as long as their rows say that they are held.
-    async fn renew_free(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+    async fn renew_free(&self, grants: &[Grant], end: Moment) -> Result<Vec<Renewal>, StoreError> {
         let renewed = self.table.renew(grants).await?;
         let is_renewed = |grant: &Grant| renewed.contains(&grant.claim);
+        let without_a_look = || {
+            let told = |grant| if is_renewed(grant) { Renewal::Renewed } else { Renewal::Unanswered };
+            grants.iter().map(told).collect()
+        };
         let rest: Vec<&Name> =
             grants.iter().filter(|grant| !is_renewed(grant)).map(|grant| &grant.name).collect();
-        let found = if rest.is_empty() { Vec::new() } else { self.table.look_for_renewal(&rest).await? };
+        let found = match &*rest {
+            [] => Vec::new(),
+            // To look takes as long once more, and whoever was renewed has to know it in time.
+            _ if !renewed.is_empty() && end.has_passed() => return Ok(without_a_look()),
+            rest => match self.table.look_for_renewal(rest).await {
+                Ok(found) => found.into_iter().map(Standing::try_from).collect::<Result<_, _>>()?,
+                Err(error) if renewed.is_empty() => return Err(error),
+                Err(error) => {
+                    self.incomplete(&error);
+                    return Ok(without_a_look());
+                }
+            },
+        };
         let answer = |grant: &Grant| {
             if is_renewed(grant) {
                 return Ok(Renewal::Renewed);
@@ -188,6 +215,48 @@ impl<T: LeaseTable> LeaseRows<T> {
             Ok(if held { Renewal::Unanswered } else { Renewal::Lost(why_not(grant, &found)) })
         };
         grants.iter().map(answer).collect()
+    }
+
+    /// Renews those first whose rows can be read. To look for the damaged costs one request; to try either half of the batch,
+    /// and halves of these, takes longer than leases at a distant server last.
+    async fn renew_sound(&self, grants: &[Grant], end: Moment) -> Result<Vec<Renewal>, StoreError> {
+        let store = self.table.store();
+        let names: Vec<&Name> = grants.iter().map(|grant| &grant.name).collect();
+        let mut damaged = HashSet::new();
+        let rows = match self.table.look_for_renewal(&names).await {
+            // What is damaged may also fail the look: then halves are tried.
+            Err(error) if !error.is_unavailable() => Vec::new(),
+            rows => rows?,
+        };
+        for row in rows {
+            let name = row.0.clone();
+            if Standing::try_from(row).is_err() {
+                damaged.insert(name);
+            }
+        }
+        let (damaged, sound): (Vec<Grant>, Vec<Grant>) =
+            grants.iter().cloned().partition(|grant| damaged.contains(grant.name.as_str()));
+        let mut told = HashMap::new();
+        for part in [&sound, &damaged] {
+            if part.is_empty() || (end.has_passed() && !told.is_empty()) {
+                continue;
+            }
+            match renew_in_parts(store, part, end, |part| self.renew_part(part, end)).await {
+                Ok(answers) => told.extend(part.iter().map(|grant| grant.claim).zip(answers)),
+                Err(error) if told.is_empty() => return Err(error),
+                Err(error) => {
+                    let name = &part[0].name;
+                    tracing::warn!(lock.name = %name, lock.store = store, %error, "a lease could not be renewed");
+                }
+            }
+        }
+        let tell = |grant: &Grant| told.get(&grant.claim).copied().unwrap_or(Renewal::Unanswered);
+        Ok(grants.iter().map(tell).collect())
+    }
+
+    /// What was renewed counts all the same.
+    fn incomplete(&self, error: &StoreError) {
+        tracing::warn!(lock.store = self.table.store(), %error, "a part of a renewal failed");
     }
 
     fn sweep_if_due(&self) {
@@ -305,7 +374,11 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        renew_in_parts(self.table.store(), grants, |part| self.renew_part(part)).await
+        let end = end_of_renewal(grants);
+        match self.renew_part(grants, end).await {
+            Err(error) if !error.is_unavailable() && grants.len() > 1 => self.renew_sound(grants, end).await,
+            told => told,
+        }
     }
 
     /// Behind the claim's own request, if that is still on its way: one connection carries both out, in order.

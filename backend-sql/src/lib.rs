@@ -9,15 +9,18 @@
 //! | a row of yours that refuses holders who were overtaken | `Fence` |
 //! | the table of lease rows, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
 //! | the table of row locks, to create it by hand | `postgres_row_schema`, `mysql_row_schema` |
-//! | the table of latches beside either | `sqlite_latch_schema`, `postgres_latch_schema`, `mysql_latch_schema` |
+//! | the table of latches beside either | `postgres_latch_schema`, `mysql_latch_schema` |
 //!
 //! Each database is a feature: `sqlite` (on by default), `postgres`, `mysql`.
 //!
 //! A row is the lease: it names the claim that holds the lock, until when by the database's own clock, and the token of
 //! the last grant, which stays when the lock is released. Readers and the holders of permits stand in the same row, each
-//! with a lease of its own. Every request is one statement that commits by itself, so nothing is left open when a client
-//! dies, and whatever a statement reads it has locked.
+//! with a lease of its own. Every statement commits by itself, so nothing is left open when a client dies. Whatever a
+//! statement reads it has locked; what takes two (in SQLite, all that is more than one holder) writes only if the row's
+//! version is still the one that was read.
 
+#[cfg(feature = "_server")]
+mod claims;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod fault;
 #[cfg(feature = "_server")]
@@ -42,13 +45,19 @@ mod parts;
 mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
+#[cfg(feature = "_server")]
 mod queue;
+#[cfg(feature = "sqlite")]
+mod record_rows;
 #[cfg(feature = "_server")]
 mod row_locks;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
+#[cfg(feature = "_server")]
+mod row_table;
+#[cfg(feature = "_server")]
 mod rows;
-#[cfg(any(feature = "_server", feature = "sqlite"))]
+#[cfg(feature = "_server")]
+mod server;
+#[cfg(feature = "_server")]
 mod shares;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -60,6 +69,8 @@ mod sweep;
 mod table;
 #[cfg(feature = "_server")]
 mod tls;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod values;
 
 #[cfg(feature = "_server")]
 pub use fence::{Fence, FenceError};
@@ -71,5 +82,7 @@ pub use options::Strategy;
 pub use postgres::{
     Durability, PostgresBackend, PostgresOptions, postgres_latch_schema, postgres_row_schema, postgres_schema,
 };
+#[cfg(feature = "_server")]
+pub use server::{Dialect, ServerBackend, ServerOptions};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_latch_schema, sqlite_schema};
+pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_schema};

@@ -1,40 +1,55 @@
 //! A renewal of many leases, in parts where it cannot be carried out as a whole.
 
-use std::future::Future;
-use tenure_core::{Grant, Renewal, StoreError};
+use std::{collections::VecDeque, future::Future, time::Duration};
+use tenure_core::{Grant, Moment, Renewal, StoreError};
 
-/// Renews all of them by one request. When that cannot be carried out, by one for either half, and so on: what is wrong with
-/// one row is not to cost the others their leases (clause L9).
+/// Until when a renewal of which a part is answered may go on: half as long as its answer is awaited. Nobody would hear of
+/// the part otherwise (clause L9).
+pub(crate) fn end_of_renewal(grants: &[Grant]) -> Moment {
+    let shortest = grants.iter().map(|grant| grant.lease).min();
+    Moment::now() + shortest.map_or(Duration::ZERO, |lease| lease / 12)
+}
+
+/// Renews all of them by one request. When that cannot be carried out, by one for either half, and so on, the largest parts
+/// first: what is wrong with one row is not to cost the others their leases (clause L9).
 pub(crate) async fn renew_in_parts<'g, Renewed>(
     store: &str,
     grants: &'g [Grant],
+    end: Moment,
     renew: impl Fn(&'g [Grant]) -> Renewed + Send,
 ) -> Result<Vec<Renewal>, StoreError>
 where
     Renewed: Future<Output = Result<Vec<Renewal>, StoreError>> + Send,
 {
-    let (mut answers, mut parts) = (Vec::with_capacity(grants.len()), vec![grants]);
-    while let Some(part) = parts.pop() {
-        match renew(part).await {
-            Ok(told) => answers.extend(told),
+    let mut answers = vec![Renewal::Unanswered; grants.len()];
+    let mut parts = VecDeque::new();
+    parts.push_back(0..grants.len());
+    while let Some(part) = parts.pop_front() {
+        if Moment::now() >= end && answers.iter().any(|answer| *answer != Renewal::Unanswered) {
+            break;
+        }
+        match renew(&grants[part.clone()]).await {
+            Ok(told) => {
+                for (at, told) in part.zip(told) {
+                    answers[at] = told;
+                }
+            }
             Err(error) if error.is_unavailable() || grants.len() == 1 => {
-                if answers.is_empty() {
+                if answers.iter().all(|answer| *answer == Renewal::Unanswered) {
                     return Err(error);
                 }
                 tracing::warn!(lock.store = store, %error, "a part of a renewal failed");
                 break;
             }
             Err(error) => {
-                if let [grant] = part {
+                if let [grant] = &grants[part.clone()] {
                     tracing::warn!(lock.name = %grant.name, lock.store = store, %error, "a lease could not be renewed");
-                    answers.push(Renewal::Unanswered);
                 } else {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    parts.extend([second, first]);
+                    let middle = part.start + part.len() / 2;
+                    parts.extend([part.start..middle, middle..part.end]);
                 }
             }
         }
     }
-    answers.resize(grants.len(), Renewal::Unanswered);
     Ok(answers)
 }

@@ -1,199 +1,22 @@
 //! Row locks on a database server: what is the same for all of them.
 
 use crate::{
-    issue::Issue,
-    keeper::Keeper,
+    claims::{Claims, Idle, Kept, Order, Stage},
+    keeper::{ASK_AGAIN, Keeper},
+    row_table::{Found, RowTable},
     rows::{beyond_all_names, end_of_prefix, just_beyond},
 };
-use std::{
-    collections::HashMap,
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, ClaimId, Grant, Holder, LossCause, Moment, Name,
-    Release, Renewal, Standing, StoreError, Term, Token, Wakeup, async_trait,
+    Release, Renewal, Standing, StoreError, Term, Wakeup, async_trait,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-/// How long a waiter trusts its connection before another one asks whether it still waits.
-pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(8);
-/// How many connections that nobody uses are kept.
-const IDLE: usize = 4;
 /// How long people wait at most for a holder whose note is on its way, and how often they ask. It is there within
 /// milliseconds, unless its client has stopped just then.
 const NOTE_TAKES: Duration = Duration::from_secs(3);
 const ASK_FOR_NOTES_EVERY: Duration = Duration::from_millis(5);
-
-/// The table on one kind of server. Whoever holds a name has locked its row, in a transaction on a connection of its own.
-/// Everything else is done by statements that commit by themselves, on another connection.
-pub(crate) trait RowTable: Send + Sync + 'static {
-    /// A connection that the driver made.
-    type Connection: Send + 'static;
-
-    /// The store in words.
-    fn store(&self) -> &str;
-
-    /// Whether the server grants locks in the order in which they were asked for.
-    fn fair(&self) -> bool;
-
-    /// How many locks this client may hold or wait for at once.
-    fn connections(&self) -> usize;
-
-    /// How long a request may take.
-    fn response_timeout(&self) -> Duration;
-
-    /// For how long the server lets the claim's transaction be idle.
-    fn lease(&self, claim: &Claim) -> Duration;
-
-    /// Connects.
-    fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
-
-    /// Begins a transaction that tells others whose it is, and that the server ends when it is idle for the claim's lease.
-    /// Gives the server's time, in microseconds since 1970.
-    fn begin(
-        &self,
-        connection: &mut Self::Connection,
-        claim: &Claim,
-    ) -> impl Future<Output = Result<i64, StoreError>> + Send;
-
-    /// Locks the name's row, in such a transaction, and asks what its token is made of, in one round trip. Waits for the row
-    /// in the server's queue, or not at all.
-    fn take(
-        &self,
-        connection: &mut Self::Connection,
-        name: &Name,
-        waits: bool,
-    ) -> impl Future<Output = Result<Found<Issue>, StoreError>> + Send;
-
-    /// Locks the name's row, in a transaction of the application's.
-    fn lock(
-        &self,
-        connection: &mut Self::Connection,
-        name: &Name,
-        waits: bool,
-    ) -> impl Future<Output = Result<Found<()>, StoreError>> + Send;
-
-    /// Proves that the transaction stands.
-    fn beat(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Ends the transaction, which wrote nothing and so waits for no disk.
-    fn end(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Makes the name's row, and the table, where they are missing; tells whether the row was.
-    fn make(&self, name: &Name) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Notes who was granted which token; `false` when another claim with that token or a greater one was noted before.
-    fn note(&self, claim: &Claim, token: Token) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Whether one of the names from `from` to before `beyond` is held by somebody whose note is on its way.
-    fn is_unnoted(&self, from: &str, beyond: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Whether the server has a transaction of this claim.
-    fn lives(&self, claim: ClaimId) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Ends the statement with which this claim waits.
-    fn interrupt(&self, claim: ClaimId) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Whether the claim was put out by force.
-    fn was_forced(&self, claim: &Claim) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Who holds the name.
-    fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
-
-    /// Who holds a name from `from` to before `beyond`.
-    fn list(&self, from: &str, beyond: &str) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
-
-    /// Ends the holder's connection, and tells who it was.
-    fn force(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
-
-    /// Connects, and makes sure of the table.
-    fn open(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Lets go of the connection on which nothing is held.
-    fn close(&self) -> impl Future<Output = ()> + Send;
-}
-
-/// What came of asking for a row's lock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Found<V> {
-    Locked(V),
-    /// There is no such row; or it is locked, and was not waited for.
-    Nothing,
-    /// The table is missing, and the transaction is over.
-    NoTable,
-    /// It was waited for as long as the server may, or the server ended the transaction: ask again.
-    Again,
-}
-
-impl<V> Found<V> {
-    pub(crate) fn try_map<W, E>(self, read: impl FnOnce(V) -> Result<W, E>) -> Result<Found<W>, E> {
-        Ok(match self {
-            Self::Locked(locked) => Found::Locked(read(locked)?),
-            Self::Nothing => Found::Nothing,
-            Self::NoTable => Found::NoTable,
-            Self::Again => Found::Again,
-        })
-    }
-}
-
-/// How far a claim has come.
-#[derive(Clone)]
-pub(crate) enum Stage {
-    Asking,
-    Held(Grant),
-    Busy,
-    Failed(Arc<StoreError>),
-}
-
-/// To give up what is held or asked for; answered with whether it was held until then.
-pub(crate) struct Order(pub(crate) oneshot::Sender<Result<bool, StoreError>>);
-
-/// The claims of this client that are asked for or held.
-#[derive(Default)]
-pub(crate) struct Claims(Mutex<HashMap<ClaimId, Kept>>);
-
-/// How to reach a claim's keeper.
-struct Kept {
-    stage: watch::Receiver<Stage>,
-    orders: mpsc::UnboundedSender<Order>,
-}
-
-impl Claims {
-    fn all(&self) -> MutexGuard<'_, HashMap<ClaimId, Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn remove(&self, claim: ClaimId) {
-        self.all().remove(&claim);
-    }
-}
-
-/// Connections that nobody uses, none of them in a transaction.
-pub(crate) struct Idle<C>(Mutex<Vec<C>>);
-
-impl<C> Idle<C> {
-    fn all(&self) -> MutexGuard<'_, Vec<C>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The one that was used last.
-    pub(crate) fn take(&self) -> Option<C> {
-        self.all().pop()
-    }
-
-    pub(crate) fn clear(&self) {
-        self.all().clear();
-    }
-
-    pub(crate) fn put(&self, connection: C) {
-        let mut all = self.all();
-        if all.len() < IDLE {
-            all.push(connection);
-        }
-    }
-}
 
 /// Locks on the rows of such a table.
 pub(crate) struct RowLocks<T: RowTable> {
@@ -215,7 +38,7 @@ impl<T: RowTable> RowLocks<T> {
         let (opened, first) = tokio::join!(table.open(), first);
         opened?;
         let first = first.map_err(|_| StoreError::unavailable("the first connection was not made"))?;
-        let idle = Arc::new(Idle(Mutex::new(vec![first?])));
+        let idle = Arc::new(Idle::with(first?));
         let permits = Arc::new(Semaphore::new(table.connections()));
         Ok(Self { table, claims: Arc::default(), idle, permits, background })
     }

@@ -5,23 +5,15 @@ use crate::{
     shares::{self, Held},
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     time::{Duration, SystemTime},
 };
 use tenure_core::{
-    Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LatchState, LossCause, Mode, Moment, Name,
-    StoreError, Token,
+    Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LatchState, LossCause, Mode, Name, StoreError,
+    Token,
 };
 
-/// A duration in whole milliseconds, rounded up. Every lease fits.
-pub(crate) fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
-}
-
-/// A number of milliseconds; nothing when it is negative.
-pub(crate) fn span(millis: i64) -> Duration {
-    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
-}
+pub(crate) use crate::values::{end_of_prefix, granted, mark_lasts, millis, span};
 
 /// A time so long after 1970. Anybody may have written it, and not every system can count that far.
 pub(crate) fn date(after: Duration) -> Result<SystemTime, StoreError> {
@@ -35,33 +27,12 @@ pub(crate) fn latch_state(of: i64, counted: i64) -> LatchState {
     LatchState { of: number(of), counted: number(counted) }
 }
 
-/// For how long the mark of a waiter stands that looks at least this often. It is renewed at half of that, by one of all who
-/// wait; if that one dies, it keeps others out for no longer.
-pub(crate) fn mark_lasts(poll: Duration) -> Duration {
-    Duration::from_secs(2).max(poll * 3)
-}
-
-/// The end of the range of texts that begin with `prefix`: the least text that is greater than all of them, or `None`
-/// when there is none. UTF-8 sorts as its characters do, so the last character that has a successor is replaced by it.
-pub(crate) fn end_of_prefix(prefix: &str) -> Option<String> {
-    let mut rest = prefix.chars();
-    while let Some(last) = rest.next_back() {
-        // The range of characters leaves the surrogates out.
-        if let Some(next) = (last..=char::MAX).nth(1) {
-            return Some(format!("{}{next}", rest.as_str()));
-        }
-    }
-    None
-}
-
 /// The least text that is greater than `name` and may follow a name: no name has control characters.
-#[cfg(feature = "_server")]
 pub(crate) fn just_beyond(name: &Name) -> String {
     format!("{name}\u{1}")
 }
 
 /// A text in hexadecimal digits, which mean nothing else in any statement that they are put into.
-#[cfg(feature = "_server")]
 pub(crate) fn hexadecimal(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len() * 2), |mut digits, byte| {
         for half in [byte >> 4, byte & 15] {
@@ -72,7 +43,6 @@ pub(crate) fn hexadecimal(text: &str) -> String {
 }
 
 /// A text that is greater than every name.
-#[cfg(feature = "_server")]
 pub(crate) fn beyond_all_names() -> String {
     char::MAX.to_string().repeat(Name::MAX_BYTES / 4 + 1)
 }
@@ -152,7 +122,7 @@ impl Standing {
 
     /// Whether a waiter has to leave a mark, if one is to stand for `least` milliseconds at least. One who can share the name
     /// leaves the mark of one who wants it alone as it is, or would keep others out on behalf of somebody who has gone.
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    #[cfg(feature = "mysql")]
     pub(crate) fn wants_mark(&self, mode: Mode, least: i64) -> bool {
         match &self.awaited_by {
             None => mode == Mode::Exclusive || self.awaited <= least,
@@ -193,35 +163,6 @@ pub(crate) fn not_converted(grant: &Grant, rows: &[Standing]) -> Result<Conversi
     Ok(Conversion::NotHeld(why_not(grant, rows)))
 }
 
-/// The claims of a set as the statement takes them.
-#[cfg(feature = "sqlite")]
-pub(crate) fn asked(claims: &[Claim]) -> Vec<serde_json::Value> {
-    let asked = claims.iter().map(|Claim { id, name, lease, holder, .. }| {
-        let (id, lease) = (id.to_string(), millis(*lease));
-        serde_json::json!({ "name": name.as_str(), "claim": id, "lease": lease, "label": holder.label })
-    });
-    asked.collect()
-}
-
-/// The grants of a set, in the order of its claims, by token and name of each; `None` when there are none.
-#[cfg(any(feature = "_server", feature = "sqlite"))]
-pub(crate) fn granted(
-    claims: &[Claim],
-    rows: Vec<(i64, String)>,
-    sent: Moment,
-) -> Result<Option<Vec<Grant>>, StoreError> {
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    let tokens: HashMap<String, i64> = rows.into_iter().map(|(token, name)| (name, token)).collect();
-    let grant = |claim: &Claim| {
-        let token = tokens.get(claim.name.as_str());
-        let token = token.ok_or_else(|| StoreError::failed("a set of names was granted in part"))?;
-        Ok(Grant::leased(claim, Token::try_from(*token).map_err(StoreError::failed)?, sent))
-    };
-    claims.iter().map(grant).collect::<Result<_, _>>().map(Some)
-}
-
 /// The grants' leases in milliseconds by claim, by name: a row is changed once, however many of its holders are renewed.
 pub(crate) fn leases(grants: &[Grant]) -> BTreeMap<&str, BTreeMap<String, i64>> {
     let mut leases = BTreeMap::<_, BTreeMap<_, _>>::new();
@@ -233,7 +174,7 @@ pub(crate) fn leases(grants: &[Grant]) -> BTreeMap<&str, BTreeMap<String, i64>> 
 
 /// The claims that were renewed, of those that stand in the rows that were changed: each says who holds the name, without
 /// those whose time was over.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(feature = "postgres")]
 pub(crate) fn renewed(
     grants: &[Grant],
     held: Vec<String>,
@@ -292,35 +233,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn millis_round_up() {
-        assert_eq!(millis(Duration::from_millis(100)), 100);
-        assert_eq!(millis(Duration::from_nanos(1_000_001)), 2);
-        assert_eq!(millis(Duration::ZERO), 0);
-        assert_eq!(millis(tenure_core::lease::MAX_LEASE), 31_536_000_000);
-    }
-
-    #[cfg(feature = "_server")]
-    #[test]
     fn any_text_is_plain_in_hexadecimal() {
         assert_eq!(hexadecimal("a'/\0é"), "61272f00c3a9");
         assert_eq!(hexadecimal(""), "");
     }
 
-    #[cfg(feature = "_server")]
     #[test]
     fn nothing_is_between_a_name_and_what_is_just_beyond() {
         let beyond = just_beyond(&Name::new("a").unwrap());
         assert!("a" < beyond.as_str() && beyond.as_str() < "a ");
-    }
-
-    #[test]
-    fn a_prefix_ends_before_the_next_text() {
-        assert_eq!(end_of_prefix("a").as_deref(), Some("b"));
-        assert_eq!(end_of_prefix("jobs/").as_deref(), Some("jobs0"));
-        assert_eq!(end_of_prefix("").as_deref(), None);
-        assert_eq!(end_of_prefix("a\u{10FFFF}").as_deref(), Some("b"));
-        assert_eq!(end_of_prefix("\u{10FFFF}").as_deref(), None);
-        assert_eq!(end_of_prefix("\u{D7FF}").as_deref(), Some("\u{E000}"));
-        assert_eq!(end_of_prefix("\u{7f}").as_deref(), Some("\u{80}"));
     }
 }

@@ -3,45 +3,40 @@
 mod access;
 mod connection;
 mod errors;
-mod latches;
+mod file;
 mod options;
-mod queue;
+mod requests;
 mod statements;
 mod sweep;
+mod worker;
 
-pub use latches::sqlite_latch_schema;
 pub use options::SqliteOptions;
 pub use statements::sqlite_schema;
 
 use crate::{
-    parts::renew_in_parts,
-    queue::{LIVES, SHOW_UP, place_of},
-    rows::{
-        HolderRow, Standing, StandingRow, asked, end_of_prefix, granted, holders, leases, mark_lasts, millis,
-        not_converted, renewed, span, why_not,
-    },
-    shares::take_of,
+    parts::{end_of_renewal, renew_in_parts},
+    record_rows::{Seen, Write, by_latch, latch_key},
     sweep::Sweeping,
+    values::{end_of_prefix, span},
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
-use connection::{Connection, File};
-use latches::SqliteLatches;
+use connection::Connection;
+use file::File;
 use options::Checked;
-use sqlx::{
-    SqlitePool,
-    sqlite::{SqliteConnectOptions, SqliteRow},
-};
+use requests::Inner;
+use sqlx::{Row as _, SqlitePool, sqlite::SqliteConnectOptions};
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Ability, Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder,
-    LatchState, LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Together, Token, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
+    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Together, async_trait, record::Record,
 };
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
 /// A row per name, taken by one upsert when it is free or its lease is over, by SQLite's own clock, which is the machine's
-/// wall clock in milliseconds. Readers and holders of permits stand in that row beside each other, each with its own lease. Set forward, that clock ends leases early; set back, late: keep it disciplined, and let the
-/// resource check the [fencing token](tenure_core::Token), which rises whatever the clock does.
+/// wall clock in milliseconds. Readers and holders of permits stand in that row beside each other, each with its own lease:
+/// see [`Record`]. Set forward, that clock ends leases early; set back, late: keep it disciplined, and let the resource check
+/// the [fencing token](tenure_core::Token), which rises whatever the clock does.
 ///
 /// The file is kept in [write-ahead mode](https://www.sqlite.org/wal.html), so those who look do not hold up those who
 /// write, and a commit waits for no disk. Waiters look again and again, with growing pauses up to
@@ -69,19 +64,6 @@ use tenure_core::{
 /// ```
 #[derive(Clone)]
 pub struct SqliteBackend(Arc<Inner>);
-
-struct Inner {
-    store: Arc<str>,
-    file: Arc<File>,
-    /// Acquires, releases and withdraws. In order: see [`Connection`].
-    writer: Connection,
-    renewals: Connection,
-    reader: Connection,
-    sweeping: Sweeping,
-    background: Background,
-    /// None where the table's name is too long for one of latches beside it.
-    latches: Option<SqliteLatches>,
-}
 
 impl SqliteBackend {
     /// Opens the file, and creates it and the table as far as the options say.
@@ -130,7 +112,7 @@ impl SqliteBackend {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
+    /// use sqlx::{Row as _, SqlitePool, sqlite::SqliteConnectOptions};
     /// use tenure_sql::{SqliteBackend, SqliteOptions};
     ///
     /// # let directory = tempfile::tempdir()?;
@@ -160,9 +142,8 @@ impl SqliteBackend {
         };
         let sweeping = Sweeping::new(last_sweep.await.map_err(failed)?);
         let (renewals, reader) = (Connection::new(&file), Connection::new(&file));
-        let latches = SqliteLatches::new(&file).ok();
         let background = Background::new();
-        let inner = Inner { store, file, writer, renewals, reader, sweeping, background, latches };
+        let inner = Inner { store, file, writer, renewals, reader, sweeping, background };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -183,137 +164,6 @@ impl SqliteBackend {
     }
 }
 
-impl Inner {
-    fn prefix(&self) -> String {
-        self.file.options.prefix.clone()
-    }
-
-    /// The upsert. `None` when others keep the claim out.
-    async fn ask(&self, claim: &Claim) -> Result<Option<Grant>, StoreError> {
-        let sent = Moment::now();
-        let Claim { id, name, mode, lease, holder, .. } = claim;
-        let (statements, shared) = (&self.file.statements, take_of(*mode));
-        let statement = if shared.is_some() { &statements.share } else { &statements.acquire };
-        let rows = self
-            .writer
-            .run(statement, |query| {
-                let query = query
-                    .bind(self.prefix())
-                    .bind(name.to_string())
-                    .bind(id.to_string())
-                    .bind(millis(*lease))
-                    .bind(holder.label.clone())
-                    .bind(holder.host.clone())
-                    .bind(holder.pid);
-                match shared {
-                    Some((take, of)) => query.bind(take).bind(of),
-                    None => query,
-                }
-            })
-            .await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let token = Token::try_from(self.writer.column::<i64>(row, 0)?).map_err(StoreError::failed)?;
-        Ok(Some(Grant::leased(claim, token, sent)))
-    }
-
-    /// The upsert of several names, all of them alone. `None` when others keep one of the claims out.
-    async fn ask_all(&self, claims: &[Claim]) -> Result<Option<Vec<Grant>>, StoreError> {
-        let sent = Moment::now();
-        let Some(first) = claims.first() else { return Ok(None) };
-        let (host, pid) = (first.holder.host.clone(), first.holder.pid);
-        let asked = serde_json::json!(asked(claims)).to_string();
-        let statement = &self.file.statements.acquire_all;
-        let rows = self
-            .writer
-            .run(statement, |query| query.bind(self.prefix()).bind(asked).bind(host).bind(pid))
-            .await?;
-        let rows: Result<Vec<_>, _> = rows.iter().map(|row| self.writer.row::<(i64, String)>(row)).collect();
-        granted(claims, rows?, sent)
-    }
-
-    /// What stands in the rows of these names, without taking a lock.
-    async fn look(&self, on: &Connection, names: &[&str]) -> Result<Vec<Standing>, StoreError> {
-        let names = serde_json::json!(names).to_string();
-        let look = &self.file.statements.look;
-        let rows = on.run(look, |query| query.bind(self.prefix()).bind(names)).await?;
-        rows.iter().map(|row| on.row::<StandingRow>(row).and_then(Standing::try_from)).collect()
-    }
-
-    /// Renews them by one statement.
-    async fn renew_part(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let Self { renewals, file, .. } = self;
-        let leases = serde_json::json!(leases(grants)).to_string();
-        let rows =
-            renewals.run(&file.statements.renew, |query| query.bind(self.prefix()).bind(leases)).await?;
-        let held = rows.iter().map(|row| renewals.column(row, 0)).collect::<Result<Vec<String>, _>>()?;
-        let renewed = renewed(grants, held)?;
-        let lost: Vec<&str> = grants
-            .iter()
-            .filter(|grant| !renewed.contains(&grant.claim))
-            .map(|grant| grant.name.as_str())
-            .collect();
-        let found = if lost.is_empty() { Vec::new() } else { self.look(renewals, &lost).await? };
-        let answer = |grant: &Grant| {
-            if renewed.contains(&grant.claim) {
-                Renewal::Renewed
-            } else {
-                Renewal::Lost(why_not(grant, &found))
-            }
-        };
-        Ok(grants.iter().map(answer).collect())
-    }
-
-    async fn look_at(&self, name: &Name) -> Result<Option<Standing>, StoreError> {
-        Ok(self.look(&self.reader, &[name]).await?.pop())
-    }
-
-    /// The longest time that a waiter lets pass without looking.
-    fn poll(&self) -> Duration {
-        let Checked { poll, fair, .. } = self.file.options;
-        if fair { poll.min(SHOW_UP) } else { poll }
-    }
-
-    /// Keeps the claim's place in the queue, unless that stands for long enough.
-    async fn stand(&self, claim: &Claim, standing: &Standing) -> Result<(), StoreError> {
-        let Claim { id, name, mode, waits, .. } = claim;
-        if !waits || !standing.wants_place(*id) {
-            return Ok(());
-        }
-        let (take, of) = place_of(*mode);
-        self.writer
-            .run(&self.file.statements.stand, |query| {
-                let query = query.bind(self.prefix()).bind(name.to_string()).bind(id.to_string());
-                query.bind(millis(LIVES)).bind(take).bind(of)
-            })
-            .await?;
-        Ok(())
-    }
-
-    /// Leaves a mark that somebody waits, unless the row has one that stands for long enough.
-    async fn mark(&self, claim: &Claim, standing: &Standing) -> Result<(), StoreError> {
-        if self.file.options.fair {
-            return self.stand(claim, standing).await;
-        }
-        if !claim.waits || !standing.wants_mark(claim.mode, millis(mark_lasts(self.file.options.poll) / 2)) {
-            return Ok(());
-        }
-        let Claim { id, name, mode, .. } = claim;
-        let mark = &self.file.statements.await_release;
-        self.writer
-            .run(mark, |query| {
-                let query = query.bind(self.prefix()).bind(name.to_string()).bind(id.to_string());
-                query.bind(millis(mark_lasts(self.file.options.poll))).bind(*mode == Mode::Exclusive)
-            })
-            .await?;
-        Ok(())
-    }
-
-    fn tell(&self, rows: Result<Vec<SqliteRow>, StoreError>) -> Result<Vec<Holder>, StoreError> {
-        let rows: Result<Vec<HolderRow>, StoreError> = rows?.iter().map(|row| self.reader.row(row)).collect();
-        holders(rows?)
-    }
-}
-
 #[async_trait]
 impl Backend for SqliteBackend {
     fn store(&self) -> &str {
@@ -321,33 +171,39 @@ impl Backend for SqliteBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let Inner { file, latches, .. } = &*self.0;
+        let Checked { fair, .. } = self.0.file.options;
         Capabilities {
             shared: true,
             permits: true,
-            together: !file.options.fair,
+            together: !fair,
             listing: true,
-            latches: latches.is_some(),
-            fair: file.options.fair,
+            latches: true,
+            fair,
             ask_again: self.0.poll(),
             ..Capabilities::POLLED
         }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        if let Some(grant) = self.0.ask(claim).await? {
-            return Ok(Attempt::Granted(grant));
-        }
-        let standing = self.0.look_at(&claim.name).await?;
-        let expires_in = standing.map_or(Ok(None), |row| row.obstacle(claim))?;
-        Ok(Attempt::Busy { expires_in })
+        let claim = &Claim { waits: false, ..claim.clone() };
+        self.0.attempt(claim).await
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
         if claims.iter().any(|claim| claim.mode != Mode::Exclusive) {
             return Ok(Together::Apart);
         }
-        Ok(self.0.ask_all(claims).await?.map_or(Together::Busy, Together::Granted))
+        if let Some(grants) = self.0.ask_all(claims).await? {
+            return Ok(Together::Granted(grants));
+        }
+        for claim in claims {
+            let seen = self.0.reader.read(&claim.name).await?;
+            if !seen.record(&claim.name)?.would_grant(claim, seen.now())? {
+                return Ok(Together::Busy);
+            }
+        }
+        // Somebody has just left, or stands in a record although his time is over.
+        Ok(Together::Apart)
     }
 
     /// Looks, and asks only when the name looks free: looking takes no lock.
@@ -358,31 +214,39 @@ impl Backend for SqliteBackend {
         let growing = ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2);
         let growing = growing.with_max_delay(longest / 2).with_jitter().without_max_times();
         let mut pauses = growing.build();
+        let mut attempt = self.0.attempt(claim).await?;
         loop {
-            if let Some(grant) = self.0.ask(claim).await? {
-                return Ok(grant);
+            match attempt {
+                Attempt::Granted(grant) => return Ok(grant),
+                Attempt::Busy { expires_in } => {
+                    let pause = pauses.next().unwrap_or(longest).min(longest);
+                    // Never at once, or one that nobody is in the way of, and that is refused all the same, would spin.
+                    let over = expires_in.map_or(pause, |left| left + Duration::from_millis(1));
+                    tokio::time::sleep(pause.min(over)).await;
+                }
             }
-            while let Some(standing) = self.0.look_at(&claim.name).await? {
-                let Some(left) = standing.obstacle(claim)? else { break };
-                self.0.mark(claim, &standing).await?;
-                // The lease stands to the end of its last millisecond.
-                let over = left + Duration::from_millis(1);
-                tokio::time::sleep(pauses.next().unwrap_or(longest).min(longest).min(over)).await;
-            }
+            attempt = self.0.look_and_take(claim).await?;
         }
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let Inner { writer, file, sweeping, .. } = &*self.0;
-        let Grant { name, claim, .. } = grant;
+        let (sent, Grant { name, claim, mode, .. }, statements) = (Moment::now(), grant, &file.statements);
+        let alone = *mode == Mode::Exclusive;
+        let statement = if alone { &statements.release } else { &statements.release_or_read };
         let rows = writer
-            .run(&file.statements.release, |query| {
+            .run(statement, |query| {
                 query.bind(self.0.prefix()).bind(name.to_string()).bind(claim.to_string())
             })
             .await?;
         let released = match rows.first() {
-            Some(row) => Release::Released { awaited: writer.column(row, 0)? },
-            None => Release::NotHeld(why_not(grant, &self.0.look(&self.0.reader, &[name]).await?)),
+            Some(row) if row.len() == 1 => Release::Released { awaited: writer.column(row, 0)? },
+            seen => {
+                let seen = seen.map(|row| file.seen(sent, Some(row))).transpose()?;
+                let grant = grant.clone();
+                let release = move |record: &mut Record, seen: &Seen| record.release(&grant, seen.now());
+                self.0.change(writer, name, seen, Write::IfChanged, release).await?
+            }
         };
         // Not before the look, which the sweep could make say that the store has forgotten the name.
         if sweeping.is_due() {
@@ -392,56 +256,50 @@ impl Backend for SqliteBackend {
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        renew_in_parts(self.store(), grants, |part| self.0.renew_part(part)).await
+        let end = end_of_renewal(grants);
+        renew_in_parts(self.store(), grants, end, |part| self.0.renew_part(part, end)).await
     }
 
     /// Behind the claim's own request, if that is still on its way: one connection carries both out, in order.
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
         let Inner { writer, file, .. } = &*self.0;
         let Claim { id, name, .. } = claim;
-        writer
+        let rows = writer
             .run(&file.statements.withdraw, |query| {
                 query.bind(self.0.prefix()).bind(name.to_string()).bind(id.to_string())
             })
             .await?;
+        if rows.is_empty() {
+            let id = *id;
+            let withdraw = move |record: &mut Record, _: &Seen| record.withdraw(id);
+            self.0.change(writer, name, None, Write::Always, withdraw).await?;
+        }
         Ok(())
     }
 
-    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
-        match &self.0.latches {
-            Some(latches) => latches.step(name, step).await,
-            None => Err(StoreError::unsupported(Ability::Latches)),
-        }
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        let (name, grant) = (&grant.name, grant.clone());
+        let convert = move |record: &mut Record, seen: &Seen| record.convert(&grant, to, seen.now());
+        // In any case, so that a conversion to the other mode that was given up changes nothing any more.
+        self.0.change(&self.0.writer, name, None, Write::Always, convert).await
     }
 
-    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
-        let Inner { writer, file, .. } = &*self.0;
-        let Grant { name, claim, .. } = grant;
-        let statement = match to {
-            Mode::Exclusive => &file.statements.upgrade,
-            _ => &file.statements.downgrade,
-        };
-        let converted = writer
-            .run(statement, |query| {
-                query.bind(self.0.prefix()).bind(name.to_string()).bind(claim.to_string())
-            })
-            .await?;
-        if !converted.is_empty() {
-            return Ok(Conversion::Converted);
-        }
-        not_converted(grant, &self.0.look(&self.0.reader, &[name]).await?)
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        let on = if *step == LatchStep::Look { &self.0.reader } else { &self.0.writer };
+        on.settle(latch_key(name), None, by_latch(name.clone(), step.clone())).await
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        let holders = &self.0.file.statements.holders;
-        let rows =
-            self.0.reader.run(holders, |query| query.bind(self.0.prefix()).bind(name.to_string())).await;
-        self.0.tell(rows)
+        let seen = self.0.reader.read(name).await?;
+        Ok(seen.record(name)?.holders(name, seen.now()))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        let (list, from) = (&self.0.file.statements.list, prefix.to_owned());
-        let rows = self.0.reader.run(list, |query| {
+        let Inner { reader, file, .. } = &*self.0;
+        let (sent, list) = (Moment::now(), &file.statements.list);
+        // No name has control characters, so none comes before this.
+        let from = if prefix.is_empty() { " " } else { prefix }.to_owned();
+        let rows = reader.run(list, |query| {
             let query = query.bind(self.0.prefix()).bind(from);
             match end_of_prefix(prefix) {
                 Some(end) => query.bind(end),
@@ -449,13 +307,19 @@ impl Backend for SqliteBackend {
                 None => query.bind(Vec::<u8>::new()),
             }
         });
-        self.0.tell(rows.await)
+        let mut holders = Vec::new();
+        for row in rows.await? {
+            let name = Name::new(reader.column::<String>(&row, 14)?).map_err(StoreError::failed)?;
+            let seen = file.seen(sent, Some(&row))?;
+            holders.extend(seen.record(&name)?.holders(&name, seen.now()));
+        }
+        Ok(holders)
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        let force = &self.0.file.statements.force;
-        let rows = self.0.writer.run(force, |query| query.bind(self.0.prefix()).bind(name.to_string())).await;
-        self.0.tell(rows)
+        let forced = name.clone();
+        let force = move |record: &mut Record, seen: &Seen| record.force(&forced, seen.now());
+        self.0.change(&self.0.writer, name, None, Write::IfChanged, force).await
     }
 
     fn background(&self) -> Background {
@@ -463,10 +327,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn close(&self) {
-        let Inner { writer, renewals, reader, latches, .. } = &*self.0;
-        if let Some(latches) = latches {
-            latches.close().await;
-        }
+        let Inner { writer, renewals, reader, .. } = &*self.0;
         reader.close().await;
         renewals.close().await;
         writer.close().await;

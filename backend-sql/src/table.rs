@@ -6,6 +6,7 @@ use tenure_core::Error;
 pub(crate) const DEFAULT_TABLE: &str = "tenure_locks";
 
 /// What the name of a table of latches ends in.
+#[cfg(feature = "_server")]
 const LATCHES: &str = "_latches";
 
 /// A table's name that needs no escaping anywhere: statements quote it all the same.
@@ -34,6 +35,7 @@ impl TableName {
     }
 
     /// The table of the latches beside this one.
+    #[cfg(feature = "_server")]
     pub(crate) fn of_latches(&self) -> Result<Self, Error> {
         Self::new(&format!("{}{LATCHES}", self.0)).map_err(|_| {
             let allowed =

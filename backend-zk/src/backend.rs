@@ -4,9 +4,10 @@ use crate::{
     diagnosis::diagnose,
     errors::explain,
     names::encode,
+    node::Removed,
     options::{Checked, ZkOptions},
     queue::{Contender, Stop},
-    removal::{Removed, finish},
+    removal::finish,
     session::Live,
 };
 use std::{

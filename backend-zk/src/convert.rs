@@ -8,8 +8,9 @@ use crate::{
     card::Card,
     contender::{claim_of, contends, upgraded},
     errors::{Verdict, explain, verdict},
+    node::Node,
     order::parts,
-    session::{Live, Node},
+    session::Live,
 };
 use futures_util::future::join;
 use std::{sync::Arc, time::Duration};

@@ -22,6 +22,7 @@ mod latch;
 mod line;
 mod login;
 mod names;
+mod node;
 mod opening;
 mod options;
 mod order;

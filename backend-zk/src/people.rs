@@ -5,7 +5,7 @@ use crate::{
     contender::{claim_of, token_of},
     errors::explain,
     names::decode,
-    removal::Removed,
+    node::Removed,
     session::Live,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};

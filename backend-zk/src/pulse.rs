@@ -3,6 +3,9 @@
 use std::time::Duration;
 use tenure_core::{Moment, Session};
 
+/// After which part of the timeout a server has surely told the leader of a session.
+const REPORTED: u32 = 4;
+
 /// What is known of one session's life, and what follows for its grants.
 ///
 /// The leader ends a session that no server has reported for its timeout. A client speaks with one server, often a
@@ -52,9 +55,15 @@ impl Pulse {
         self.touched(sent);
     }
 
+    /// Whether so little is left of the session that its grants may be lost before another write can vouch for it. Never
+    /// while one proof of life follows the other.
+    pub(crate) fn runs_out(&self) -> bool {
+        self.belief.is_alive() && self.belief.liveness().deadline().left() < self.timeout / REPORTED
+    }
+
     /// The latest touch that has surely been reported when a request is sent at `sent`.
     fn reported_before(&self, sent: Moment) -> Option<Moment> {
-        let reported = self.timeout / 4;
+        let reported = self.timeout / REPORTED;
         self.touches.iter().copied().filter(|touch| *touch + reported <= sent).max()
     }
 
@@ -133,6 +142,23 @@ mod tests {
         let mut pulse = Pulse::new(TIMEOUT, Moment::now());
         pulse.written(pass(60).await, false);
         assert!(!pulse.belief().is_alive(), "the server may be about to end it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_runs_out_when_no_write_could_vouch_in_time() {
+        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
+        for _ in 0..10 {
+            pass(3).await;
+            assert!(!pulse.runs_out(), "just before a proof of life");
+            pulse.written(pass(1).await, false);
+            assert!(!pulse.runs_out());
+        }
+        pass(5).await;
+        assert!(pulse.runs_out(), "{:?} left", left(&pulse));
+        pulse.written(Moment::now(), false);
+        assert!(!pulse.runs_out(), "the write of 5 s ago is reported");
+        pass(12).await;
+        assert!(!pulse.runs_out(), "it has run out");
     }
 
     #[tokio::test(start_paused = true)]

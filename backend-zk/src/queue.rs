@@ -5,10 +5,11 @@ use crate::{
     contender::{claim_of, prefix, token_of},
     errors::{Verdict, explain, verdict},
     line::{Line, Turn},
+    node::{Guarded, Removed},
     order::parts,
-    removal::{Removed, finish},
+    removal::finish,
     session::Live,
-    watch::{Guarded, OwnWatch},
+    watch::OwnWatch,
 };
 use futures_util::future::{OptionFuture, join3};
 use std::{sync::Arc, time::Duration};
@@ -53,7 +54,7 @@ impl Contender<'_> {
             Turn::Behind { .. } | Turn::Room => false,
         };
         if holds {
-            return Ok(Attempt::Granted(self.grant(&standing, None)?));
+            return Ok(Attempt::Granted(self.grant(&standing, None).await?));
         }
         self.leave().await?;
         standing.line.agrees(standing.at).map_err(|why| Stop::Failed(StoreError::failed(why)))?;
@@ -79,7 +80,8 @@ impl Contender<'_> {
     }
 
     /// Grants what the claim's node stands for.
-    pub(crate) fn grant(&self, standing: &Standing, watch: Option<OwnWatch>) -> Result<Grant, Stop> {
+    pub(crate) async fn grant(&self, standing: &Standing, watch: Option<OwnWatch>) -> Result<Grant, Stop> {
+        self.live.assured().await;
         let mut state = self.live.state();
         if let Some((node, liveness, new)) = state.grant(self.claim.id) {
             let grant = Grant::in_session(self.claim, node.token, liveness.clone());

@@ -3,11 +3,12 @@
 use crate::{
     contender::claim_of,
     errors::{Verdict, verdict},
+    node::{Removal, Removed},
     session::Live,
 };
 use futures_util::{
     FutureExt,
-    future::{BoxFuture, Shared, join},
+    future::{BoxFuture, join},
 };
 use std::{sync::Arc, time::Duration};
 use tenure_core::ClaimId;
@@ -16,22 +17,6 @@ use zookeeper_client::Error as Client;
 
 /// How soon a request whose fate is unknown is sent again. While the client is disconnected, requests wait in it.
 const AGAIN: Duration = Duration::from_millis(100);
-
-/// A removal on its way, to be awaited with [`finish`].
-pub(crate) type Removal = Shared<BoxFuture<'static, Removed>>;
-
-/// What became of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Removed {
-    /// It stood, and was deleted.
-    Deleted,
-    /// Somebody else had deleted it.
-    Missing,
-    /// The session is over, and the node goes with it.
-    SessionOver,
-    /// The server does not let us.
-    Refused(Client),
-}
 
 /// Waits for a removal in this session. When dropped, it goes on in the background: no lease would end what it leaves
 /// behind.

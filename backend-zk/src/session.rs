@@ -3,12 +3,12 @@
 use crate::{
     card::Card,
     errors::{Verdict, verdict},
-    login, opening,
+    login,
+    node::{Conversion, Guarded, Node},
+    opening,
     options::Checked,
     pulse::Pulse,
-    removal::Removal,
     vigil::Vigil,
-    watch::Guarded,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 use tenure_core::{ClaimId, Liveness, LossCause, Moment, StoreError, Token, lease};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::Notify};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Acl, Acls, CheckWriteError, Client, Error};
 
@@ -37,6 +37,8 @@ pub(crate) struct Live {
     state: Mutex<State>,
     pub(crate) vigil: Vigil,
     contending: AtomicUsize,
+    /// Tells of each write that was answered.
+    answered: Notify,
 }
 
 pub(crate) struct State {
@@ -46,32 +48,6 @@ pub(crate) struct State {
     /// Grants that are not watched yet.
     pub(crate) unwatched: Vec<Guarded>,
     pulse: Pulse,
-}
-
-/// A claim's node, known to stand unless somebody else deletes it.
-pub(crate) struct Node {
-    pub(crate) path: String,
-    pub(crate) token: Token,
-    pub(crate) held: Option<Liveness>,
-    /// Whoever asks for its removal says so here, before it goes.
-    pub(crate) unwanted: CancellationToken,
-    pub(crate) removal: Option<Removal>,
-    /// What stands in it unless it was downgraded.
-    pub(crate) card: Card,
-    pub(crate) conversion: Conversion,
-}
-
-/// What becomes of a node whose claim changes its mode.
-#[derive(Default)]
-pub(crate) struct Conversion {
-    /// Held by who changes it.
-    pub(crate) turn: Arc<tokio::sync::Mutex<()>>,
-    /// The node that may have taken its place already.
-    pub(crate) renamed: Option<String>,
-    /// Whether its data say that it holds as a reader.
-    pub(crate) downgraded: bool,
-    /// Whether a change was asked for, and nobody knows yet whether it was made.
-    pub(crate) unsettled: bool,
 }
 
 impl Live {
@@ -92,6 +68,7 @@ impl Live {
             state: Mutex::new(state),
             vigil: Vigil::default(),
             contending: AtomicUsize::new(0),
+            answered: Notify::new(),
         });
         live.background.spawn(Arc::clone(&live).attend());
         live.background.spawn(Arc::clone(&live).beat());
@@ -134,6 +111,34 @@ impl Live {
         let mut state = self.state();
         let held = state.nodes.values().any(|node| node.held.is_some());
         state.pulse.written(sent, held);
+        drop(state);
+        self.answered.notify_waiters();
+    }
+
+    /// Waits until nothing is wrong with granting something in this session: while little is left of it, after an outage
+    /// say, what is granted would soon be lost. Returns as well when the session is over.
+    pub(crate) async fn assured(&self) {
+        loop {
+            let answered = self.answered.notified();
+            let liveness = {
+                let state = self.state();
+                if !state.pulse.runs_out() {
+                    return;
+                }
+                state.pulse.belief().liveness()
+            };
+            tokio::select! {
+                () = answered => {}
+                _ = liveness.ended() => return,
+            }
+        }
+    }
+
+    /// Whether somebody holds or waits in this session.
+    fn in_use(&self) -> bool {
+        let state = self.state();
+        let idle = state.nodes.is_empty() && state.creating.is_empty();
+        !idle || self.contending.load(Ordering::Relaxed) > 0
     }
 
     /// Ends the session when the servers do.
@@ -151,7 +156,7 @@ impl Live {
         self.end();
     }
 
-    /// Proves the session's life: at a third of its timeout, and sooner after a failure.
+    /// Proves the session's life: at a third of its timeout, and sooner after a failure or while it runs out.
     async fn beat(self: Arc<Self>) {
         let period = lease::renewal_period(self.timeout);
         let mut pause = period;
@@ -164,17 +169,14 @@ impl Live {
                 () = self.over.cancelled() => return,
                 answered = self.prove(sent) => answered,
             };
-            pause = if answered { (sent + period).left() } else { period / 8 };
+            let hurried = !answered || (self.in_use() && self.state().pulse.runs_out());
+            pause = if hurried { period / 8 } else { (sent + period).left() };
         }
     }
 
     /// One proof of life. While nobody holds or waits a read will do, which stays with one server; otherwise a transaction.
     async fn prove(&self, sent: Moment) -> bool {
-        let writes = {
-            let state = self.state();
-            let idle = state.nodes.is_empty() && state.creating.is_empty();
-            !idle || self.contending.load(Ordering::Relaxed) > 0
-        };
+        let writes = self.in_use();
         let answer = if writes { self.check().await } else { self.client.check_stat("/").await.map(drop) };
         match answer {
             Ok(()) if writes => self.written(sent),

@@ -45,7 +45,7 @@ impl Contender<'_> {
             own = own.filter(|(node, _)| *node == standing.own);
             let turn = standing.line.turn(standing.at);
             if turn == Turn::Now {
-                return self.grant(&standing, own.map(|(_, watch)| watch));
+                return self.grant(&standing, own.map(|(_, watch)| watch)).await;
             }
             if let Err(why) = standing.line.agrees(standing.at) {
                 self.leave().await?;
@@ -61,7 +61,7 @@ impl Contender<'_> {
             let Some(mut own_watch) = watch else { continue };
             let (mut change, awaited) = match look {
                 Look::Watched { watch, awaited } => (watch, awaited),
-                Look::Now => return self.grant(&standing, Some(own_watch)),
+                Look::Now => return self.grant(&standing, Some(own_watch)).await,
                 Look::Moved(standing) => {
                     own = Some((standing.own.clone(), own_watch));
                     known = Some(standing);
@@ -89,7 +89,7 @@ impl Contender<'_> {
                         continue;
                     }
                     if last && gone && unbroken {
-                        return self.grant(&standing, Some(own_watch));
+                        return self.grant(&standing, Some(own_watch)).await;
                     }
                 }
                 () = cut_off(client, self.response_timeout) => {

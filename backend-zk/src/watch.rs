@@ -1,10 +1,12 @@
 //! Watching the node of a grant.
 
-use crate::session::{Live, State};
+use crate::{
+    node::Guarded,
+    session::{Live, State},
+};
 use futures_util::{FutureExt, future::BoxFuture};
 use std::{sync::Arc, time::Duration};
-use tenure_core::{ClaimId, Liveness, LossCause};
-use tokio_util::sync::CancellationToken;
+use tenure_core::{ClaimId, LossCause};
 use zookeeper_client::{EventType, WatchedEvent};
 
 /// How long a grant goes unwatched. Most are over by then, and need no request for it.
@@ -14,14 +16,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// A watch that is set already, because the claim had to wait.
 pub(crate) type OwnWatch = BoxFuture<'static, WatchedEvent>;
-
-/// A grant whose node is to be watched.
-pub(crate) struct Guarded {
-    pub(crate) claim: ClaimId,
-    pub(crate) path: String,
-    pub(crate) liveness: Liveness,
-    pub(crate) unwanted: CancellationToken,
-}
 
 impl State {
     /// The node that has taken the place of the claim's node at `path`, or will have if its deletion is part of that.

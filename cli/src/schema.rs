@@ -23,12 +23,16 @@ pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
         }
     };
     let latches = match (args.dialect, args.strategy) {
-        (Dialect::Sqlite, _) => tenure_sql::sqlite_latch_schema(LEASE_ROWS)?,
-        (Dialect::Postgres, Strategy::LeaseRow) => tenure_sql::postgres_latch_schema(LEASE_ROWS)?,
-        (Dialect::Postgres, Strategy::RowLock) => tenure_sql::postgres_latch_schema(ROW_LOCKS)?,
-        (Dialect::Mysql, Strategy::LeaseRow) => tenure_sql::mysql_latch_schema(LEASE_ROWS)?,
-        (Dialect::Mysql, Strategy::RowLock) => tenure_sql::mysql_latch_schema(ROW_LOCKS)?,
+        // They have rows in the same table.
+        (Dialect::Sqlite, _) => None,
+        (Dialect::Postgres, Strategy::LeaseRow) => Some(tenure_sql::postgres_latch_schema(LEASE_ROWS)?),
+        (Dialect::Postgres, Strategy::RowLock) => Some(tenure_sql::postgres_latch_schema(ROW_LOCKS)?),
+        (Dialect::Mysql, Strategy::LeaseRow) => Some(tenure_sql::mysql_latch_schema(LEASE_ROWS)?),
+        (Dialect::Mysql, Strategy::RowLock) => Some(tenure_sql::mysql_latch_schema(ROW_LOCKS)?),
     };
-    exit::print(&format!("{ddl}\n{latches}"))?;
+    exit::print(&ddl)?;
+    if let Some(latches) = latches {
+        exit::print(&format!("\n{latches}"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use std::{future::Future, process::ExitCode, sync::Arc};
 use tokio::runtime::{Builder, Runtime};
 
 /// How many cases run at once unless `--test-threads` says otherwise. Most of them sleep.
-const TOGETHER: usize = 10;
+const TOGETHER: usize = 16;
 
 /// The `main` of a test program that runs the suite on these stores.
 ///

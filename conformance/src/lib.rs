@@ -55,6 +55,7 @@ mod form;
 mod harness;
 pub mod judge;
 mod log;
+mod own_runtime;
 mod probe;
 #[cfg(feature = "proxy")]
 pub mod proxy;

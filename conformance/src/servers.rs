@@ -13,6 +13,7 @@
 
 mod admin;
 mod assembly;
+mod composition;
 mod container;
 mod engine;
 mod ensemble;

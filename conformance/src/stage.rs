@@ -17,7 +17,7 @@ use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, Term};
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
 /// How long after the end of a case anything of it may be left in the store: leases of dead clients are not longer.
-const LEFTOVERS: Duration = Duration::from_secs(5);
+const LEFTOVERS: Duration = Duration::from_secs(8);
 
 /// What a case works with: clients of the store under test, and names that no other case and no other run uses.
 pub struct Stage {

@@ -6,7 +6,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 /// A store of locks: an algorithm and its options.
 ///
@@ -287,75 +287,4 @@ pub enum Renewal {
     Lost(LossCause),
     /// No answer could be had for this one: it is asked again soon.
     Unanswered,
-}
-
-#[async_trait]
-impl<B: Backend + ?Sized> Backend for Arc<B> {
-    fn store(&self) -> &str {
-        (**self).store()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        (**self).try_acquire(claim).await
-    }
-
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
-        (**self).try_acquire_all(claims).await
-    }
-
-    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        (**self).release(grant).await
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        (**self).renew(grants).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        (**self).withdraw(claim).await
-    }
-
-    async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
-        (**self).wait_for_release(claim, at_most).await
-    }
-
-    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        (**self).acquire(claim).await
-    }
-
-    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
-        (**self).convert(grant, to).await
-    }
-
-    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
-        (**self).latch(name, step).await
-    }
-
-    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        (**self).holders(name).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        (**self).list(prefix).await
-    }
-
-    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        (**self).force_release(name).await
-    }
-
-    fn shard(&self, name: &Name) -> u64 {
-        (**self).shard(name)
-    }
-
-    fn background(&self) -> Background {
-        (**self).background()
-    }
-
-    async fn close(&self) {
-        (**self).close().await;
-    }
 }

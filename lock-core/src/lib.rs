@@ -8,6 +8,7 @@
 //! | what a store must answer | [`Backend`], [`Claim`], [`Grant`], [`Attempt`], [`Release`], [`Renewal`], [`Conversion`], [`LatchStep`] |
 //! | what a store says of itself | [`Capabilities`] |
 //! | what a store says when it fails | [`StoreError`] |
+//! | a store that stands before another | [`forward_backend`] |
 //! | a store with sessions in place of leases | [`Session`], [`Liveness`] |
 //! | what goes on whatever becomes of the callers' runtimes | [`Background`], [`PerRuntime`] |
 //! | what users see | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
@@ -24,6 +25,7 @@ mod capabilities;
 mod claim;
 mod election;
 mod error;
+mod forward;
 mod grant;
 mod guard;
 mod hold;

@@ -1,8 +1,11 @@
 //! Who holds a name, who waits for it, and whom it admits: the contract as a value.
 
+#[cfg(test)]
+mod damaged;
 mod edition;
 mod idle;
 mod latch;
+mod plain;
 mod queue;
 mod records;
 mod store;
@@ -11,6 +14,7 @@ mod store_time;
 mod tests;
 
 pub use latch::LatchRecord;
+pub use plain::{Plain, PlainHolder};
 pub use records::Records;
 pub use store::{RecordStore, Stored};
 pub use store_time::StoreTime;
@@ -62,7 +66,7 @@ use std::{sync::Arc, time::Duration};
 /// # Ok::<(), tenure_core::StoreError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Record {
     /// The last grant's.
     token: u64,
@@ -79,6 +83,7 @@ pub struct Record {
 
 /// One who holds the name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Held {
     claim: ClaimId,
     mode: Mode,
@@ -274,8 +279,14 @@ impl Record {
         let holders = || self.live(now).map(|held| (held.mode, held.until));
         let in_the_way = || holders().chain(self.queue.before(*id, now));
         if !mode.admits(in_the_way().map(|(mode, _)| mode)) {
-            // Nobody is, where the claim takes more permits than there are.
-            return Ok(in_the_way().map(|(_, until)| until.since(now)).min().or(Some(Duration::ZERO)));
+            let first = || in_the_way().map(|(_, until)| until).min();
+            // Who wants it alone waits for the last of those who hold it. Nobody is in the way where the claim takes more
+            // permits than there are.
+            let until = match mode {
+                Mode::Exclusive => holders().map(|(_, until)| until).max().or_else(first),
+                _ => first(),
+            };
+            return Ok(Some(until.map_or(Duration::ZERO, |until| until.since(now))));
         }
         let mark = self.mark.as_ref().filter(|mark| mark.stands(now) && mark.keeps_out(claim));
         Ok(mark.map(|mark| mark.until().since(now)))
@@ -303,13 +314,22 @@ impl Record {
         self.mark.take_if(|mark| mark.is_of(claim));
     }
 
+    /// Whether another has had the name alone since the grant was lost. Beside others a name may be granted again without
+    /// anybody's having taken it.
+    fn was_taken_over(&self, grant: &Grant, now: StoreTime) -> bool {
+        match grant.mode {
+            Mode::Exclusive => grant.token.get() < self.token,
+            _ => self.live(now).any(|held| held.mode == Mode::Exclusive),
+        }
+    }
+
     /// Why the grant does not hold the name.
     fn why_not(&self, grant: &Grant, now: StoreTime) -> LossCause {
         if self.forced.iter().any(|(claim, _)| *claim == grant.claim) {
             LossCause::Forced
         } else if self.token < grant.token.get() {
             LossCause::Forgotten
-        } else if self.live(now).next().is_some() {
+        } else if self.was_taken_over(grant, now) {
             LossCause::TakenOver
         } else {
             LossCause::Expired

@@ -77,9 +77,9 @@ fn subjects() -> Subjects {
     #[cfg(feature = "zookeeper")]
     {
         // It takes the place of the suite's leases. Shorter ones were seen to end beside other work.
-        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=4s"));
+        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=6s"));
         let kind = Kind::ZookeeperEnsemble(3);
-        subjects = subjects.with(OnServer::new("zookeeper-ensemble", kind, "session_timeout=4s"));
+        subjects = subjects.with(OnServer::new("zookeeper-ensemble", kind, "session_timeout=6s"));
     }
     subjects
 }

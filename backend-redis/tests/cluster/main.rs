@@ -131,7 +131,7 @@ async fn cluster_slot_moved() {
     let server = Server::redis_cluster().await.unwrap();
     let members = server.members();
     let (one, other) = (locks(&server).await, locks(&server).await);
-    let guard = one.lock("{x}a").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    let guard = one.lock("{x}a").lease(Duration::from_secs(5)).acquire().await.unwrap();
     let waiter = tokio::spawn({
         let lock = other.lock("{x}a");
         async move { lock.acquire().await }
@@ -151,7 +151,7 @@ async fn cluster_slot_moved() {
     assert!(is_there(to, "{x}a").await && !is_there(from, "{x}a").await);
     let another = one.lock("{x}b").wait(FAILOVER).acquire().await.unwrap();
     // Renewed at its new place, and longer than its lease.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(guard.is_held() && !waiter.is_finished(), "{:?}", guard.loss());
     let (first, released) = (guard.token(), Instant::now());
     guard.release().await.unwrap();

@@ -102,7 +102,7 @@ async fn subscriber_killed() {
     let released = Instant::now();
     holder.release(&held).await.unwrap();
     let (when, guard) = waiter.await.unwrap().unwrap();
-    assert!(when.duration_since(released) < Duration::from_secs(3));
+    assert!(when.duration_since(released) < Duration::from_secs(5));
     assert!(guard.token() > held.token);
     guard.release().await.unwrap();
 }

@@ -154,12 +154,12 @@ async fn a_straggler_is_withdrawn() {
 #[tokio::test]
 async fn nothing_is_lost_in_the_long_run() {
     let server = Server::start();
-    let locks = Locks::with_lease(server.backend().await, Duration::from_secs(3)).unwrap();
+    let locks = Locks::with_lease(server.backend().await, Duration::from_secs(5)).unwrap();
     let reader = locks.rw("c").read().acquire().await.unwrap();
     let permit = locks.semaphore("d", 2).permits(1).acquire().await.unwrap();
     let together = locks.all(["a", "b"]).acquire().await.unwrap();
     fill(&server);
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     assert!(together.holds().all(tenure_core::Hold::is_held) && reader.is_held() && permit.is_held());
     for refused in [locks.lock("e").try_acquire().await, locks.rw("c").read().try_acquire().await] {
         assert!(matches!(refused, Err(Error::Store { .. })), "{refused:?}");

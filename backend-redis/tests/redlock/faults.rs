@@ -121,7 +121,8 @@ async fn a_returned_node_is_asked_no_more_than_others() {
     let before = nodes.scripts_called(1);
     tokio::time::sleep(Duration::from_secs(4)).await;
     let calls = nodes.scripts_called(1) - before;
-    assert!((1..=8).contains(&calls), "asked {calls} times in four seconds");
+    assert!(calls <= 8, "asked {calls} times in four seconds");
+    until("it goes on asking", || nodes.scripts_called(1) > before).await;
     guard.release().await.unwrap();
     let next = tokio::time::timeout(Duration::from_secs(5), waiter).await.expect("soon").unwrap().unwrap();
     next.release().await.unwrap();

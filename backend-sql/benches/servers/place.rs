@@ -45,7 +45,7 @@ impl Way {
 
 impl Place {
     pub(crate) async fn start(kind: Kind) -> Result<Self, String> {
-        let server = Server::start(kind, Use::Local).await.map_err(|error| error.to_string())?;
+        let server = Server::start(kind, Use::LocalOnDisk).await.map_err(|error| error.to_string())?;
         let place = Self { kind, server };
         if kind == Kind::Postgres {
             place

@@ -1,12 +1,10 @@
 //! Latches: a row each, that names the parties that have counted down.
 
-use super::{
-    options::Checked,
-    server::{MySql, arguments},
-};
+use super::server::{MySql, arguments};
 use crate::{
-    lane::{Again, Lane, Manner},
+    lane::{Again, Lane},
     rows::latch_state,
+    server::{Checked, LatchTable},
     statement::Statement,
     table::TablePath,
 };
@@ -15,7 +13,7 @@ use std::sync::Arc;
 use tenure_core::{Error, LatchState, LatchStep, Name, StoreError};
 
 /// Latches in MySQL or MariaDB, on a connection of their own that is opened when the first of them is used.
-pub(super) struct MySqlLatches {
+pub(crate) struct MySqlLatches {
     server: Arc<MySql>,
     statements: Statements,
     desk: Lane<MySql>,
@@ -86,15 +84,17 @@ ON DUPLICATE KEY UPDATE
   who = IF({new}, CONCAT(who, ',', VALUES(who)), who)";
 
 impl MySqlLatches {
-    pub(super) fn new(options: Checked, connect: MySqlConnectOptions) -> Result<Self, Error> {
+    pub(super) fn new(options: Checked<()>, connect: MySqlConnectOptions) -> Result<Self, Error> {
         let table = options.table.of_latches()?;
         let statements = Statements::new(&table);
         let (create, probe) = (Statement::new(schema(&table)), statements.count_down.clone());
         let server = Arc::new(MySql::new(Checked { table, ..options }, connect, create, probe));
-        Ok(Self { desk: Lane::new(&server, Manner::Ordered), server, statements })
+        Ok(Self { desk: Lane::new(&server), server, statements })
     }
+}
 
-    pub(super) async fn step(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+impl LatchTable for MySqlLatches {
+    async fn step(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
         let (prefix, name) = (self.server.options.prefix.as_str(), name.as_str());
         let Statements { look, count_down, remove } = &self.statements;
         let change = match step {
@@ -112,7 +112,7 @@ impl MySqlLatches {
         Ok(told.first().map_or(LatchState::default(), |(of, counted)| latch_state(*of, *counted)))
     }
 
-    pub(super) async fn close(&self) {
+    async fn close(&self) {
         self.desk.close().await;
     }
 }

@@ -2,15 +2,15 @@
 
 use super::{
     errors,
-    options::Checked,
     row_statements::{END, MICROS, RowStatements, kill, mark},
     server::{Done, MySql, arguments},
 };
 use crate::{
     issue::Issue,
-    lane::{Again, Lane, Manner, Server},
-    row_locks::{Found, RowTable},
+    lane::{Again, Lane, Server},
+    row_table::{Found, RowTable},
     rows::{RowHolder, row_holder},
+    server::{Checked, in_time},
     statement::Statement,
 };
 use sqlx::{
@@ -27,7 +27,7 @@ use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Locked rows in MySQL or MariaDB.
-pub(super) struct MySqlRowLocks {
+pub(crate) struct MySqlRowLocks {
     server: Arc<MySql>,
     statements: RowStatements,
     /// Notes grants, and looks after the connections that hold and wait.
@@ -36,11 +36,11 @@ pub(super) struct MySqlRowLocks {
 }
 
 impl MySqlRowLocks {
-    pub(super) fn new(options: Checked, connect: MySqlConnectOptions) -> Self {
+    pub(super) fn new(options: Checked<()>, connect: MySqlConnectOptions) -> Self {
         let statements = RowStatements::new(&options.table);
         let (create, probe) = (statements.create.clone(), statements.note.clone());
         let server = Arc::new(MySql::new(options, connect, create, probe));
-        Self { desk: Lane::new(&server, Manner::Ordered), server, statements, is_mariadb: OnceLock::new() }
+        Self { desk: Lane::new(&server), server, statements, is_mariadb: OnceLock::new() }
     }
 
     fn prefix(&self) -> &str {
@@ -130,7 +130,6 @@ impl RowTable for MySqlRowLocks {
     }
 
     async fn connect(&self) -> Result<MySqlConnection, StoreError> {
-        let longest = self.server.options.connect_timeout;
         let connecting = async {
             let connected = self.server.connect.connect().await;
             let mut connection = connected.map_err(|error| self.server.explain(error))?;
@@ -147,9 +146,7 @@ impl RowTable for MySqlRowLocks {
             prepared.map_err(|error| self.server.explain(error))?;
             Ok(connection)
         };
-        let late =
-            |_| StoreError::unavailable(format!("no connection to {} within {longest:?}", self.server.store));
-        tokio::time::timeout(longest, connecting).await.map_err(late)?
+        in_time(self.server.options.connect_timeout, &self.server.store, connecting).await
     }
 
     /// The transaction begins with the first statement that needs one, and ends with the mode. The server counts whole seconds.

@@ -2,72 +2,52 @@
 
 use super::{
     crowds::Crowds,
-    options::Checked,
     seen_rows::SeenRows,
-    server::{MySql, arguments, with},
+    server::{Done, MySql, arguments, with},
     statements::Statements,
 };
 use crate::{
     hints::{Hint, Hints},
-    lane::{Again, Lane, Manner},
+    lane::{Again, Lane},
     lease_rows::{Broom, LeaseTable},
     queue::{LIVES, SHOW_UP, place_of},
     rows::{
         HolderRow, Standing, StandingRow, beyond_all_names, end_of_prefix, is_shared, leases, mark_lasts,
         millis, span,
     },
+    server::{Checked, Lanes},
     shares::take_of,
     statement::Statement,
     sweep::{BATCH, IDLE},
 };
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions};
-use std::{
-    collections::HashSet,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_core::{Background, Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
 
 /// Lease rows in MySQL or MariaDB.
-pub(super) struct MySqlRows {
+pub(crate) struct MySqlRows {
     server: Arc<MySql>,
     statements: Arc<Statements>,
-    /// Acquires, releases and withdraws. What concerns one name goes over one of them, in order: see [`Lane`].
-    lanes: Vec<Lane<MySql>>,
-    /// In the background, where renewal runs; but who extends a lease by hand does so where it is.
-    renewals: Arc<Lane<MySql>>,
-    background: Background,
+    lanes: Lanes<MySql>,
     hints: Arc<Hints>,
     crowds: Crowds,
     rows: SeenRows,
 }
 
 impl MySqlRows {
-    pub(super) fn new(options: Checked, connect: MySqlConnectOptions, background: Background) -> Self {
+    pub(super) fn new(options: Checked<()>, connect: MySqlConnectOptions, background: Background) -> Self {
         let statements = Arc::new(Statements::new(&options.table, options.fair));
         let (create, probe) = (statements.create.clone(), statements.acquire.clone());
         let server = Arc::new(MySql::new(options, connect, create, probe));
-        let lane = |manner| Lane::new(&server, manner);
-        let lanes = (0..server.options.connections).map(|_| lane(Manner::Ordered)).collect();
-        let renewals = Arc::new(lane(Manner::Impatient));
+        let lanes = Lanes::new(&server, server.options.connections, background);
         Self {
             lanes,
-            renewals,
-            background,
             hints: Arc::default(),
             crowds: Crowds::default(),
             rows: SeenRows::default(),
             server,
             statements,
         }
-    }
-
-    fn lane(&self, name: &Name) -> &Lane<MySql> {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
-        let lanes = self.lanes.len() as u64;
-        &self.lanes[usize::try_from(hasher.finish() % lanes).unwrap_or(0)]
     }
 
     fn prefix(&self) -> &str {
@@ -81,7 +61,7 @@ impl MySqlRows {
         name: &Name,
         arguments: MySqlArguments,
     ) -> Result<Option<i64>, StoreError> {
-        let done = self.lane(name).run(statement, arguments, Again::Safe).await?;
+        let done = self.lanes.of(name).run(statement, arguments, Again::Safe).await?;
         let token = i64::try_from(done.last_insert_id).map_err(StoreError::failed)?;
         Ok((token != 0).then_some(token))
     }
@@ -124,11 +104,15 @@ impl MySqlRows {
         Ok(token)
     }
 
-    async fn look_on(&self, lane: &Lane<MySql>, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
+    /// What `look` asks with.
+    fn of(&self, names: &[&Name]) -> Result<MySqlArguments, StoreError> {
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        let arguments = arguments![serde_json::json!(names).to_string(), self.prefix()];
-        let done = lane.run(&self.statements.look, arguments, Again::Safe).await?;
-        let rows: Vec<StandingRow> = self.server.rows(&done)?;
+        Ok(arguments![serde_json::json!(names).to_string(), self.prefix()])
+    }
+
+    /// What `look` answers.
+    fn standings(&self, done: &Done) -> Result<Vec<Standing>, StoreError> {
+        let rows: Vec<StandingRow> = self.server.rows(done)?;
         rows.into_iter().map(Standing::try_from).collect()
     }
 
@@ -138,13 +122,13 @@ impl MySqlRows {
         let (id, prefix, (take, of)) = (id.to_string(), self.prefix(), place_of(*mode));
         let id = id.as_str();
         let arguments = arguments![id, take, of, id, millis(LIVES), prefix, name.as_str(), id, id];
-        self.lane(name).run(&self.statements.stand, arguments, Again::Safe).await.map(drop)
+        self.lanes.of(name).run(&self.statements.stand, arguments, Again::Safe).await.map(drop)
     }
 
     /// Those of the names whose rows nobody has locked.
     async fn unlocked(&self, names: Vec<&str>) -> Result<HashSet<String>, StoreError> {
         let arguments = arguments![serde_json::json!(names).to_string(), self.prefix()];
-        let done = self.renewals.run(&self.statements.unlocked, arguments, Again::Safe).await?;
+        let done = self.lanes.renewals.run(&self.statements.unlocked, arguments, Again::Safe).await?;
         let rows: Vec<(String,)> = self.server.rows(&done)?;
         Ok(rows.into_iter().map(|(name,)| name).collect())
     }
@@ -162,7 +146,7 @@ impl MySqlRows {
             id.as_str(),
             alone
         ];
-        self.lane(name).run(&self.statements.mark, arguments, Again::Safe).await.map(drop)
+        self.lanes.of(name).run(&self.statements.mark, arguments, Again::Safe).await.map(drop)
     }
 }
 
@@ -225,7 +209,7 @@ impl LeaseTable for MySqlRows {
     /// First as it is nearly always. One who holds the name alone stands among the shares if it was a reader once.
     async fn release(&self, grant: &Grant) -> Result<Option<bool>, StoreError> {
         let Grant { name, claim, mode, .. } = grant;
-        let (claim, prefix, lane) = (claim.to_string(), self.prefix(), self.lane(name));
+        let (claim, prefix, lane) = (claim.to_string(), self.prefix(), self.lanes.of(name));
         let claim = claim.as_str();
         let Statements { release, release_last, release_share, .. } = &*self.statements;
         let simple = match mode {
@@ -254,7 +238,7 @@ impl LeaseTable for MySqlRows {
             }
             _ => (&self.statements.downgrade, arguments![claim, claim, prefix, name.as_str(), claim, claim]),
         };
-        Ok(self.lane(name).run(statement, arguments, Again::Safe).await?.affected > 0)
+        Ok(self.lanes.of(name).run(statement, arguments, Again::Safe).await?.affected > 0)
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -266,7 +250,7 @@ impl LeaseTable for MySqlRows {
         } else {
             arguments![id, id, id, id, id, prefix, name.as_str(), id, id, id]
         };
-        self.lane(name).run(&self.statements.withdraw, arguments, Again::Safe).await.map(drop)
+        self.lanes.of(name).run(&self.statements.withdraw, arguments, Again::Safe).await.map(drop)
     }
 
     /// The server tells how many rows were changed. Only when that does not say that all were renewed, it is asked which.
@@ -283,7 +267,7 @@ impl LeaseTable for MySqlRows {
         let asked: Vec<(&str, String)> =
             leases.iter().map(|(name, leases)| (*name, serde_json::json!(leases).to_string())).collect();
         let arguments = arguments![serde_json::json!(asked).to_string(), self.prefix()];
-        let done = self.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
+        let done = self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         if done.affected == grants.len() as u64 {
             return Ok(grants.iter().map(|grant| grant.claim).collect());
         }
@@ -291,6 +275,7 @@ impl LeaseTable for MySqlRows {
         let names: Vec<&Name> = names.into_iter().collect();
         let mut renewed = HashSet::new();
         for row in self.look_for_renewal(&names).await? {
+            let row = Standing::try_from(row)?;
             for grant in grants.iter().filter(|grant| grant.name.as_str() == row.name) {
                 if row.is_held_by(grant.claim)? {
                     renewed.insert(grant.claim);
@@ -303,31 +288,35 @@ impl LeaseTable for MySqlRows {
     async fn look(&self, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
         match names {
             [] => Ok(Vec::new()),
-            [first, ..] => self.look_on(self.lane(first), names).await,
+            [first, ..] => {
+                let lane = self.lanes.of(first);
+                self.standings(&lane.run(&self.statements.look, self.of(names)?, Again::Safe).await?)
+            }
         }
     }
 
-    async fn look_for_renewal(&self, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
-        self.look_on(&self.renewals, names).await
+    async fn look_for_renewal(&self, names: &[&Name]) -> Result<Vec<StandingRow>, StoreError> {
+        let looked = self.lanes.renewals.run(&self.statements.look, self.of(names)?, Again::Safe).await?;
+        self.server.rows(&looked)
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
         let arguments = arguments![self.prefix(), name.as_str()];
-        let done = self.lane(name).run(&self.statements.holders, arguments, Again::Safe).await?;
+        let done = self.lanes.of(name).run(&self.statements.holders, arguments, Again::Safe).await?;
         self.server.rows(&done)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<HolderRow>, StoreError> {
         let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
         let arguments = arguments![self.prefix(), prefix, end];
-        let done = self.lanes[0].run(&self.statements.list, arguments, Again::Safe).await?;
+        let done = self.lanes.first().run(&self.statements.list, arguments, Again::Safe).await?;
         self.server.rows(&done)
     }
 
     /// Looks first, because the server does not tell what an update changed. Shares are there afterwards, as what was put out.
     async fn force(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
         let Some(mut holder) = self.holders(name).await?.pop() else { return Ok(Vec::new()) };
-        let (prefix, lane) = (self.prefix(), self.lane(name));
+        let (prefix, lane) = (self.prefix(), self.lanes.of(name));
         // Also where its text looks like shares: another program may have written it.
         let arguments = arguments![prefix, name.as_str(), holder.1.as_str()];
         if lane.run(&self.statements.force, arguments, Again::No).await?.affected > 0 {
@@ -350,35 +339,30 @@ impl LeaseTable for MySqlRows {
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
-        // What is first asked on each, with a short lease or a short wait, could not wait for its connection too.
-        self.lanes.iter().for_each(Lane::open);
-        let renewals = Arc::clone(&self.renewals);
-        self.background.spawn(async move { renewals.open() });
-        let done = self.lanes[0].run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
+        self.lanes.open();
+        let done = self.lanes.first().run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = done.rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))
     }
 
     fn background(&self) -> &Background {
-        &self.background
+        &self.lanes.background
     }
 
     type Broom = MySqlBroom;
 
     fn broom(&self) -> MySqlBroom {
         let (server, statements) = (Arc::clone(&self.server), Arc::clone(&self.statements));
-        MySqlBroom { lane: Lane::new(&server, Manner::Ordered), server, statements }
+        MySqlBroom { lane: Lane::new(&server), server, statements }
     }
 
     async fn close(&self) {
-        for lane in self.lanes.iter().chain([&*self.renewals]) {
-            lane.close().await;
-        }
+        self.lanes.close().await;
     }
 }
 
 /// A connection of its own: looking through a large table takes a while.
-pub(super) struct MySqlBroom {
+pub(crate) struct MySqlBroom {
     server: Arc<MySql>,
     statements: Arc<Statements>,
     lane: Lane<MySql>,

@@ -1,12 +1,10 @@
 //! A MySQL or MariaDB server: how to connect, and how to ask.
 
-use super::{
-    errors::{self, Place},
-    options::Checked,
-};
+use super::errors::{self, Place};
 use crate::{
     lane::{Server, Verdict},
     patience::{Patience, in_seconds},
+    server::{Checked, Parts, Refusal, in_time},
     statement::Statement,
     tls::choose_cryptography,
 };
@@ -20,7 +18,7 @@ use tenure_core::StoreError;
 
 /// The server: how to connect to it, and what to ask of it.
 pub(super) struct MySql {
-    pub(super) options: Checked,
+    pub(super) options: Checked<()>,
     /// The table's DDL.
     create: Statement,
     /// A statement that tells a table of another shape.
@@ -39,25 +37,14 @@ pub(super) struct Done {
     pub(super) last_insert_id: u64,
 }
 
-/// The store in words.
-pub(super) fn store(connect: &MySqlConnectOptions) -> String {
-    let (host, port) = (connect.get_host(), connect.get_port());
-    let place = match connect.get_socket() {
-        Some(socket) => socket.display().to_string(),
-        None if host.contains(':') => format!("[{host}]:{port}"),
-        None => format!("{host}:{port}"),
-    };
-    format!("mysql://{place}/{}", connect.get_database().unwrap_or_default())
-}
-
 impl MySql {
     pub(super) fn new(
-        options: Checked,
+        options: Checked<()>,
         connect: MySqlConnectOptions,
         create: Statement,
         probe: Statement,
     ) -> Self {
-        let store = store(&connect);
+        let store = sqlx::MySql::store(&connect);
         let connect = connect.disable_statement_logging();
         if matches!(connect.get_ssl_mode(), MySqlSslMode::VerifyCa) {
             choose_cryptography();
@@ -123,17 +110,6 @@ fn at_most(setting: &str, number: u64) -> String {
     format!("{setting} = CAST(LEAST(@@{setting}, {number}) AS SIGNED)")
 }
 
-enum Refusal {
-    MySql(sqlx::Error),
-    Said(StoreError),
-}
-
-impl From<sqlx::Error> for Refusal {
-    fn from(error: sqlx::Error) -> Self {
-        Self::MySql(error)
-    }
-}
-
 impl Server for MySql {
     type Connection = MySqlConnection;
     type Arguments = MySqlArguments;
@@ -148,15 +124,13 @@ impl Server for MySql {
     }
 
     async fn open(&self) -> Result<MySqlConnection, StoreError> {
-        let longest = self.options.connect_timeout;
-        match tokio::time::timeout(longest, self.open_once()).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(Refusal::MySql(error))) => Err(self.explain(error)),
-            Ok(Err(Refusal::Said(error))) => Err(error),
-            Err(_) => {
-                Err(StoreError::unavailable(format!("no connection to {} within {longest:?}", self.store)))
-            }
-        }
+        let connecting = async {
+            self.open_once().await.map_err(|refusal| match refusal {
+                Refusal::Driver(error) => self.explain(error),
+                Refusal::Said(error) => error,
+            })
+        };
+        in_time(self.options.connect_timeout, &self.store, connecting).await
     }
 
     async fn run(

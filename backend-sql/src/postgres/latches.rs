@@ -1,12 +1,13 @@
 //! Latches: a row each, that names the parties that have counted down.
 
 use super::{
-    options::{Checked, Durability},
+    options::{Durability, Own},
     server::{Postgres, arguments},
 };
 use crate::{
-    lane::{Again, Lane, Manner},
+    lane::{Again, Lane},
     rows::latch_state,
+    server::{Checked, LatchTable},
     statement::Statement,
     table::TablePath,
 };
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use tenure_core::{Error, LatchState, LatchStep, Name, StoreError};
 
 /// Latches in PostgreSQL, on a connection of their own that is opened when the first of them is used.
-pub(super) struct PostgresLatches {
+pub(crate) struct PostgresLatches {
     server: Arc<Postgres>,
     statements: Statements,
     desk: Lane<Postgres>,
@@ -85,17 +86,20 @@ ON CONFLICT (prefix, name) DO UPDATE SET counted =
 RETURNING parties, cardinality(counted)::bigint";
 
 impl PostgresLatches {
-    pub(super) fn new(options: Checked, connect: PgConnectOptions) -> Result<Self, Error> {
+    pub(super) fn new(options: Checked<Own>, connect: PgConnectOptions) -> Result<Self, Error> {
         let table = options.table.of_latches()?;
         let statements = Statements::new(&table);
         let (create, probe) = (Statement::new(schema(&table)), statements.count_down.clone());
         // What was counted stays: a crash is not to forget it, whatever it may forget of locks.
-        let options = Checked { table, durability: Durability::Full, ..options };
+        let own = Own { durability: Durability::Full, ..options.own };
+        let options = Checked { table, own, ..options };
         let server = Arc::new(Postgres::new(options, connect, create, probe));
-        Ok(Self { desk: Lane::new(&server, Manner::Ordered), server, statements })
+        Ok(Self { desk: Lane::new(&server), server, statements })
     }
+}
 
-    pub(super) async fn step(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+impl LatchTable for PostgresLatches {
+    async fn step(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
         let (prefix, name) = (self.server.options.prefix.as_str(), name.as_str());
         let Statements { look, count_down, remove } = &self.statements;
         let (statement, arguments) = match step {
@@ -110,7 +114,7 @@ impl PostgresLatches {
         Ok(told.first().map_or(LatchState::default(), |(of, counted)| latch_state(*of, *counted)))
     }
 
-    pub(super) async fn close(&self) {
+    async fn close(&self) {
         self.desk.close().await;
     }
 }

@@ -37,7 +37,7 @@ impl Listener {
     /// Hears of what is announced with this text from now on.
     pub(super) fn hint(&self, announced: String) -> Hint {
         let hint = self.hints.listen(announced);
-        if !self.server.options.pooler {
+        if !self.server.options.own.pooler {
             let mut task = self.task();
             // It ends only with its runtime.
             if task.as_ref().is_none_or(JoinHandle::is_finished) {

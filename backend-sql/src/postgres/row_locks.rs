@@ -2,17 +2,18 @@
 
 use super::{
     errors,
-    options::Checked,
+    options::Own,
     row_statements::{MICROS, RowStatements, application},
     server::{Postgres, arguments},
     values::{Values, beside},
 };
 use crate::{
     issue::Issue,
-    lane::{Again, Lane, Manner, Server},
+    lane::{Again, Lane, Server},
     patience::{Patience, in_millis},
-    row_locks::{Found, RowTable},
+    row_table::{Found, RowTable},
     rows::{RowHolder, millis, row_holder},
+    server::{Checked, in_time},
     statement::Statement,
 };
 use sqlx::{
@@ -29,7 +30,7 @@ const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Locked rows in PostgreSQL.
-pub(super) struct PostgresRowLocks {
+pub(crate) struct PostgresRowLocks {
     server: Arc<Postgres>,
     statements: RowStatements,
     /// Notes grants, and looks after the connections that hold and wait.
@@ -37,11 +38,11 @@ pub(super) struct PostgresRowLocks {
 }
 
 impl PostgresRowLocks {
-    pub(super) fn new(options: Checked, connect: PgConnectOptions) -> Self {
+    pub(super) fn new(options: Checked<Own>, connect: PgConnectOptions) -> Self {
         let statements = RowStatements::new(&options.table);
         let (create, probe) = (statements.create.clone(), statements.note.clone());
         let server = Arc::new(Postgres::new(options, connect, create, probe));
-        Self { desk: Lane::new(&server, Manner::Ordered), server, statements }
+        Self { desk: Lane::new(&server), server, statements }
     }
 
     fn prefix(&self) -> &str {
@@ -50,7 +51,7 @@ impl PostgresRowLocks {
 
     /// Whether its connections are prepared. Behind a pooler each transaction may be in another one.
     fn prepares(&self) -> bool {
-        !self.server.options.pooler
+        !self.server.options.own.pooler
     }
 
     async fn ask(&self, statement: &Statement, arguments: Values) -> Result<Vec<PgRow>, StoreError> {
@@ -98,7 +99,6 @@ impl RowTable for PostgresRowLocks {
     }
 
     async fn connect(&self) -> Result<PgConnection, StoreError> {
-        let longest = self.server.options.connect_timeout;
         let connecting = async {
             let mut connection =
                 self.server.connect.connect().await.map_err(|error| self.server.explain(error))?;
@@ -116,9 +116,7 @@ impl RowTable for PostgresRowLocks {
             }
             Ok(connection)
         };
-        let late =
-            |_| StoreError::unavailable(format!("no connection to {} within {longest:?}", self.server.store));
-        tokio::time::timeout(longest, connecting).await.map_err(late)?
+        in_time(self.server.options.connect_timeout, &self.server.store, connecting).await
     }
 
     /// All of it is for this transaction only, so that a pooler in transaction mode keeps it together.
@@ -168,7 +166,7 @@ impl RowTable for PostgresRowLocks {
         let arguments = beside(arguments![self.prefix(), name.as_str()]);
         let arguments = arguments.map_err(|error| self.server.explain(error))?;
         let asked = sqlx::query_with(statement.sql(), arguments);
-        let asked = asked.persistent(!self.server.options.pooler).fetch_optional(connection).await;
+        let asked = asked.persistent(!self.server.options.own.pooler).fetch_optional(connection).await;
         self.found(asked.map(|row| row.map(drop)))
     }
 

@@ -2,75 +2,55 @@
 
 use super::{
     listener::Listener,
-    options::Checked,
+    options::Own,
     server::{Postgres, arguments, with},
     statements::Statements,
     values::Values,
 };
 use crate::{
     hints::Hint,
-    lane::{Again, Lane, Manner, Server},
+    lane::{Again, Lane, Server},
     lease_rows::{Broom, LeaseTable},
     queue::{LIVES, SHOW_UP, place_of},
     rows::{
         HolderRow, Standing, StandingRow, beyond_all_names, end_of_prefix, leases, mark_lasts, millis,
         renewed, span,
     },
+    server::{Checked, Lanes},
     shares::take_of,
     statement::Statement,
     sweep::{BATCH, IDLE},
 };
-use sqlx::{Row, postgres::PgConnectOptions};
-use std::{
-    collections::HashSet,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
+use sqlx::{
+    Row,
+    postgres::{PgConnectOptions, PgRow},
 };
+use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_core::{Background, Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
 
 /// The columns of what stands in a row, behind which `stand_by` tells whether it is marked.
 const STANDING_COLUMNS: usize = 9;
 
 /// Lease rows in PostgreSQL.
-pub(super) struct PostgresRows {
+pub(crate) struct PostgresRows {
     server: Arc<Postgres>,
     statements: Arc<Statements>,
-    /// Acquires, releases and withdraws. What concerns one name goes over one of them, in order: see [`Lane`].
-    lanes: Vec<Lane<Postgres>>,
-    /// In the background, where renewal runs; but who extends a lease by hand does so where it is.
-    renewals: Arc<Lane<Postgres>>,
-    background: Background,
+    lanes: Lanes<Postgres>,
     listener: Listener,
 }
 
 impl PostgresRows {
-    pub(super) fn new(options: Checked, connect: PgConnectOptions, background: Background) -> Self {
+    pub(super) fn new(options: Checked<Own>, connect: PgConnectOptions, background: Background) -> Self {
         let statements = Arc::new(Statements::new(&options.table, options.fair));
         let (create, probe) = (statements.create.clone(), statements.acquire.clone());
         let server = Arc::new(Postgres::new(options, connect, create, probe));
-        let lane = |manner| Lane::new(&server, manner);
-        let lanes = (0..server.options.connections).map(|_| lane(Manner::Ordered)).collect();
-        Self {
-            lanes,
-            renewals: Arc::new(lane(Manner::Impatient)),
-            listener: Listener::new(&server, background.clone()),
-            background,
-            server,
-            statements,
-        }
-    }
-
-    fn lane(&self, name: &Name) -> &Lane<Postgres> {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
-        let lanes = self.lanes.len() as u64;
-        &self.lanes[usize::try_from(hasher.finish() % lanes).unwrap_or(0)]
+        let lanes = Lanes::new(&server, server.options.connections, background.clone());
+        Self { lanes, listener: Listener::new(&server, background), server, statements }
     }
 
     /// Asks for several names at once.
     fn sets(&self) -> &Lane<Postgres> {
-        &self.lanes[0]
+        self.lanes.first()
     }
 
     fn prefix(&self) -> &str {
@@ -82,11 +62,15 @@ impl PostgresRows {
         self.server.options.table.table.as_str()
     }
 
-    async fn look_on(&self, lane: &Lane<Postgres>, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
+    /// What `look` asks with.
+    fn of(&self, names: &[&Name]) -> Values {
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        let arguments = arguments![self.prefix(), names];
-        let rows = lane.run(&self.statements.look, arguments, Again::Safe).await?;
-        let rows: Vec<StandingRow> = self.server.rows(&rows)?;
+        arguments![self.prefix(), names]
+    }
+
+    /// What `look` answers.
+    fn standings(&self, rows: &[PgRow]) -> Result<Vec<Standing>, StoreError> {
+        let rows: Vec<StandingRow> = self.server.rows(rows)?;
         rows.into_iter().map(Standing::try_from).collect()
     }
 
@@ -95,7 +79,7 @@ impl PostgresRows {
         let Claim { id, name, mode, .. } = claim;
         let (take, of) = place_of(*mode);
         let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), millis(LIVES), take, of];
-        let rows = self.lane(name).run(&self.statements.stand, arguments, Again::Safe).await?;
+        let rows = self.lanes.of(name).run(&self.statements.stand, arguments, Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         Standing::try_from(self.server.row::<StandingRow>(row)?)?.obstacle(claim)
     }
@@ -116,7 +100,7 @@ impl LeaseTable for PostgresRows {
     }
 
     fn wakeup(&self) -> Wakeup {
-        if self.server.options.pooler { Wakeup::Poll } else { Wakeup::Push }
+        if self.server.options.own.pooler { Wakeup::Poll } else { Wakeup::Push }
     }
 
     fn poll(&self) -> Duration {
@@ -149,7 +133,7 @@ impl LeaseTable for PostgresRows {
                 &self.statements.share
             }
         };
-        let rows = self.lane(name).run(statement, arguments, Again::Safe).await?;
+        let rows = self.lanes.of(name).run(statement, arguments, Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         row.try_get(0).map(Some).map_err(|error| self.server.explain(error))
     }
@@ -190,7 +174,7 @@ impl LeaseTable for PostgresRows {
         let alone = *mode == Mode::Exclusive;
         let arguments =
             arguments![self.prefix(), name.as_str(), id.to_string(), millis(mark_lasts(self.poll())), alone];
-        let rows = self.lane(name).run(&self.statements.stand_by, arguments, Again::Safe).await?;
+        let rows = self.lanes.of(name).run(&self.statements.stand_by, arguments, Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let marked = row.try_get(STANDING_COLUMNS).map_err(|error| self.server.explain(error))?;
         let standing = Standing::try_from(self.server.row::<StandingRow>(row)?)?;
@@ -207,7 +191,7 @@ impl LeaseTable for PostgresRows {
     async fn release(&self, grant: &Grant) -> Result<Option<bool>, StoreError> {
         let Grant { name, claim, .. } = grant;
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string(), self.channel()];
-        let rows = self.lane(name).run(&self.statements.release, arguments, Again::No).await?;
+        let rows = self.lanes.of(name).run(&self.statements.release, arguments, Again::No).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(bool,)>(row).map(|(awaited,)| Some(awaited))
     }
@@ -219,7 +203,7 @@ impl LeaseTable for PostgresRows {
             Mode::Exclusive => (&self.statements.upgrade, arguments),
             _ => (&self.statements.downgrade, with![arguments; self.channel()]),
         };
-        Ok(!self.lane(name).run(statement, arguments, Again::Safe).await?.is_empty())
+        Ok(!self.lanes.of(name).run(statement, arguments, Again::Safe).await?.is_empty())
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
@@ -230,7 +214,7 @@ impl LeaseTable for PostgresRows {
         if !waits {
             self.sets().run(withdraw, arguments.clone(), Again::Safe).await?;
         }
-        self.lane(name).run(withdraw, arguments, Again::Safe).await.map(drop)
+        self.lanes.of(name).run(withdraw, arguments, Again::Safe).await.map(drop)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<HashSet<ClaimId>, StoreError> {
@@ -238,7 +222,7 @@ impl LeaseTable for PostgresRows {
             leases(grants).into_iter().map(|(name, leases)| (name, serde_json::json!(leases).to_string()));
         let (names, leases): (Vec<&str>, Vec<String>) = leases.unzip();
         let arguments = arguments![self.prefix(), names, leases];
-        let rows = self.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
+        let rows = self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         let held: Vec<(String,)> = self.server.rows(&rows)?;
         renewed(grants, held.into_iter().map(|(held,)| held).collect())
     }
@@ -246,62 +230,61 @@ impl LeaseTable for PostgresRows {
     async fn look(&self, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
         match names {
             [] => Ok(Vec::new()),
-            [first, ..] => self.look_on(self.lane(first), names).await,
+            [first, ..] => {
+                let lane = self.lanes.of(first);
+                self.standings(&lane.run(&self.statements.look, self.of(names), Again::Safe).await?)
+            }
         }
     }
 
-    async fn look_for_renewal(&self, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
-        self.look_on(&self.renewals, names).await
+    async fn look_for_renewal(&self, names: &[&Name]) -> Result<Vec<StandingRow>, StoreError> {
+        let looked = self.lanes.renewals.run(&self.statements.look, self.of(names), Again::Safe).await?;
+        self.server.rows(&looked)
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
         let arguments = arguments![self.prefix(), name.as_str()];
-        self.holder_rows(self.lane(name), &self.statements.holders, arguments).await
+        self.holder_rows(self.lanes.of(name), &self.statements.holders, arguments).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<HolderRow>, StoreError> {
         let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
         let arguments = arguments![self.prefix(), prefix, end];
-        self.holder_rows(&self.lanes[0], &self.statements.list, arguments).await
+        self.holder_rows(self.lanes.first(), &self.statements.list, arguments).await
     }
 
     async fn force(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
         let arguments = arguments![self.prefix(), name.as_str(), self.channel()];
         let force = &self.statements.force;
-        self.server.rows(&self.lane(name).run(force, arguments, Again::No).await?)
+        self.server.rows(&self.lanes.of(name).run(force, arguments, Again::No).await?)
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
-        // What is first asked on each, with a short lease or a short wait, could not wait for its connection too.
-        self.lanes.iter().for_each(Lane::open);
-        let renewals = Arc::clone(&self.renewals);
-        self.background.spawn(async move { renewals.open() });
-        let rows = self.lanes[0].run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
+        self.lanes.open();
+        let rows = self.lanes.first().run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))
     }
 
     fn background(&self) -> &Background {
-        &self.background
+        &self.lanes.background
     }
 
     type Broom = PostgresBroom;
 
     fn broom(&self) -> PostgresBroom {
         let (server, statements) = (Arc::clone(&self.server), Arc::clone(&self.statements));
-        PostgresBroom { lane: Lane::new(&server, Manner::Ordered), server, statements }
+        PostgresBroom { lane: Lane::new(&server), server, statements }
     }
 
     async fn close(&self) {
         self.listener.close();
-        for lane in self.lanes.iter().chain([&*self.renewals]) {
-            lane.close().await;
-        }
+        self.lanes.close().await;
     }
 }
 
 /// A connection of its own: looking through a large table takes a while.
-pub(super) struct PostgresBroom {
+pub(crate) struct PostgresBroom {
     server: Arc<Postgres>,
     statements: Arc<Statements>,
     lane: Lane<Postgres>,

@@ -2,12 +2,13 @@
 
 use super::{
     errors::{self, Place},
-    options::{Checked, Durability},
+    options::{Durability, Own},
     values::{Values, beside, written},
 };
 use crate::{
     lane::{Server, Verdict},
     patience::{Patience, in_millis},
+    server::{Checked, Parts, Refusal, in_time},
     statement::Statement,
     tls::choose_cryptography,
 };
@@ -16,11 +17,11 @@ use sqlx::{
     postgres::{PgConnectOptions, PgConnection, PgRow, PgSslMode},
 };
 use std::time::Duration;
-use tenure_core::{Moment, StoreError};
+use tenure_core::StoreError;
 
 /// The server: how to connect to it, and what to ask of it.
 pub(super) struct Postgres {
-    pub(super) options: Checked,
+    pub(super) options: Checked<Own>,
     /// The table's DDL.
     create: Statement,
     /// A statement that tells a table of another shape.
@@ -35,26 +36,14 @@ pub(super) struct Postgres {
 /// How often the server looks whether a client is still there for which a statement waits.
 const STILL_THERE: Duration = Duration::from_secs(1);
 
-/// The store in words.
-pub(super) fn store(connect: &PgConnectOptions) -> String {
-    let (host, port) = (connect.get_host(), connect.get_port());
-    let place = match connect.get_socket() {
-        Some(socket) => socket.display().to_string(),
-        None if host.contains(':') => format!("[{host}]:{port}"),
-        None => format!("{host}:{port}"),
-    };
-    let database = connect.get_database().unwrap_or_else(|| connect.get_username());
-    format!("postgres://{place}/{database}")
-}
-
 impl Postgres {
     pub(super) fn new(
-        options: Checked,
+        options: Checked<Own>,
         connect: PgConnectOptions,
         create: Statement,
         probe: Statement,
     ) -> Self {
-        let store = store(&connect);
+        let store = sqlx::Postgres::store(&connect);
         // Poolers refuse parameters that they do not know, and no statement reads a floating-point number.
         let connect = connect.extra_float_digits(None).disable_statement_logging();
         if matches!(connect.get_ssl_mode(), PgSslMode::VerifyCa) {
@@ -62,7 +51,7 @@ impl Postgres {
         }
         let Patience { lock, statement } = Patience::of(options.response_timeout);
         let (lock, statement) = (in_millis(lock), in_millis(statement));
-        let durability = match options.durability {
+        let durability = match options.own.durability {
             Durability::Full => "",
             Durability::Relaxed => "SET LOCAL synchronous_commit = off; ",
         };
@@ -84,9 +73,9 @@ impl Postgres {
 
     async fn open_once(&self) -> Result<PgConnection, Refusal> {
         let mut connection = self.connect.connect().await?;
-        if !self.options.pooler {
+        if !self.options.own.pooler {
             self.bound(&mut connection).await?;
-            if self.options.durability == Durability::Relaxed {
+            if self.options.own.durability == Durability::Relaxed {
                 connection.execute("SET synchronous_commit = off").await?;
             }
         }
@@ -112,7 +101,7 @@ impl Postgres {
 
     /// A message that has no parameters, and that is carried out as a whole or not at all.
     async fn say(&self, connection: &mut PgConnection, text: &str) -> Result<Vec<PgRow>, sqlx::Error> {
-        let locally = if self.options.pooler { &*self.locally } else { "" };
+        let locally = if self.options.own.pooler { &*self.locally } else { "" };
         sqlx::raw_sql(AssertSqlSafe(format!("{locally}{text}"))).fetch_all(connection).await
     }
 
@@ -127,7 +116,7 @@ impl Postgres {
             }
             self.say(connection, self.create.text()).await?;
         }
-        if !self.options.pooler {
+        if !self.options.own.pooler {
             // Tells a table of another shape, and is needed soon in any case.
             connection.prepare(self.probe.sql().into_sql_str()).await?;
         }
@@ -154,17 +143,6 @@ async fn set_at_most<'b>(
     sqlx::raw_sql(AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
-enum Refusal {
-    Postgres(sqlx::Error),
-    Said(StoreError),
-}
-
-impl From<sqlx::Error> for Refusal {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Postgres(error)
-    }
-}
-
 impl Server for Postgres {
     type Connection = PgConnection;
     type Arguments = Values;
@@ -179,25 +157,20 @@ impl Server for Postgres {
     }
 
     async fn open(&self) -> Result<PgConnection, StoreError> {
-        let longest = self.options.connect_timeout;
-        let give_up = Moment::now() + longest;
-        loop {
-            let Ok(opened) = tokio::time::timeout(give_up.left(), self.open_once()).await else {
-                let what = format!("no connection to {} within {longest:?}", self.store);
-                return Err(StoreError::unavailable(what));
-            };
-            match opened {
-                Ok(connection) => return Ok(connection),
-                // `IF NOT EXISTS` does not keep two that create the same table from colliding.
-                Err(Refusal::Postgres(error))
-                    if errors::is_creation_race(&error) && !give_up.has_passed() =>
-                {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+        let connecting = async {
+            loop {
+                match self.open_once().await {
+                    Ok(connection) => return Ok(connection),
+                    // `IF NOT EXISTS` does not keep two that create the same table from colliding.
+                    Err(Refusal::Driver(error)) if errors::is_creation_race(&error) => {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                    Err(Refusal::Driver(error)) => return Err(self.explain(error)),
+                    Err(Refusal::Said(error)) => return Err(error),
                 }
-                Err(Refusal::Postgres(error)) => return Err(self.explain(error)),
-                Err(Refusal::Said(error)) => return Err(error),
             }
-        }
+        };
+        in_time(self.options.connect_timeout, &self.store, connecting).await
     }
 
     /// Behind a pooler in one message, which is one transaction: all of it is for one server process, and the client may vanish
@@ -208,7 +181,7 @@ impl Server for Postgres {
         statement: &Statement,
         arguments: Values,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        if self.options.pooler {
+        if self.options.own.pooler {
             return self.say(connection, &written(statement.text(), &arguments)).await;
         }
         sqlx::query_with(statement.sql(), beside(arguments)?).fetch_all(connection).await

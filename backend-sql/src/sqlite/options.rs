@@ -100,8 +100,8 @@ impl SqliteOptions {
     /// Whether waiters of all processes are served in the order in which they came: `false` unless said. All clients of a name
     /// must agree on it.
     ///
-    /// Each waiting process then writes to the file twice a second or so, to keep its place; one that dies delays those behind
-    /// it by 3 s at most.
+    /// Each waiting process then writes to the file every 1.5 s, to keep its place; one that dies delays those behind it by
+    /// 3 s at most.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self

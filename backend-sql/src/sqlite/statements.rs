@@ -1,61 +1,53 @@
 //! The statements, each of which commits by itself.
 
-use super::queue::{self, words};
 use crate::{statement::Statement, table::TableName};
 use tenure_core::Error;
 
-/// SQLite's clock, in milliseconds since 1970: that is as far as it tells. Cutting the fraction off would lose a
+/// SQLite's clock, in milliseconds since 1970, which is its precision. Cutting the fraction off would lose a
 /// millisecond now and then, because the seconds come as a floating-point number.
 const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
 
-/// All of them, for one table.
+/// All statements for one table. Each raises the versions of the rows that it changes.
 ///
-/// A lease stands while `expires_at >= now`: `now` is cut to whole milliseconds, so a strict comparison would let
-/// another in up to a millisecond before the lease is over.
+/// A lease stands while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would let
+/// another claim in up to a millisecond before the lease is over.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// Compiles `acquire` without running it: an error tells that the table has another shape.
+    /// Compiles `acquire` without running it: an error means that the table has another shape.
     pub(super) check: Statement,
-    /// `?1` prefix, `?2` name, `?3` claim, `?4` lease in ms, `?5` label, `?6` host, `?7` pid. A row with the token
-    /// when granted, none when another holds the name.
+    /// `?1` prefix, `?2` name, `?3` claim, `?4` lease in ms, `?5` label, `?6` host, `?7` pid, `?8` mode, unless
+    /// exclusive. Returns a row with the token when granted; none when another holds the name, or when the columns do
+    /// not say everything.
     pub(super) acquire: Statement,
-    /// `?1` prefix, `?2` a JSON array of objects with name, claim, lease and label, `?3` host, `?4` pid. A row with token and
-    /// name for each; none at all when another holds one of them.
+    /// The same, but if the columns do not say everything, returns a row like that of `read`.
+    pub(super) acquire_or_read: Statement,
+    /// `?1` prefix, `?2` a JSON array of objects with name, claim, lease and label, `?3` host, `?4` pid. Returns a row
+    /// with token and name for each; none at all if `acquire` would not grant one of them.
     pub(super) acquire_all: Statement,
-    /// As `acquire`, beside others: and `?8` how many permits to take, `?9` of how many.
-    pub(super) share: Statement,
-    /// `?1` prefix, `?2` name, `?3` claim. A row when released; it tells whether the name is awaited.
+    /// `?1` prefix, `?2` name, `?3` claim. Returns a row when released, which tells whether the name is awaited.
     pub(super) release: Statement,
-    /// `?1` prefix, `?2` name, `?3` claim.
+    /// The same, but if the columns do not say everything, returns a row like that of `read`.
+    pub(super) release_or_read: Statement,
+    /// `?1` prefix, `?2` name, `?3` claim. Returns a row if the columns say everything.
     pub(super) withdraw: Statement,
-    /// `?1` prefix, `?2` a JSON object of leases in ms by claim, by name. Of each row that was changed, who holds the name.
+    /// `?1` prefix, `?2` a JSON array of objects with name, claim and lease in ms. Returns the renewed claims.
     pub(super) renew: Statement,
-    /// `?1` prefix, `?2` name, `?3` claim. A row when its claim is a reader's now.
-    pub(super) downgrade: Statement,
-    /// `?1` prefix, `?2` name, `?3` claim. A row when its claim is a writer's now.
-    pub(super) upgrade: Statement,
-    /// `?1` prefix, `?2` a JSON array of names. What stands in their rows.
-    pub(super) look: Statement,
-    /// `?1` prefix, `?2` name, `?3` claim, `?4` for how many ms the mark stands, `?5` whether it wants the name alone.
-    pub(super) await_release: Statement,
-    /// Fair mode: `?1` prefix, `?2` name, `?3` claim, `?4` for how many ms it keeps its place, `?5` how many permits it wants,
-    /// `?6` of how many.
-    pub(super) stand: Statement,
-    /// `?1` prefix, `?2` name.
-    pub(super) holders: Statement,
-    /// `?1` prefix, `?2` the first name, `?3` the first name beyond the last.
+    /// `?1` prefix, `?2` name. Returns one row: the time, the floor of a new row's token, and the row, or nulls.
+    pub(super) read: Statement,
+    /// `?1` prefix, `?2` name, `?3` version, `?4` to `?14` the columns `token` to `record`. Returns a row when written.
+    pub(super) swap: Statement,
+    /// `?1` prefix, `?2` the first name, `?3` the first name beyond the last. Returns rows like those of `read`, with
+    /// their names.
     pub(super) list: Statement,
-    /// `?1` prefix, `?2` name.
-    pub(super) force: Statement,
-    /// How long ago the idle rows were swept, in ms.
+    /// Returns how long ago the idle rows were swept, in ms.
     pub(super) last_sweep: Statement,
-    /// `?1` how many ms ago the last sweep must be. A row when it is this client's turn.
+    /// `?1` how many ms ago the last sweep must be. Returns a row if it is this client's turn.
     pub(super) begin_sweep: Statement,
-    /// `?1` and `?2` prefix and name to go on after, `?3` for how many ms a row must have been idle, `?4` how many.
+    /// `?1` and `?2` prefix and name to continue after, `?3` how many ms a row must have been idle, `?4` how many rows.
     pub(super) find_idle: Statement,
     /// `?1` a token.
     pub(super) raise_floor: Statement,
-    /// `?1` a JSON array of `[prefix, name]`, `?2` for how many ms a row must have been idle. A row for each deleted.
+    /// `?1` a JSON array of `[prefix, name]`, `?2` how many ms a row must have been idle. A row for each deleted.
     pub(super) delete_idle: Statement,
 }
 
@@ -76,26 +68,26 @@ pub fn sqlite_schema(table: &str) -> Result<String, Error> {
     TableName::new(table).map(|table| schema(&table))
 }
 
-/// `TEXT` compares bytes unless it is told otherwise, so `A` is not `a` and a trailing space counts. The row whose name
-/// is empty, which no lock has, keeps the greatest token of all rows that were swept, and when.
+/// `TEXT` compares bytes by default, so `A` is not `a`, and a trailing space counts. The row whose name is empty, which
+/// no lock's is, keeps the greatest token of all rows that were swept, and when that was.
 fn schema(table: &TableName) -> String {
     let table = table.as_str();
     format!(
         r#"CREATE TABLE IF NOT EXISTS "{table}" (
   prefix        TEXT    NOT NULL, -- the namespace
-  name          TEXT    NOT NULL, -- what is locked
+  name          TEXT    NOT NULL, -- what is locked; a latch has a control character before it
+  version       INTEGER NOT NULL, -- raised by every change
   token         INTEGER NOT NULL, -- the fencing token of the last grant; stays when the lock is released
-  claim         TEXT,             -- who holds it alone; NULL when nobody does
-  shares        TEXT,             -- readers or holders of permits, a JSON object by claim; NULL when there are none
-  acquired_at   INTEGER NOT NULL, -- since when; all times are milliseconds since 1970, by SQLite's clock
-  expires_at    INTEGER NOT NULL, -- until when, unless renewed; of several, the last
+  claim         TEXT,             -- who holds it; NULL when nobody does, or record says it
+  mode          TEXT,             -- how, unless alone
+  since         INTEGER NOT NULL, -- since when; all times are milliseconds since 1970, by SQLite's clock
+  expires_at    INTEGER NOT NULL, -- until when, unless renewed; when nobody holds it, the last use
   awaited_until INTEGER NOT NULL, -- until then somebody is known to wait for it
   awaited_by    TEXT,             -- the claim of one who waits to hold it alone, before whom nobody gets in beside others
-  queue         TEXT,             -- fair mode: those who wait, a JSON object by claim
-  forced        TEXT,             -- who was last put out by force: a claim, or shares
-  label         TEXT,             -- what people are told about one who holds it alone
+  label         TEXT,             -- what people are told about who holds it
   host          TEXT    NOT NULL,
   pid           INTEGER NOT NULL,
+  record        TEXT,             -- in JSON what the columns from claim on cannot say: several holders, a queue, a latch
   PRIMARY KEY (prefix, name)
 ) STRICT, WITHOUT ROWID;
 "#
@@ -103,40 +95,30 @@ fn schema(table: &TableName) -> String {
 }
 
 impl Statements {
-    /// With a queue, or without.
-    pub(super) fn new(table: &TableName, fair: bool) -> Self {
+    pub(super) fn new(table: &TableName) -> Self {
         let fill = |text: &str| {
-            let text =
-                words(fair).iter().fold(text.to_owned(), |text, (word, meaning)| text.replace(word, meaning));
             let text = text
+                .replace("{take}", TAKE)
+                .replace("{columns}", COLUMNS)
                 .replace("{first}", FIRST)
-                .replace("{sole}", SOLE)
-                .replace("{mine}", MINE)
-                .replace("{others}", OTHERS)
-                .replace("{fits}", FITS)
-                .replace("{last}", LAST);
-            let text = text.replace("{live}", LIVE).replace("{own}", OWN).replace("{us}", "({now} * 1000)");
-            Statement::new(text.replace("{t}", &format!("\"{}\"", table.as_str())).replace("{now}", NOW))
+                .replace("{us}", "({now} * 1000)")
+                .replace("{now}", NOW)
+                .replace("{t}", &format!("\"{}\"", table.as_str()));
+            Statement::new(text)
         };
         Self {
             create: Statement::new(schema(table)),
-            check: fill(&format!("EXPLAIN {ACQUIRE} {TAKE}")),
-            acquire: fill(&format!("{ACQUIRE} {TAKE}")),
-            acquire_all: fill(&format!("{ACQUIRE_ALL} {TAKE}")),
-            share: fill(SHARE),
+            check: fill(&format!("EXPLAIN {ACQUIRE}")),
+            acquire: fill(ACQUIRE),
+            acquire_or_read: fill(&format!("{ACQUIRE};{READ_RECORD}")),
+            acquire_all: fill(ACQUIRE_ALL),
             release: fill(RELEASE),
+            release_or_read: fill(&format!("{RELEASE};{READ_RECORD}")),
             withdraw: fill(WITHDRAW),
             renew: fill(RENEW),
-            downgrade: fill(DOWNGRADE),
-            upgrade: fill(UPGRADE),
-            look: fill(LOOK),
-            await_release: fill(AWAIT_RELEASE),
-            stand: fill(queue::STAND),
-            holders: fill(&format!("{TELL} WHERE prefix = ?1 AND name = ?2 AND {HELD}")),
-            list: fill(&format!(
-                "{TELL} WHERE prefix = ?1 AND name >= ?2 AND name < ?3 AND {HELD} ORDER BY name"
-            )),
-            force: fill(FORCE),
+            read: fill(READ),
+            swap: fill(SWAP),
+            list: fill(LIST),
             last_sweep: fill("SELECT {now} - expires_at FROM {t} WHERE prefix = '' AND name = ''"),
             begin_sweep: fill(BEGIN_SWEEP),
             find_idle: fill(FIND_IDLE),
@@ -146,199 +128,134 @@ impl Statements {
     }
 }
 
-/// A new row's token.
+/// The token of a new row.
 const FIRST: &str = "max({us}, 1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0))";
 
-/// One upsert. In the update, a bare column is the row as it was, and `excluded` is the row as it would be new.
+/// One upsert. In the update, a bare column is that of the old row, and `excluded` is the row that would be inserted.
 const ACQUIRE: &str = "
-INSERT INTO {t} (prefix, name, token, claim, acquired_at, expires_at, awaited_until, label, host, pid)
-VALUES (
-  ?1, ?2, {first}, ?3, {now}, {now} + ?4, 0, ?5, ?6, ?7
-)";
+INSERT INTO {t} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
+VALUES (?1, ?2, {us}, {first}, ?3, ?8, {now}, {now} + ?4, 0, ?5, ?6, ?7)
+{take}";
 
-/// The same for several names: for all of them, or for none where one is held. Nobody writes meanwhile.
+/// The same for several names: for all of them, or for none if one is held. Nobody else writes in the meantime.
+/// `CROSS`, because otherwise SQLite would walk all rows of the prefix.
 const ACQUIRE_ALL: &str = "
-INSERT INTO {t} (prefix, name, token, claim, acquired_at, expires_at, awaited_until, label, host, pid)
+INSERT INTO {t} (prefix, name, version, token, claim, since, expires_at, awaited_until, label, host, pid)
 SELECT
-  ?1, value ->> '$.name', {first},
+  ?1, value ->> '$.name', {us}, {first},
   value ->> '$.claim', {now}, {now} + (value ->> '$.lease'), 0, value ->> '$.label', ?3, ?4
 FROM json_each(?2)
 WHERE NOT EXISTS (
-  SELECT 1 FROM json_each(?2) AS asked JOIN {t} AS held ON held.prefix = ?1 AND held.name = asked.value ->> '$.name'
-  WHERE (held.claim IS NOT NULL OR held.shares IS NOT NULL)
-    AND held.claim IS NOT asked.value ->> '$.claim' AND held.expires_at >= {now}
-)";
+  SELECT 1 FROM json_each(?2) AS asked CROSS JOIN {t} AS held ON held.prefix = ?1 AND held.name = asked.value ->> '$.name'
+  WHERE held.record IS NOT NULL
+    OR held.claim IS NOT NULL AND held.claim <> asked.value ->> '$.claim' AND held.expires_at >= {now}
+)
+{take}";
 
-/// What becomes of a row that there is already, unless another holds the name.
-const TAKE: &str = "
-ON CONFLICT (prefix, name) DO UPDATE SET{leaves}
-  token = iif(claim = excluded.claim AND expires_at >= excluded.acquired_at, token, max(token + 1, excluded.token)),
-  acquired_at =
-    iif(claim = excluded.claim AND expires_at >= excluded.acquired_at, acquired_at, excluded.acquired_at),
+/// What happens to a row that exists already. A claim that can share the name does not touch the mark of one that wants
+/// to hold it alone.
+const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
+  version = version + 1,
+  token = iif(claim = excluded.claim AND expires_at >= excluded.since, token, max(token + 1, excluded.token)),
+  mode = iif(claim = excluded.claim AND expires_at >= excluded.since, mode, excluded.mode),
+  since = iif(claim = excluded.claim AND expires_at >= excluded.since, since, excluded.since),
   claim = excluded.claim,
-  shares = NULL,
   expires_at = excluded.expires_at,
-  awaited_until = 0,
-  awaited_by = NULL,
+  awaited_until = iif(excluded.mode IS NULL OR awaited_by = excluded.claim, 0, awaited_until),
+  awaited_by = iif(excluded.mode IS NULL OR awaited_by = excluded.claim, NULL, awaited_by),
   label = excluded.label,
   host = excluded.host,
   pid = excluded.pid
-WHERE {free}
+WHERE record IS NULL AND (
+  claim = excluded.claim AND expires_at >= excluded.since
+  OR (claim IS NULL OR expires_at < excluded.since)
+    AND (excluded.mode IS NULL OR awaited_by IS NULL OR awaited_by = excluded.claim OR awaited_until < excluded.since)
+)
 RETURNING token, name";
 
-/// The path of the claim's share.
-const OWN: &str = "'$.\"' || ?3 || '\"'";
-
-/// Whether the claim has a share. Shares have their times in microseconds.
-const MINE: &str = "coalesce(shares ->> ({own} || '.until') >= {us}, 0)";
-
-/// What a share's time has to be, in a walk through all of them.
-const LIVE: &str = "value ->> '$.until' >= {us}";
-
-/// Whether so many permits can be taken, of those that there are. Another program may have written anything: who wrote that
-/// leaves none.
-const FITS: &str = "coalesce(value ->> '$.take' BETWEEN 0 AND ?9, false)";
-
-/// Whether there is no other, also none whose time is over: so it is most often, and quicker to tell.
-const SOLE: &str = "shares IS NULL OR json_remove(shares, {own}) = '{}'";
-
-/// The shares but for the claim's own, and for those whose time is over; `NULL` when none are left.
-const OTHERS: &str = "
-  (SELECT nullif(json_group_object(key, json(value)), '{}') FROM json_each(shares) WHERE key <> ?3 AND {live})";
-
-/// When the last of these is over.
-const LAST: &str = "
-  (SELECT max(value ->> '$.until') / 1000 FROM json_each(shares) WHERE key <> ?3 AND {live})";
-
-/// The same upsert for one who holds the name beside others. It is admitted when nobody holds the name alone or waits to, and
-/// when all others have its number of permits, and leave enough of them; readers take none of none. The mark of those who
-/// wait stays: they may wait for more than this one took. `VALUES`, because `INSERT … SELECT` from the same table goes through
-/// a temporary one, which takes longer than all the rest. No label can look like the token that is replaced: its quotes are
-/// escaped.
-const SHARE: &str = "
-INSERT INTO {t} (prefix, name, token, shares, acquired_at, expires_at, awaited_until, host, pid)
-VALUES (
-  ?1, ?2, {first},
-  json_object(?3, json_object(
-    'take', ?8, 'of', ?9, 'token', {first}, 'since', {us}, 'until', {us} + ?4 * 1000, 'label', ?5, 'host', ?6, 'pid', ?7
-  )),
-  {now}, {now} + ?4, 0, '', 0
-)
-ON CONFLICT (prefix, name) DO UPDATE SET{leaves}
-  token = iif(shares IS NOT NULL AND {mine}, token, max(token + 1, excluded.token)),
-  claim = NULL,
-  shares = CASE
-    WHEN shares IS NULL
-    THEN replace(excluded.shares, '\"token\":' || excluded.token || ',', '\"token\":' || max(token + 1, excluded.token) || ',')
-    WHEN {mine} THEN json_set(coalesce({others}, '{}'), {own}, json_set(shares -> ({own}), '$.until', {us} + ?4 * 1000))
-    ELSE json_set(
-      coalesce({others}, '{}'), {own}, json_set(excluded.shares -> ({own}), '$.token', max(token + 1, excluded.token))
-    )
-  END,
-  expires_at = iif(shares IS NULL, excluded.expires_at, max(excluded.expires_at, coalesce({last}, 0)))
-WHERE (claim IS NULL OR expires_at < {now}) AND CASE
-  WHEN shares IS NOT NULL AND {mine} THEN true
-  WHEN awaited_by IS NOT NULL AND awaited_until >= {now} THEN false
-  WHEN {nobody} THEN true
-  ELSE (
-    SELECT coalesce(sum(iif({fits}, value ->> '$.take', ?9 + 1)), 0) + ?8 <= ?9
-      AND coalesce(min(coalesce(value ->> '$.of' = ?9, false)), true)
-    FROM {beside}
-  )
-END
-RETURNING shares ->> ({own} || '.token')";
-
-/// Also those whose time was over go; what is left holds the name for as long as the last of them.
 const RELEASE: &str = "
-UPDATE {t} SET
-  claim = NULL,
-  shares = iif({sole}, NULL, {others}),
-  expires_at = iif({sole}, {now}, coalesce({last}, {now}))
-WHERE prefix = ?1 AND name = ?2 AND (claim IS ?3 AND expires_at >= {now} OR {mine})
+UPDATE {t} SET version = version + 1, claim = NULL, expires_at = {now}
+WHERE prefix = ?1 AND name = ?2 AND claim = ?3 AND expires_at >= {now} AND record IS NULL
 RETURNING awaited_until >= {now}";
 
-/// Whether or not its time is over. One that waited to hold the name alone keeps nobody out any more.
+/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out. The
+/// version is raised in any case, so that a late write of the claim's changes nothing.
 const WITHDRAW: &str = "
-UPDATE {t} SET{withdrawn}
+UPDATE {t} SET
+  version = version + 1,
+  expires_at = iif(claim = ?3, {now}, expires_at),
   claim = nullif(claim, ?3),
-  shares = iif(shares IS NULL, NULL, {others}),
-  expires_at = CASE
-    WHEN claim = ?3 THEN {now} WHEN shares IS NULL THEN expires_at ELSE coalesce({last}, {now})
-  END,
+  awaited_until = iif(awaited_by = ?3, 0, awaited_until),
   awaited_by = nullif(awaited_by, ?3)
-WHERE prefix = ?1 AND name = ?2 AND (claim = ?3 OR awaited_by = ?3 OR shares -> ({own}) IS NOT NULL{waited})";
+WHERE prefix = ?1 AND name = ?2 AND record IS NULL
+RETURNING 1";
 
-/// Of those who share a name, each has its own new lease, or goes on with the old one. `MATERIALIZED`, and with the prefix,
-/// because SQLite would otherwise walk the whole table for the prefix alone.
+/// `MATERIALIZED`, and with the prefix, because otherwise SQLite would walk the whole table for the prefix alone.
 const RENEW: &str = "
-WITH asked AS MATERIALIZED (SELECT ?1 AS prefix, key AS name, value AS leases FROM json_each(?2))
-UPDATE {t} AS held SET
-  shares = iif(shares IS NULL, NULL, (
-    SELECT json_group_object(key, json(iif(lease IS NULL, value, json_set(value, '$.until', {us} + lease * 1000))))
-    FROM (SELECT key, value, asked.leases ->> ('$.\"' || key || '\"') AS lease FROM json_each(held.shares))
-    WHERE {live}
-  )),
-  expires_at = iif(shares IS NULL, {now} + (asked.leases ->> ('$.\"' || claim || '\"')), (
-    SELECT max(coalesce({now} + (asked.leases ->> ('$.\"' || key || '\"')), (value ->> '$.until') / 1000))
-    FROM json_each(held.shares) WHERE {live}
-  ))
+WITH asked AS MATERIALIZED (
+  SELECT ?1 AS prefix, value ->> '$.name' AS name, value ->> '$.claim' AS claim, value ->> '$.lease' AS lease
+  FROM json_each(?2)
+)
+UPDATE {t} AS held SET version = version + 1, expires_at = {now} + asked.lease
 FROM asked
-WHERE held.prefix = asked.prefix AND held.name = asked.name AND held.expires_at >= {now}
-  AND (shares IS NOT NULL OR asked.leases ->> ('$.\"' || claim || '\"') IS NOT NULL)
-RETURNING coalesce(claim, shares)";
+WHERE held.prefix = asked.prefix AND held.name = asked.name AND held.claim = asked.claim
+  AND held.expires_at >= {now} AND held.record IS NULL
+RETURNING claim";
 
-/// What a downgrade has done already is done again. Waiters keep their mark.
-const DOWNGRADE: &str = "
-UPDATE {t} SET
-  claim = NULL,
-  shares = iif(claim IS NULL, json_set(shares, {own} || '.of', 0), json_object(?3, json_object(
-    'take', 0, 'of', 0, 'token', token, 'since', acquired_at * 1000, 'until', expires_at * 1000,
-    'label', label, 'host', host, 'pid', pid
-  )))
-WHERE prefix = ?1 AND name = ?2 AND (claim = ?3 AND expires_at >= {now} OR {mine})
+/// The columns that are read of a row.
+const COLUMNS: &str =
+    "held.version, held.token, held.claim, held.mode, held.since, held.expires_at, held.awaited_until,
+  held.awaited_by, held.label, held.host, held.pid, held.record";
+
+const READ: &str = "
+SELECT {now}, coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0), {columns}
+FROM (SELECT 1) LEFT JOIN {t} AS held ON held.prefix = ?1 AND held.name = ?2";
+
+/// The same for a row whose columns do not say everything; nothing for any other. Sent along behind another statement,
+/// it saves those who share a name a round trip.
+const READ_RECORD: &str = "
+SELECT {now}, 0, {columns} FROM {t} AS held
+WHERE held.prefix = ?1 AND held.name = ?2 AND held.record IS NOT NULL";
+
+/// No version is null, so null means that there was no row. A row that was read and has been swept since is not created
+/// again: its token may be below the floor by now.
+const SWAP: &str = "
+INSERT INTO {t} (
+  prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, label, host, pid, record
+)
+SELECT ?1, ?2, {us}, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+WHERE ?3 IS NULL OR EXISTS (SELECT 1 FROM {t} AS there WHERE there.prefix = ?1 AND there.name = ?2)
+ON CONFLICT (prefix, name) DO UPDATE SET
+  version = version + 1,
+  token = excluded.token,
+  claim = excluded.claim,
+  mode = excluded.mode,
+  since = excluded.since,
+  expires_at = excluded.expires_at,
+  awaited_until = excluded.awaited_until,
+  awaited_by = excluded.awaited_by,
+  label = excluded.label,
+  host = excluded.host,
+  pid = excluded.pid,
+  record = excluded.record
+WHERE version = ?3
 RETURNING 1";
 
-/// It stays among the shares, with its token: the row's may be that of a reader that has come and gone. No other is
-/// compatible with it. Whoever holds the name alone already keeps it.
-const UPGRADE: &str = "
-UPDATE {t} SET
-  shares = iif(shares IS NULL, NULL, json_object(?3, json_set(shares -> ({own}), '$.of', -1))),
-  expires_at = iif(shares IS NULL, expires_at, (shares ->> ({own} || '.until')) / 1000)
-WHERE prefix = ?1 AND name = ?2 AND (claim = ?3 AND expires_at >= {now} OR {mine} AND {others} IS NULL)
-RETURNING 1";
-
-const LOOK: &str = "
-SELECT name, coalesce(claim, shares), token, expires_at - {now}, awaited_until - {now}, awaited_by, forced, {us},
-  {queue}
-FROM {t}
-WHERE prefix = ?1 AND name IN (SELECT value FROM json_each(?2))";
-
-/// One who can share the name leaves the mark of one who wants it alone as it is.
-const AWAIT_RELEASE: &str = "
-UPDATE {t} SET awaited_until = {now} + ?4, awaited_by = iif(?5, ?3, NULL)
-WHERE prefix = ?1 AND name = ?2 AND (claim <> ?3 OR shares IS NOT NULL)
-  AND (?5 OR awaited_by IS NULL OR awaited_until < {now})";
-
-const TELL: &str = "
-SELECT name, coalesce(claim, shares), token, acquired_at, {now} - acquired_at, expires_at - {now}, label, host, pid, {us}
-FROM {t}";
-
-const HELD: &str = "(claim IS NOT NULL OR shares IS NOT NULL) AND expires_at >= {now}";
-
-/// Leaves the rest of the row as it was, so that it can be told whom this put out.
-const FORCE: &str = "
-UPDATE {t} SET forced = coalesce(claim, shares), claim = NULL, shares = NULL
-WHERE prefix = ?1 AND name = ?2 AND (claim IS NOT NULL OR shares IS NOT NULL) AND expires_at >= {now}
-RETURNING name, forced, token, acquired_at, {now} - acquired_at, expires_at - {now}, label, host, pid, {us}";
+/// Leaves out latches and the floor: their keys sort before all names.
+const LIST: &str = "
+SELECT {now}, 0, {columns}, held.name FROM {t} AS held
+WHERE held.prefix = ?1 AND held.name >= ?2 AND held.name < ?3
+  AND (held.claim IS NOT NULL AND held.expires_at >= {now} OR held.record IS NOT NULL)
+ORDER BY held.name";
 
 const BEGIN_SWEEP: &str = "
-INSERT INTO {t} (prefix, name, token, acquired_at, expires_at, awaited_until, host, pid)
-VALUES ('', '', 0, {now}, {now}, 0, '', 0)
+INSERT INTO {t} (prefix, name, version, token, since, expires_at, awaited_until, host, pid)
+VALUES ('', '', 0, 0, {now}, {now}, 0, '', 0)
 ON CONFLICT (prefix, name) DO UPDATE SET expires_at = excluded.expires_at
 WHERE expires_at <= excluded.expires_at - ?1
 RETURNING 1";
 
-/// Reads only, so nobody is kept from writing while the table is looked through.
+/// Only reads, so nobody is kept from writing while the table is searched.
 const FIND_IDLE: &str = "
 SELECT prefix, name, token FROM {t}
 WHERE (prefix, name) > (?1, ?2) AND name <> '' AND expires_at < {now} - ?3
@@ -356,33 +273,23 @@ mod tests {
     use super::*;
     use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
-    /// A table is walked by its key, or not at all: only the sweep, which is rare and only reads, looks at every row.
+    /// Rows are found by their key. Only the sweep, which is rare and only reads, looks at every row.
     #[tokio::test]
     async fn rows_are_found_by_key() {
-        for fair in [false, true] {
-            are_found_by_key(&Statements::new(&TableName::new("t").unwrap(), fair)).await;
-        }
-    }
-
-    async fn are_found_by_key(statements: &Statements) {
+        let statements = Statements::new(&TableName::new("t").unwrap());
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         sqlx::query(statements.create.sql()).execute(&mut connection).await.unwrap();
         let (one, all) =
             ("USING PRIMARY KEY (prefix=? AND name=?)", "USING PRIMARY KEY (prefix=? AND name>? AND name<?)");
         for (statement, by) in [
             (&statements.acquire, one),
-            (&statements.share, one),
-            (&statements.downgrade, one),
-            (&statements.upgrade, one),
+            (&statements.acquire_all, one),
             (&statements.release, one),
             (&statements.withdraw, one),
             (&statements.renew, one),
-            (&statements.look, one),
-            (&statements.await_release, one),
-            (&statements.stand, one),
-            (&statements.holders, one),
+            (&statements.read, one),
+            (&statements.swap, one),
             (&statements.list, all),
-            (&statements.force, one),
             (&statements.last_sweep, one),
             (&statements.raise_floor, one),
             (&statements.delete_idle, one),
@@ -392,8 +299,10 @@ mod tests {
             let steps: Vec<String> = plan.iter().map(|row| row.get(3)).collect();
             let on_table = |step: &&String| step.contains("PRIMARY KEY") || step.starts_with("SCAN t");
             let walks: Vec<_> = steps.iter().filter(on_table).collect();
+            // A statement that replaces a row knows where it is.
+            let replaces = statement.text().contains("ON CONFLICT") && walks.is_empty();
             assert!(
-                !walks.is_empty() && walks.iter().all(|step| step.contains(by)),
+                replaces || !walks.is_empty() && walks.iter().all(|step| step.contains(by)),
                 "{}: {steps:#?}",
                 statement.text()
             );

@@ -1,9 +1,9 @@
 //! Rows that nobody has used for a day are deleted.
 
-use super::connection::{Connection, File};
+use super::{connection::Connection, file::File};
 use crate::{
-    rows::millis,
     sweep::{BATCH, EVERY, IDLE},
+    values::millis,
 };
 use std::{sync::Arc, time::Duration};
 use tenure_core::StoreError;

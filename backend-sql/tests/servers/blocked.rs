@@ -4,10 +4,7 @@ use crate::{
     Attempt, Duration, Kind, LONG, LossCause, RELEASED, Store, Table, case::cases, claim, granted, soon,
     table::Raw, until,
 };
-use tenure_conformance::{
-    proxy::{Flow, Proxy},
-    saboteur::Direction,
-};
+use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::{Grant, Locks, Renewal};
 
 cases!("blocked":
@@ -27,7 +24,7 @@ const CLIENTS: usize = 3;
 const RESPONSE: Duration = Duration::from_millis(1500);
 
 /// A stranger's transaction that has locked a row.
-async fn stranger(table: &Table, name: &str) -> Raw {
+pub(crate) async fn stranger(table: &Table, name: &str) -> Raw {
     let mut stranger = table.raw().await;
     stranger.execute("BEGIN").await;
     // By the whole key, so that MySQL locks nothing else.
@@ -188,11 +185,8 @@ async fn few_wait(table: &Table, clients: Vec<Locks>) {
 /// pooler hears nothing of its end.
 async fn a_client_cut_off_within_a_request_keeps_no_row(table: &Table) {
     drop(table.open_with_row("a").await);
-    let pooler = table.server.members()[0].address();
-    let proxy = Proxy::start(pooler).await.unwrap();
-    let url = table.server.url().replace(&pooler.to_string(), &proxy.address().to_string());
-    assert_ne!(url, table.server.url());
-    let store = table.options_at(&url).open().await.unwrap();
+    let (proxy, options) = table.through_proxy().await;
+    let store = options.open().await.unwrap();
     let mut stranger = stranger(table, "a").await;
     let asking = tokio::spawn(async move { (store.try_acquire(&claim("a")).await, store) });
     table.until_asked(&table.sql("INSERT INTO {q}{t}{q} AS held")).await;

@@ -13,6 +13,7 @@ use tenure_core::{Claim, Grant, Holder, Mode, Moment, Renewal, Standing, StoreEr
 
 cases!("foreign":
     whatever_stands_in_a_row_is_no_panic_and_never_a_wrong_free.of_lease_rows(),
+    a_row_that_no_request_can_read_costs_no_other_its_lease.of_lease_rows(),
     whatever_stands_in_a_note_grants_nothing_twice.of_row_locks(),
 );
 
@@ -300,6 +301,16 @@ async fn whatever_stands_in_a_row_is_no_panic_and_never_a_wrong_free(table: &Tab
         }
         assert_eq!(store.release(&beside).await.unwrap(), RELEASED);
     }
+}
+
+/// In PostgreSQL infinity has no rest, so a look for what is wrong with the row fails as its renewal does.
+async fn a_row_that_no_request_can_read_costs_no_other_its_lease(table: &Table) {
+    let store = table.open().await;
+    let grants = [granted(&store, &claim("a")).await, granted(&store, &claim("beside")).await];
+    let end = Time::Last.sql(table);
+    let spoil = "UPDATE {t} SET claim = NULL, shares = '{\"x\": {\"until\": \"long\"}}', expires_at =";
+    table.execute(&format!("{spoil} {end} WHERE name = 'a'")).await;
+    assert_eq!(store.renew(&grants).await.unwrap(), [Renewal::Unanswered, Renewal::Renewed]);
 }
 
 /// The lock is the row that a transaction has locked, whatever the row beside it tells of the last grant.

@@ -6,6 +6,7 @@
 
 mod blocked;
 mod case;
+mod distance;
 mod errors;
 mod fair;
 mod faults;
@@ -42,6 +43,7 @@ const RELEASED: Release = Release::Released { awaited: false };
 fn main() -> ExitCode {
     let groups = [
         blocked::CASES,
+        distance::CASES,
         errors::CASES,
         fair::CASES,
         faults::CASES,

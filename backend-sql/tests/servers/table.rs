@@ -3,7 +3,7 @@
 use crate::{Kind, Store, claim, granted, store::Options, until};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use std::time::Duration;
-use tenure_conformance::servers::Server;
+use tenure_conformance::{proxy::Proxy, servers::Server};
 use tenure_core::{ClaimId, Locks};
 use tenure_sql::{MySqlOptions, PostgresOptions, Strategy};
 
@@ -51,6 +51,16 @@ impl Table {
 
     pub(crate) async fn open(&self) -> Store {
         self.options().open().await.unwrap()
+    }
+
+    /// What leads to the server through a proxy.
+    pub(crate) async fn through_proxy(&self) -> (Proxy, Options) {
+        let server = self.server.members()[0].address();
+        let proxy = Proxy::start(server).await.unwrap();
+        let url = self.server.url().replace(&server.to_string(), &proxy.address().to_string());
+        assert_ne!(url, self.server.url());
+        let options = self.options_at(&url);
+        (proxy, options)
     }
 
     pub(crate) async fn locks(&self) -> Locks {

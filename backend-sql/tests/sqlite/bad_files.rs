@@ -185,8 +185,8 @@ async fn a_table_of_another_shape() {
         ("CREATE TABLE tenure_locks (id INTEGER PRIMARY KEY, name TEXT)", "has no column named"),
         ("CREATE VIEW tenure_locks AS SELECT 1 AS name", "view"),
         (
-            "CREATE TABLE tenure_locks (prefix, name, token, claim, shares, acquired_at, expires_at, awaited_until, awaited_by, forced, \
-             label, host, pid)",
+            "CREATE TABLE tenure_locks (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, \
+             label, host, pid, record)",
             "ON CONFLICT",
         ),
     ] {

@@ -11,7 +11,7 @@ const LIVES: Duration = Duration::from_secs(3);
 /// What an idle machine may take beside.
 const SLACK: Duration = Duration::from_millis(700);
 /// How many stand in the queue.
-const STANDING: &str = "SELECT count(*) FROM tenure_locks, json_each(queue)";
+const STANDING: &str = "SELECT count(*) FROM tenure_locks, json_each(record, '$.queue')";
 
 async fn fair(file: &File) -> SqliteBackend {
     SqliteBackend::open(file.options().fair(true)).await.unwrap()
@@ -79,7 +79,7 @@ async fn first_come_first_served() {
     let served = served.lock().unwrap().clone();
     assert_eq!(served.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert!(served.is_sorted_by(|(_, one), (_, next)| one < next), "{served:?}");
-    assert_eq!(file.number("SELECT queue IS NULL FROM tenure_locks").await, 1);
+    assert_eq!(file.number("SELECT record IS NULL FROM tenure_locks").await, 1);
 }
 
 /// However many they are.
@@ -187,7 +187,7 @@ async fn every_mode_stands_in_one_line() {
     assert_eq!(theirs.convert(&writing, Mode::Shared).await.unwrap(), Conversion::Converted);
     writing.mode = Mode::Shared;
     let (others, reading, _) = late.await.unwrap();
-    assert_eq!(file.number("SELECT queue IS NULL FROM tenure_locks").await, 1);
+    assert_eq!(file.number(STANDING).await, 0);
     for (backend, grant) in [(theirs, writing), (others, reading)] {
         assert_eq!(backend.release(&grant).await.unwrap(), RELEASED);
     }
@@ -251,7 +251,7 @@ async fn it_writes_rarely() {
     let acquiring = tokio::time::timeout(Duration::from_secs(3), theirs.acquire(&waits)).await;
     acquiring.unwrap_err();
     let wrote = writes().await - before;
-    assert!((3..=9).contains(&wrote), "{wrote} writes in 3 s");
+    assert!((2..=9).contains(&wrote), "{wrote} writes in 3 s");
     assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
 }
 

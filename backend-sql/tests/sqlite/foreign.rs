@@ -6,7 +6,7 @@ use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 use std::{
     num::NonZeroU32,
@@ -23,31 +23,31 @@ const OF: i64 = 3;
 /// A row, as no statement of ours would write it. Texts are bytes, because SQLite does not look whether they are UTF-8.
 #[derive(Clone, Debug)]
 struct Row {
+    version: i64,
     token: i64,
     claim: Option<Vec<u8>>,
-    shares: Option<Shares>,
-    acquired_at: i64,
+    mode: Option<Vec<u8>>,
+    since: i64,
     expires_at: i64,
     awaited_until: i64,
     awaited_by: Option<Vec<u8>>,
-    queue: Option<Vec<u8>>,
-    forced: Option<Vec<u8>>,
     label: Option<Vec<u8>>,
     host: Vec<u8>,
     pid: i64,
+    record: Option<Kept>,
 }
 
 #[derive(Clone, Debug)]
-enum Shares {
+enum Kept {
     Text(Vec<u8>),
-    Of(Map<String, Value>),
+    Of(Value),
 }
 
-impl Shares {
+impl Kept {
     fn text(&self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.clone(),
-            Self::Of(shares) => json!(shares).to_string().into_bytes(),
+            Self::Of(record) => record.to_string().into_bytes(),
         }
     }
 }
@@ -89,125 +89,145 @@ fn value(unit: i64) -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A share or a waiter: the members of both, with some of them missing.
-fn share() -> impl Strategy<Value = Value> {
-    let small = || prop_oneof![4 => (-2..6_i64).prop_map(Value::from), 1 => value(1)];
-    let members = (small(), small(), value(1), value(1_000_000), value(1_000_000), value(1), 0..40_usize);
-    let share = members.prop_map(|(take, of, token, since, until, pid, missing)| {
-        let mut share = json!({
-            "take": take, "of": of, "token": token, "since": since, "came": since, "until": until, "label": null,
-            "host": "h", "pid": pid,
+fn mode() -> BoxedStrategy<Value> {
+    let number = || prop_oneof![4 => (-2..6_i64).prop_map(Value::from), 1 => value(1)];
+    prop_oneof![
+        3 => prop::sample::select(vec![json!("Exclusive"), json!("Shared")]),
+        3 => (number(), prop_oneof![3 => Just(json!(OF)), 1 => number()])
+            .prop_map(|(take, of)| json!({ "Permit": { "take": take, "of": of } })),
+        1 => prop::sample::select(vec![json!("Permit"), json!(null), json!(5), json!({})]),
+    ]
+    .boxed()
+}
+
+fn claimed() -> impl Strategy<Value = Value> {
+    let ours = String::from_utf8(uuid()).unwrap();
+    prop_oneof![6 => Just(json!(ours)), 1 => any::<String>().prop_map(Value::from), 1 => value(1)]
+}
+
+/// One who holds the name or waits for it: the members of both, with one of them missing now and then.
+fn one() -> BoxedStrategy<Value> {
+    let members =
+        (claimed(), mode(), value(1_000_000), value(1_000_000), value(1_000_000), value(1), 0..40_usize);
+    let one = members.prop_map(|(claim, mode, token, since, until, pid, missing)| {
+        let mut one = json!({
+            "claim": claim, "mode": mode, "token": token, "since": since, "until": until, "alone": true,
+            "holder": { "label": null, "host": "h", "pid": pid },
         });
-        let members = share.as_object_mut().unwrap();
+        let members = one.as_object_mut().unwrap();
         if let Some(member) = members.keys().nth(missing).cloned() {
             members.remove(&member);
         }
-        share
+        one
     });
-    prop_oneof![12 => share, 1 => Just(json!(5)), 1 => Just(json!("x")), 1 => Just(json!([]))]
+    prop_oneof![12 => one, 1 => Just(json!(5)), 1 => Just(json!("x")), 1 => Just(json!([]))].boxed()
 }
 
-fn shares() -> impl Strategy<Value = Map<String, Value>> {
-    let key = prop_oneof![Just(String::from_utf8(uuid()).unwrap()), any::<String>(), Just("b".to_owned())];
-    prop::collection::vec((key, share()), 0..3).prop_map(|shares| shares.into_iter().collect())
+fn record() -> BoxedStrategy<Value> {
+    let some = |most| prop::collection::vec(one(), 0..most);
+    let forced = prop::collection::vec((claimed(), value(1_000_000)), 0..2);
+    let members = (some(3), some(3), option::of(one()), forced, 0..20_usize);
+    members
+        .prop_map(|(held, queue, mark, forced, missing)| {
+            let mut record = json!({ "held": held, "queue": queue, "mark": mark, "forced": forced });
+            let members = record.as_object_mut().unwrap();
+            if let Some(member) = members.keys().nth(missing).cloned() {
+                members.remove(&member);
+            }
+            record
+        })
+        .boxed()
 }
 
 fn row() -> impl Strategy<Value = Row> {
-    let held = (
-        option::of(text()),
-        option::of(prop_oneof![3 => shares().prop_map(Shares::Of), 1 => text().prop_map(Shares::Text)]),
-    );
-    let queue = option::of(
-        prop_oneof![3 => shares().prop_map(|queue| json!(queue).to_string().into_bytes()), 1 => text()],
-    );
+    let record = option::of(prop_oneof![4 => record().prop_map(Kept::Of), 1 => text().prop_map(Kept::Text)]);
+    let mode =
+        option::of(prop_oneof![3 => mode().prop_map(|mode| mode.to_string().into_bytes()), 1 => text()]);
+    let held = (option::of(text()), mode, record, prop::bool::weighted(0.9));
     let times = (number(1000), number(1000), number(1000));
-    let texts = (option::of(text()), queue, option::of(text()), option::of(text()), text());
-    (number(1_000_000), held, times, texts, number(1)).prop_map(
-        |(
-            token,
-            (claim, shares),
-            (acquired_at, expires_at, awaited_until),
-            (awaited_by, queue, forced, label, host),
-            pid,
-        )| Row {
-            token,
-            claim,
-            shares,
-            acquired_at,
-            expires_at,
-            awaited_until,
-            awaited_by,
-            queue,
-            forced,
-            label,
-            host,
-            pid,
+    let texts = (option::of(text()), option::of(text()), text());
+    let token = prop_oneof![1 => number(1_000_000), 3 => 0..i64::MAX];
+    (number(1), token, held, times, texts, number(1)).prop_map(
+        |(version, token, (claim, mode, record, agrees), (since, expires_at, awaited_until), texts, pid)| {
+            let (awaited_by, label, host) = texts;
+            let mut row = Row {
+                version,
+                token,
+                claim,
+                mode,
+                since,
+                expires_at,
+                awaited_until,
+                awaited_by,
+                label,
+                host,
+                pid,
+                record,
+            };
+            if let (Some(Kept::Of(record)), true) = (&mut row.record, agrees) {
+                record["token"] = token.into();
+            }
+            row
         },
     )
 }
 
 impl Row {
     async fn put(&self, raw: &mut SqliteConnection) {
-        let insert = "INSERT OR REPLACE INTO tenure_locks VALUES ('', 'a', ?1, CAST(?2 AS TEXT), CAST(?3 AS TEXT), ?4, ?5, ?6, \
-             CAST(?7 AS TEXT), CAST(?8 AS TEXT), CAST(?9 AS TEXT), CAST(?10 AS TEXT), CAST(?11 AS TEXT), ?12)";
+        let insert = "INSERT OR REPLACE INTO tenure_locks VALUES ('', 'a', ?1, ?2, CAST(?3 AS TEXT), CAST(?4 AS TEXT), ?5, ?6, \
+             ?7, CAST(?8 AS TEXT), CAST(?9 AS TEXT), CAST(?10 AS TEXT), ?11, CAST(?12 AS TEXT))";
         let insert = sqlx::query(insert)
+            .bind(self.version)
             .bind(self.token)
             .bind(self.claim.clone())
-            .bind(self.shares.as_ref().map(Shares::text))
-            .bind(self.acquired_at)
+            .bind(self.mode.clone())
+            .bind(self.since)
             .bind(self.expires_at)
             .bind(self.awaited_until)
             .bind(self.awaited_by.clone())
-            .bind(self.queue.clone())
-            .bind(self.forced.clone())
             .bind(self.label.clone())
             .bind(self.host.clone())
-            .bind(self.pid);
+            .bind(self.pid)
+            .bind(self.record.as_ref().map(Kept::text));
         insert.execute(raw).await.unwrap();
     }
 
-    /// Whether its time is not over for as long as a case takes.
-    fn lasts(&self) -> bool {
-        self.expires_at >= now() + FAR / 10
-    }
-
-    /// Whether somebody has it alone.
-    fn is_held_alone(&self) -> bool {
-        self.lasts() && self.claim.is_some()
-    }
-
-    /// The shares whose time is not over, as far as anything can be made of them.
-    fn live(&self) -> Vec<&Value> {
-        let until = (now() + FAR / 10) * 1000;
-        let lives = |share: &&Value| share["until"].as_i64().is_some_and(|time| time >= until);
-        match &self.shares {
-            Some(Shares::Of(shares)) if self.lasts() => shares.values().filter(lives).collect(),
-            _ => Vec::new(),
+    /// How those hold it whose time is not over for as long as a case takes, as far as anything can be made of them.
+    fn live(&self) -> Vec<Value> {
+        let later = now() + FAR / 10;
+        let lives = |one: &&Value| one["until"].as_i64().is_some_and(|until| until >= later * 1000);
+        match &self.record {
+            Some(Kept::Of(record)) => {
+                let held = record["held"].as_array().into_iter().flatten();
+                held.filter(lives).map(|one| one["mode"].clone()).collect()
+            }
+            None if self.claim.is_some() && self.expires_at >= later => match &self.mode {
+                None => vec![json!("Exclusive")],
+                Some(mode) => vec![serde_json::from_slice(mode).unwrap_or_default()],
+            },
+            Some(Kept::Text(_)) | None => Vec::new(),
         }
     }
 
     /// Whether it may be granted in this mode.
     fn may_be_had(&self, mode: Mode) -> bool {
-        if self.is_held_alone() {
-            return false;
-        }
-        let (take, of) = match mode {
-            Mode::Exclusive => return !(self.lasts() && self.shares.is_some()),
-            Mode::Permit { .. } => (1, OF),
-            _ => (0, 0),
-        };
-        let mut left = of - take;
-        self.live().into_iter().all(|share| {
-            let taken = share["take"].as_i64().filter(|taken| *taken >= 0);
-            left = left.saturating_sub(taken.unwrap_or(i64::MAX));
-            share["of"].as_i64() == Some(of) && left >= 0
+        let mut left = OF - 1;
+        self.live().into_iter().all(|other| match mode {
+            Mode::Exclusive => false,
+            Mode::Permit { .. } => {
+                let permit = &other["Permit"];
+                let taken = permit["take"].as_i64().filter(|taken| *taken > 0);
+                left = left.saturating_sub(taken.unwrap_or(i64::MAX));
+                permit["of"].as_i64() == Some(OF) && left >= 0
+            }
+            _ => other == json!("Shared"),
         })
     }
 }
 
 /// Nobody is told that it is free while somebody holds it.
 fn told(row: &Row, asked: &str, holders: &Result<Vec<Holder>, StoreError>) -> Result<(), TestCaseError> {
-    let held = row.is_held_alone() || (row.claim.is_none() && !row.live().is_empty());
+    let held = !row.live().is_empty();
     let free = holders.as_ref().is_ok_and(Vec::is_empty);
     prop_assert!(!(held && free), "{asked}: nobody holds it");
     Ok(())
@@ -279,51 +299,60 @@ fn whatever_stands_in_a_row_is_no_panic_and_never_a_wrong_free() {
 fn rows_that_were_wrong_once() {
     let later = now() + 2 * FAR;
     let free = Row {
+        version: 1,
         token: 1,
         claim: None,
-        shares: None,
-        acquired_at: 0,
+        mode: None,
+        since: 0,
         expires_at: later,
         awaited_until: 0,
         awaited_by: None,
-        queue: None,
-        forced: None,
         label: None,
         host: b"h".to_vec(),
         pid: 1,
+        record: None,
     };
-    let members = json!({
-        "take": 1, "of": OF, "token": 1, "since": 0, "came": 0, "until": later * 1000, "label": null, "host": "h", "pid": 1,
-    });
-    let with = |member: &str, value: Value| -> Map<String, Value> {
-        let mut members = members.clone();
-        members[member] = value;
-        let claim = String::from_utf8(uuid()).unwrap();
-        [(claim, members)].into_iter().collect()
-    };
-    let without = |member: &str| {
-        let mut shares = with(member, json!(null));
-        for share in shares.values_mut() {
-            share.as_object_mut().unwrap().remove(member);
+    let ours = String::from_utf8(uuid()).unwrap();
+    let with = |member: &str, value: Value| {
+        let mut one = json!({
+            "claim": ours, "mode": { "Permit": { "take": 1, "of": OF } }, "token": 1, "since": 0, "until": later * 1000,
+            "alone": true, "holder": { "label": null, "host": "h", "pid": 1 },
+        });
+        match value {
+            Value::Null => drop(one.as_object_mut().unwrap().remove(member)),
+            value => one[member] = value,
         }
-        shares
+        one
     };
-    let sharing = |shares| Row { shares: Some(Shares::Of(shares)), ..free.clone() };
-    let waiting = |queue| Row { queue: Some(json!(queue).to_string().into_bytes()), ..free.clone() };
+    let permits = |take, of| json!({ "Permit": { "take": take, "of": of } });
+    let kept = |record| Row { record: Some(Kept::Of(record)), ..free.clone() };
+    let holding = |one| kept(json!({ "token": 1, "held": [one] }));
+    let waiting = |one| kept(json!({ "token": 1, "queue": [one] }));
     let rows = [
         Row { claim: Some(b"{}".to_vec()), ..free.clone() },
-        sharing(with("since", json!(i64::MIN))),
-        sharing(with("since", json!(i64::MAX))),
-        sharing(with("until", json!(i64::MAX))),
-        sharing(with("take", json!(-5))),
-        sharing(with("take", json!("many"))),
-        sharing(without("take")),
-        sharing(without("of")),
-        // Whoever holds it does so whatever a queue says of him.
-        sharing(with("came", json!("7"))),
-        Row { shares: Some(Shares::Of(with("of", json!(0)))), ..waiting(with("until", json!(0))) },
+        Row { claim: Some(uuid()), token: 0, ..free.clone() },
+        Row { claim: Some(uuid()), token: -1, ..free.clone() },
+        Row { claim: Some(uuid()), mode: Some(b"x".to_vec()), ..free.clone() },
+        Row { version: i64::MAX, ..free.clone() },
+        // Records that know of nobody, beside a token that somebody had.
+        kept(json!({})),
+        kept(json!([])),
+        Row { claim: Some(uuid()), ..kept(json!({ "x": 1 })) },
+        holding(with("since", json!(i64::MIN))),
+        holding(with("since", json!(u64::MAX))),
+        holding(with("until", json!(u64::MAX))),
+        holding(with("mode", permits(-5, OF))),
+        holding(with("mode", permits(0, OF))),
+        holding(with("mode", json!({ "Permit": { "take": "many", "of": OF } }))),
+        holding(with("mode", json!({ "Permit": { "of": OF } }))),
+        holding(with("mode", json!({ "Permit": { "take": 1 } }))),
+        holding(with("mode", permits(7, OF))),
+        holding(with("mode", Value::Null)),
+        holding(with("token", json!(0))),
         waiting(with("until", json!(i64::MIN))),
-        waiting(with("came", json!(i64::MIN))),
+        waiting(with("until", json!(u64::MAX))),
+        kept(json!({ "token": 1, "mark": with("until", json!(u64::MAX)) })),
+        kept(json!({ "token": i64::MAX })),
     ];
     for row in rows {
         ask_of(&Just(row), 1);

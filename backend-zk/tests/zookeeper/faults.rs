@@ -95,7 +95,9 @@ async fn session_expired(shared: &'static Shared) {
     let (server, session) = (scene.place().direct_address().await, session_of(&scene, "a", 0).await);
     in_time("the session's end", end_session(server, session)).await;
     for guard in &held {
-        assert_eq!(in_time("the loss", guard.lost()).await, LossCause::SessionEnded);
+        // The server may tell that the node has gone before it tells why: that of the session, which somebody ended by force.
+        let cause = in_time("the loss", guard.lost()).await;
+        assert!(matches!(cause, LossCause::SessionEnded | LossCause::Forced), "{cause}");
         assert!(!guard.is_held());
     }
     // Who waited in that session waits again in another one, and these locks go on without being made anew.

@@ -98,6 +98,37 @@ async fn a_short_outage_is_survived() {
     next.release().await.unwrap();
 }
 
+/// Of the waiter's session little is left when it is the waiter's turn. It is granted the lock when that is better, or in
+/// the next session.
+#[tokio::test]
+async fn what_is_granted_after_an_outage_is_not_about_to_end() {
+    const SESSION: Duration = Duration::from_secs(8);
+    let Some(scene) = Scene::on(&ONE, "lasts").await else { return };
+    let proxy = Proxy::start(scene.place().address().await).await.unwrap();
+    let backend = ZkBackend::connect(scene.through(&proxy).session_timeout(SESSION)).await.unwrap();
+    let (holder, locks) = (scene.locks().await, Locks::new(backend));
+    for sixteenths in 7..=10 {
+        let first = holder.lock("a").acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = locks.lock("a");
+            async move { lock.acquire().await }
+        });
+        scene.until_nodes("a", 2).await;
+        for direction in [Direction::Requests, Direction::Replies] {
+            proxy.set(direction, Flow::Hold);
+        }
+        tokio::time::sleep(SESSION * sixteenths / 16).await;
+        first.release().await.unwrap();
+        for direction in [Direction::Requests, Direction::Replies] {
+            proxy.set(direction, Flow::Pass);
+        }
+        let next = in_time("the grant", waiting).await.unwrap().unwrap();
+        let left = next.deadline().unwrap().left();
+        assert!(left > SESSION / 8, "after {sixteenths}/16 of the timeout: granted for {left:?}");
+        next.release().await.unwrap();
+    }
+}
+
 /// The event that would wake the waiter never arrives, and nothing else is wrong with its connection.
 #[tokio::test]
 async fn a_lost_event_is_noticed_with_the_next_proof_of_life() {

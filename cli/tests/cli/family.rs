@@ -77,7 +77,7 @@ fn a_leaders_death_makes_another_one_lead() {
 #[test]
 fn a_leader_that_is_put_out_ends_its_command_and_campaigns_again() {
     let stage = Stage::new();
-    let options = ["elect", "s", "--lease", "1s", "--label", "one", "--", "sh", "-c"];
+    let options = ["elect", "s", "--lease", "3s", "--label", "one", "--", "sh", "-c"];
     let command = "trap 'echo ended; exit 3' TERM; echo $TENURE_TOKEN; while :; do sleep 0.1; done";
     let leader = stage.start(&[&options[..], &[command]].concat());
     let term: u64 = leader.number();

@@ -60,7 +60,7 @@ fn ends_a_command_that_is_stopped() {
 #[test]
 fn holding_for_too_long_is_a_loss() {
     let stage = Stage::new();
-    let run = stage.holder("a --max-hold 500ms");
+    let run = stage.holder("a --max-hold 2s");
     run.line();
     let done = run.end().expect(79);
     assert!(done.err.contains("max_hold"), "{}", done.err);
@@ -80,7 +80,7 @@ fn killed_outright_it_leaves_nothing_running_and_the_lock_comes_free() {
     let token: u64 = next.number();
     let took = killed.elapsed();
     // Two processes are started in that time, and this machine has other things to do as well.
-    assert!(took <= Duration::from_secs(5), "a lease of 2 s, but {took:?}");
+    assert!(took <= Duration::from_secs(15), "a lease of 2 s, but {took:?}");
     assert!(token > mine, "{token} after {mine}");
     run.silence();
     next.end().expect(0);
@@ -158,5 +158,5 @@ fn thawed_after_its_lease_it_ends_the_command_at_once() {
         delays[2]
     };
     let (told, bare) = (median(delays.map(|(told, _)| told)), median(delays.map(|(_, bare)| bare)));
-    assert!(told < bare + Duration::from_millis(100), "told after {told:?}, a bare shell after {bare:?}");
+    assert!(told < bare + Duration::from_millis(300), "told after {told:?}, a bare shell after {bare:?}");
 }

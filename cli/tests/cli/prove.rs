@@ -43,8 +43,6 @@ fn the_schema_is_the_one_in_use() {
     let files = ["locks.db", "locks.db-wal"].map(|file| std::fs::read(stage.path(file)).unwrap_or_default());
     let bytes = files.concat();
     let text = String::from_utf8_lossy(&bytes);
-    let (locks, latches) = made.split_once("\n\n").expect("two tables");
-    assert!(text.contains(locks.trim_end_matches(';')), "{made}");
-    assert!(latches.starts_with("CREATE TABLE \"tenure_locks_latches\""), "{made}");
+    assert!(text.contains(made.trim_end().trim_end_matches(';')), "{made}");
     stage.done(&["schema", "cobol"]).expect(64);
 }

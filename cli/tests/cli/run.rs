@@ -169,9 +169,9 @@ fn the_option_goes_before_the_environment() {
 #[test]
 fn is_renewed_beyond_its_lease() {
     let stage = Stage::new();
-    let holder = stage.holder("a --lease 2s");
+    let holder = stage.holder("a --lease 4s");
     let group = holder.group();
-    let busy = stage.done(&["run", "a", "--wait", "5s", "--", "true"]).expect(75);
+    let busy = stage.done(&["run", "a", "--wait", "7s", "--", "true"]).expect(75);
     assert_eq!(busy.out, "");
     group.signal(Signal::SIGTERM);
     holder.end().expect(143);

@@ -255,7 +255,7 @@ fn control_z_stops_a_candidate_once() {
     let command = "trap 'while [ -e stay ]; do sleep 0.01; done; exit' TERM; echo \"term <$TENURE_TOKEN>\"
         while :; do sleep 0.01; done";
     std::fs::write(stage.path("command"), command).unwrap();
-    shell.says("$tenure elect a --lease 1s --kill-after 10m -- sh command");
+    shell.says("$tenure elect a --lease 3s --kill-after 10m -- sh command");
     for _ in 0..3 {
         shell.sees("term <");
         stage.done(&["release", "a", "--force"]).expect(0);

@@ -18,14 +18,12 @@ cases!("lease":
     extend_after_expiry_is_lost, per_lock_lease, max_hold_ends, renewal_stops_after_release,
     deadline_counts_from_send, stalled_answer_counts_from_send, delayed_answer_counts_from_send.alone(),
     delayed_proof_counts_from_send.alone().punctual(), extend_meets_renewal, extend_given_up_is_harmless,
-    slow_acquire_refused.punctual(),
+    slow_acquire_refused,
     bad_durations_refused,
     many_renewals_one_batch.alone(),
 );
 
-/// What a store may take beyond the lease when the machine has nothing else to do.
-const IDLE: Duration = Duration::from_secs(1);
-/// What a busy machine may take.
+/// What a busy machine may take beyond what is waited for.
 const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -55,7 +53,7 @@ async fn expires_on_time(stage: &Stage) -> Check {
     let soonest = lease.saturating_sub(drift_allowance(lease));
     ensure!(had.since(before) >= soonest, "a lease of {lease:?} ran out after {:?}", had.since(before));
     let took = had.since(granted);
-    ensure!(took < lease + IDLE, "a lease of {lease:?} ran out after {took:?}");
+    ensure!(took < lease + SLACK, "a lease of {lease:?} ran out after {took:?}");
     taken.release().await?;
     ensure_eq!(lost_with(guard.release().await)?, LossCause::Expired, "the cause");
     Ok(())
@@ -357,7 +355,7 @@ async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
 
 async fn slow_acquire_refused(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(400), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (millis(2000), stage.clients().await?, stage.name("a"));
     let lock = one.lock(&name).lease(lease).renew(false).wait(PATIENCE);
     let too_slow = Fault::DelayReply(lease * 2);
     one.probe.next(Method::Acquire, too_slow);

@@ -108,7 +108,7 @@ async fn lost_when_already_lost(stage: &Stage) -> Check {
 }
 
 async fn lost_never_on_release(stage: &Stage) -> Check {
-    let (lease, client, name) = (millis(400), stage.client().await?, stage.name("a"));
+    let (lease, client, name) = (millis(1500), stage.client().await?, stage.name("a"));
     for dropped in [false, true] {
         let guard = client.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
         let (hold, mut lost) = (guard.hold(), Box::pin(guard.lost()));

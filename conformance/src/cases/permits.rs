@@ -159,7 +159,7 @@ async fn waiting_permit_is_woken(stage: &Stage) -> Check {
 async fn permits_expire_one_by_one(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     stage.needs(Need::Lease)?;
-    let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_secs(4));
+    let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_secs(6));
     let semaphore = one.semaphore(&name, 2);
     let renewed = semaphore.permit().lease(lease).acquire().await?;
     let plain = semaphore.permit().lease(lease).renew(false).acquire().await?;

@@ -264,7 +264,7 @@ async fn tokens_rise_with_readers(stage: &Stage) -> Check {
 async fn renewed_readers_stay(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     stage.needs(Need::Lease)?;
-    let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_secs(4));
+    let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_secs(6));
     let renewed = one.rw(&name).read().lease(lease).acquire().await?;
     let plain = other.rw(&name).read().lease(lease).renew(false).acquire().await?;
     tokio::time::sleep(lease * 3 / 2).await;

@@ -4,10 +4,11 @@ use crate::{
     Check, Client, Method, Stage,
     case::cases,
     check::{Stop, ensure, eventually},
+    own_runtime::in_own_runtime,
 };
-use std::{future::Future, thread, time::Duration};
+use std::{thread, time::Duration};
 use tenure_core::{Guard, Moment, Term};
-use tokio::{runtime::Builder, sync::oneshot};
+use tokio::sync::oneshot;
 
 cases!("runtimes":
     renewed_when_the_first_runtime_ends, many_runtimes_one_locks, released_as_the_runtime_ends,
@@ -15,30 +16,11 @@ cases!("runtimes":
 );
 
 /// A lease that runs out during a case unless somebody renews it.
-const LEASE: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_secs(6);
 /// A lease that does not run out during a case.
 const LONG_LEASE: Duration = Duration::from_mins(1);
 /// For waits that end by themselves when all is well, long before a long lease runs out.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// What came of `work` on a thread and a runtime of its own. Both have ended by then, and with them all that was spawned
-/// there.
-async fn in_own_runtime<T, Work>(work: impl FnOnce() -> Work + Send + 'static) -> Check<T>
-where
-    T: Send + 'static,
-    Work: Future<Output = Check<T>>,
-{
-    let (sender, outcome) = oneshot::channel();
-    thread::spawn(move || {
-        let outcome = match Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(work()),
-            Err(error) => Err(error.into()),
-        };
-        // Nobody waits for it when the case has failed meanwhile.
-        drop(sender.send(outcome));
-    });
-    outcome.await.map_err(|_| Stop::failed("the thread of a runtime panicked"))?
-}
 
 /// How long the store keeps the grant if nobody renews it, and nothing is heard of its session.
 fn term(guard: &Guard) -> Check<Duration> {

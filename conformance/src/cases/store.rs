@@ -308,7 +308,7 @@ async fn shortest_lease_is_kept(stage: &Stage) -> Check {
             }
             let late = sent.since(before);
             ensure!(
-                late < MIN_LEASE + Duration::from_secs(1),
+                late < MIN_LEASE + Duration::from_secs(3),
                 "a lease of {MIN_LEASE:?} is not over after {late:?}"
             );
             tokio::time::sleep(Duration::from_millis(1)).await;

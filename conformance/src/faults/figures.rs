@@ -13,7 +13,8 @@ pub struct Figures {
     /// What clients asked of the store: acquisitions, conversions, releases, and looks at latches.
     /// Renewals are not counted.
     pub operations: u64,
-    /// What the operations were about: locks by the mode in which they were granted, conversions, and latches.
+    /// What the operations were about: locks by the mode in which they were granted, conversions, and latches; and how many
+    /// acquisitions were made in a runtime that ended with them.
     pub kinds: BTreeMap<&'static str, u64>,
     /// Locks granted.
     pub grants: u64,
@@ -43,6 +44,7 @@ impl Figures {
             What::Granted { mode: Mode::Permit { .. }, .. } => Some("permits"),
             What::Converted { .. } => Some("conversions"),
             What::Looked { .. } => Some("latches"),
+            What::Elsewhere { .. } => Some("in a runtime that ends"),
             _ => None,
         };
         if let Some(kind) = kind {

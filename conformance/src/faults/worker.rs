@@ -5,7 +5,10 @@ use super::{
     schedule::between,
     turn::{Held, PARTIES, Turn, Wanted},
 };
-use crate::judge::{Outcome, Recorder, Stamp, What};
+use crate::{
+    judge::{Outcome, Recorder, Stamp, What},
+    own_runtime::in_own_runtime,
+};
 use fastrand::Rng;
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use tenure_core::{Error, Hold, Locks, Mode};
@@ -32,6 +35,26 @@ enum Asking {
     Endlessly,
     /// Without a bound, and the future is dropped after this.
     UntilDropped(Duration),
+}
+
+impl Asking {
+    /// What was had, or why nothing was.
+    async fn carry_out(self, wanted: Wanted) -> Result<Held, String> {
+        let outcome = match self {
+            Self::Once => wanted.try_acquire().await.map(|held| held.ok_or("busy")),
+            Self::For(wait) => wanted.wait(wait).acquire().await.map(Ok),
+            Self::Endlessly => wanted.acquire().await.map(Ok),
+            Self::UntilDropped(after) => match tokio::time::timeout(after, wanted.acquire()).await {
+                Ok(outcome) => outcome.map(Ok),
+                Err(_) => Ok(Err("dropped")),
+            },
+        };
+        match outcome {
+            Ok(held) => held.map_err(str::to_owned),
+            Err(Error::Timeout { .. }) => Err("timeout".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
 }
 
 impl Worker {
@@ -82,23 +105,22 @@ impl Worker {
         for (call, name) in calls.iter().zip(names) {
             self.note(What::Asks { call: *call, name: name.clone(), by });
         }
-        let outcome = match asking {
-            Asking::Once => wanted.try_acquire().await.map(|held| held.ok_or("busy")),
-            Asking::For(wait) => wanted.wait(wait).acquire().await.map(Ok),
-            Asking::Endlessly => wanted.acquire().await.map(Ok),
-            Asking::UntilDropped(after) => match tokio::time::timeout(after, wanted.acquire()).await {
-                Ok(outcome) => outcome.map(Ok),
-                Err(_) => Ok(Err("dropped")),
-            },
+        // Now and then what asked ends before what it was granted, as a test's runtime does.
+        let outcome = if self.rng.u8(..8) == 0 {
+            for call in calls {
+                self.note(What::Elsewhere { call: *call });
+            }
+            let elsewhere = in_own_runtime(move || async move { Ok(asking.carry_out(wanted).await) });
+            elsewhere.await.unwrap_or_else(|stop| panic!("a runtime that ends: {stop:?}"))
+        } else {
+            asking.carry_out(wanted).await
         };
         let why = match outcome {
-            Ok(Ok(held)) => {
+            Ok(held) => {
                 self.note_grants(calls, names, &held.holds());
                 return Some(held);
             }
-            Ok(Err(why)) => why.to_owned(),
-            Err(Error::Timeout { .. }) => "timeout".to_owned(),
-            Err(error) => error.to_string(),
+            Err(why) => why,
         };
         for call in calls {
             self.note(What::Ended { call: *call, why: why.clone() });

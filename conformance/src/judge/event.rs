@@ -45,6 +45,11 @@ pub enum What {
         /// Until when it has to end; `None` when it may wait for ever.
         by: Option<Stamp>,
     },
+    /// It is made in a runtime of its own, which ends before the client is told what came of it.
+    Elsewhere {
+        /// Which acquisition.
+        call: u64,
+    },
     /// It succeeded. Each claim is granted once.
     Granted {
         /// Which acquisition.

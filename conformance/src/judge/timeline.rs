@@ -334,7 +334,9 @@ impl<'a> About<'a> {
             | What::Refused { name, .. }
             | What::Looked { name, .. }
             | What::Leaked { name, .. } => name == self.name,
-            What::Ended { call, .. } => self.calls.contains(&(event.client.as_str(), *call)),
+            What::Elsewhere { call } | What::Ended { call, .. } => {
+                self.calls.contains(&(event.client.as_str(), *call))
+            }
             What::Holds { claim, .. }
             | What::Converted { claim, .. }
             | What::Lost { claim, .. }
@@ -350,6 +352,7 @@ impl<'a> About<'a> {
         Some(match &event.what {
             What::Asks { by: Some(by), .. } => format!("asks, for {} at most", Span(by.since(event.at))),
             What::Asks { by: None, .. } => "asks, and waits as long as it takes".to_owned(),
+            What::Elsewhere { .. } => "in a runtime that ends".to_owned(),
             What::Granted { mode, token, until, .. } => {
                 let (as_what, long) = (as_what(*mode), Span(until.since(event.at)));
                 format!("is granted it{as_what}, token {token}, and believes so for {long}")

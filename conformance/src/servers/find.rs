@@ -1,6 +1,7 @@
 //! Looks for a server, by the ways that are allowed, in their order.
 
 use super::assembly::Assembly;
+use super::composition;
 use super::kind::Kind;
 use super::node::Node;
 use super::platform::Platform;
@@ -32,11 +33,17 @@ pub(super) async fn find(kind: Kind, ways: Use) -> Result<Found, Unavailable> {
             _ => failed = failed.because(format!("{variable} is not set")),
         }
     }
-    for (allowed, platform) in [(Use::Docker, Platform::Docker), (Use::Local, Platform::Local)] {
+    for (allowed, platform) in [
+        (Use::Docker, Platform::Docker),
+        (Use::Local, Platform::Local { on_disk: false }),
+        (Use::LocalOnDisk, Platform::Local { on_disk: true }),
+    ] {
         if ways.allows(allowed) {
-            match platform.way(&*kind.recipe()) {
-                Ok(way) => match Assembly::start(kind, platform).await {
-                    Ok(assembly) => return Ok(Found { way, url: Secret(assembly.url(kind)), assembly }),
+            match platform.way(&*composition::recipe(kind)) {
+                Ok(way) => match composition::start(kind, platform).await {
+                    Ok(assembly) => {
+                        return Ok(Found { way, url: Secret(composition::url(&assembly, kind)), assembly });
+                    }
                     Err(error) => failed = failed.because(format!("{way}: {error}")),
                 },
                 Err(reason) => failed = failed.because(reason),
@@ -53,6 +60,7 @@ async fn given(kind: Kind, variable: &str, url: String) -> io::Result<Found> {
     let Some(single) = single else {
         return Ok(Found { way, url: Secret(url), assembly: Assembly::foreign() });
     };
-    let node = Node::given(kind, way.clone(), url, &single).await?;
+    let node =
+        Node::given(kind.name().to_owned(), composition::recipe(kind), way.clone(), url, &single).await?;
     Ok(Found { way, url: Secret(node.url()), assembly: Assembly::single(node) })
 }

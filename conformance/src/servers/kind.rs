@@ -1,13 +1,6 @@
 //! The kinds of servers.
 
-use super::mysql::Mysql;
-use super::pooler::Pgbouncer;
-use super::postgres::Postgres;
-use super::recipe::Recipe;
-use super::redis::Redis;
-use super::zookeeper::Zookeeper;
 use std::fmt;
-use std::sync::Arc;
 
 /// A kind of server, or of servers that are one to their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,18 +73,6 @@ impl Kind {
     #[must_use]
     pub fn variable(self, what: &str) -> String {
         format!("TENURE_TEST_{}_{what}", self.name().to_uppercase())
-    }
-
-    /// How its servers (the most special of them) are started.
-    pub(super) fn recipe(self) -> Arc<dyn Recipe> {
-        match self {
-            Self::Redis | Self::RedisSentinel | Self::RedisCluster | Self::Redlock(_) => Arc::new(Redis),
-            Self::Postgres => Arc::new(Postgres),
-            Self::Pgbouncer => Arc::new(Pgbouncer::named()),
-            Self::Mariadb => Arc::new(Mysql::Mariadb),
-            Self::Mysql => Arc::new(Mysql::Mysql),
-            Self::Zookeeper | Self::ZookeeperEnsemble(_) => Arc::new(Zookeeper::alone()),
-        }
     }
 }
 

@@ -35,15 +35,12 @@ const ROOT: &str = "tenure-root";
 
 /// The connections that are held to fill it up have not said who they are; it must be patient with them, and not
 /// shut out their host afterwards. It has few connections, so that a client that uses them up is seen; as many as PostgreSQL, and
-/// for the same reason. Each commit is handed to the system, and does not wait for the disk.
-const OPTIONS: [&str; 6] = [
-    "--connect-timeout=600",
-    "--max-connect-errors=1000000",
-    "--skip-name-resolve",
-    "--max-connections=300",
-    "--innodb-flush-method=nosync",
-    "--sync-binlog=0",
-];
+/// for the same reason.
+const OPTIONS: [&str; 4] =
+    ["--connect-timeout=600", "--max-connect-errors=1000000", "--skip-name-resolve", "--max-connections=300"];
+
+/// Each commit is handed to the system, and does not wait for the disk.
+const OFF_DISK: [&str; 2] = ["--innodb-flush-method=nosync", "--sync-binlog=0"];
 
 #[async_trait]
 impl Recipe for Mysql {
@@ -69,7 +66,7 @@ impl Recipe for Mysql {
             .with_env_var(format!("{prefix}_USER"), NAME)
             .with_env_var(format!("{prefix}_PASSWORD"), NAME)
             .with_env_var(format!("{prefix}_DATABASE"), NAME)
-            .with_cmd(OPTIONS)
+            .with_cmd(OPTIONS.into_iter().chain(OFF_DISK))
     }
 
     fn program(&self) -> Result<PathBuf, String> {
@@ -127,7 +124,8 @@ impl Recipe for Mysql {
             .arg(format!("--port={port}"))
             // Relative to the data, because a socket's path must be short.
             .args(["--bind-address=127.0.0.1", "--socket=socket", "--pid-file=pid"])
-            .args(OPTIONS);
+            .args(OPTIONS)
+            .args(OFF_DISK.iter().filter(|_| !setup.on_disk));
         if *self == Self::Mysql {
             command.arg("--mysqlx=OFF");
         }

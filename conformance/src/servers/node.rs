@@ -2,7 +2,6 @@
 
 use super::admin::{Admin, Order};
 use super::engine::Engine;
-use super::kind::Kind;
 use super::recipe::{Held, Recipe};
 use super::secret::Secret;
 use super::way::Way;
@@ -47,8 +46,13 @@ pub(super) struct State {
 
 impl Node {
     /// A server that somebody else runs, reached through a proxy where nobody notices.
-    pub(super) async fn given(kind: Kind, way: Way, url: String, parsed: &Url) -> io::Result<Self> {
-        let recipe = kind.recipe();
+    pub(super) async fn given(
+        name: String,
+        recipe: Arc<dyn Recipe>,
+        way: Way,
+        url: String,
+        parsed: &Url,
+    ) -> io::Result<Self> {
         let host = parsed.host_str().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no host"))?;
         let port = parsed.port().unwrap_or(recipe.default_port());
         let address = tokio::net::lookup_host((host.trim_matches(['[', ']']), port))
@@ -56,7 +60,6 @@ impl Node {
             .next()
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host has no address"))?;
         let proxy = if recipe.may_proxy(parsed) { Some(Proxy::start(address).await?) } else { None };
-        let name = kind.name().to_owned();
         Self::serve(name, recipe, way, Engine::Given(address), proxy, Some(Secret(url))).await
     }
 

@@ -14,7 +14,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Platform {
     Docker,
-    Local,
+    /// `on_disk`: whether a database waits for the disk at each commit.
+    Local {
+        on_disk: bool,
+    },
 }
 
 impl Platform {
@@ -26,7 +29,7 @@ impl Platform {
                 let image = std::env::var(variable).ok().filter(|image| !image.is_empty());
                 Ok(Way::Docker { image: image.unwrap_or_else(|| recipe.image().to_owned()) })
             }
-            Self::Local => Ok(Way::Local { program: recipe.program()? }),
+            Self::Local { .. } => Ok(Way::Local { program: recipe.program()? }),
         }
     }
 
@@ -45,7 +48,8 @@ impl Platform {
             }
             Way::Local { program } => {
                 let port = recipe.fixed_port();
-                Engine::Program(Program::start(Arc::clone(&recipe), program.clone(), port).await?)
+                let on_disk = matches!(self, Self::Local { on_disk: true });
+                Engine::Program(Program::start(Arc::clone(&recipe), program.clone(), port, on_disk).await?)
             }
             Way::Environment { .. } => unreachable!("what is named is not started"),
         };

@@ -28,11 +28,11 @@ pub(super) const NAME: &str = "tenure";
 /// The connections that are held to fill it up have not said who they are; it must be patient with them. It has
 /// few connections, so that a client that uses them up is seen. A dozen cases run at once, each with several clients of four
 /// connections or as many as it has row locks, and as many again in the background.
-///
+const OPTIONS: [&str; 4] = ["-c", "authentication_timeout=600s", "-c", "max_connections=300"];
+
 /// It does not wait for the disk: a killed process forgets nothing that it handed to the system, and a disk that other
 /// programs keep busy for seconds says nothing about a lock.
-const OPTIONS: [&str; 6] =
-    ["-c", "authentication_timeout=600s", "-c", "max_connections=300", "-c", "fsync=off"];
+const OFF_DISK: [&str; 2] = ["-c", "fsync=off"];
 
 #[async_trait]
 impl Recipe for Postgres {
@@ -53,7 +53,7 @@ impl Recipe for Postgres {
             .with_env_var("POSTGRES_USER", NAME)
             .with_env_var("POSTGRES_PASSWORD", NAME)
             .with_env_var("POSTGRES_DB", NAME)
-            .with_cmd(["postgres"].into_iter().chain(OPTIONS))
+            .with_cmd(["postgres"].into_iter().chain(OPTIONS).chain(OFF_DISK))
     }
 
     /// Debian keeps the programs of each version out of `PATH`.
@@ -85,7 +85,8 @@ impl Recipe for Postgres {
         let mut command = (setup.command)(setup.program);
         command
             .args(["-D", "data", "-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"])
-            .args(OPTIONS);
+            .args(OPTIONS)
+            .args(OFF_DISK.iter().filter(|_| !setup.on_disk));
         // What it keeps outside its directory, a kill would leave behind.
         command.args(["-c", "unix_socket_directories=", "-c", "dynamic_shared_memory_type=mmap"]);
         Ok(command)

@@ -27,6 +27,7 @@ pub(super) struct Program {
     home: PathBuf,
     port: u16,
     user: Option<(u32, u32)>,
+    on_disk: bool,
     child: Option<Child>,
     // Dropped before the directory's last traces are gone: it removes them.
     guard: Option<Guard>,
@@ -38,12 +39,18 @@ impl Program {
         recipe: Arc<dyn Recipe>,
         program: PathBuf,
         port: Option<u16>,
+        on_disk: bool,
     ) -> io::Result<Self> {
-        let start = move || Self::start_blocking(recipe, program, port);
+        let start = move || Self::start_blocking(recipe, program, port, on_disk);
         tokio::task::spawn_blocking(start).await.map_err(io::Error::other)?
     }
 
-    fn start_blocking(recipe: Arc<dyn Recipe>, program: PathBuf, port: Option<u16>) -> io::Result<Self> {
+    fn start_blocking(
+        recipe: Arc<dyn Recipe>,
+        program: PathBuf,
+        port: Option<u16>,
+        on_disk: bool,
+    ) -> io::Result<Self> {
         if !Path::new("/proc/self/cwd").exists() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "local servers need Linux's /proc"));
         }
@@ -57,7 +64,7 @@ impl Program {
         if let Some(owner) = owner::this_process() {
             fs::write(home.join(OWNER), owner)?;
         }
-        let mut server = Self { recipe, path: program, home, port, user, child: None, guard };
+        let mut server = Self { recipe, path: program, home, port, user, on_disk, child: None, guard };
         if let Some((uid, gid)) = user {
             chown(&server.home, Some(uid), Some(gid))?;
         }
@@ -95,7 +102,8 @@ impl Program {
     /// Starts it again with nothing, at its port.
     pub(super) async fn restart_empty(&mut self) -> io::Result<()> {
         self.kill().await?;
-        *self = Self::start(Arc::clone(&self.recipe), self.path.clone(), Some(self.port)).await?;
+        *self =
+            Self::start(Arc::clone(&self.recipe), self.path.clone(), Some(self.port), self.on_disk).await?;
         Ok(())
     }
 
@@ -118,7 +126,7 @@ impl Program {
     }
 
     fn setup<'a>(&'a self, command: &'a dyn Fn(&Path) -> Command) -> Setup<'a> {
-        Setup { program: &self.path, home: &self.home, command }
+        Setup { program: &self.path, home: &self.home, on_disk: self.on_disk, command }
     }
 
     fn command(&self, program: &Path) -> Command {

@@ -158,6 +158,8 @@ pub(super) struct Setup<'a> {
     pub(super) program: &'a Path,
     /// Its directory, also its working directory: that is how its processes are found again.
     pub(super) home: &'a Path,
+    /// Whether a commit waits for the disk.
+    pub(super) on_disk: bool,
     /// A command that runs a program there, as the server's user.
     pub(super) command: &'a dyn Fn(&Path) -> Command,
 }

@@ -1,6 +1,7 @@
 //! A server to test against.
 
 use super::assembly::Assembly;
+use super::composition;
 use super::ensemble::EnsembleSaboteur;
 use super::find::{Found, find};
 use super::kind::Kind;
@@ -248,7 +249,11 @@ impl Server {
     /// The URL past the proxy, for benchmarks. A container has another one after a restart.
     #[must_use]
     pub fn direct_url(&self) -> String {
-        if self.assembly.members.is_empty() { self.url() } else { self.assembly.direct_url(self.kind) }
+        if self.assembly.members.is_empty() {
+            self.url()
+        } else {
+            composition::direct_url(&self.assembly, self.kind)
+        }
     }
 
     /// The URL of its administrator, past the proxy, where it is one server: for tests that make users. What the

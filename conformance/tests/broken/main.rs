@@ -188,8 +188,8 @@ async fn without_a_flaw_all_is_well() {
 async fn every_flaw_is_caught() {
     let pairs = CAUGHT.iter().flat_map(|(flaw, cases)| cases.iter().map(|case| (*flaw, *case)));
     // These see a few milliseconds, unless others keep the runtime busy.
-    let (fine, rest): (Vec<_>, Vec<_>) =
-        pairs.partition(|(_, case)| case.ends_with("shortest_lease_is_kept"));
+    let (fine, rest): (Vec<_>, Vec<_>) = pairs
+        .partition(|(flaw, case)| *flaw == Flaw::HalvesLeases || case.ends_with("shortest_lease_is_kept"));
     let lease = |(flaw, case)| async move {
         let seen = missed(Flawed::with(flaw), case).await;
         seen.map(|missed| format!("{flaw:?} by {missed}"))

@@ -70,7 +70,7 @@ async fn safe_stores_pass() {
     // One run of a few seconds may be so lucky that nothing is lost.
     assert!(grants > 50 && losses > 0, "{grants} grants, {losses} losses");
     // The careless store has exclusive locks alone; what memory can do is asked of it.
-    let all = ["conversions", "exclusive", "latches", "permits", "shared"];
+    let all = ["conversions", "exclusive", "in a runtime that ends", "latches", "permits", "shared"];
     assert!(kinds.iter().eq(&all), "{kinds:?}");
 }
 

@@ -256,7 +256,7 @@ pub(crate) fn timeout(shared: &Shared, name: Name, waited: Duration) -> Error {
 mod tests {
     use crate::{
         Attempt, Backend, Capabilities, Claim, ClaimId, Error, Grant, Locks, Memory, Release, Renewal,
-        StoreError, async_trait,
+        StoreError, async_trait, forward_backend,
     };
     use std::{
         future::pending,
@@ -315,13 +315,7 @@ mod tests {
 
     #[async_trait]
     impl Backend for Spends {
-        fn store(&self) -> &'static str {
-            "spends"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            self.memory.capabilities()
-        }
+        forward_backend!(self => self.memory, except try_acquire, acquire);
 
         async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
             self.claims.lock().unwrap().push(claim.id);
@@ -332,14 +326,6 @@ mod tests {
                 return Err(StoreError::claim_spent("it may be taken back at any time"));
             }
             Ok(attempt)
-        }
-
-        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-            self.memory.release(grant).await
-        }
-
-        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            self.memory.renew(grants).await
         }
     }
 

@@ -80,8 +80,8 @@ impl Holding {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Attempt, Backend, Capabilities, Claim, Conversion, Error, Grant, Locks, Memory, Mode, Release,
-        Renewal, StoreError, async_trait,
+        Backend, Capabilities, Conversion, Error, Grant, Locks, Memory, Mode, StoreError, async_trait,
+        forward_backend,
     };
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,24 +90,10 @@ mod tests {
 
     #[async_trait]
     impl Backend for WithoutReaders {
-        fn store(&self) -> &'static str {
-            "without readers"
-        }
+        forward_backend!(self => self.0, except capabilities, convert);
 
         fn capabilities(&self) -> Capabilities {
             Capabilities::POLLED
-        }
-
-        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-            self.0.try_acquire(claim).await
-        }
-
-        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-            self.0.release(grant).await
-        }
-
-        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            self.0.renew(grants).await
         }
     }
 
@@ -129,25 +115,7 @@ mod tests {
 
     #[async_trait]
     impl Backend for Silent {
-        fn store(&self) -> &'static str {
-            "silent"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            self.memory.capabilities()
-        }
-
-        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-            self.memory.try_acquire(claim).await
-        }
-
-        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-            self.memory.release(grant).await
-        }
-
-        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            self.memory.renew(grants).await
-        }
+        forward_backend!(self => self.memory, except convert);
 
         async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
             if self.asked.swap(true, Ordering::SeqCst) {

@@ -216,7 +216,7 @@ pub(crate) fn lost(hold: &Holding, cause: LossCause) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Attempt, Backend, Grant, Lock, Locks, Memory, Renewal, async_trait};
+    use crate::{Attempt, Backend, Grant, Lock, Locks, Memory, Renewal, async_trait, forward_backend};
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::time::{Instant, timeout};
     use tracing::level_filters::LevelFilter;
@@ -240,24 +240,14 @@ mod tests {
 
     #[async_trait]
     impl Backend for Awaited {
-        fn store(&self) -> &'static str {
-            "awaited"
-        }
+        forward_backend!(self => self.memory, except capabilities, acquire, release, close);
 
         fn capabilities(&self) -> Capabilities {
             Capabilities { wakeup: self.wakeup, ask_again: HOUR, permits: true, ..Capabilities::POLLED }
         }
 
-        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-            self.memory.try_acquire(claim).await
-        }
-
         async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
             self.memory.release(grant).await.map(|_| Release::Released { awaited: true })
-        }
-
-        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            self.memory.renew(grants).await
         }
 
         async fn close(&self) {
@@ -344,17 +334,7 @@ mod tests {
 
     #[async_trait]
     impl Backend for PutOut {
-        fn store(&self) -> &'static str {
-            "put out"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            Capabilities::POLLED
-        }
-
-        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-            self.memory.try_acquire(claim).await
-        }
+        forward_backend!(self => self.memory, except release);
 
         async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
             if self.asked.swap(true, Ordering::SeqCst) {
@@ -362,10 +342,6 @@ mod tests {
             }
             self.memory.force_release(&grant.name).await?;
             Err(StoreError::unavailable("the answer was lost"))
-        }
-
-        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            self.memory.renew(grants).await
         }
     }
 

@@ -5,10 +5,12 @@ use crate::{Backend, Grant, Moment, Renewal};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Display,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -145,30 +147,52 @@ impl Renewals {
         agenda.events.iter().take_while(ready).map(|(_, hold)| Arc::clone(hold)).collect()
     }
 
+    /// Each hold awaits the answer for as long as its own lease bears it: a lease too short for the way to a distant store
+    /// costs no other its renewal (clause L9).
     async fn renew(self: Arc<Self>, batch: Vec<Due>) {
         let grants: Vec<Grant> = batch.iter().map(|due| due.grant.clone()).collect();
-        let Some(patience) = batch.iter().map(|due| due.hold.patience()).min() else {
-            return;
-        };
         let sent = Moment::now();
-        let answers = match tokio::time::timeout(patience, self.backend.renew(&grants)).await {
-            Ok(Ok(answers)) => answers,
-            Ok(Err(error)) => self.failed(&grants, &error),
-            Err(_) => self.failed(&grants, &"no answer"),
-        };
-        let answers = answers.into_iter().chain(std::iter::repeat(Renewal::Unanswered));
-        for (Due { hold, grant }, answer) in batch.iter().zip(answers) {
-            if let Some(at) = hold.finish_renewal(grant.lease, sent, answer) {
-                self.move_to(hold, at);
+        let mut answer = pin!(self.backend.renew(&grants));
+        let mut waiting: Vec<(Duration, &Due, usize)> =
+            batch.iter().enumerate().map(|(at, due)| (due.hold.patience(), due, at)).collect();
+        waiting.sort_by_key(|(patience, ..)| *patience);
+        while let Some((least, ..)) = waiting.first() {
+            let least = *least;
+            let left = least.saturating_sub(Moment::now().since(sent));
+            let answers = match tokio::time::timeout(left, &mut answer).await {
+                Ok(Ok(answers)) => answers,
+                Ok(Err(error)) => {
+                    self.failed(&waiting, &error);
+                    Vec::new()
+                }
+                Err(_) => {
+                    let later =
+                        waiting.split_off(waiting.partition_point(|(patience, ..)| *patience <= least));
+                    let given_up = std::mem::replace(&mut waiting, later);
+                    self.failed(&given_up, &"no answer");
+                    for (_, due, _) in given_up {
+                        self.finish(due, sent, Renewal::Unanswered);
+                    }
+                    continue;
+                }
+            };
+            for (_, due, at) in waiting {
+                self.finish(due, sent, answers.get(at).copied().unwrap_or(Renewal::Unanswered));
             }
+            return;
         }
     }
 
-    fn failed(&self, grants: &[Grant], error: &dyn Display) -> Vec<Renewal> {
-        let (store, count) = (self.backend.store(), grants.len());
-        let name = grants.first().map_or("", |grant| grant.name.as_str());
+    fn finish(&self, due: &Due, sent: Moment, answer: Renewal) {
+        if let Some(at) = due.hold.finish_renewal(due.grant.lease, sent, answer) {
+            self.move_to(&due.hold, at);
+        }
+    }
+
+    fn failed(&self, waiting: &[(Duration, &Due, usize)], error: &dyn Display) {
+        let (store, count) = (self.backend.store(), waiting.len());
+        let name = waiting.first().map_or("", |(_, due, _)| due.grant.name.as_str());
         tracing::warn!(lock.store = %store, count, lock.name = %name, %error, "a renewal failed; it is tried again until the lease runs out");
-        Vec::new()
     }
 }
 
@@ -194,5 +218,47 @@ impl Drop for Running {
         let mut agenda = self.0.agenda();
         agenda.running = false;
         agenda.waking_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Backend, Grant, Locks, Memory, Moment, Renewal, StoreError, forward_backend};
+    use std::time::Duration;
+
+    /// How long each renewal's answer takes.
+    const WAY: Duration = Duration::from_millis(80);
+    /// A lease whose renewals are given up before that.
+    const SHORT: Duration = Duration::from_millis(390);
+    const LONG: Duration = Duration::from_millis(760);
+
+    struct Far(Memory);
+
+    #[async_trait::async_trait]
+    impl Backend for Far {
+        forward_backend!(self => self.0, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            let renewed = self.0.renew(grants).await;
+            tokio::time::sleep(WAY).await;
+            renewed
+        }
+    }
+
+    /// Several of them, so that one is always about to be renewed.
+    #[tokio::test(start_paused = true)]
+    async fn leases_too_short_to_be_renewed_cost_no_other_its_lease() {
+        let locks = Locks::new(Far(Memory::new()));
+        let long = locks.lock("long").lease(LONG).acquire().await.unwrap();
+        let end = Moment::now() + LONG * 8;
+        let short = async |number: u32| {
+            tokio::time::sleep(SHORT / 3 * number).await;
+            while !end.has_passed() {
+                let short = locks.lock(format!("short {number}")).lease(SHORT).acquire().await.unwrap();
+                short.lost().await;
+            }
+        };
+        tokio::join!(short(0), short(1), short(2));
+        assert!(long.is_held(), "{:?}", long.loss());
     }
 }

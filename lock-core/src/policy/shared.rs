@@ -90,10 +90,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        Attempt, Backend, Background, Capabilities, Claim, Grant, Locks, Memory, Release, Renewal,
-        StoreError, async_trait,
-    };
+    use crate::{Backend, Background, Locks, Memory, async_trait, forward_backend};
     use std::time::Duration;
 
     /// Has a background of its own, which all of its clients use.
@@ -105,25 +102,7 @@ mod tests {
 
     #[async_trait]
     impl Backend for Common {
-        fn store(&self) -> &'static str {
-            "common"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            self.memory.capabilities()
-        }
-
-        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-            self.memory.try_acquire(claim).await
-        }
-
-        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-            self.memory.release(grant).await
-        }
-
-        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            self.memory.renew(grants).await
-        }
+        forward_backend!(self => self.memory, except background);
 
         fn background(&self) -> Background {
             self.background.clone()

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// What is written under a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Edition<T> {
     /// Rises with each write, and begins with the store's clock: so no two texts are the same, also where a key was
     /// removed in between.

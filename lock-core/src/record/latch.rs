@@ -20,6 +20,7 @@ use std::{collections::BTreeSet, num::NonZeroU32};
 /// assert_eq!(latch.step(&step).missing(), 1);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LatchRecord {
     /// How many parties it waits for; 0 when there is no such latch.
     of: u32,

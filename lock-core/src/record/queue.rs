@@ -17,6 +17,7 @@ impl Record {
 pub(super) struct Queue(Vec<Place>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Place {
     claim: ClaimId,
     mode: Mode,
@@ -49,6 +50,11 @@ impl Queue {
         before.filter(move |place| now < place.until).map(|place| (place.mode, place.until))
     }
 
+    /// Until when the last of them keeps its place.
+    pub(super) fn last(&self) -> Option<StoreTime> {
+        self.0.iter().map(|place| place.until).max()
+    }
+
     /// The first who is still heard of.
     pub(super) fn first(&self, now: StoreTime) -> Option<(ClaimId, Mode)> {
         self.0.iter().find(|place| now < place.until).map(|place| (place.claim, place.mode))
@@ -71,6 +77,7 @@ impl Queue {
 
 /// That somebody waits, in a store without a queue: one for all who do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Mark {
     claim: ClaimId,
     /// Whether it wants the name alone.
@@ -81,6 +88,19 @@ pub(super) struct Mark {
 impl Mark {
     pub(super) fn of(claim: &Claim, until: StoreTime) -> Self {
         Self { claim: claim.id, alone: claim.mode == Mode::Exclusive, until }
+    }
+
+    pub(super) fn alone(claim: ClaimId, until: StoreTime) -> Self {
+        Self { claim, alone: true, until }
+    }
+
+    pub(super) fn claim(&self) -> ClaimId {
+        self.claim
+    }
+
+    /// Whether it is that of one who wants the name alone.
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     pub(super) fn until(&self) -> StoreTime {

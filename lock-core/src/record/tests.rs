@@ -4,14 +4,15 @@ use super::*;
 use proptest::prelude::*;
 use std::{collections::HashMap, num::NonZeroU32};
 
-const CLIENTS: usize = 6;
-const MARK: Duration = Duration::from_secs(2);
+pub(super) const CLIENTS: usize = 6;
+pub(super) const MARK: Duration = Duration::from_secs(2);
+const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
-fn name() -> Name {
+pub(super) fn name() -> Name {
     Name::new("a").unwrap()
 }
 
-fn claim(mode: Mode, lease: u64) -> Claim {
+pub(super) fn claim(mode: Mode, lease: u64) -> Claim {
     Claim {
         id: ClaimId::new(),
         name: name(),
@@ -27,7 +28,7 @@ fn permits(take: u32, of: u32) -> Mode {
     Mode::Permit { take: number(take), of: number(of) }
 }
 
-fn start() -> StoreTime {
+pub(super) fn start() -> StoreTime {
     StoreTime::from_micros(1_700_000_000_000_000)
 }
 
@@ -38,13 +39,13 @@ fn granted(attempt: Result<Attempt, StoreError>) -> Option<Grant> {
     }
 }
 
-fn acquire(record: &mut Record, claim: &Claim, now: StoreTime) -> Option<Grant> {
+pub(super) fn acquire(record: &mut Record, claim: &Claim, now: StoreTime) -> Option<Grant> {
     granted(record.acquire(claim, now, Moment::now()))
 }
 
 /// What somebody asks of the record.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(super) enum Step {
     Acquire(usize),
     Wait(usize),
     Mark(usize),
@@ -57,12 +58,12 @@ enum Step {
     Pass(u64),
 }
 
-fn modes() -> impl Strategy<Value = Mode> {
+pub(super) fn modes() -> impl Strategy<Value = Mode> {
     let permit = (1..=3_u32).prop_map(|take| permits(take, 3));
     prop_oneof![2 => Just(Mode::Exclusive), 2 => Just(Mode::Shared), 2 => permit]
 }
 
-fn steps(length: usize) -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps(length: usize) -> impl Strategy<Value = Vec<Step>> {
     let who = || 0..CLIENTS;
     let to = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)];
     let step = prop_oneof![
@@ -80,22 +81,22 @@ fn steps(length: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Six clients, what each asks for, and the grant that it last had.
-struct World {
-    record: Record,
-    now: StoreTime,
-    claims: Vec<Claim>,
-    grants: HashMap<ClaimId, Grant>,
+pub(super) struct World {
+    pub(super) record: Record,
+    pub(super) now: StoreTime,
+    pub(super) claims: Vec<Claim>,
+    pub(super) grants: HashMap<ClaimId, Grant>,
     greatest: u64,
 }
 
 impl World {
-    fn new(modes: &[Mode]) -> Self {
+    pub(super) fn new(modes: &[Mode]) -> Self {
         let claims = modes.iter().map(|mode| claim(*mode, 1_000)).collect();
         Self { record: Record::default(), now: start(), claims, grants: HashMap::new(), greatest: 0 }
     }
 
     /// Takes the step; `true` when it must be the same if it is taken again.
-    fn take(&mut self, step: Step) -> bool {
+    pub(super) fn take(&mut self, step: Step) -> bool {
         let now = self.now;
         let asks = |who: usize| self.claims[who].clone();
         match step {
@@ -183,6 +184,41 @@ proptest! {
         }
     }
 
+    /// A table that keeps what fits into columns there, and the rest as a record, forgets nothing that matters.
+    #[test]
+    fn columns_lose_nothing(modes in proptest::collection::vec(modes(), CLIENTS), steps in steps(60)) {
+        let mut world = World::new(&modes);
+        for step in steps {
+            world.take(step);
+            let (record, now) = (&world.record, world.now);
+            prop_assert!(record.is_idle(record.idle_from(now)), "{record:?}");
+            prop_assert_eq!(record.is_idle(now), record.idle_from(now) == now);
+            let Some(plain) = record.plain(now) else { continue };
+            let other = Record::from(plain.clone());
+            prop_assert_eq!(other.plain(now), Some(plain));
+            prop_assert_eq!(other.last_token(), record.last_token());
+            for later in [0, 500, 999, 1_000, 2_000].map(|millis| now + Duration::from_millis(millis)) {
+                prop_assert_eq!(other.holders(&name(), later), record.holders(&name(), later));
+                prop_assert_eq!(other.is_idle(later), record.is_idle(later));
+                for asks in world.claims.iter().chain(&MODES.map(|mode| claim(mode, 1_000))) {
+                    let granted = |record: &Record| record.would_grant(asks, later).ok();
+                    prop_assert_eq!(granted(&other), granted(record), "{:?} {:?}", asks.mode, record);
+                }
+                for grant in world.grants.values() {
+                    let [mut one, mut two] = [&other, record].map(Record::clone);
+                    let (renewal, release) = (two.renew(grant, later), two.release(grant, later));
+                    // Who was put out is told so until its lease would have been over, and longer as long as nobody cares.
+                    if renewal == Renewal::Lost(LossCause::Forced) {
+                        prop_assert_ne!(one.renew(grant, later), Renewal::Renewed);
+                    } else {
+                        prop_assert_eq!(one.renew(grant, later), renewal);
+                        prop_assert_eq!(one.release(grant, later), release);
+                    }
+                }
+            }
+        }
+    }
+
     /// Whatever has happened: once nobody new comes, each who waits and is heard of is served, in the order of the queue.
     #[test]
     fn a_queue_serves_everybody_in_order(
@@ -232,6 +268,49 @@ fn whoever_is_put_out_is_told_why() {
     assert_eq!(record.release(&grant, later), Release::NotHeld(LossCause::TakenOver));
     assert_eq!(record.renew(&second, later + Duration::from_secs(1)), Renewal::Lost(LossCause::Expired));
     assert_eq!(Record::default().renew(&second, later), Renewal::Lost(LossCause::Forgotten));
+}
+
+/// Also when the one who took the name has gone again.
+#[test]
+fn whoever_held_a_name_alone_is_told_that_it_was_taken() {
+    let (mut record, now) = (Record::default(), start());
+    let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Shared, 1000));
+    let lost = acquire(&mut record, &one, now).unwrap();
+    let over = now + Duration::from_secs(1);
+    assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::Expired));
+    let second = acquire(&mut record, &other, over).unwrap();
+    assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::TakenOver));
+    record.release(&second, over);
+    assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::TakenOver));
+}
+
+/// A later token beside others took nothing away.
+#[test]
+fn a_reader_whose_lease_is_over_is_taken_over_by_a_writer_alone() {
+    let (mut record, now) = (Record::default(), start());
+    let (one, other) = (claim(Mode::Shared, 1000), claim(Mode::Shared, 9000));
+    let lost = acquire(&mut record, &one, now).unwrap();
+    let second = acquire(&mut record, &other, now).unwrap();
+    let over = now + Duration::from_secs(1);
+    assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::Expired));
+    record.release(&second, over);
+    acquire(&mut record, &claim(Mode::Exclusive, 1000), over).unwrap();
+    assert_eq!(record.renew(&lost, over), Renewal::Lost(LossCause::TakenOver));
+}
+
+/// Who wants a name alone waits for all who share it, others for the first.
+#[test]
+fn whoever_is_refused_is_told_how_long_it_takes() {
+    let (mut record, now) = (Record::default(), start());
+    for lease in [3000, 9000, 5000] {
+        acquire(&mut record, &claim(permits(1, 3), lease), now).unwrap();
+    }
+    let seconds = |mode| match record.clone().acquire(&claim(mode, 1000), now, Moment::now()) {
+        Ok(Attempt::Busy { expires_in: Some(left) }) => left.as_secs(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(seconds(Mode::Exclusive), 9);
+    assert_eq!(seconds(permits(1, 3)), 3);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Grants that do not stand for their whole lease when they come: handed over, or late.
 
 use crate::{
-    Attempt, Backend, Capabilities, Claim, Error, Grant, Locks, Memory, Moment, Release, Renewal, Session,
-    StoreError, Together,
+    Attempt, Backend, Claim, Error, Grant, Locks, Memory, Moment, Renewal, Session, StoreError, Together,
+    forward_backend,
 };
 use std::{
     collections::VecDeque,
@@ -26,13 +26,7 @@ struct HandsOver {
 
 #[async_trait::async_trait]
 impl Backend for HandsOver {
-    fn store(&self) -> &'static str {
-        "hands over"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
+    forward_backend!(self => self.memory, except try_acquire, try_acquire_all, acquire, renew);
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
         let sent = Moment::now();
@@ -41,10 +35,6 @@ impl Backend for HandsOver {
             Attempt::Granted(grant) => Attempt::Granted(Grant::handed_over(claim, grant.token, sent, STANDS)),
             busy @ Attempt::Busy { .. } => busy,
         })
-    }
-
-    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        self.memory.release(grant).await
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
@@ -112,13 +102,7 @@ impl AnswersLate {
 
 #[async_trait::async_trait]
 impl Backend for AnswersLate {
-    fn store(&self) -> &'static str {
-        "answers late"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
+    forward_backend!(self => self.memory, except try_acquire, try_acquire_all, acquire, renew);
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
         let attempt = self.memory.try_acquire(claim).await;
@@ -130,14 +114,6 @@ impl Backend for AnswersLate {
         let attempt = self.memory.try_acquire_all(claims).await;
         self.pause().await;
         attempt
-    }
-
-    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        self.memory.release(grant).await
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        self.memory.withdraw(claim).await
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
@@ -222,13 +198,7 @@ struct InSession {
 
 #[async_trait::async_trait]
 impl Backend for InSession {
-    fn store(&self) -> &'static str {
-        "in session"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
+    forward_backend!(self => self.memory, except try_acquire, try_acquire_all, acquire);
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
         Ok(match self.memory.try_acquire(claim).await? {
@@ -237,14 +207,6 @@ impl Backend for InSession {
             }
             busy @ Attempt::Busy { .. } => busy,
         })
-    }
-
-    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        self.memory.release(grant).await
-    }
-
-    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        self.memory.renew(grants).await
     }
 }
 

@@ -1,0 +1,25 @@
+//! One connection, in time.
+
+use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnection};
+use std::time::Duration;
+
+/// A connection of this client, with these timeouts.
+pub(crate) async fn connect(
+    client: &Client,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(connect_timeout))
+        .set_response_timeout(Some(response_timeout));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// What comes in time.
+pub(crate) async fn in_time<T>(
+    longest: Duration,
+    request: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, RedisError> {
+    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut).into();
+    tokio::time::timeout(longest, request).await.unwrap_or_else(|_| Err(late()))
+}

@@ -1,0 +1,72 @@
+//! The claims of a client on row locks, and the connections that none of them uses.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tenure_core::{ClaimId, Grant, StoreError};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How many connections that nobody uses are kept.
+const IDLE: usize = 4;
+
+/// How far a claim has come.
+#[derive(Clone)]
+pub(crate) enum Stage {
+    Asking,
+    Held(Grant),
+    Busy,
+    Failed(Arc<StoreError>),
+}
+
+/// To give up what is held or asked for; answered with whether it was held until then.
+pub(crate) struct Order(pub(crate) oneshot::Sender<Result<bool, StoreError>>);
+
+/// The claims of this client that are asked for or held.
+#[derive(Default)]
+pub(crate) struct Claims(Mutex<HashMap<ClaimId, Kept>>);
+
+/// How to reach a claim's keeper.
+pub(crate) struct Kept {
+    pub(crate) stage: watch::Receiver<Stage>,
+    pub(crate) orders: mpsc::UnboundedSender<Order>,
+}
+
+impl Claims {
+    pub(crate) fn all(&self) -> MutexGuard<'_, HashMap<ClaimId, Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn remove(&self, claim: ClaimId) {
+        self.all().remove(&claim);
+    }
+}
+
+/// Connections that nobody uses, none of them in a transaction.
+pub(crate) struct Idle<C>(Mutex<Vec<C>>);
+
+impl<C> Idle<C> {
+    pub(crate) fn with(connection: C) -> Self {
+        Self(Mutex::new(vec![connection]))
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<C>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one that was used last.
+    pub(crate) fn take(&self) -> Option<C> {
+        self.all().pop()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.all().clear();
+    }
+
+    pub(crate) fn put(&self, connection: C) {
+        let mut all = self.all();
+        if all.len() < IDLE {
+            all.push(connection);
+        }
+    }
+}

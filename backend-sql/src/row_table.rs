@@ -1,0 +1,117 @@
+//! What row locks ask of one kind of server.
+
+use crate::issue::Issue;
+use std::{future::Future, time::Duration};
+use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
+
+/// The table on one kind of server. Whoever holds a name has locked its row, in a transaction on a connection of its own.
+/// Everything else is done by statements that commit by themselves, on another connection.
+pub(crate) trait RowTable: Send + Sync + 'static {
+    /// A connection that the driver made.
+    type Connection: Send + 'static;
+
+    /// The store in words.
+    fn store(&self) -> &str;
+
+    /// Whether the server grants locks in the order in which they were asked for.
+    fn fair(&self) -> bool;
+
+    /// How many locks this client may hold or wait for at once.
+    fn connections(&self) -> usize;
+
+    /// How long a request may take.
+    fn response_timeout(&self) -> Duration;
+
+    /// For how long the server lets the claim's transaction be idle.
+    fn lease(&self, claim: &Claim) -> Duration;
+
+    /// Connects.
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
+
+    /// Begins a transaction that tells others whose it is, and that the server ends when it is idle for the claim's lease.
+    /// Gives the server's time, in microseconds since 1970.
+    fn begin(
+        &self,
+        connection: &mut Self::Connection,
+        claim: &Claim,
+    ) -> impl Future<Output = Result<i64, StoreError>> + Send;
+
+    /// Locks the name's row, in such a transaction, and asks what its token is made of, in one round trip. Waits for the row
+    /// in the server's queue, or not at all.
+    fn take(
+        &self,
+        connection: &mut Self::Connection,
+        name: &Name,
+        waits: bool,
+    ) -> impl Future<Output = Result<Found<Issue>, StoreError>> + Send;
+
+    /// Locks the name's row, in a transaction of the application's.
+    fn lock(
+        &self,
+        connection: &mut Self::Connection,
+        name: &Name,
+        waits: bool,
+    ) -> impl Future<Output = Result<Found<()>, StoreError>> + Send;
+
+    /// Proves that the transaction stands.
+    fn beat(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Ends the transaction, which wrote nothing and so waits for no disk.
+    fn end(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Makes the name's row, and the table, where they are missing; tells whether the row was.
+    fn make(&self, name: &Name) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Notes who was granted which token; `false` when another claim with that token or a greater one was noted before.
+    fn note(&self, claim: &Claim, token: Token) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Whether one of the names from `from` to before `beyond` is held by somebody whose note is on its way.
+    fn is_unnoted(&self, from: &str, beyond: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Whether the server has a transaction of this claim.
+    fn lives(&self, claim: ClaimId) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Ends the statement with which this claim waits.
+    fn interrupt(&self, claim: ClaimId) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether the claim was put out by force.
+    fn was_forced(&self, claim: &Claim) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Who holds the name.
+    fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
+
+    /// Who holds a name from `from` to before `beyond`.
+    fn list(&self, from: &str, beyond: &str) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
+
+    /// Ends the holder's connection, and tells who it was.
+    fn force(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
+
+    /// Connects, and makes sure of the table.
+    fn open(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Lets go of the connection on which nothing is held.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// What came of asking for a row's lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found<V> {
+    Locked(V),
+    /// There is no such row; or it is locked, and was not waited for.
+    Nothing,
+    /// The table is missing, and the transaction is over.
+    NoTable,
+    /// It was waited for as long as the server may, or the server ended the transaction: ask again.
+    Again,
+}
+
+impl<V> Found<V> {
+    pub(crate) fn try_map<W, E>(self, read: impl FnOnce(V) -> Result<W, E>) -> Result<Found<W>, E> {
+        Ok(match self {
+            Self::Locked(locked) => Found::Locked(read(locked)?),
+            Self::Nothing => Found::Nothing,
+            Self::NoTable => Found::NoTable,
+            Self::Again => Found::Again,
+        })
+    }
+}

@@ -1,0 +1,257 @@
+//! Locks on a database server: what is the same for all kinds of them.
+
+mod checked;
+mod connecting;
+mod dialect;
+mod lanes;
+mod options;
+
+pub(crate) use checked::Checked;
+pub(crate) use connecting::{Refusal, in_time, place};
+pub use dialect::Dialect;
+pub(crate) use dialect::{ConnectOptions, LatchTable, Parts};
+pub(crate) use lanes::Lanes;
+pub use options::ServerOptions;
+#[cfg(test)]
+pub(crate) use options::tests as options_tests;
+
+use crate::{lease_rows::LeaseRows, options::Strategy, row_locks::RowLocks};
+use std::{fmt, ops::Deref, sync::Arc};
+use tenure_core::{
+    Ability, Backend, Background, Capabilities, Doing, Error, LatchState, LatchStep, Name, StoreError,
+    async_trait, forward_backend,
+};
+
+/// Locks in a database on a server: a `PostgresBackend` or a `MySqlBackend`.
+///
+/// A row per name, taken by one upsert when it is free or its lease is over, by the server's clock. Readers and holders of
+/// permits stand in that row beside each other, each with its own lease. Acquiring and releasing are one prepared statement
+/// each, which commits by itself, so nothing is left open when a client dies.
+///
+/// Connections are opened when they are needed: [two](ServerOptions::connections) that acquire and release, and one for
+/// renewals, which nothing else can hold up.
+///
+/// With [`Strategy::RowLock`] a lock is a row that a transaction has locked, on a connection of its own; waiters stand in the
+/// server's queue. The fencing token comes with the lock; a note of it is written by a statement of its own: what the holder's
+/// transaction wrote, a crash would undo.
+///
+/// Cloning is cheap, and clones share the connections.
+pub struct ServerBackend<D: Dialect>(Arc<Inner<D>>);
+
+struct Inner<D: Dialect> {
+    locks: Locks<D>,
+    /// None where the table's name is too long for one of latches beside it.
+    latches: Option<D::Latches>,
+}
+
+/// By strategy.
+enum Locks<D: Dialect> {
+    LeaseRows(LeaseRows<D::LeaseRows>),
+    RowLocks(RowLocks<D::RowLocks>),
+}
+
+impl<D: Dialect> Deref for Locks<D> {
+    type Target = dyn Backend;
+
+    fn deref(&self) -> &(dyn Backend + 'static) {
+        match self {
+            Self::LeaseRows(rows) => rows,
+            Self::RowLocks(rows) => rows,
+        }
+    }
+}
+
+impl<D: Dialect> ServerBackend<D> {
+    /// Connects to the server, and creates the table as far as the options say.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a table that was created stays.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] before the server is asked; [`Error::Store`] when it refuses the user or the database, or
+    /// has no such table or one of another shape; [`Error::Unavailable`] when it cannot be reached, does not answer in time,
+    /// is read-only, or has no connection left.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time and I/O enabled.
+    pub async fn connect(options: ServerOptions<D>) -> Result<Self, Error> {
+        let connect = options.connection()?;
+        Self::open(options.check()?, connect).await
+    }
+
+    /// Connects to the server and database that `pool` uses, as the same user, with the same TLS.
+    ///
+    /// Only the settings are the pool's. The connections are tenure's own, so an application that has all of its
+    /// connections in use loses no lease, and no lock is ever part of one of its transactions. Hooks such as `after_connect`
+    /// are not run. `options` say the rest; their URL is not used.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Panics
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "postgres")]
+    /// # async fn example(pool: sqlx::PgPool) -> Result<(), tenure_core::Error> {
+    /// use tenure_sql::{PostgresBackend, PostgresOptions};
+    ///
+    /// let backend = PostgresBackend::from_pool(&pool, PostgresOptions::default()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn from_pool(pool: &sqlx::Pool<D>, options: ServerOptions<D>) -> Result<Self, Error> {
+        let connect = (*pool.connect_options()).clone();
+        Self::open(options.check()?, connect).await
+    }
+
+    async fn open(options: Checked<D::Own>, connect: ConnectOptions<D>) -> Result<Self, Error> {
+        let store = Arc::from(D::store(&connect));
+        let latches = D::latches(options.clone(), connect.clone()).ok();
+        let background = Background::new();
+        let opened = match options.strategy {
+            Strategy::LeaseRow => {
+                LeaseRows::open(D::lease_rows(options, connect, background)).await.map(Locks::LeaseRows)
+            }
+            Strategy::RowLock => {
+                RowLocks::open(D::row_locks(options, connect), background).await.map(Locks::RowLocks)
+            }
+        };
+        let opened = opened.map(|locks| Self(Arc::new(Inner { locks, latches })));
+        opened.map_err(|error| Error::from_store(&store, Doing::Connecting, error))
+    }
+
+    /// Locks `name` inside a transaction of yours, and waits for it as long as the server lets that transaction wait: it is
+    /// held until the transaction ends, however it does.
+    ///
+    /// There is no guard, no lease and no renewal, and no token: what the transaction writes is there only if it held the
+    /// lock until the end. Such a lock and one that was acquired from a backend with the same table, prefix and
+    /// [`Strategy::RowLock`] exclude each other. `tenure ls` does not show it.
+    ///
+    /// `transaction` must be one of the database that this backend uses. Take several locks in one order everywhere, or the
+    /// server ends one of the transactions as a deadlock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the wait goes on in the server, and a rollback waits for its end. Close the connection. To bound
+    /// the wait, set `lock_timeout` (PostgreSQL) or `innodb_lock_wait_timeout` (MySQL, MariaDB) in the transaction, or use
+    /// `try_in_transaction`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] unless the strategy is [`Strategy::RowLock`]; [`Error::InvalidName`]; [`Error::Unavailable`]
+    /// when the server ended the wait or the transaction; [`Error::Store`] when it refuses. The transaction is to be rolled
+    /// back then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "postgres")]
+    /// # async fn example(pool: sqlx::PgPool, locks: tenure_sql::PostgresBackend) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut transaction = pool.begin().await?;
+    /// locks.in_transaction(&mut transaction, "orders/42").await?;
+    /// sqlx::query("UPDATE orders SET state = 'shipped' WHERE id = 42").execute(&mut *transaction).await?;
+    /// transaction.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn in_transaction(
+        &self,
+        transaction: &mut D::Connection,
+        name: impl AsRef<str>,
+    ) -> Result<(), Error> {
+        self.lock_in(transaction, name.as_ref(), true).await.map(drop)
+    }
+
+    /// As [`in_transaction`](Self::in_transaction), without waiting: `false` when another holds the name.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`in_transaction`](Self::in_transaction).
+    ///
+    /// # Errors
+    ///
+    /// As for [`in_transaction`](Self::in_transaction).
+    pub async fn try_in_transaction(
+        &self,
+        transaction: &mut D::Connection,
+        name: impl AsRef<str>,
+    ) -> Result<bool, Error> {
+        self.lock_in(transaction, name.as_ref(), false).await
+    }
+
+    async fn lock_in(&self, transaction: &mut D::Connection, name: &str, waits: bool) -> Result<bool, Error> {
+        let name = Name::new(name)?;
+        let Locks::RowLocks(rows) = &self.0.locks else {
+            let allowed = "row-lock, for locks inside a transaction";
+            return Err(Error::invalid_option("strategy", "lease-row", allowed));
+        };
+        let locked = rows.lock_in(transaction, &name, waits).await;
+        locked.map_err(|error| Error::from_store(&self.store().into(), Doing::Acquiring(name), error))
+    }
+
+    /// Deletes the rows that nobody has used for a day, and tells how many. Their tokens stay below every later one.
+    ///
+    /// Not needed: it is done in the background, once an hour for a table, by whichever client is the first to release
+    /// something then. Row locks keep their rows: 0.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: some rows may have been deleted.
+    ///
+    /// # Errors
+    ///
+    /// What the server could not do.
+    pub async fn sweep(&self) -> Result<u64, StoreError> {
+        match &self.0.locks {
+            Locks::LeaseRows(rows) => rows.sweep().await,
+            Locks::RowLocks(_) => Ok(0),
+        }
+    }
+}
+
+#[async_trait]
+impl<D: Dialect> Backend for ServerBackend<D> {
+    forward_backend!(self => *self.0.locks, except capabilities, latch, close);
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { latches: self.0.latches.is_some(), ..self.0.locks.capabilities() }
+    }
+
+    async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        match &self.0.latches {
+            Some(latches) => latches.step(name, step).await,
+            None => Err(StoreError::unsupported(Ability::Latches)),
+        }
+    }
+
+    async fn close(&self) {
+        if let Some(latches) = &self.0.latches {
+            latches.close().await;
+        }
+        self.0.locks.close().await;
+    }
+}
+
+impl<D: Dialect> Clone for ServerBackend<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Dialect> fmt::Debug for ServerBackend<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerBackend").field("store", &self.store()).finish_non_exhaustive()
+    }
+}

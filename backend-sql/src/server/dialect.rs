@@ -1,0 +1,69 @@
+//! What one kind of database server has of its own.
+
+use super::checked::Checked;
+use crate::{lease_rows::LeaseTable, row_table::RowTable};
+use std::{fmt, future::Future, time::Duration};
+use tenure_core::{Background, Error, LatchState, LatchStep, Name, StoreError};
+
+/// A kind of database server: [`sqlx::Postgres`], or [`sqlx::MySql`], which is MariaDB too. There are no others.
+#[expect(private_bounds, reason = "no other crate makes one")]
+pub trait Dialect: sqlx::Database + Parts {}
+
+impl<D: Parts> Dialect for D {}
+
+/// How the driver connects to it.
+pub(crate) type ConnectOptions<D> = <<D as sqlx::Database>::Connection as sqlx::Connection>::Options;
+
+/// The parts of which a [`ServerBackend`](super::ServerBackend) is made, and the options that only this kind has.
+pub(crate) trait Parts: sqlx::Database {
+    /// The options that only this kind has, with their defaults.
+    type Own: Clone + Default + fmt::Debug + Send + Sync + 'static;
+    /// [`Strategy::LeaseRow`](crate::Strategy::LeaseRow).
+    type LeaseRows: LeaseTable;
+    /// [`Strategy::RowLock`](crate::Strategy::RowLock).
+    type RowLocks: RowTable<Connection = Self::Connection>;
+    /// Latches, beside either.
+    type Latches: LatchTable;
+
+    /// What a URL begins with.
+    const SCHEMES: &[&str];
+    /// The form of a URL, for people.
+    const FORM: &str;
+    /// The parameters of a URL that are handed to the driver.
+    const PARAMETERS: &[&str];
+
+    /// The longest time that a waiter lets pass without looking, unless said.
+    fn poll(own: &Self::Own) -> Duration;
+
+    /// Completes what the driver read of a URL with this query, or tells what the URL lacks.
+    fn complete(connect: ConnectOptions<Self>, query: &str) -> Result<ConnectOptions<Self>, &'static str>;
+
+    /// The store in words.
+    fn store(connect: &ConnectOptions<Self>) -> String;
+
+    /// The table of lease rows.
+    fn lease_rows(
+        options: Checked<Self::Own>,
+        connect: ConnectOptions<Self>,
+        background: Background,
+    ) -> Self::LeaseRows;
+
+    /// The table of row locks.
+    fn row_locks(options: Checked<Self::Own>, connect: ConnectOptions<Self>) -> Self::RowLocks;
+
+    /// The table of latches. Fails where the table's name is too long for one of latches beside it.
+    fn latches(options: Checked<Self::Own>, connect: ConnectOptions<Self>) -> Result<Self::Latches, Error>;
+}
+
+/// The table of the latches.
+pub(crate) trait LatchTable: Send + Sync + 'static {
+    /// Takes one step, and tells how far the latch has come then.
+    fn step(
+        &self,
+        name: &Name,
+        step: &LatchStep,
+    ) -> impl Future<Output = Result<LatchState, StoreError>> + Send;
+
+    /// Lets go of the connection.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}

@@ -1,0 +1,86 @@
+//! The connections of lease rows.
+
+use crate::{
+    lane::{Again, Lane, Server},
+    statement::Statement,
+};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+use tenure_core::{Background, Name, StoreError};
+
+/// The lanes over which lease rows are asked.
+pub(crate) struct Lanes<S: Server> {
+    /// Acquires, releases and withdraws. What concerns one name goes over one of them, in order: see [`Lane`].
+    names: Vec<Lane<S>>,
+    /// In the background, where renewal runs; but who extends a lease by hand does so where it is.
+    pub(crate) renewals: Arc<Renewals<S>>,
+    pub(crate) background: Background,
+}
+
+impl<S: Server> Lanes<S> {
+    /// So many for names, and one for renewals.
+    pub(crate) fn new(server: &Arc<S>, names: usize, background: Background) -> Self {
+        let names = (0..names).map(|_| Lane::new(server)).collect();
+        Self { names, renewals: Arc::new(Renewals::new(server)), background }
+    }
+
+    pub(crate) fn of(&self, name: &Name) -> &Lane<S> {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let lanes = self.names.len() as u64;
+        &self.names[usize::try_from(hasher.finish() % lanes).unwrap_or(0)]
+    }
+
+    /// For what concerns several names.
+    pub(crate) fn first(&self) -> &Lane<S> {
+        &self.names[0]
+    }
+
+    /// Opens all connections: what is first asked on each, with a short lease or a short wait, could not wait for its
+    /// connection too.
+    pub(crate) fn open(&self) {
+        self.names.iter().for_each(Lane::open);
+        let renewals = Arc::clone(&self.renewals);
+        self.background.spawn(async move { renewals.usual().open() });
+    }
+
+    pub(crate) async fn close(&self) {
+        for lane in self.names.iter().chain(&self.renewals.0) {
+            lane.close().await;
+        }
+    }
+}
+
+/// How many connections renewals may need when they get no answer on one.
+const RENEWALS: usize = 3;
+
+/// The connections of renewals, which come in no order. One is in use, until somebody gives up on it: it may be dead, or a
+/// lease too short for a distant server. Then the next request goes over another one, since a lease may depend on it, and the
+/// one before goes on with what it has begun: so what is slow gets done. Once all of them are given up on, one is opened anew.
+pub(crate) struct Renewals<S: Server>([Lane<S>; RENEWALS]);
+
+impl<S: Server> Renewals<S> {
+    fn new(server: &Arc<S>) -> Self {
+        Self(std::array::from_fn(|_| Lane::new(server)))
+    }
+
+    fn usual(&self) -> &Lane<S> {
+        &self.0[0]
+    }
+
+    /// Carries out one statement.
+    pub(crate) async fn run(
+        &self,
+        statement: &Statement,
+        arguments: S::Arguments,
+        again: Again,
+    ) -> Result<S::Answer, StoreError> {
+        let least = self.0.iter().min_by_key(|lane| lane.stuck()).unwrap_or(self.usual());
+        if least.stuck() > 0 {
+            least.hurry();
+        }
+        least.run(statement, arguments, again).await
+    }
+}

@@ -1,0 +1,248 @@
+//! How a database server is used for locks.
+
+use super::{
+    checked::Checked,
+    dialect::{ConnectOptions, Dialect},
+};
+use crate::{
+    options::{self, Strategy, check_prefix, check_range},
+    table::TablePath,
+};
+use std::{fmt, ops::RangeInclusive, time::Duration};
+use tenure_core::Error;
+
+/// Which server, which table, and how patient to be: the `PostgresOptions` or the `MySqlOptions`. Checked by
+/// [`ServerBackend::connect`](super::ServerBackend::connect), before the server is asked.
+#[must_use = "options do nothing until the server is connected to"]
+pub struct ServerOptions<D: Dialect>(Given<D::Own>);
+
+/// What was said; `own` are those that only this kind of server has.
+#[derive(Clone)]
+struct Given<O> {
+    url: String,
+    strategy: Strategy,
+    table: Option<String>,
+    prefix: String,
+    poll: Option<Duration>,
+    connections: Option<usize>,
+    fair: bool,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    create_table: bool,
+    own: O,
+}
+
+impl<D: Dialect> ServerOptions<D> {
+    /// What [`poll`](Self::poll) may be.
+    pub const POLL_RANGE: RangeInclusive<Duration> = options::POLL;
+    /// What [`connect_timeout`](Self::connect_timeout) may be.
+    pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
+    /// What [`response_timeout`](Self::response_timeout) may be.
+    pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
+
+    /// The server and database that `url` names, with every option at its default.
+    ///
+    /// PostgreSQL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `sslmode`, `sslrootcert`, `sslcert`,
+    /// `sslkey`, `host` (a directory with a socket), `port` and `application_name` as
+    /// [libpq](https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS) has them, except that
+    /// `sslmode=allow` never encrypts. What the URL leaves out comes from libpq's environment variables and from `~/.pgpass`.
+    ///
+    /// MySQL and MariaDB: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`, with the parameters `ssl-mode`,
+    /// `ssl-ca`, `ssl-cert`, `ssl-key` as [the servers' own
+    /// clients](https://dev.mysql.com/doc/refman/8.0/en/connection-options.html) have them, and `socket`, the path of one.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self(Given {
+            url: url.into(),
+            strategy: Strategy::LeaseRow,
+            table: None,
+            prefix: String::new(),
+            poll: None,
+            connections: None,
+            fair: false,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(5),
+            create_table: true,
+            own: D::Own::default(),
+        })
+    }
+
+    /// What a lock is: [`Strategy::LeaseRow`] unless said.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.0.strategy = strategy;
+        self
+    }
+
+    /// The table, `tenure_locks` unless said, or `tenure_row_locks` for row locks; `schema.table` where it is in a schema
+    /// that `search_path` does not lead to, or in another database of MySQL's. Each part is 1 to 63 letters, digits and
+    /// underscores.
+    pub fn table(mut self, table: impl Into<String>) -> Self {
+        self.0.table = Some(table.into());
+        self
+    }
+
+    /// The namespace, empty unless said: up to 200 bytes without control characters. Names of different prefixes
+    /// never meet.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.0.prefix = prefix.into();
+        self
+    }
+
+    /// The longest time that a waiter lets pass without asking again: 1 ms to 1 minute.
+    ///
+    /// Unless said, 2 s in PostgreSQL, which tells waiters of releases, or 100 ms behind a `pooler`, where it cannot. 200 ms in
+    /// MySQL and MariaDB, which have nothing to tell with. Where nobody tells, it begins at a millisecond and grows up to this.
+    pub fn poll(mut self, longest: Duration) -> Self {
+        self.0.poll = Some(longest);
+        self
+    }
+
+    /// Over how many connections names are spread: 1 to 64, 2 unless said. More of them let more names be acquired and
+    /// released at the same time. Beside them there are one for renewals and, in PostgreSQL while somebody waits, one that
+    /// listens.
+    ///
+    /// For row locks it is how many locks this client may hold or wait for at once, because each takes a connection: 1 to
+    /// 1000, 20 unless said. One more is refused as [`Error::Unavailable`]. Beside them there is one that takes tokens.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.0.connections = Some(connections);
+        self
+    }
+
+    /// Whether waiters of all processes are served in the order in which they came: `false` unless said. All clients of a name
+    /// must agree on it.
+    ///
+    /// Each waiting process then writes the name's row about once a second, to keep its place; one that dies delays those
+    /// behind it by 3 s at most. Not for row locks, which stand in the server's own queue.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.0.fair = fair;
+        self
+    }
+
+    /// How long it may take to connect: 1 ms to 10 minutes, 5 s unless said.
+    pub fn connect_timeout(mut self, longest: Duration) -> Self {
+        self.0.connect_timeout = longest;
+        self
+    }
+
+    /// How long the server may take to answer, before it counts as unavailable: 1 ms to 10 minutes, 5 s unless said.
+    ///
+    /// The server itself gives up a little earlier, so that nothing waits there that nobody waits for: PostgreSQL by
+    /// `lock_timeout` and `statement_timeout`; MySQL and MariaDB, for locks, by `innodb_lock_wait_timeout` and
+    /// `lock_wait_timeout`, in whole seconds, at least one.
+    pub fn response_timeout(mut self, longest: Duration) -> Self {
+        self.0.response_timeout = longest;
+        self
+    }
+
+    /// Whether the table is created when it is missing: `true` unless said. See `postgres_schema` and `mysql_schema` for those
+    /// who create it by hand.
+    pub fn create_table(mut self, create: bool) -> Self {
+        self.0.create_table = create;
+        self
+    }
+
+    /// The options that only this kind of server has.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn own(&mut self) -> &mut D::Own {
+        &mut self.0.own
+    }
+
+    pub(crate) fn check(self) -> Result<Checked<D::Own>, Error> {
+        let Given { strategy, connect_timeout, response_timeout, create_table, own, .. } = self.0;
+        let within = |option, given| check_range(option, given, &options::PATIENCE);
+        Ok(Checked {
+            table: TablePath::new(self.0.table.as_deref().unwrap_or(strategy.default_table()))?,
+            prefix: check_prefix(self.0.prefix)?,
+            connections: strategy.check_connections(self.0.connections)?,
+            fair: strategy.check_fair(self.0.fair)?,
+            poll: check_range("poll", self.0.poll.unwrap_or_else(|| D::poll(&own)), &options::POLL)?,
+            connect_timeout: within("connect_timeout", connect_timeout)?,
+            response_timeout: within("response_timeout", response_timeout)?,
+            strategy,
+            create_table,
+            own,
+        })
+    }
+
+    /// What the driver needs to connect.
+    pub(crate) fn connection(&self) -> Result<ConnectOptions<D>, Error> {
+        let form = D::FORM;
+        // A URL that is wrong may have its password in any place, so nothing of it is repeated.
+        let wrong = |rest: &str| Error::invalid_option("url", "that", format!("{form}{rest}"));
+        let scheme = self.0.url.split_once("://").map_or("", |(scheme, _)| scheme);
+        if !D::SCHEMES.contains(&scheme) {
+            return Err(wrong(""));
+        }
+        let query = self.0.url.split_once('?').map_or("", |(_, query)| query);
+        let mut pairs = query.split('&').filter(|pair| !pair.is_empty());
+        if !pairs.all(|pair| D::PARAMETERS.contains(&pair.split_once('=').map_or(pair, |(name, _)| name))) {
+            return Err(wrong(&format!(" with the parameters {}", D::PARAMETERS.join(", "))));
+        }
+        let connect = self.0.url.parse::<ConnectOptions<D>>();
+        let connect =
+            connect.map_err(|_| wrong(", with special characters of the password written as %XX"))?;
+        D::complete(connect, query).map_err(wrong)
+    }
+}
+
+impl<D: Dialect> Clone for ServerOptions<D> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<D: Dialect> Default for ServerOptions<D> {
+    /// Without a URL, for [`ServerBackend::from_pool`](super::ServerBackend::from_pool).
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+impl<D: Dialect> fmt::Debug for ServerOptions<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerOptions")
+            .field("strategy", &self.0.strategy)
+            .field("table", &self.0.table)
+            .field("prefix", &self.0.prefix)
+            .field("poll", &self.0.poll)
+            .field("fair", &self.0.fair)
+            .field("own", &self.0.own)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn refused<D: Dialect>(options: ServerOptions<D>, option: &str) {
+        let error = options.connection().map(drop).and_then(|()| options.check().map(drop)).unwrap_err();
+        assert!(
+            matches!(&error, Error::InvalidOption { option: named, .. } if *named == option),
+            "{error} does not name {option}"
+        );
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+
+    /// Of every kind of server. `wrong`: a parameter that there is, with a value that it cannot have.
+    pub(crate) fn each_option_has_its_range<D: Dialect>(scheme: &str, right: &str, wrong: &str) {
+        let at = |rest: &str| ServerOptions::<D>::new(format!("{scheme}://me:hunter2@localhost{rest}"));
+        let server = || at(&format!("/app?{right}"));
+        assert!(server().connection().is_ok() && server().check().is_ok());
+        refused(ServerOptions::<D>::new(""), "url");
+        refused(ServerOptions::<D>::new("redis://me:hunter2@localhost/app"), "url");
+        refused(at(":port/app"), "url");
+        refused(at("/app?no-such-mode=hunter2"), "url");
+        refused(at(&format!("/app?{wrong}")), "url");
+        refused(server().table("a.b.c"), "table");
+        refused(server().prefix("a\nb"), "prefix");
+        refused(server().poll(Duration::ZERO), "poll");
+        refused(server().connections(0), "connections");
+        refused(server().connections(65), "connections");
+        assert!(server().fair(true).check().unwrap().fair);
+        refused(server().strategy(Strategy::RowLock).fair(true), "fair");
+        assert!(server().strategy(Strategy::RowLock).connections(65).check().is_ok());
+        refused(server().strategy(Strategy::RowLock).connections(1001), "connections");
+        refused(server().connect_timeout(Duration::ZERO), "connect_timeout");
+        refused(server().response_timeout(Duration::MAX), "response_timeout");
+    }
+}

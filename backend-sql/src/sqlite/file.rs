@@ -1,0 +1,185 @@
+//! The database file: how it is opened, and what its rows tell.
+
+use super::{
+    access,
+    errors::{self, Place},
+    options::Checked,
+    statements::Statements,
+};
+use crate::record_rows::{Row, Seen};
+use sqlx::{
+    ConnectOptions, Row as _,
+    sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow, SqliteSynchronous},
+};
+use std::time::Duration;
+use tenure_core::{Moment, StoreError};
+
+/// How many rows the driver's thread may be ahead of us: more than any statement returns while it holds the write
+/// lock, or a task that is not polled would keep the lock from everybody.
+const ROWS_AHEAD: usize = 1024;
+
+/// The file: how to open it, and what to ask of it.
+pub(super) struct File {
+    pub(super) options: Checked,
+    pub(super) statements: Statements,
+    connect: SqliteConnectOptions,
+    /// Whether the file is ours to create: the settings of a pool say it themselves.
+    creates: bool,
+}
+
+impl File {
+    pub(super) fn new(options: Checked, base: SqliteConnectOptions, creates: bool) -> Self {
+        // NORMAL: in write-ahead mode a commit then waits for no disk, and a crash of a program loses nothing. A
+        // power failure may undo the last commits, but it also ends every process that held a lock by them, since
+        // all of them run on this machine; and tokens rise all the same, because they follow the clock.
+        let connect = base
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(options.busy_timeout)
+            .row_buffer_size(ROWS_AHEAD)
+            .disable_statement_logging();
+        Self { statements: Statements::new(&options.table), options, connect, creates }
+    }
+
+    pub(super) fn place(&self) -> Place<'_> {
+        let Checked { path, table, busy_timeout, .. } = &self.options;
+        Place { path, table: table.as_str(), busy_timeout: *busy_timeout }
+    }
+
+    pub(super) fn explain(&self, error: sqlx::Error) -> StoreError {
+        errors::explain(self.place(), error)
+    }
+
+    /// What a row tells that was selected with the time, the floor and all columns but the key.
+    pub(super) fn seen(&self, sent: Moment, row: Option<&SqliteRow>) -> Result<Seen, StoreError> {
+        let row = row.ok_or_else(|| self.explain(sqlx::Error::RowNotFound))?;
+        seen(sent, row).map_err(|error| self.explain(error))
+    }
+
+    /// Opens a connection, and makes sure of the journal and the table.
+    pub(super) async fn open(&self) -> Result<Open, StoreError> {
+        if self.options.create_directory
+            && let Some(directory) = self.options.path.parent()
+        {
+            access::create_directory(directory).map_err(|error| {
+                StoreError::failed(format!(
+                    "the directory {} cannot be created: {error}",
+                    directory.display()
+                ))
+            })?;
+        }
+        let unfit =
+            errors::no_file(&self.options.path).or_else(|| access::open_to_everybody(&self.options.path));
+        if let Some(why) = unfit {
+            return Err(StoreError::failed(why));
+        }
+        if self.creates {
+            access::create_file(&self.options.path);
+        }
+        let give_up = Moment::now() + self.options.busy_timeout;
+        loop {
+            // Two that turn a new file's write-ahead log on at the same time are told at once that it is busy: SQLite
+            // does not wait there.
+            match self.open_once().await {
+                Err(Refusal::Sqlite(error)) if errors::is_busy(&error) && !give_up.has_passed() => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(Refusal::Sqlite(error)) => return Err(self.explain(error)),
+                Err(Refusal::Said(error)) => return Err(error),
+                Ok(open) => return Ok(open),
+            }
+        }
+    }
+
+    async fn open_once(&self) -> Result<Open, Refusal> {
+        let mut connection = self.connect.connect().await?;
+        let identity = Identity::of(self);
+        let mode: Vec<String> =
+            sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_all(&mut connection).await?;
+        if mode != ["wal"] {
+            return Err(Refusal::Said(StoreError::failed(errors::no_log(self.place(), &mode))));
+        }
+        self.ensure_table(&mut connection).await?;
+        Ok(Open { connection, identity })
+    }
+
+    async fn ensure_table(&self, connection: &mut SqliteConnection) -> Result<(), Refusal> {
+        let table = self.options.table.as_str();
+        let exists =
+            "SELECT 1 FROM sqlite_schema WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE";
+        if sqlx::query(exists).bind(table).fetch_all(&mut *connection).await?.is_empty() {
+            if !self.options.create_table {
+                return Err(Refusal::Said(StoreError::failed(errors::missing_table(self.place()))));
+            }
+            // At most one of many that do this at the same time creates it.
+            sqlx::query(self.statements.create.sql()).execute(&mut *connection).await?;
+        }
+        sqlx::query(self.statements.check.sql()).fetch_all(connection).await?;
+        Ok(())
+    }
+}
+
+/// A connection to the file, and which file that was.
+pub(super) struct Open {
+    pub(super) connection: SqliteConnection,
+    identity: Option<Identity>,
+}
+
+impl Open {
+    /// Whether somebody deleted or replaced the file since. Others now lock in the new one, so we have to as well.
+    pub(super) fn is_elsewhere(&self, file: &File) -> bool {
+        self.identity.is_some() && self.identity != Identity::of(file)
+    }
+}
+
+enum Refusal {
+    Sqlite(sqlx::Error),
+    Said(StoreError),
+}
+
+impl From<sqlx::Error> for Refusal {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+fn seen(sent: Moment, row: &SqliteRow) -> Result<Seen, sqlx::Error> {
+    let (now, floor) = (row.try_get(0)?, row.try_get(1)?);
+    let Some(version) = row.try_get(2)? else { return Ok(Seen { sent, now, floor, row: None }) };
+    let row = Row {
+        version,
+        token: row.try_get(3)?,
+        claim: row.try_get(4)?,
+        mode: row.try_get(5)?,
+        since: row.try_get(6)?,
+        expires_at: row.try_get(7)?,
+        awaited_until: row.try_get(8)?,
+        awaited_by: row.try_get(9)?,
+        label: row.try_get(10)?,
+        host: row.try_get(11)?,
+        pid: row.try_get(12)?,
+        record: row.try_get(13)?,
+    };
+    Ok(Seen { sent, now, floor, row: Some(row) })
+}
+
+/// Which file stands at a path.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(file: &File) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(&file.options.path).ok()?;
+        Some(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    /// Elsewhere a file that is open cannot be deleted.
+    #[cfg(not(unix))]
+    fn of(_: &File) -> Option<Self> {
+        None
+    }
+}

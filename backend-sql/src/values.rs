@@ -1,0 +1,75 @@
+//! What values mean in every database.
+
+use std::{collections::HashMap, time::Duration};
+use tenure_core::{Claim, Grant, Moment, StoreError, Token};
+
+/// A duration in whole milliseconds, rounded up. Every lease fits.
+pub(crate) fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+/// A number of milliseconds; nothing when it is negative.
+pub(crate) fn span(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// For how long the mark of a waiter stands that looks at least this often. It is renewed at half of that, by one of all who
+/// wait; if that one dies, it keeps others out for no longer.
+pub(crate) fn mark_lasts(poll: Duration) -> Duration {
+    Duration::from_secs(2).max(poll * 3)
+}
+
+/// The end of the range of texts that begin with `prefix`: the least text that is greater than all of them, or `None`
+/// when there is none. UTF-8 sorts as its characters do, so the last character that has a successor is replaced by it.
+pub(crate) fn end_of_prefix(prefix: &str) -> Option<String> {
+    let mut rest = prefix.chars();
+    while let Some(last) = rest.next_back() {
+        // The range of characters leaves the surrogates out.
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            return Some(format!("{}{next}", rest.as_str()));
+        }
+    }
+    None
+}
+
+/// The grants of a set, in the order of its claims, by token and name of each; `None` when there are none.
+pub(crate) fn granted(
+    claims: &[Claim],
+    rows: Vec<(i64, String)>,
+    sent: Moment,
+) -> Result<Option<Vec<Grant>>, StoreError> {
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let tokens: HashMap<String, i64> = rows.into_iter().map(|(token, name)| (name, token)).collect();
+    let grant = |claim: &Claim| {
+        let token = tokens.get(claim.name.as_str());
+        let token = token.ok_or_else(|| StoreError::failed("a set of names was granted in part"))?;
+        Ok(Grant::leased(claim, Token::try_from(*token).map_err(StoreError::failed)?, sent))
+    };
+    claims.iter().map(grant).collect::<Result<_, _>>().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn millis_round_up() {
+        assert_eq!(millis(Duration::from_millis(100)), 100);
+        assert_eq!(millis(Duration::from_nanos(1_000_001)), 2);
+        assert_eq!(millis(Duration::ZERO), 0);
+        assert_eq!(millis(tenure_core::lease::MAX_LEASE), 31_536_000_000);
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_next_text() {
+        assert_eq!(end_of_prefix("a").as_deref(), Some("b"));
+        assert_eq!(end_of_prefix("jobs/").as_deref(), Some("jobs0"));
+        assert_eq!(end_of_prefix("").as_deref(), None);
+        assert_eq!(end_of_prefix("a\u{10FFFF}").as_deref(), Some("b"));
+        assert_eq!(end_of_prefix("\u{10FFFF}").as_deref(), None);
+        assert_eq!(end_of_prefix("\u{D7FF}").as_deref(), Some("\u{E000}"));
+        assert_eq!(end_of_prefix("\u{7f}").as_deref(), Some("\u{80}"));
+    }
+}
