@@ -1,4 +1,4 @@
-//! One connection to a database server in each runtime, in a task of its own.
+//! One connection to a database in each runtime, in a task of its own.
 
 use crate::statement::Statement;
 use std::{
@@ -20,10 +20,10 @@ const GOODBYE: Duration = Duration::from_millis(500);
 /// The longest pause before a statement that collided with another is sent again.
 const COLLISION_PAUSE: Duration = Duration::from_millis(5);
 
-/// A database server: how to connect, how to ask, and what its errors mean.
+/// A database server, or a database in a file: how to connect, how to ask, and what its errors mean.
 pub(crate) trait Server: Send + Sync + 'static {
     /// A connection that the driver made.
-    type Connection: sqlx::Connection + 'static;
+    type Connection: Send + 'static;
     /// The parameters of a statement.
     type Arguments: Clone + Send + Sync + 'static;
     /// What a statement gives.
@@ -37,6 +37,14 @@ pub(crate) trait Server: Send + Sync + 'static {
 
     /// Connects, and makes sure of the table. Ends within the connect timeout.
     fn open(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
+
+    /// Whether the connection leads elsewhere by now.
+    fn is_elsewhere(&self, _: &Self::Connection) -> bool {
+        false
+    }
+
+    /// Says goodbye.
+    fn close(&self, connection: Self::Connection) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
     /// Carries out one statement to its end.
     fn run(
@@ -60,6 +68,9 @@ pub(crate) enum Verdict {
     Collided,
     /// The server said no, and the connection is in order.
     Refused,
+    /// The server said no, and the connection may not be in order.
+    #[cfg(feature = "sqlite")]
+    Spoilt,
     /// The connection is of no use any more.
     Broken,
 }
@@ -73,12 +84,13 @@ pub(crate) enum Again {
     No,
 }
 
-/// One connection to the server for each runtime that asks, opened when it is needed, in a task of its own that carries out
+/// One connection to the database for each runtime that asks, opened when it is needed, in a task of its own that carries out
 /// requests one by one, in order, each to its end.
 ///
 /// A request whose future is dropped before it was sent is not sent. After that it runs to its end, commits by itself, and
 /// only its answer goes nowhere: there is nothing half done that a later request could find, and whatever is sent after it
-/// runs after it, which the withdrawal of a claim rests on. A pool has neither property.
+/// runs after it, which the withdrawal of a claim rests on. A pool has neither property. And a request whose future is neither
+/// polled nor dropped is in nobody's way, as one that had locked the connection would be.
 pub(crate) struct Lane<S: Server> {
     server: Arc<S>,
     tasks: PerRuntime<Task<S>>,
@@ -216,7 +228,7 @@ impl<S: Server> Worker<S> {
             }
         }
         if let Some(connection) = self.open.take() {
-            let goodbye = tokio::time::timeout(GOODBYE, sqlx::Connection::close(connection));
+            let goodbye = tokio::time::timeout(GOODBYE, self.server.close(connection));
             if let Ok(Err(error)) = goodbye.await {
                 tracing::debug!(%error, "a connection did not close well");
             }
@@ -228,6 +240,7 @@ impl<S: Server> Worker<S> {
     }
 
     async fn connection(&mut self) -> Result<&mut S::Connection, StoreError> {
+        self.open.take_if(|open| self.server.is_elsewhere(open));
         Ok(match &mut self.open {
             Some(connection) => connection,
             none => none.insert(self.server.open().await?),
@@ -272,6 +285,11 @@ impl<S: Server> Worker<S> {
                     tokio::time::sleep(COLLISION_PAUSE.mul_f64(fastrand::f64())).await;
                 }
                 Verdict::Collided | Verdict::Refused => {
+                    return reply(doing, answer, Err(server.explain(error)));
+                }
+                #[cfg(feature = "sqlite")]
+                Verdict::Spoilt => {
+                    self.open = None;
                     return reply(doing, answer, Err(server.explain(error)));
                 }
                 Verdict::Broken => {

@@ -9,32 +9,37 @@
 //! | a row of yours that refuses holders who were overtaken | `Fence` |
 //! | the table of lease rows, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
 //! | the table of row locks, to create it by hand | `postgres_row_schema`, `mysql_row_schema` |
-//! | the table of latches beside either | `postgres_latch_schema`, `mysql_latch_schema` |
 //!
 //! Each database is a feature: `sqlite` (on by default), `postgres`, `mysql`.
 //!
 //! A row is the lease: it names the claim that holds the lock, until when by the database's own clock, and the token of
 //! the last grant, which stays when the lock is released. Readers and the holders of permits stand in the same row, each
 //! with a lease of its own. Every statement commits by itself, so nothing is left open when a client dies. Whatever a
-//! statement reads it has locked; what takes two (in SQLite, all that is more than one holder) writes only if the row's
-//! version is still the one that was read.
+//! statement reads it has locked; what takes two (all that is more than one holder) writes only if the row's version is still the
+//! one that was read.
 
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod batches;
 #[cfg(feature = "_server")]
 mod claims;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod fault;
 #[cfg(feature = "_server")]
 mod fence;
-#[cfg(feature = "_server")]
+#[cfg(any(feature = "_server", feature = "sqlite"))]
 mod hints;
 #[cfg(feature = "_server")]
 mod issue;
 #[cfg(feature = "_server")]
 mod keeper;
-#[cfg(feature = "_server")]
+#[cfg(any(feature = "_server", feature = "sqlite"))]
 mod lane;
-#[cfg(feature = "_server")]
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod lease_renewals;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
 mod lease_rows;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod lease_table;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
@@ -45,9 +50,7 @@ mod parts;
 mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(feature = "_server")]
-mod queue;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "_server", feature = "sqlite"))]
 mod record_rows;
 #[cfg(feature = "_server")]
 mod row_locks;
@@ -57,8 +60,6 @@ mod row_table;
 mod rows;
 #[cfg(feature = "_server")]
 mod server;
-#[cfg(feature = "_server")]
-mod shares;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
@@ -75,13 +76,11 @@ mod values;
 #[cfg(feature = "_server")]
 pub use fence::{Fence, FenceError};
 #[cfg(feature = "mysql")]
-pub use mysql::{MySqlBackend, MySqlOptions, mysql_latch_schema, mysql_row_schema, mysql_schema};
+pub use mysql::{MySqlBackend, MySqlOptions, mysql_row_schema, mysql_schema};
 #[cfg(feature = "_server")]
 pub use options::Strategy;
 #[cfg(feature = "postgres")]
-pub use postgres::{
-    Durability, PostgresBackend, PostgresOptions, postgres_latch_schema, postgres_row_schema, postgres_schema,
-};
+pub use postgres::{Durability, PostgresBackend, PostgresOptions, postgres_row_schema, postgres_schema};
 #[cfg(feature = "_server")]
 pub use server::{Dialect, ServerBackend, ServerOptions};
 #[cfg(feature = "sqlite")]

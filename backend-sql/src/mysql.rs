@@ -1,27 +1,22 @@
 //! Locks in MySQL and MariaDB.
 
-mod crowds;
 mod errors;
-mod latches;
-mod queue;
+mod guesses;
 mod row_locks;
 mod row_statements;
 mod rows;
-mod seen_rows;
 mod server;
 mod statements;
 
-pub use latches::mysql_latch_schema;
 pub use row_statements::mysql_row_schema;
 pub use statements::mysql_schema;
 
 use crate::server::{Checked, Parts, ServerBackend, ServerOptions, place};
-use latches::MySqlLatches;
 use row_locks::MySqlRowLocks;
 use rows::MySqlRows;
 use sqlx::mysql::MySqlConnectOptions;
 use std::time::Duration;
-use tenure_core::{Background, Error};
+use tenure_core::Background;
 
 /// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6 or later.
 ///
@@ -60,7 +55,6 @@ impl Parts for sqlx::MySql {
     type Own = ();
     type LeaseRows = MySqlRows;
     type RowLocks = MySqlRowLocks;
-    type Latches = MySqlLatches;
 
     const SCHEMES: &[&str] = &["mysql", "mariadb"];
     const FORM: &str = "mysql://USER:PASSWORD@HOST:PORT/DATABASE";
@@ -85,10 +79,6 @@ impl Parts for sqlx::MySql {
 
     fn row_locks(options: Checked<()>, connect: MySqlConnectOptions) -> MySqlRowLocks {
         MySqlRowLocks::new(options, connect)
-    }
-
-    fn latches(options: Checked<()>, connect: MySqlConnectOptions) -> Result<MySqlLatches, Error> {
-        MySqlLatches::new(options, connect)
     }
 }
 

@@ -22,7 +22,7 @@ impl Patience {
 /// In whole milliseconds. Never 0, which means for ever.
 #[cfg(feature = "postgres")]
 pub(crate) fn in_millis(span: Duration) -> i64 {
-    crate::rows::millis(span).max(1)
+    crate::values::millis(span).max(1)
 }
 
 /// In whole seconds, rounded down. Never 0.

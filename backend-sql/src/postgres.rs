@@ -1,10 +1,8 @@
 //! Locks in PostgreSQL.
 
 mod errors;
-mod latches;
 mod listener;
 mod options;
-mod queue;
 mod row_locks;
 mod row_statements;
 mod rows;
@@ -12,19 +10,17 @@ mod server;
 mod statements;
 mod values;
 
-pub use latches::postgres_latch_schema;
 pub use options::Durability;
 pub use row_statements::postgres_row_schema;
 pub use statements::postgres_schema;
 
 use crate::server::{Checked, Parts, ServerBackend, ServerOptions, place};
-use latches::PostgresLatches;
 use options::Own;
 use row_locks::PostgresRowLocks;
 use rows::PostgresRows;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use std::time::Duration;
-use tenure_core::{Background, Error};
+use tenure_core::Background;
 
 /// Locks in a PostgreSQL database, version 11 or later.
 ///
@@ -63,7 +59,6 @@ impl Parts for sqlx::Postgres {
     type Own = Own;
     type LeaseRows = PostgresRows;
     type RowLocks = PostgresRowLocks;
-    type Latches = PostgresLatches;
 
     const SCHEMES: &[&str] = &["postgres", "postgresql"];
     const FORM: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
@@ -99,9 +94,5 @@ impl Parts for sqlx::Postgres {
 
     fn row_locks(options: Checked<Own>, connect: PgConnectOptions) -> PostgresRowLocks {
         PostgresRowLocks::new(options, connect)
-    }
-
-    fn latches(options: Checked<Own>, connect: PgConnectOptions) -> Result<PostgresLatches, Error> {
-        PostgresLatches::new(options, connect)
     }
 }

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Claim, ClaimId, Grant, HolderInfo, LatchState, LatchStep, Mode, Moment, Name, StoreError, Token,
     async_trait,
-    record::{LatchRecord, Plain, PlainHolder, Record, StoreTime},
+    record::{LatchRecord, Plain, PlainHolder, Record, StoreTime, Wake},
 };
 
 /// Rows count whole milliseconds, and the clock is cut to them. A lease stands to the end of its last millisecond, as
@@ -19,9 +19,10 @@ use tenure_core::{
 const TICK: Duration = Duration::from_millis(1);
 
 /// A row of the table, without its key. All times are milliseconds since 1970 by the database's clock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Row {
     /// Raised by every statement that changes the row.
+    #[serde(skip)]
     pub(crate) version: i64,
     pub(crate) token: i64,
     pub(crate) claim: Option<String>,
@@ -50,6 +51,14 @@ pub(crate) struct Seen {
     pub(crate) row: Option<Row>,
 }
 
+/// A row that takes the place of what was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) row: Row,
+    /// Who should ask again then.
+    pub(crate) wake: Wake,
+}
+
 /// The table as seen through a connection, one statement after the other.
 #[async_trait]
 pub(crate) trait RecordTable: Send {
@@ -58,7 +67,7 @@ pub(crate) trait RecordTable: Send {
 
     /// Writes the row under `key` if its version is still that of `from`, or if there was no row and still is none. The
     /// version changes. Returns whether the row was written.
-    async fn swap(&mut self, key: &str, from: &Seen, to: &Row) -> Result<bool, StoreError>;
+    async fn swap(&mut self, key: &str, from: &Seen, to: &Change) -> Result<bool, StoreError>;
 
     /// How long to keep trying while other clients are faster.
     fn patience(&self) -> Duration;
@@ -70,7 +79,7 @@ pub(crate) async fn settle<T>(
     table: &mut impl RecordTable,
     key: &str,
     mut seen: Option<Seen>,
-    mut decide: impl FnMut(&Seen) -> Result<(T, Option<Row>), StoreError> + Send,
+    mut decide: impl FnMut(&Seen) -> Result<(T, Option<Change>), StoreError> + Send,
 ) -> Result<T, StoreError>
 where
     T: Send,
@@ -104,13 +113,14 @@ pub(crate) fn by_record<T>(
     name: Name,
     write: Write,
     mut change: impl FnMut(&mut Record, &Seen) -> Result<T, StoreError> + Send,
-) -> impl FnMut(&Seen) -> Result<(T, Option<Row>), StoreError> + Send {
+) -> impl FnMut(&Seen) -> Result<(T, Option<Change>), StoreError> + Send {
     move |seen| {
         let before = seen.record(&name)?;
         let mut record = before.clone();
         let outcome = change(&mut record, seen)?;
         let unchanged = record == before && (write == Write::IfChanged || seen.row.is_none());
-        Ok((outcome, if unchanged { None } else { Some(seen.written(&record)?) }))
+        let to = if unchanged { None } else { Some(seen.change(&before, &record)?) };
+        Ok((outcome, to))
     }
 }
 
@@ -118,7 +128,7 @@ pub(crate) fn by_record<T>(
 pub(crate) fn by_latch(
     name: Name,
     step: LatchStep,
-) -> impl FnMut(&Seen) -> Result<(LatchState, Option<Row>), StoreError> + Send {
+) -> impl FnMut(&Seen) -> Result<(LatchState, Option<Change>), StoreError> + Send {
     move |seen| {
         let before: LatchRecord = seen.json(&name)?.unwrap_or_default();
         let mut latch = before.clone();
@@ -127,13 +137,22 @@ pub(crate) fn by_latch(
         // A latch that exists never expires.
         let expires_at = if text.is_some() { i64::MAX } else { seen.now };
         let row = || Row { since: seen.now, expires_at, record: text, ..Row::default() };
-        Ok((state, (latch != before).then(row)))
+        Ok((state, (latch != before).then(|| Change { row: row(), wake: Wake::Nobody })))
     }
 }
 
-/// The key of a latch. Names have no control characters, so no lock has this key.
+/// What the keys of latches begin with. Names have no control characters, so no lock has such a key.
+const LATCH: char = '\u{1}';
+
+/// The key of a latch.
 pub(crate) fn latch_key(name: &Name) -> String {
-    format!("\u{1}{name}")
+    format!("{LATCH}{name}")
+}
+
+/// Whether it is the key of a latch.
+#[cfg(feature = "_server")]
+pub(crate) fn is_latch(key: &str) -> bool {
+    key.starts_with(LATCH)
 }
 
 /// The claim's attempt, based on what was read.
@@ -172,6 +191,11 @@ impl Seen {
     fn json<T: DeserializeOwned>(&self, name: &Name) -> Result<Option<T>, StoreError> {
         let text = self.row.as_ref().and_then(|row| row.record.as_deref());
         text.map(serde_json::from_str).transpose().map_err(|why| not_ours(name, why))
+    }
+
+    /// What has to be written once the record is no longer as it was `before`.
+    pub(crate) fn change(&self, before: &Record, record: &Record) -> Result<Change, StoreError> {
+        Ok(Change { row: self.written(record)?, wake: record.wakes(before, self.now()) })
     }
 
     /// The row that holds the record.

@@ -4,7 +4,8 @@ use crate::{
     claims::{Claims, Idle, Kept, Order, Stage},
     keeper::{ASK_AGAIN, Keeper},
     row_table::{Found, RowTable},
-    rows::{beyond_all_names, end_of_prefix, just_beyond},
+    rows::{beyond_all_names, just_beyond},
+    values::end_of_prefix,
 };
 use std::{sync::Arc, time::Duration};
 use tenure_core::{

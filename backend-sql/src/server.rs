@@ -9,13 +9,18 @@ mod options;
 pub(crate) use checked::Checked;
 pub(crate) use connecting::{Refusal, in_time, place};
 pub use dialect::Dialect;
-pub(crate) use dialect::{ConnectOptions, LatchTable, Parts};
+pub(crate) use dialect::{ConnectOptions, Parts};
 pub(crate) use lanes::Lanes;
 pub use options::ServerOptions;
 #[cfg(test)]
 pub(crate) use options::tests as options_tests;
 
-use crate::{lease_rows::LeaseRows, options::Strategy, row_locks::RowLocks};
+use crate::{
+    lease_rows::{self, LeaseRows},
+    lease_table::LeaseTable,
+    options::Strategy,
+    row_locks::RowLocks,
+};
 use std::{fmt, ops::Deref, sync::Arc};
 use tenure_core::{
     Ability, Backend, Background, Capabilities, Doing, Error, LatchState, LatchStep, Name, StoreError,
@@ -40,8 +45,8 @@ pub struct ServerBackend<D: Dialect>(Arc<Inner<D>>);
 
 struct Inner<D: Dialect> {
     locks: Locks<D>,
-    /// None where the table's name is too long for one of latches beside it.
-    latches: Option<D::Latches>,
+    /// Beside row locks, a table of lease rows; none where the table's name is too long for one beside it.
+    latches: Option<D::LeaseRows>,
 }
 
 /// By strategy.
@@ -118,17 +123,22 @@ impl<D: Dialect> ServerBackend<D> {
 
     async fn open(options: Checked<D::Own>, connect: ConnectOptions<D>) -> Result<Self, Error> {
         let store = Arc::from(D::store(&connect));
-        let latches = D::latches(options.clone(), connect.clone()).ok();
         let background = Background::new();
         let opened = match options.strategy {
             Strategy::LeaseRow => {
-                LeaseRows::open(D::lease_rows(options, connect, background)).await.map(Locks::LeaseRows)
+                let rows = LeaseRows::open(D::lease_rows(options, connect, background)).await;
+                rows.map(|rows| Inner { locks: Locks::LeaseRows(rows), latches: None })
             }
             Strategy::RowLock => {
-                RowLocks::open(D::row_locks(options, connect), background).await.map(Locks::RowLocks)
+                // Its connections are opened when the first latch is used.
+                let latches = options.of_latches().ok();
+                let latches =
+                    latches.map(|options| D::lease_rows(options, connect.clone(), background.clone()));
+                let rows = RowLocks::open(D::row_locks(options, connect), background).await;
+                rows.map(|rows| Inner { locks: Locks::RowLocks(rows), latches })
             }
         };
-        let opened = opened.map(|locks| Self(Arc::new(Inner { locks, latches })));
+        let opened = opened.map(|inner| Self(Arc::new(inner)));
         opened.map_err(|error| Error::from_store(&store, Doing::Connecting, error))
     }
 
@@ -226,13 +236,15 @@ impl<D: Dialect> Backend for ServerBackend<D> {
     forward_backend!(self => *self.0.locks, except capabilities, latch, close);
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { latches: self.0.latches.is_some(), ..self.0.locks.capabilities() }
+        let locks = self.0.locks.capabilities();
+        Capabilities { latches: locks.latches || self.0.latches.is_some(), ..locks }
     }
 
     async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
-        match &self.0.latches {
-            Some(latches) => latches.step(name, step).await,
-            None => Err(StoreError::unsupported(Ability::Latches)),
+        match (&self.0.locks, &self.0.latches) {
+            (Locks::LeaseRows(rows), _) => rows.latch(name, step).await,
+            (Locks::RowLocks(_), Some(latches)) => lease_rows::step(latches, name, step).await,
+            (Locks::RowLocks(_), None) => Err(StoreError::unsupported(Ability::Latches)),
         }
     }
 

@@ -23,3 +23,19 @@ impl Statement {
         &self.0
     }
 }
+
+/// Parameters of a statement, in order, as the driver has them.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+macro_rules! arguments {
+    ($kind:ty; $($value:expr),* $(,)?) => {{
+        #[allow(unused_mut, reason = "a statement may have no parameters")]
+        let mut arguments = <$kind>::default();
+        $(
+            sqlx::Arguments::add(&mut arguments, $value)
+                .map_err(|error| tenure_core::StoreError::failed(error.to_string()))?;
+        )*
+        arguments
+    }};
+}
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use arguments;

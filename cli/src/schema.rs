@@ -9,6 +9,8 @@ use std::process::ExitCode;
 /// What the tables are called unless the URL says otherwise.
 const LEASE_ROWS: &str = "tenure_locks";
 const ROW_LOCKS: &str = "tenure_row_locks";
+/// Row locks have their latches in a table of lease rows.
+const ROW_LOCK_LATCHES: &str = "tenure_row_locks_latches";
 
 pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
     let ddl = match (args.dialect, args.strategy) {
@@ -23,12 +25,10 @@ pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
         }
     };
     let latches = match (args.dialect, args.strategy) {
-        // They have rows in the same table.
-        (Dialect::Sqlite, _) => None,
-        (Dialect::Postgres, Strategy::LeaseRow) => Some(tenure_sql::postgres_latch_schema(LEASE_ROWS)?),
-        (Dialect::Postgres, Strategy::RowLock) => Some(tenure_sql::postgres_latch_schema(ROW_LOCKS)?),
-        (Dialect::Mysql, Strategy::LeaseRow) => Some(tenure_sql::mysql_latch_schema(LEASE_ROWS)?),
-        (Dialect::Mysql, Strategy::RowLock) => Some(tenure_sql::mysql_latch_schema(ROW_LOCKS)?),
+        // They are rows of the same table.
+        (_, Strategy::LeaseRow) | (Dialect::Sqlite, _) => None,
+        (Dialect::Postgres, Strategy::RowLock) => Some(tenure_sql::postgres_schema(ROW_LOCK_LATCHES)?),
+        (Dialect::Mysql, Strategy::RowLock) => Some(tenure_sql::mysql_schema(ROW_LOCK_LATCHES)?),
     };
     exit::print(&ddl)?;
     if let Some(latches) = latches {

@@ -81,6 +81,18 @@ pub struct Record {
     forced: Vec<(ClaimId, StoreTime)>,
 }
 
+/// Who should ask again after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wake {
+    /// Nobody: the change lets nobody in.
+    Nobody,
+    /// The first in line, whose turn it is now.
+    First(ClaimId),
+    /// Everybody who waits, in a store without a queue.
+    All,
+}
+
 /// One who holds the name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -268,6 +280,21 @@ impl Record {
     pub fn next(&self, now: StoreTime) -> Option<ClaimId> {
         let (claim, mode) = self.queue.first(now)?;
         mode.admits(self.live(now).map(|held| held.mode)).then_some(claim)
+    }
+
+    /// Who should ask again, now that the record is no longer as it was `before`. A store that can tell its waiters tells
+    /// them this; it is a hint like every other (clause W4).
+    #[must_use]
+    pub fn wakes(&self, before: &Self, now: StoreTime) -> Wake {
+        if let Some(next) = self.next(now) {
+            return if before.next(now) == Some(next) { Wake::Nobody } else { Wake::First(next) };
+        }
+        let Some(mark) = before.mark.as_ref().filter(|mark| mark.stands(now)) else { return Wake::Nobody };
+        let stays = |was: &Held| self.live(now).any(|held| held.claim == was.claim && held.mode == was.mode);
+        let somebody_left = before.live(now).any(|was| !stays(was));
+        let somebody_came = self.live(now).any(|held| !before.is_held_by(held.claim, now));
+        let mark_is_gone = self.mark.as_ref().is_none_or(|now| now.claim() != mark.claim());
+        if !somebody_came && (somebody_left || mark_is_gone) { Wake::All } else { Wake::Nobody }
     }
 
     /// How long what keeps the claim out lasts at least, unless it ends sooner; nothing when nothing does.

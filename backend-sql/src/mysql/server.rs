@@ -133,6 +133,10 @@ impl Server for MySql {
         in_time(self.options.connect_timeout, &self.store, connecting).await
     }
 
+    async fn close(&self, connection: MySqlConnection) -> Result<(), sqlx::Error> {
+        sqlx::Connection::close(connection).await
+    }
+
     async fn run(
         &self,
         connection: &mut MySqlConnection,
@@ -164,21 +168,7 @@ impl Server for MySql {
 /// Parameters of a statement, in order.
 macro_rules! arguments {
     ($($value:expr),* $(,)?) => {
-        $crate::mysql::server::with![sqlx::mysql::MySqlArguments::default(); $($value),*]
+        $crate::statement::arguments![sqlx::mysql::MySqlArguments; $($value),*]
     };
 }
 pub(super) use arguments;
-
-/// These parameters, and more.
-macro_rules! with {
-    ($arguments:expr; $($value:expr),* $(,)?) => {{
-        #[allow(unused_mut, reason = "a statement may have no parameters")]
-        let mut arguments = $arguments;
-        $(
-            sqlx::Arguments::add(&mut arguments, $value)
-                .map_err(|error| StoreError::failed(error.to_string()))?;
-        )*
-        arguments
-    }};
-}
-pub(super) use with;

@@ -1,67 +1,51 @@
 //! The statements, each of which commits by itself.
 
-use super::queue::{self, words};
 use crate::{statement::Statement, table::TablePath};
 use tenure_core::Error;
 
-/// All of them, for one table. Durations are in milliseconds; `?` stand in the order that is told.
+/// All statements for one table. Each raises the versions of the rows that it changes. Durations are in milliseconds; `?`
+/// stand in the order that is told.
+///
+/// A lease stands while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would let
+/// another claim in up to a millisecond before the lease is over.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// Prefix, name, claim, lease, label, host, pid. The last insert id is the token, or 0 when another holds the name.
+    /// Prefix, name, claim, mode, unless exclusive, lease, label, host, pid. The last insert id is the token, or 0 when
+    /// another holds the name, or when the columns do not say everything.
     pub(super) acquire: Statement,
-    /// Claim, lease, label, host, pid, prefix, name. As `acquire`, on a row that nobody holds.
+    /// Claim, mode, lease, label, host, pid, prefix, name, mode. As `acquire`, on a row that nobody holds.
     pub(super) take_free: Statement,
-    /// Prefix, name, claim, lease, label, host, pid, how many permits to take, of how many. As `acquire`, beside others.
-    pub(super) share: Statement,
-    /// Claim, how many permits to take, of how many, lease, label, host, pid, lease, prefix, name. As `share`, on a row that
-    /// nobody holds or waits for.
-    pub(super) share_free: Statement,
-    /// Prefix, name, claim. One row when it held the name alone and was released; the last insert id is not 0 when the name was
-    /// awaited.
+    /// Prefix, name, claim. One row when released; the last insert id is not 0 when the name is awaited.
     pub(super) release: Statement,
-    /// Twice the claim, prefix, name, twice the claim. As `release`, wherever in the row the claim stands.
-    pub(super) release_share: Statement,
-    /// Prefix, name, claim. As `release_share`, for one who has nobody beside it.
-    pub(super) release_last: Statement,
-    /// Five times the claim, prefix, name, three times the claim; in fair mode six times and four times.
+    /// Four times the claim, prefix, name. One row if the columns say everything.
     pub(super) withdraw: Statement,
-    /// A JSON array of names, prefix. Those whose rows nobody has locked just now.
+    /// Objects with name, prefix. Those whose rows nobody has locked just now.
     pub(super) unlocked: Statement,
-    /// A JSON array of `[name, leases by claim as a text of JSON]`, prefix. As many rows as have one who was renewed.
+    /// Objects with name, claim and lease, prefix. As many rows as were renewed.
     pub(super) renew: Statement,
-    /// Twice the claim, prefix, name, twice the claim. One row when its claim is a reader's now.
-    pub(super) downgrade: Statement,
-    /// Three times the claim, prefix, name, three times the claim. One row when its claim is a writer's now.
-    pub(super) upgrade: Statement,
-    /// A JSON array of names, prefix. What stands in their rows, and in fair mode the queue.
-    pub(super) look: Statement,
-    /// For how long the mark stands, whether it wants the name alone, claim, prefix, name, claim, whether it wants the name
-    /// alone. One who does not leaves the mark of one who does as it is.
-    pub(super) mark: Statement,
-    /// Fair mode: claim, how many permits it wants, of how many, claim, for how long it keeps its place, prefix, name, twice the
-    /// claim.
-    pub(super) stand: Statement,
-    /// Prefix, name.
-    pub(super) holders: Statement,
-    /// Prefix, the first name, the first name beyond the last.
+    /// Prefix, name. One row: the time, the floor of a new row's token, and the row, or nulls.
+    pub(super) read: Statement,
+    /// Objects with name, prefix. Rows like those of `read`, with their names.
+    pub(super) read_all: Statement,
+    /// The columns `token` to `record`, prefix, name, version. One row when written.
+    pub(super) swap: Statement,
+    /// Prefix, name, the columns `token` to `record`. The last insert id is not 0 when there was no row, and now is one.
+    pub(super) insert: Statement,
+    /// Objects with name, the version that it `was`, and the columns from `token` on, prefix. As many rows as were written.
+    pub(super) swap_all: Statement,
+    /// Prefix, the first name, the first name beyond the last. Rows like those of `read`, with their names.
     pub(super) list: Statement,
-    /// Prefix, name, claim. One row when its claim was ended.
-    pub(super) force: Statement,
-    /// Prefix, name. One row when its shares were ended.
-    pub(super) force_shares: Statement,
-    /// Prefix, name. Who was put out last.
-    pub(super) forced: Statement,
     /// How long ago the idle rows were swept.
     pub(super) last_sweep: Statement,
     /// Makes the row that tells it.
     pub(super) prepare_sweep: Statement,
     /// How long ago the last sweep must be. One row when it is this client's turn.
     pub(super) begin_sweep: Statement,
-    /// Prefix, prefix, name to go on after, for how long a row must have been idle, how many.
+    /// Prefix, prefix, name to continue after, for how long a row must have been idle, how many.
     pub(super) find_idle: Statement,
     /// A token.
     pub(super) raise_floor: Statement,
-    /// A JSON array of `[prefix, name]`, for how long a row must have been idle. As many rows as were deleted.
+    /// Objects with prefix and name, for how long a row must have been idle. As many rows as were deleted.
     pub(super) delete_idle: Statement,
 }
 
@@ -84,25 +68,25 @@ pub fn mysql_schema(table: &str) -> Result<String, Error> {
 
 /// Keys are binary, because every collation of MySQL's would take some different names for the same: by case, by accents, or
 /// by spaces at the end. The row whose name is empty, which no lock has, keeps the greatest token of all rows that were swept,
-/// and when. `InnoDB`, because only rows that are locked one by one and survive a crash are of use.
+/// and when that was. `InnoDB`, because only rows that are locked one by one and survive a crash are of use.
 fn schema(table: &TablePath) -> String {
     let table = table.quoted('`');
     format!(
         r"CREATE TABLE IF NOT EXISTS {table} (
   prefix        VARBINARY(200) NOT NULL, -- the namespace
-  name          VARBINARY(200) NOT NULL, -- what is locked
+  name          VARBINARY(201) NOT NULL, -- what is locked; a latch has a control character before it
+  version       BIGINT         NOT NULL, -- raised by every change
   token         BIGINT         NOT NULL, -- the fencing token of the last grant; stays when the lock is released
-  claim         VARBINARY(36),           -- who holds it alone; NULL when nobody does
-  shares        JSON,                    -- readers or holders of permits, by claim; NULL when there are none
-  acquired_at   DATETIME(6)    NOT NULL, -- since when; all times are UTC, by the server's clock
-  expires_at    DATETIME(6)    NOT NULL, -- until when, unless renewed; of several, the last
-  awaited_until DATETIME(6)    NOT NULL, -- until then somebody is known to wait for it
-  awaited_by    VARBINARY(36),           -- the claim of one who waits to hold it alone; nobody new shares it meanwhile
-  queue         JSON,                    -- fair mode: those who wait, by claim
-  forced        MEDIUMTEXT,              -- who was last put out by force: a claim, or shares
-  label         VARCHAR(200),            -- what people are told about one who holds it alone
+  claim         VARBINARY(36),           -- who holds it; NULL when nobody does, or record says it
+  mode          VARCHAR(100),            -- how, unless alone
+  since         BIGINT         NOT NULL, -- since when; all times are milliseconds since 1970, by the server's clock
+  expires_at    BIGINT         NOT NULL, -- until when, unless renewed; when nobody holds it, the last use
+  awaited_until BIGINT         NOT NULL, -- until then somebody is known to wait for it
+  awaited_by    VARBINARY(36),           -- the claim of one who waits to hold it alone, before whom nobody gets in beside others
+  label         VARCHAR(200),            -- what people are told about who holds it
   host          VARCHAR(255)   NOT NULL,
   pid           BIGINT         NOT NULL,
+  record        LONGTEXT,                -- in JSON what the columns from claim on cannot say: several holders, a queue, a latch
   PRIMARY KEY (prefix, name)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4;
 "
@@ -110,61 +94,38 @@ fn schema(table: &TablePath) -> String {
 }
 
 impl Statements {
-    /// With a queue, or without.
-    pub(super) fn new(table: &TablePath, fair: bool) -> Self {
+    pub(super) fn new(table: &TablePath) -> Self {
         let name = table.quoted('`');
-        let fill_for = |claim: &str, text: &str| {
-            let text = text.replace("{admits}", ADMITS);
-            let text = words(fair).iter().fold(text, |text, (word, meaning)| text.replace(word, meaning));
-            let text = text.replace("{again}", "claim = VALUES(claim) AND expires_at >= {now}");
-            let text = text.replace("{mine}", MINE);
-            let text = text.replace("{others}", OTHERS).replace("{last}", LAST).replace("{own}", OWN);
-            let text = text.replace("{each}", EACH).replace("{share}", SHARE_OF).replace("{held}", HELD_BY);
-            let text = text.replace("{alone}", "CONCAT('$.\"', CONVERT(held.claim USING utf8mb4), '\"')");
-            let text = text.replace("{left}", "FLOOR(TIMESTAMPDIFF(MICROSECOND, {now}, expires_at) / 1000)");
-            let text = text.replace("{us}", "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {now})");
-            let text = text.replace("{claim}", claim);
-            Statement::new(text.replace("{t}", &name).replace("{now}", "UTC_TIMESTAMP(6)"))
+        let fill = |text: &str| {
+            let text = text
+                .replace("{free}", FREE)
+                .replace("{again}", "claim = VALUES(claim) AND expires_at >= VALUES(since)")
+                .replace("{columns}", COLUMNS)
+                .replace("{asked}", ASKED)
+                .replace("{first}", FIRST)
+                .replace("{now}", "({us} DIV 1000)")
+                .replace("{us}", "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))")
+                .replace("{t}", &name);
+            Statement::new(text)
         };
-        // Where the claim is asked for, it is a parameter; the upserts have it by name.
-        let fill = |text: &str| fill_for("?", text);
         Self {
             create: Statement::new(schema(table)),
-            acquire: fill_for("CONVERT(VALUES(claim) USING utf8mb4)", ACQUIRE),
-            share: fill_for("asked.me", SHARE),
+            acquire: fill(ACQUIRE),
             take_free: fill(TAKE_FREE),
-            share_free: fill(SHARE_FREE),
             release: fill(RELEASE),
-            release_share: fill(RELEASE_SHARE),
-            release_last: fill(RELEASE_LAST),
             withdraw: fill(WITHDRAW),
             unlocked: fill(UNLOCKED),
             renew: fill(RENEW),
-            downgrade: fill(DOWNGRADE),
-            upgrade: fill(UPGRADE),
-            look: fill(LOOK),
-            mark: fill(MARK),
-            stand: fill(queue::STAND),
-            holders: fill(&format!("{TELL} WHERE prefix = ? AND name = ? AND {HELD}")),
-            list: fill(&format!(
-                "{TELL} WHERE prefix = ? AND name >= ? AND name < ? AND {HELD} ORDER BY name"
-            )),
-            force: fill(&format!(
-                "UPDATE {{t}} SET forced = claim, claim = NULL WHERE prefix = ? AND name = ? AND claim = ? AND {HELD}"
-            )),
-            force_shares: fill(&format!(
-                "UPDATE {{t}} SET forced = shares, shares = NULL \
-                 WHERE prefix = ? AND name = ? AND shares IS NOT NULL AND {HELD}"
-            )),
-            forced: fill("SELECT forced FROM {t} WHERE prefix = ? AND name = ?"),
-            last_sweep: fill(
-                "SELECT CAST(FLOOR(TIMESTAMPDIFF(MICROSECOND, expires_at, {now}) / 1000) AS SIGNED) FROM {t} \
-                 WHERE prefix = '' AND name = ''",
-            ),
+            read: fill(READ),
+            read_all: fill(READ_ALL),
+            swap: fill(SWAP),
+            insert: fill(INSERT),
+            swap_all: fill(SWAP_ALL),
+            list: fill(LIST),
+            last_sweep: fill("SELECT {now} - expires_at FROM {t} WHERE prefix = '' AND name = ''"),
             prepare_sweep: fill(PREPARE_SWEEP),
             begin_sweep: fill(
-                "UPDATE {t} SET expires_at = {now} \
-                 WHERE prefix = '' AND name = '' AND expires_at <= {now} - INTERVAL ? * 1000 MICROSECOND",
+                "UPDATE {t} SET expires_at = {now} WHERE prefix = '' AND name = '' AND expires_at <= {now} - ?",
             ),
             find_idle: fill(FIND_IDLE),
             raise_floor: fill("UPDATE {t} SET token = GREATEST(token, ?) WHERE prefix = '' AND name = ''"),
@@ -173,6 +134,20 @@ impl Statements {
     }
 }
 
+/// The token of a new row.
+const FIRST: &str = "GREATEST(
+    {us},
+    1 + COALESCE((SELECT token FROM (SELECT token FROM {t} WHERE prefix = '' AND name = '') AS floor), 0)
+  )";
+
+/// Whether the columns say that the claim may have the name.
+const FREE: &str = "record IS NULL AND (
+    claim = VALUES(claim)
+    OR (claim IS NULL OR expires_at < VALUES(since)) AND (
+      VALUES(mode) IS NULL OR awaited_by IS NULL OR awaited_by = VALUES(claim) OR awaited_until < VALUES(since)
+    )
+  )";
+
 /// One upsert. `LAST_INSERT_ID(x)` is `x`, and the server sends it back with its answer: the token comes in the same round
 /// trip, and 0 when another holds the name.
 ///
@@ -180,268 +155,168 @@ impl Statements {
 /// those before it. So whether the row is free is asked by all columns before `claim`; from then on the claim itself tells,
 /// which costs the server a tenth of it.
 const ACQUIRE: &str = "
-INSERT INTO {t} (prefix, name, token, claim, acquired_at, expires_at, awaited_until, label, host, pid)
-VALUES (
-  ?, ?,
-  LAST_INSERT_ID(GREATEST(
-    {us},
-    1 + COALESCE((SELECT token FROM (SELECT token FROM {t} WHERE prefix = '' AND name = '') AS floor), 0)
-  )),
-  ?, {now}, {now} + INTERVAL ? * 1000 MICROSECOND, '1970-01-01', ?, ?, ?
-)
+INSERT INTO {t} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
+VALUES (?, ?, {us}, LAST_INSERT_ID({first}), ?, ?, {now}, {now} + ?, 0, ?, ?, ?)
 ON DUPLICATE KEY UPDATE
   token = IF({free}, LAST_INSERT_ID(IF({again}, token, GREATEST(token + 1, VALUES(token)))), token + LAST_INSERT_ID(0)),
-  acquired_at = IF({free}, IF({again}, acquired_at, VALUES(acquired_at)), acquired_at),
+  mode = IF({free}, IF({again}, mode, VALUES(mode)), mode),
+  since = IF({free}, IF({again}, since, VALUES(since)), since),
   claim = IF({free}, VALUES(claim), claim),
-  awaited_until = IF(claim = VALUES(claim), VALUES(awaited_until), awaited_until),
-  awaited_by = IF(claim = VALUES(claim), NULL, awaited_by),
+  awaited_until = IF(claim = VALUES(claim) AND (VALUES(mode) IS NULL OR awaited_by = VALUES(claim)), 0, awaited_until),
+  awaited_by = IF(claim = VALUES(claim) AND (VALUES(mode) IS NULL OR awaited_by = VALUES(claim)), NULL, awaited_by),
   label = IF(claim = VALUES(claim), VALUES(label), label),
   host = IF(claim = VALUES(claim), VALUES(host), host),
   pid = IF(claim = VALUES(claim), VALUES(pid), pid),
-  shares = IF(claim = VALUES(claim), NULL, shares),
-  expires_at = IF(claim = VALUES(claim), VALUES(expires_at), expires_at){leaves}";
+  version = IF(claim = VALUES(claim), version + 1, version),
+  expires_at = IF(claim = VALUES(claim), VALUES(expires_at), expires_at)";
 
-/// The same where there is a row that nobody holds, and nobody queues for: less work for the server. The claim that holds the row
-/// already, and asks again because the answer was lost, is left to the upsert, which has its token.
+/// The same where there is a row that nobody holds: less work for the server. The claim that holds the row already, and asks
+/// again because the answer was lost, is left to the record, which has its token. A claim that can share the name does not
+/// touch the mark of one that wants to hold it alone.
 const TAKE_FREE: &str = "
 UPDATE {t} SET
+  version = version + 1,
   token = LAST_INSERT_ID(GREATEST(token + 1, {us})),
   claim = ?,
-  acquired_at = {now},
-  expires_at = {now} + INTERVAL ? * 1000 MICROSECOND,
-  awaited_until = '1970-01-01',
-  awaited_by = NULL,
+  mode = ?,
+  since = {now},
+  expires_at = {now} + ?,
+  awaited_until = IF(mode IS NULL, 0, awaited_until),
+  awaited_by = IF(mode IS NULL, NULL, awaited_by),
   label = ?,
   host = ?,
   pid = ?
-WHERE prefix = ? AND name = ? AND {nobody} AND (claim IS NULL OR expires_at < {now})";
+WHERE prefix = ? AND name = ? AND record IS NULL AND (claim IS NULL OR expires_at < {now})
+  AND (? IS NULL OR awaited_by IS NULL OR awaited_until < {now})";
 
-/// The path of the claim's share.
-const OWN: &str = "CONCAT('$.\"', {claim}, '\"')";
-
-/// Whether it has one whose time is not over. Shares have their times in microseconds.
-const MINE: &str = "COALESCE(CAST(JSON_EXTRACT(shares, CONCAT({own}, '.until')) AS SIGNED) >= {us}, 0)";
-
-/// The claims that have shares. (Not the shares themselves, because `JSON_TABLE` does not tell what their keys are.)
-const EACH: &str = "JSON_TABLE(JSON_KEYS(shares), '$[*]' COLUMNS (claim VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS each_one";
-
-/// The path of one of them.
-const SHARE_OF: &str = "CONCAT('$.\"', each_one.claim, '\"')";
-
-/// The shares but for the claim's own, and for those whose time is over; `NULL` when none are left.
-const OTHERS: &str = "(
-  SELECT JSON_OBJECTAGG(each_one.claim, JSON_EXTRACT(shares, {share})) FROM {each}
-  WHERE each_one.claim <> {claim} AND CAST(JSON_EXTRACT(shares, CONCAT({share}, '.until')) AS SIGNED) >= {us}
-)";
-
-/// When the last of these is over.
-const LAST: &str = "(
-  SELECT TIMESTAMP'1970-01-01 00:00:00' + INTERVAL MAX(CAST(JSON_EXTRACT(shares, CONCAT({share}, '.until')) AS SIGNED)) MICROSECOND FROM {each}
-  WHERE each_one.claim <> {claim} AND CAST(JSON_EXTRACT(shares, CONCAT({share}, '.until')) AS SIGNED) >= {us}
-)";
-
-/// Whether one who holds the name beside others is admitted: when nobody holds it alone or waits to, and when all others have
-/// its number of permits, and leave enough of them; readers take none of none. Another program may have written anything: who
-/// wrote that holds the name in a way that leaves no room.
-const ADMITS: &str = "(claim IS NULL OR expires_at < {now}) AND CASE
-    WHEN {mine} THEN 1
-    WHEN awaited_by IS NOT NULL AND awaited_until >= {now} THEN 0
-    WHEN {nobody} THEN 1
-    ELSE (
-      SELECT COALESCE(SUM(other.take), 0) + asked.take <= asked.total
-        AND COALESCE(MIN(COALESCE(other.total = asked.total AND other.take >= 0, 0)), 1)
-      FROM {beside}
-    )
-  END";
-
-/// The same upsert for one who holds the name beside others. It was admitted when its share stands there afterwards, which all
-/// columns but the first ask. The mark of those who wait stays: they may wait for more than this one took.
-///
-/// `JSON_EXTRACT` of everything, because MariaDB takes what comes out of `IF` for a text.
-const SHARE: &str = "
-INSERT INTO {t} (prefix, name, token, shares, acquired_at, expires_at, awaited_until, host, pid)
-SELECT asked.in_prefix, asked.to_name, LAST_INSERT_ID(asked.fresh),
-  JSON_OBJECT(asked.me, JSON_OBJECT(
-    'take', asked.take, 'of', asked.total, 'token', asked.fresh, 'since', {us}, 'until', {us} + asked.lease * 1000,
-    'label', asked.words, 'host', asked.machine, 'pid', asked.process
-  )),
-  {now}, {now} + INTERVAL asked.lease * 1000 MICROSECOND, '1970-01-01', '', 0
-FROM (
-  SELECT ? AS in_prefix, ? AS to_name, ? AS me, ? AS lease, ? AS words, ? AS machine, ? AS process, ? AS take, ? AS total,
-    GREATEST(
-      {us},
-      1 + COALESCE((SELECT token FROM (SELECT token FROM {t} WHERE prefix = '' AND name = '') AS floor), 0)
-    ) AS fresh
-) AS asked
-ON DUPLICATE KEY UPDATE
-  shares = IF({admits},
-    IF(shares IS NULL AND token < VALUES(token), VALUES(shares), JSON_SET(
-      COALESCE({others}, '{}'),
-      {own},
-      JSON_EXTRACT(IF({mine},
-        JSON_SET(JSON_EXTRACT(shares, {own}), '$.until', {us} + asked.lease * 1000),
-        JSON_SET(JSON_EXTRACT(VALUES(shares), {own}), '$.token', GREATEST(token + 1, VALUES(token)))
-      ), '$')
-    )),
-    shares),
-  claim = IF({mine}, NULL, claim),
-  token = IF({mine},
-    GREATEST(token, LAST_INSERT_ID(CAST(JSON_EXTRACT(shares, CONCAT({own}, '.token')) AS SIGNED))),
-    token + LAST_INSERT_ID(0)),
-  expires_at = IF({mine},
-    IF(JSON_LENGTH(shares) > 1, GREATEST(VALUES(expires_at), COALESCE({last}, VALUES(expires_at))), VALUES(expires_at)),
-    expires_at){leaves_beside}";
-
-/// The same where it is simple, which is nearly always: a lone reader costs hardly more than a lock then.
-const SHARE_FREE: &str = "
-UPDATE {t} SET
-  token = LAST_INSERT_ID(GREATEST(token + 1, {us})),
-  shares = JSON_OBJECT(?, JSON_OBJECT(
-    'take', ?, 'of', ?, 'token', token, 'since', {us}, 'until', {us} + ? * 1000, 'label', ?, 'host', ?, 'pid', ?
-  )),
-  expires_at = {now} + INTERVAL ? * 1000 MICROSECOND
-WHERE prefix = ? AND name = ? AND claim IS NULL AND {nobody} AND (awaited_by IS NULL OR awaited_until < {now})";
-
-/// Who holds the name alone has nobody beside it. The other statement would do too, but servers prepare for its JSON each time,
-/// also where there is none.
 const RELEASE: &str = "
 UPDATE {t} SET
+  version = version + 1,
   awaited_until = IF(LAST_INSERT_ID(awaited_until >= {now}), awaited_until, awaited_until),
   expires_at = {now},
   claim = NULL
-WHERE prefix = ? AND name = ? AND claim = ? AND expires_at >= {now}";
+WHERE prefix = ? AND name = ? AND claim = ? AND expires_at >= {now} AND record IS NULL";
 
-/// Also those whose time was over go; what is left holds the name for as long as the last of them.
-const RELEASE_SHARE: &str = "
-UPDATE {t} SET
-  awaited_until = IF(LAST_INSERT_ID(awaited_until >= {now}), awaited_until, awaited_until),
-  expires_at = IF(JSON_LENGTH(shares) > 1, COALESCE({last}, {now}), {now}),
-  claim = NULL,
-  shares = IF(JSON_LENGTH(shares) > 1, {others}, NULL)
-WHERE prefix = ? AND name = ? AND (claim = ? AND expires_at >= {now} OR {mine})";
-
-/// The same where it is simple: the row has the time of its only share, which the object's text begins with.
-const RELEASE_LAST: &str = "
-UPDATE {t} SET
-  awaited_until = IF(LAST_INSERT_ID(awaited_until >= {now}), awaited_until, awaited_until),
-  expires_at = {now},
-  shares = NULL
-WHERE prefix = ? AND name = ? AND expires_at >= {now}
-  AND JSON_LENGTH(shares) = 1 AND shares LIKE CONCAT('{\"', ?, '\"%')";
-
-/// Whether or not its time is over. One that waited to hold the name alone keeps nobody out any more.
+/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out. The
+/// version is raised in any case, so that a late write of the claim's changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
-  expires_at = CASE
-    WHEN claim = ? THEN {now} WHEN shares IS NULL THEN expires_at ELSE COALESCE({last}, {now})
-  END,
-  shares = IF(shares IS NULL, NULL, {others}),
-  awaited_by = NULLIF(awaited_by, ?),
-  claim = NULLIF(claim, ?){withdrawn}
-WHERE prefix = ? AND name = ? AND (
-  claim = ? OR awaited_by = ? OR JSON_CONTAINS_PATH(shares, 'one', {own}){waited}
-)";
+  version = version + 1,
+  expires_at = IF(claim = ?, {now}, expires_at),
+  claim = NULLIF(claim, ?),
+  awaited_until = IF(awaited_by = ?, 0, awaited_until),
+  awaited_by = NULLIF(awaited_by, ?)
+WHERE prefix = ? AND name = ? AND record IS NULL";
+
+/// A text of a JSON object, as a column.
+const ASKED: &str = "name VARCHAR(200) CHARACTER SET utf8mb4 PATH '$.name'";
 
 /// The locks go with the statement. An update itself cannot leave out what is locked. (MySQL wants to be told that the list of
 /// names is no table of which rows are to be locked; MariaDB does not know those words, and takes them for a comment.)
 const UNLOCKED: &str = "
 SELECT CONVERT(held.name USING utf8mb4)
-FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(200) CHARACTER SET utf8mb4 PATH '$')) AS asked
+FROM JSON_TABLE(?, '$[*]' COLUMNS ({asked})) AS asked
 STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
 FOR UPDATE /*!80000 OF held */ SKIP LOCKED";
 
-/// Of those who share a name, each has its own new lease, or goes on with the old one. Either column is right whichever of
-/// them is set first: nothing says in which order an update of several tables does it.
 const RENEW: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-  name VARCHAR(200) CHARACTER SET utf8mb4 PATH '$[0]',
-  leases LONGTEXT CHARACTER SET utf8mb4 PATH '$[1]'
+  {asked}, claim VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.claim', lease BIGINT PATH '$.lease'
+)) AS asked
+STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
+SET held.version = held.version + 1, held.expires_at = {now} + asked.lease
+WHERE held.claim = CAST(asked.claim AS BINARY) AND held.expires_at >= {now} AND held.record IS NULL";
+
+/// The columns that are read of a row.
+const COLUMNS: &str =
+    "held.version, held.token, CONVERT(held.claim USING utf8mb4), held.mode, held.since, held.expires_at,
+  held.awaited_until, CONVERT(held.awaited_by USING utf8mb4), held.label, held.host, held.pid, held.record";
+
+const READ: &str = "
+SELECT {now}, COALESCE((SELECT floor.token FROM {t} AS floor WHERE floor.prefix = '' AND floor.name = ''), 0), {columns}
+FROM (SELECT 1) AS one LEFT JOIN {t} AS held ON held.prefix = ? AND held.name = ?";
+
+const READ_ALL: &str = "
+SELECT {now}, 0, {columns}, CONVERT(held.name USING utf8mb4)
+FROM JSON_TABLE(?, '$[*]' COLUMNS ({asked})) AS asked
+STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)";
+
+const SWAP: &str = "
+UPDATE {t} SET
+  version = version + 1,
+  token = ?,
+  claim = ?,
+  mode = ?,
+  since = ?,
+  expires_at = ?,
+  awaited_until = ?,
+  awaited_by = ?,
+  label = ?,
+  host = ?,
+  pid = ?,
+  record = ?
+WHERE prefix = ? AND name = ? AND version = ?";
+
+/// A row that was made meanwhile stays as it is.
+const INSERT: &str = "
+INSERT INTO {t} (
+  prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, label, host, pid, record
+)
+VALUES (?, ?, LAST_INSERT_ID({us}), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE version = version + LAST_INSERT_ID(0)";
+
+const SWAP_ALL: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+  {asked},
+  was BIGINT PATH '$.was',
+  token BIGINT PATH '$.token',
+  claim VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.claim',
+  mode VARCHAR(100) CHARACTER SET utf8mb4 PATH '$.mode',
+  since BIGINT PATH '$.since',
+  expires_at BIGINT PATH '$.expires_at',
+  awaited_until BIGINT PATH '$.awaited_until',
+  awaited_by VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.awaited_by',
+  label VARCHAR(200) CHARACTER SET utf8mb4 PATH '$.label',
+  host VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.host',
+  pid BIGINT PATH '$.pid',
+  record LONGTEXT CHARACTER SET utf8mb4 PATH '$.record'
 )) AS asked
 STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
 SET
-  held.shares = IF(shares IS NULL, NULL, (
-    SELECT JSON_OBJECTAGG(each_one.claim, JSON_EXTRACT(IF(
-      JSON_CONTAINS_PATH(asked.leases, 'one', {share}),
-      JSON_SET(JSON_EXTRACT(shares, {share}), '$.until', {us} + CAST(JSON_EXTRACT(asked.leases, {share}) AS SIGNED) * 1000),
-      JSON_EXTRACT(shares, {share})
-    ), '$'))
-    FROM {each} WHERE CAST(JSON_EXTRACT(shares, CONCAT({share}, '.until')) AS SIGNED) >= {us}
-  )),
-  held.expires_at = IF(shares IS NULL,
-    {now} + INTERVAL CAST(JSON_EXTRACT(asked.leases, {alone}) AS SIGNED) * 1000 MICROSECOND,
-    (
-      SELECT TIMESTAMP'1970-01-01 00:00:00' + INTERVAL MAX(COALESCE(
-        {us} + CAST(JSON_EXTRACT(asked.leases, {share}) AS SIGNED) * 1000,
-        CAST(JSON_EXTRACT(shares, CONCAT({share}, '.until')) AS SIGNED)
-      )) MICROSECOND
-      FROM {each} WHERE CAST(JSON_EXTRACT(shares, CONCAT({share}, '.until')) AS SIGNED) >= {us}
-    ))
-WHERE held.expires_at >= {now} AND IF(shares IS NULL,
-  JSON_CONTAINS_PATH(asked.leases, 'one', {alone}),
-  EXISTS (
-    SELECT 1 FROM {each}
-    WHERE JSON_CONTAINS_PATH(asked.leases, 'one', {share})
-      AND CAST(JSON_EXTRACT(shares, CONCAT({share}, '.until')) AS SIGNED) >= {us}
-  ))";
+  held.token = asked.token,
+  held.claim = asked.claim,
+  held.mode = asked.mode,
+  held.since = asked.since,
+  held.expires_at = asked.expires_at,
+  held.awaited_until = asked.awaited_until,
+  held.awaited_by = asked.awaited_by,
+  held.label = asked.label,
+  held.host = asked.host,
+  held.pid = asked.pid,
+  held.record = asked.record,
+  held.version = held.version + 1
+WHERE held.version = asked.was";
 
-/// What a downgrade has done already is done again. Waiters keep their mark.
-const DOWNGRADE: &str = "
-UPDATE {t} SET
-  shares = IF(claim IS NULL, JSON_SET(shares, CONCAT({own}, '.of'), 0), JSON_OBJECT(?, JSON_OBJECT(
-    'take', 0, 'of', 0, 'token', token, 'since', TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at),
-    'until', TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), 'label', label, 'host', host, 'pid', pid
-  ))),
-  claim = NULL
-WHERE prefix = ? AND name = ? AND (claim = ? AND expires_at >= {now} OR {mine})";
-
-/// It stays among the shares, with its token: the row's may be that of a reader that has come and gone. No other is
-/// compatible with it. Whoever holds the name alone already keeps it.
-const UPGRADE: &str = "
-UPDATE {t} SET
-  shares = IF(shares IS NULL, NULL, JSON_OBJECT(?, JSON_SET(JSON_EXTRACT(shares, {own}), '$.of', -1))),
-  expires_at = IF(shares IS NULL, expires_at,
-    TIMESTAMP'1970-01-01 00:00:00' + INTERVAL CAST(JSON_EXTRACT(shares, CONCAT({own}, '.until')) AS SIGNED) MICROSECOND)
-WHERE prefix = ? AND name = ? AND (claim = ? AND expires_at >= {now} OR {mine} AND {others} IS NULL)";
-
-const LOOK: &str = "
-SELECT CONVERT(held.name USING utf8mb4), {held}, token, CAST({left} AS SIGNED),
-  CAST(FLOOR(TIMESTAMPDIFF(MICROSECOND, {now}, awaited_until) / 1000) AS SIGNED), CONVERT(awaited_by USING utf8mb4),
-  forced, {us}, {queue}
-FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(200) CHARACTER SET utf8mb4 PATH '$')) AS asked
-STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)";
-
-const MARK: &str = "
-UPDATE {t} SET awaited_until = {now} + INTERVAL ? * 1000 MICROSECOND, awaited_by = IF(?, ?, NULL)
-WHERE prefix = ? AND name = ? AND (claim <> ? OR shares IS NOT NULL) AND expires_at >= {now}
-  AND (? OR awaited_by IS NULL OR awaited_until < {now})";
-
-/// Who holds a name: a claim, or shares.
-const HELD_BY: &str = "COALESCE(CONVERT(claim USING utf8mb4), CAST(shares AS CHAR))";
-
-const TELL: &str = "
-SELECT CONVERT(name USING utf8mb4), {held}, token,
-  CAST(FLOOR(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', acquired_at) / 1000) AS SIGNED),
-  CAST(FLOOR(TIMESTAMPDIFF(MICROSECOND, acquired_at, {now}) / 1000) AS SIGNED),
-  CAST({left} AS SIGNED), label, host, pid, {us}
-FROM {t}";
-
-const HELD: &str = "(claim IS NOT NULL OR shares IS NOT NULL) AND expires_at >= {now}";
+/// Leaves out latches and the floor: their keys sort before all names.
+const LIST: &str = "
+SELECT {now}, 0, {columns}, CONVERT(held.name USING utf8mb4) FROM {t} AS held
+WHERE held.prefix = ? AND held.name >= ? AND held.name < ?
+  AND (held.claim IS NOT NULL AND held.expires_at >= {now} OR held.record IS NOT NULL)
+ORDER BY held.name";
 
 const PREPARE_SWEEP: &str = "
-INSERT IGNORE INTO {t} (prefix, name, token, acquired_at, expires_at, awaited_until, host, pid)
-VALUES ('', '', 0, {now}, '1970-01-01', '1970-01-01', '', 0)";
+INSERT IGNORE INTO {t} (prefix, name, version, token, since, expires_at, awaited_until, host, pid)
+VALUES ('', '', 0, 0, {now}, 0, 0, '', 0)";
 
 const FIND_IDLE: &str = "
 SELECT CONVERT(prefix USING utf8mb4), CONVERT(name USING utf8mb4), token FROM {t}
-WHERE (prefix > ? OR (prefix = ? AND name > ?)) AND name <> ''
-  AND expires_at < {now} - INTERVAL ? * 1000 MICROSECOND
+WHERE (prefix > ? OR (prefix = ? AND name > ?)) AND name <> '' AND expires_at < {now} - ?
 ORDER BY prefix, name LIMIT ?";
 
 /// The greatest token of them was noted before, so it needs not be compared here.
 const DELETE_IDLE: &str = "
 DELETE idle FROM JSON_TABLE(?, '$[*]' COLUMNS (
-  prefix VARCHAR(200) CHARACTER SET utf8mb4 PATH '$[0]',
-  name VARCHAR(200) CHARACTER SET utf8mb4 PATH '$[1]'
+  prefix VARCHAR(200) CHARACTER SET utf8mb4 PATH '$.prefix', {asked}
 )) AS found
 STRAIGHT_JOIN {t} AS idle ON idle.prefix = CAST(found.prefix AS BINARY) AND idle.name = CAST(found.name AS BINARY)
-WHERE idle.expires_at < {now} - INTERVAL ? * 1000 MICROSECOND";
+WHERE idle.expires_at < {now} - ?";

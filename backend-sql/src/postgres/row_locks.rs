@@ -12,9 +12,10 @@ use crate::{
     lane::{Again, Lane, Server},
     patience::{Patience, in_millis},
     row_table::{Found, RowTable},
-    rows::{RowHolder, millis, row_holder},
+    rows::{RowHolder, row_holder},
     server::{Checked, in_time},
     statement::Statement,
+    values::millis,
 };
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Executor, PgConnection,

@@ -2,55 +2,53 @@
 
 use super::{
     listener::Listener,
-    options::Own,
+    options::{Durability, Own},
     server::{Postgres, arguments, with},
     statements::Statements,
-    values::Values,
 };
 use crate::{
+    batches,
     hints::Hint,
     lane::{Again, Lane, Server},
-    lease_rows::{Broom, LeaseTable},
-    queue::{LIVES, SHOW_UP, place_of},
-    rows::{
-        HolderRow, Standing, StandingRow, beyond_all_names, end_of_prefix, leases, mark_lasts, millis,
-        renewed, span,
-    },
+    lease_table::{Answer, LeaseTable, Renewed, Swap},
+    record_rows::{Change, Row, Seen, is_latch, mode_column},
+    rows::beyond_all_names,
     server::{Checked, Lanes},
-    shares::take_of,
-    statement::Statement,
-    sweep::{BATCH, IDLE},
+    sweep::{BATCH, Broom, IDLE},
+    values::{end_of_prefix, millis, span},
 };
 use sqlx::{
-    Row,
+    Row as _,
     postgres::{PgConnectOptions, PgRow},
 };
 use std::{collections::HashSet, sync::Arc, time::Duration};
-use tenure_core::{Background, Claim, ClaimId, Grant, Mode, Name, StoreError, Wakeup};
+use tenure_core::{Background, Claim, Grant, Mode, Moment, Name, StoreError, Wakeup, record::Wake};
 
-/// The columns of what stands in a row, behind which `stand_by` tells whether it is marked.
-const STANDING_COLUMNS: usize = 9;
+/// The columns of what is read, behind which some statements return one more.
+const READ: usize = 14;
 
 /// Lease rows in PostgreSQL.
 pub(crate) struct PostgresRows {
     server: Arc<Postgres>,
     statements: Arc<Statements>,
     lanes: Lanes<Postgres>,
+    /// A crash must not forget what a latch has counted, whatever it may forget of locks.
+    latches: Lane<Postgres>,
     listener: Listener,
 }
 
 impl PostgresRows {
     pub(super) fn new(options: Checked<Own>, connect: PgConnectOptions, background: Background) -> Self {
-        let statements = Arc::new(Statements::new(&options.table, options.fair));
-        let (create, probe) = (statements.create.clone(), statements.acquire.clone());
-        let server = Arc::new(Postgres::new(options, connect, create, probe));
+        let statements = Arc::new(Statements::new(&options.table));
+        let server = |options, connect| {
+            let (create, probe) = (statements.create.clone(), statements.acquire.clone());
+            Arc::new(Postgres::new(options, connect, create, probe))
+        };
+        let durable = Own { durability: Durability::Full, ..options.own };
+        let latches = Lane::new(&server(Checked { own: durable, ..options.clone() }, connect.clone()));
+        let server = server(options, connect);
         let lanes = Lanes::new(&server, server.options.connections, background.clone());
-        Self { lanes, listener: Listener::new(&server, background), server, statements }
-    }
-
-    /// Asks for several names at once.
-    fn sets(&self) -> &Lane<Postgres> {
-        self.lanes.first()
+        Self { lanes, latches, listener: Listener::new(&server, background), server, statements }
     }
 
     fn prefix(&self) -> &str {
@@ -62,36 +60,78 @@ impl PostgresRows {
         self.server.options.table.table.as_str()
     }
 
-    /// What `look` asks with.
-    fn of(&self, names: &[&Name]) -> Values {
-        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        arguments![self.prefix(), names]
+    /// What is announced when the name may be had: to everybody, or to the first in line.
+    fn announced(&self, name: &str, wake: Wake) -> Option<String> {
+        let everybody = format!("{}\n{name}", self.prefix());
+        match wake {
+            Wake::First(claim) => Some(format!("{everybody}\n{claim}")),
+            Wake::All => Some(everybody),
+            _ => None,
+        }
     }
 
-    /// What `look` answers.
-    fn standings(&self, rows: &[PgRow]) -> Result<Vec<Standing>, StoreError> {
-        let rows: Vec<StandingRow> = self.server.rows(rows)?;
-        rows.into_iter().map(Standing::try_from).collect()
+    fn lane(&self, key: &str) -> &Lane<Postgres> {
+        if is_latch(key) { &self.latches } else { self.lanes.of(key) }
     }
 
-    /// Keeps the claim's place in the queue, and tells after how long it may be its turn.
-    async fn stand(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
-        let Claim { id, name, mode, .. } = claim;
-        let (take, of) = place_of(*mode);
-        let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), millis(LIVES), take, of];
-        let rows = self.lanes.of(name).run(&self.statements.stand, arguments, Again::Safe).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        Standing::try_from(self.server.row::<StandingRow>(row)?)?.obstacle(claim)
+    /// One more column behind what was read.
+    fn behind<'r, T>(&self, row: &'r PgRow) -> Result<T, StoreError>
+    where
+        T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+    {
+        row.try_get(READ).map_err(|error| self.server.explain(error))
     }
 
-    async fn holder_rows(
-        &self,
-        lane: &Lane<Postgres>,
-        statement: &Statement,
-        arguments: Values,
-    ) -> Result<Vec<HolderRow>, StoreError> {
-        self.server.rows(&lane.run(statement, arguments, Again::Safe).await?)
+    fn seen(&self, sent: Moment, row: &PgRow) -> Result<Seen, StoreError> {
+        seen(sent, row).map_err(|error| self.server.explain(error))
     }
+
+    /// What was read, each with its name.
+    fn all_seen(&self, sent: Moment, rows: &[PgRow]) -> Result<Vec<(String, Seen)>, StoreError> {
+        rows.iter().map(|row| Ok((self.behind(row)?, self.seen(sent, row)?))).collect()
+    }
+
+    /// The answer of a statement that reads along what it cannot decide.
+    fn answer<'r, T>(&self, sent: Moment, rows: &'r [PgRow]) -> Result<Answer<T>, StoreError>
+    where
+        T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+    {
+        let Some(row) = rows.first() else { return Ok(Answer::No) };
+        if let Some(done) = self.behind(row)? {
+            return Ok(Answer::Done(done));
+        }
+        let seen = self.seen(sent, row)?;
+        Ok(if seen.row.is_some() { Answer::Seen(Box::new(seen)) } else { Answer::No })
+    }
+
+    /// The first column, if there is a row.
+    fn first<'r, T>(&self, rows: &'r [PgRow]) -> Result<Answer<T>, StoreError>
+    where
+        T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+    {
+        let Some(row) = rows.first() else { return Ok(Answer::No) };
+        row.try_get(0).map(Answer::Done).map_err(|error| self.server.explain(error))
+    }
+}
+
+fn seen(sent: Moment, row: &PgRow) -> Result<Seen, sqlx::Error> {
+    let (now, floor) = (row.try_get(0)?, row.try_get(1)?);
+    let Some(version) = row.try_get(2)? else { return Ok(Seen { sent, now, floor, row: None }) };
+    let row = Row {
+        version,
+        token: row.try_get(3)?,
+        claim: row.try_get(4)?,
+        mode: row.try_get(5)?,
+        since: row.try_get(6)?,
+        expires_at: row.try_get(7)?,
+        awaited_until: row.try_get(8)?,
+        awaited_by: row.try_get(9)?,
+        label: row.try_get(10)?,
+        host: row.try_get(11)?,
+        pid: row.try_get(12)?,
+        record: row.try_get(13)?,
+    };
+    Ok(Seen { sent, now, floor, row: Some(row) })
 }
 
 impl LeaseTable for PostgresRows {
@@ -99,22 +139,31 @@ impl LeaseTable for PostgresRows {
         &self.server.store
     }
 
+    fn background(&self) -> &Background {
+        &self.lanes.background
+    }
+
     fn wakeup(&self) -> Wakeup {
         if self.server.options.own.pooler { Wakeup::Poll } else { Wakeup::Push }
     }
 
     fn poll(&self) -> Duration {
-        let poll = self.server.options.poll;
-        if self.fair() { poll.min(SHOW_UP) } else { poll }
+        self.server.options.longest_poll()
     }
 
     fn fair(&self) -> bool {
         self.server.options.fair
     }
 
-    async fn ask(&self, claim: &Claim) -> Result<Option<i64>, StoreError> {
+    fn patience(&self) -> Duration {
+        self.server.options.response_timeout
+    }
+
+    async fn ask(&self, claim: &Claim) -> Result<Answer<i64>, StoreError> {
         let Claim { id, name, mode, lease, holder, .. } = claim;
-        let mut arguments = arguments![
+        let (sent, mode) = (Moment::now(), mode_column(*mode)?);
+        let alone = mode.is_none() && !self.fair();
+        let arguments = arguments![
             self.prefix(),
             name.as_str(),
             id.to_string(),
@@ -122,20 +171,12 @@ impl LeaseTable for PostgresRows {
             holder.label.as_deref(),
             holder.host.as_str(),
             i64::from(holder.pid),
+            mode,
         ];
-        let statement = match take_of(*mode) {
-            None => &self.statements.acquire,
-            Some((take, of)) => {
-                arguments = with![arguments; take, of];
-                if self.fair() {
-                    arguments = with![arguments; self.channel()];
-                }
-                &self.statements.share
-            }
-        };
+        let Statements { acquire, acquire_or_read, .. } = &*self.statements;
+        let statement = if alone { acquire } else { acquire_or_read };
         let rows = self.lanes.of(name).run(statement, arguments, Again::Safe).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        row.try_get(0).map(Some).map_err(|error| self.server.explain(error))
+        if alone { self.first(&rows) } else { self.answer(sent, &rows) }
     }
 
     /// Not past a queue.
@@ -145,118 +186,107 @@ impl LeaseTable for PostgresRows {
 
     async fn ask_all(&self, claims: &[Claim]) -> Result<Vec<(i64, String)>, StoreError> {
         let Some(first) = claims.first() else { return Ok(Vec::new()) };
-        let names: Vec<&str> = claims.iter().map(|claim| claim.name.as_str()).collect();
-        let ids: Vec<String> = claims.iter().map(|claim| claim.id.to_string()).collect();
-        let leases: Vec<i64> = claims.iter().map(|claim| millis(claim.lease)).collect();
-        let labels: Vec<Option<&str>> = claims.iter().map(|claim| claim.holder.label.as_deref()).collect();
         let (host, pid) = (first.holder.host.as_str(), i64::from(first.holder.pid));
-        let arguments = arguments![self.prefix(), names, ids, leases, labels, host, pid];
-        self.server.rows(&self.sets().run(&self.statements.acquire_all, arguments, Again::Safe).await?)
+        let arguments = arguments![self.prefix(), batches::claims(claims), host, pid];
+        let asked = self.lanes.first().run(&self.statements.acquire_all, arguments, Again::Safe);
+        self.server.rows(&asked.await?)
     }
 
-    async fn stand_by(&self, claim: &Claim) -> Result<Option<Duration>, StoreError> {
-        let Claim { id, name, mode, waits, .. } = claim;
-        if !waits {
-            let standing = self.look(&[name]).await?.pop();
-            return standing.map_or(Ok(None), |row| row.obstacle(claim));
-        }
-        if self.fair() {
-            // Where nobody tells them, waiters look often, and write only as often as they must.
-            if self.wakeup() == Wakeup::Poll {
-                let Some(row) = self.look(&[name]).await?.pop() else { return Ok(None) };
-                let obstacle = row.obstacle(claim)?;
-                if obstacle.is_none() || !row.wants_place(*id) {
-                    return Ok(obstacle);
-                }
-            }
-            return self.stand(claim).await;
-        }
-        let alone = *mode == Mode::Exclusive;
-        let arguments =
-            arguments![self.prefix(), name.as_str(), id.to_string(), millis(mark_lasts(self.poll())), alone];
-        let rows = self.lanes.of(name).run(&self.statements.stand_by, arguments, Again::Safe).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let marked = row.try_get(STANDING_COLUMNS).map_err(|error| self.server.explain(error))?;
-        let standing = Standing::try_from(self.server.row::<StandingRow>(row)?)?;
-        let obstacle = standing.obstacle(claim)?;
-        Ok(if marked { obstacle } else { None })
-    }
-
-    fn hint(&self, claim: &Claim) -> Hint {
+    fn hint(&self, claim: &Claim) -> Option<Hint> {
         let Claim { id, name, .. } = claim;
         let everybody = format!("{}\n{name}", self.prefix());
-        self.listener.hint(if self.fair() { format!("{everybody}\n{id}") } else { everybody })
+        Some(self.listener.hint(if self.fair() { format!("{everybody}\n{id}") } else { everybody }))
     }
 
-    async fn release(&self, grant: &Grant) -> Result<Option<bool>, StoreError> {
-        let Grant { name, claim, .. } = grant;
+    async fn release(&self, grant: &Grant) -> Result<Answer<bool>, StoreError> {
+        let Grant { name, claim, mode, .. } = grant;
+        let sent = Moment::now();
+        let alone = *mode == Mode::Exclusive && !self.fair();
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string(), self.channel()];
-        let rows = self.lanes.of(name).run(&self.statements.release, arguments, Again::No).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        self.server.row::<(bool,)>(row).map(|(awaited,)| Some(awaited))
+        let Statements { release, release_or_read, .. } = &*self.statements;
+        let statement = if alone { release } else { release_or_read };
+        let rows = self.lanes.of(name).run(statement, arguments, Again::No).await?;
+        if alone { self.first(&rows) } else { self.answer(sent, &rows) }
     }
 
-    async fn convert(&self, grant: &Grant, to: Mode) -> Result<bool, StoreError> {
-        let Grant { name, claim, .. } = grant;
-        let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
-        let (statement, arguments) = match to {
-            Mode::Exclusive => (&self.statements.upgrade, arguments),
-            _ => (&self.statements.downgrade, with![arguments; self.channel()]),
-        };
-        Ok(!self.lanes.of(name).run(statement, arguments, Again::Safe).await?.is_empty())
-    }
-
-    async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+    async fn withdraw(&self, claim: &Claim) -> Result<bool, StoreError> {
         let Claim { id, name, waits, .. } = claim;
         let withdraw = &self.statements.withdraw;
         let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), self.channel()];
         // It may be one of several that were asked for together, which only those that do not wait are.
         if !waits {
-            self.sets().run(withdraw, arguments.clone(), Again::Safe).await?;
+            self.lanes.first().run(withdraw, arguments.clone(), Again::Safe).await?;
         }
-        self.lanes.of(name).run(withdraw, arguments, Again::Safe).await.map(drop)
+        Ok(!self.lanes.of(name).run(withdraw, arguments, Again::Safe).await?.is_empty())
     }
 
-    async fn renew(&self, grants: &[Grant]) -> Result<HashSet<ClaimId>, StoreError> {
-        let leases =
-            leases(grants).into_iter().map(|(name, leases)| (name, serde_json::json!(leases).to_string()));
-        let (names, leases): (Vec<&str>, Vec<String>) = leases.unzip();
-        let arguments = arguments![self.prefix(), names, leases];
+    async fn renew(&self, grants: &[Grant]) -> Result<Renewed, StoreError> {
+        let arguments = arguments![self.prefix(), batches::leases(grants)];
         let rows = self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
-        let held: Vec<(String,)> = self.server.rows(&rows)?;
-        renewed(grants, held.into_iter().map(|(held,)| held).collect())
+        let renewed: Vec<(String,)> = self.server.rows(&rows)?;
+        let renewed: HashSet<String> = renewed.into_iter().map(|(claim,)| claim).collect();
+        let claims = grants.iter().map(|grant| grant.claim);
+        let claims = claims.filter(|claim| renewed.contains(&claim.to_string())).collect();
+        Ok(Renewed { claims, seen: None })
     }
 
-    async fn look(&self, names: &[&Name]) -> Result<Vec<Standing>, StoreError> {
-        match names {
-            [] => Ok(Vec::new()),
-            [first, ..] => {
-                let lane = self.lanes.of(first);
-                self.standings(&lane.run(&self.statements.look, self.of(names), Again::Safe).await?)
+    async fn read(&self, key: &str) -> Result<Seen, StoreError> {
+        let (sent, arguments) = (Moment::now(), arguments![self.prefix(), key]);
+        let rows = self.lane(key).run(&self.statements.read, arguments, Again::Safe).await?;
+        let row = rows.first().ok_or_else(|| self.server.explain(sqlx::Error::RowNotFound))?;
+        self.seen(sent, row)
+    }
+
+    async fn swap(&self, key: &str, from: &Seen, to: &Change, again: Again) -> Result<bool, StoreError> {
+        let Row { token, claim, mode, since, expires_at, .. } = &to.row;
+        let Row { awaited_until, awaited_by, label, host, pid, record, .. } = &to.row;
+        let mut arguments = arguments![
+            self.prefix(),
+            key,
+            *token,
+            claim.as_deref(),
+            mode.as_deref(),
+            *since,
+            *expires_at,
+            *awaited_until,
+            awaited_by.as_deref(),
+            label.as_deref(),
+            host.as_str(),
+            *pid,
+            record.as_deref(),
+            self.announced(key, to.wake),
+            self.channel(),
+        ];
+        let statement = match &from.row {
+            None => &self.statements.insert,
+            Some(row) => {
+                arguments = with![arguments; row.version];
+                &self.statements.swap
             }
-        }
+        };
+        Ok(!self.lane(key).run(statement, arguments, again).await?.is_empty())
     }
 
-    async fn look_for_renewal(&self, names: &[&Name]) -> Result<Vec<StandingRow>, StoreError> {
-        let looked = self.lanes.renewals.run(&self.statements.look, self.of(names), Again::Safe).await?;
-        self.server.rows(&looked)
+    async fn read_for_renewal(&self, names: &[&Name]) -> Result<Vec<(String, Seen)>, StoreError> {
+        let (sent, arguments) = (Moment::now(), arguments![self.prefix(), batches::names(names)]);
+        let rows = self.lanes.renewals.run(&self.statements.read_all, arguments, Again::Safe).await?;
+        self.all_seen(sent, &rows)
     }
 
-    async fn holders(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
-        let arguments = arguments![self.prefix(), name.as_str()];
-        self.holder_rows(self.lanes.of(name), &self.statements.holders, arguments).await
+    async fn swap_for_renewal(&self, swaps: &[Swap<'_>]) -> Result<HashSet<String>, StoreError> {
+        let arguments = arguments![self.prefix(), batches::swaps(swaps)?];
+        let rows = self.lanes.renewals.run(&self.statements.swap_all, arguments, Again::Safe).await?;
+        let written: Vec<(String,)> = self.server.rows(&rows)?;
+        Ok(written.into_iter().map(|(name,)| name).collect())
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<HolderRow>, StoreError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Seen)>, StoreError> {
+        // No name has control characters, so none comes before a space.
+        let from = if prefix.is_empty() { " " } else { prefix };
         let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
-        let arguments = arguments![self.prefix(), prefix, end];
-        self.holder_rows(self.lanes.first(), &self.statements.list, arguments).await
-    }
-
-    async fn force(&self, name: &Name) -> Result<Vec<HolderRow>, StoreError> {
-        let arguments = arguments![self.prefix(), name.as_str(), self.channel()];
-        let force = &self.statements.force;
-        self.server.rows(&self.lanes.of(name).run(force, arguments, Again::No).await?)
+        let (sent, arguments) = (Moment::now(), arguments![self.prefix(), from, end]);
+        let rows = self.lanes.first().run(&self.statements.list, arguments, Again::Safe).await?;
+        self.all_seen(sent, &rows)
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
@@ -264,10 +294,6 @@ impl LeaseTable for PostgresRows {
         let rows = self.lanes.first().run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))
-    }
-
-    fn background(&self) -> &Background {
-        &self.lanes.background
     }
 
     type Broom = PostgresBroom;
@@ -279,6 +305,7 @@ impl LeaseTable for PostgresRows {
 
     async fn close(&self) {
         self.listener.close();
+        self.latches.close().await;
         self.lanes.close().await;
     }
 }
@@ -306,8 +333,7 @@ impl Broom for PostgresBroom {
     }
 
     async fn delete(&self, rows: Vec<(String, String)>) -> Result<u64, StoreError> {
-        let (prefixes, names): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-        let arguments = arguments![prefixes, names, millis(IDLE)];
+        let arguments = arguments![batches::keys(rows), millis(IDLE)];
         let deleted = self.lane.run(&self.statements.delete_idle, arguments, Again::Safe).await?;
         Ok(deleted.len() as u64)
     }

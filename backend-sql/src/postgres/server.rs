@@ -173,6 +173,10 @@ impl Server for Postgres {
         in_time(self.options.connect_timeout, &self.store, connecting).await
     }
 
+    async fn close(&self, connection: PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::Connection::close(connection).await
+    }
+
     /// Behind a pooler in one message, which is one transaction: all of it is for one server process, and the client may vanish
     /// at any moment and leaves none open.
     async fn run(

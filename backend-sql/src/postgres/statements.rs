@@ -1,55 +1,59 @@
 //! The statements, each of which commits by itself.
 
-use super::queue::{self, words};
 use crate::{statement::Statement, table::TablePath};
 use tenure_core::Error;
 
-/// All of them, for one table. Durations are in milliseconds. Where the server could take a parameter for another type than
-/// the one that is sent, its type is written out.
+/// All statements for one table. Each raises the versions of the rows that it changes. Durations are in milliseconds.
+/// Where the server could take a parameter for another type than the one that is sent, its type is written out.
+///
+/// A lease stands while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would let
+/// another claim in up to a millisecond before the lease is over.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` lease, `$5` label, `$6` host, `$7` pid. A row with the token when
-    /// granted, none when another holds the name.
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` lease, `$5` label, `$6` host, `$7` pid, `$8` mode, unless exclusive. Returns
+    /// a row with the token when granted; none when another holds the name, or when the columns do not say everything.
     pub(super) acquire: Statement,
-    /// `$1` prefix, `$2` names, `$3` claims, `$4` leases, `$5` labels, `$6` host, `$7` pid. A row with token and name for
-    /// each; none at all when another holds one of them.
+    /// The same, but always returns a row like that of `read`, which is empty unless there is a record, and behind it the
+    /// token.
+    pub(super) acquire_or_read: Statement,
+    /// `$1` prefix, `$2` objects with name, claim, lease and label, `$3` host, `$4` pid. Returns a row with token and name
+    /// for each; none at all if `acquire` would not grant one of them.
     pub(super) acquire_all: Statement,
-    /// As `acquire`, beside others: and `$8` how many permits to take, `$9` of how many; in fair mode `$10` channel.
-    pub(super) share: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. A row when released; it tells whether the name was awaited.
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row when released, which tells whether the name is
+    /// awaited.
     pub(super) release: Statement,
-    /// As `release`, but whether or not the lease has run out.
+    /// The same, but always returns a row like that of `read`, which is empty unless there is a record, and behind it
+    /// whether the name is awaited, or null.
+    pub(super) release_or_read: Statement,
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if the columns say everything.
     pub(super) withdraw: Statement,
-    /// `$1` prefix, `$2` names, `$3` for each a JSON object of leases by claim. Of each row that was changed, who holds the
-    /// name. Rows that another has locked are left out.
+    /// `$1` prefix, `$2` objects with name, claim and lease. Returns the renewed claims. Leaves out rows that another has
+    /// locked.
     pub(super) renew: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. A row when its claim is a reader's now.
-    pub(super) downgrade: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim. A row when its claim is a writer's now.
-    pub(super) upgrade: Statement,
-    /// `$1` prefix, `$2` names. What stands in their rows, and in fair mode the queue.
-    pub(super) look: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` for how long the mark stands, `$5` whether it wants the name alone. As `look`,
-    /// and whether the row is marked as awaited.
-    pub(super) stand_by: Statement,
-    /// Fair mode: `$1` prefix, `$2` name, `$3` claim, `$4` for how long it keeps its place, `$5` how many permits it wants,
-    /// `$6` of how many. As `look`.
-    pub(super) stand: Statement,
-    /// `$1` prefix, `$2` name.
-    pub(super) holders: Statement,
-    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last.
+    /// `$1` prefix, `$2` name. Returns one row: the time, the floor of a new row's token, and the row, or nulls.
+    pub(super) read: Statement,
+    /// `$1` prefix, `$2` names. Returns rows like those of `read`, with their names.
+    pub(super) read_all: Statement,
+    /// `$1` prefix, `$2` name, `$3` to `$13` the columns `token` to `record`, `$14` what is announced, or null, `$15`
+    /// channel, `$16` version. Returns a row when written.
+    pub(super) swap: Statement,
+    /// The same for a row that is not there, without the version.
+    pub(super) insert: Statement,
+    /// `$1` prefix, `$2` objects with name, the version that it `was`, and the columns from `token` on. Returns the names
+    /// that were written. Leaves out rows that another has locked.
+    pub(super) swap_all: Statement,
+    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last. Returns rows like those of `read`, with
+    /// their names.
     pub(super) list: Statement,
-    /// `$1` prefix, `$2` name, `$3` channel.
-    pub(super) force: Statement,
-    /// How long ago the idle rows were swept.
+    /// Returns how long ago the idle rows were swept.
     pub(super) last_sweep: Statement,
-    /// `$1` how long ago the last sweep must be. A row when it is this client's turn.
+    /// `$1` how long ago the last sweep must be. Returns a row if it is this client's turn.
     pub(super) begin_sweep: Statement,
-    /// `$1` and `$2` prefix and name to go on after, `$3` for how long a row must have been idle, `$4` how many.
+    /// `$1` and `$2` prefix and name to continue after, `$3` for how long a row must have been idle, `$4` how many rows.
     pub(super) find_idle: Statement,
     /// `$1` a token.
     pub(super) raise_floor: Statement,
-    /// `$1` prefixes, `$2` names, `$3` for how long a row must have been idle. A row for each deleted.
+    /// `$1` objects with prefix and name, `$2` for how long a row must have been idle. A row for each deleted.
     pub(super) delete_idle: Statement,
 }
 
@@ -72,25 +76,25 @@ pub fn postgres_schema(table: &str) -> Result<String, Error> {
 
 /// Texts are compared by their bytes. The fill factor leaves room for the next version of each row beside it, so that no
 /// index has to change. The row whose name is empty, which no lock has, keeps the greatest token of all rows that were
-/// swept, and when.
+/// swept, and when that was.
 fn schema(table: &TablePath) -> String {
     let table = table.quoted('"');
     format!(
         r#"CREATE TABLE IF NOT EXISTS {table} (
   prefix        text COLLATE "C" NOT NULL, -- the namespace
-  name          text COLLATE "C" NOT NULL, -- what is locked
+  name          text COLLATE "C" NOT NULL, -- what is locked; a latch has a control character before it
+  version       bigint           NOT NULL, -- raised by every change
   token         bigint           NOT NULL, -- the fencing token of the last grant; stays when the lock is released
-  claim         text,                      -- who holds it alone; NULL when nobody does
-  shares        jsonb,                     -- readers or holders of permits, by claim; NULL when there are none
-  acquired_at   timestamptz      NOT NULL, -- since when, by the server's clock
-  expires_at    timestamptz      NOT NULL, -- until when, unless renewed; of several, the last
-  awaited_until timestamptz      NOT NULL, -- until then somebody is known to wait for it
-  awaited_by    text,                      -- the claim of one who waits to hold it alone; nobody new shares it meanwhile
-  queue         jsonb,                     -- fair mode: those who wait, by claim
-  forced        text,                      -- who was last put out by force: a claim, or shares
-  label         text,                      -- what people are told about one who holds it alone
+  claim         text,                      -- who holds it; NULL when nobody does, or record says it
+  mode          text,                      -- how, unless alone
+  since         bigint           NOT NULL, -- since when; all times are milliseconds since 1970, by the server's clock
+  expires_at    bigint           NOT NULL, -- until when, unless renewed; when nobody holds it, the last use
+  awaited_until bigint           NOT NULL, -- until then somebody is known to wait for it
+  awaited_by    text,                      -- the claim of one who waits to hold it alone, before whom nobody gets in beside others
+  label         text,                      -- what people are told about who holds it
   host          text             NOT NULL,
   pid           bigint           NOT NULL,
+  record        text,                      -- in JSON what the columns from claim on cannot say: several holders, a queue, a latch
   PRIMARY KEY (prefix, name)
 ) WITH (fillfactor = 50);
 "#
@@ -98,44 +102,41 @@ fn schema(table: &TablePath) -> String {
 }
 
 impl Statements {
-    /// With a queue, or without.
-    pub(super) fn new(table: &TablePath, fair: bool) -> Self {
+    pub(super) fn new(table: &TablePath) -> Self {
         let name = table.quoted('"');
         let fill = |text: &str| {
-            let text =
-                words(fair).iter().fold(text.to_owned(), |text, (word, meaning)| text.replace(word, meaning));
             let text = text
-                .replace("{sole}", SOLE)
-                .replace("{mine}", MINE)
-                .replace("{others}", OTHERS)
-                .replace("{alike}", ALIKE)
-                .replace("{last}", LAST);
-            let text = text.replace("{live}", LIVE).replace("{left}", LEFT).replace("{us}", MICROS);
-            let text = text.replace("{payload}", "$1 || E'\\n' || $2");
-            Statement::new(text.replace("{t}", &name))
+                .replace("{take}", TAKE)
+                .replace("{again}", "held.claim = excluded.claim AND held.expires_at >= excluded.since")
+                .replace("{columns}", COLUMNS)
+                .replace("{swapped}", SWAPPED)
+                .replace("{announce}", "CASE WHEN $14::text IS NOT NULL THEN pg_notify($15, $14) END")
+                .replace("{first}", FIRST)
+                .replace("{now}", "floor(extract(epoch FROM now()) * 1000)::bigint")
+                .replace("{us}", "(extract(epoch FROM now()) * 1000000)::bigint")
+                .replace("{tell}", "pg_notify($4, $1 || E'\\n' || $2)")
+                .replace("{t}", &name);
+            Statement::new(text)
+        };
+        let or_read = |statement: &str, answer: &str| {
+            fill(&OR_READ.replace("{statement}", statement).replace("{answer}", answer))
         };
         Self {
             create: Statement::new(schema(table)),
-            acquire: fill(&format!("{ACQUIRE} {TAKE}")),
-            acquire_all: fill(&ACQUIRE_ALL.replace("{take}", TAKE)),
-            share: fill(SHARE),
-            release: fill(&format!("{RELEASE} {{tell}}")),
-            withdraw: fill(&format!("{WITHDRAW} {{tell}}")),
+            acquire: fill(ACQUIRE),
+            acquire_or_read: or_read(ACQUIRE, "token"),
+            acquire_all: fill(ACQUIRE_ALL),
+            release: fill(RELEASE),
+            release_or_read: or_read(RELEASE, "awaited"),
+            withdraw: fill(WITHDRAW),
             renew: fill(RENEW),
-            downgrade: fill(&format!("{DOWNGRADE} {{tell}}")),
-            upgrade: fill(UPGRADE),
-            look: fill(&format!("SELECT {STANDING} FROM {{t}} WHERE prefix = $1 AND name = ANY($2::text[])")),
-            stand_by: fill(&STAND_BY.replace("{standing}", STANDING)),
-            stand: fill(&format!("{} RETURNING {STANDING}", queue::STAND)),
-            holders: fill(&format!("SELECT {HOLDER} FROM {{t}} WHERE prefix = $1 AND name = $2 AND {HELD}")),
-            list: fill(&format!(
-                "SELECT {HOLDER} FROM {{t}} WHERE prefix = $1 AND name >= $2 AND name < $3 AND {HELD} ORDER BY name"
-            )),
-            force: fill(&format!("{FORCE} {HOLDER_RETURNED}")),
-            last_sweep: fill(
-                "SELECT floor(extract(epoch FROM now() - expires_at) * 1000)::bigint FROM {t} \
-                 WHERE prefix = '' AND name = ''",
-            ),
+            read: fill(READ),
+            read_all: fill(READ_ALL),
+            swap: fill(SWAP),
+            insert: fill(INSERT),
+            swap_all: fill(SWAP_ALL),
+            list: fill(LIST),
+            last_sweep: fill("SELECT {now} - expires_at FROM {t} WHERE prefix = '' AND name = ''"),
             begin_sweep: fill(BEGIN_SWEEP),
             find_idle: fill(FIND_IDLE),
             raise_floor: fill("UPDATE {t} SET token = greatest(token, $1) WHERE prefix = '' AND name = ''"),
@@ -144,11 +145,11 @@ impl Statements {
     }
 }
 
-/// Rounded down, so that what is over is negative.
-const LEFT: &str = "floor(extract(epoch FROM expires_at - now()) * 1000)::bigint";
-
-/// The server's time as shares have it.
-const MICROS: &str = "(extract(epoch FROM now()) * 1000000)::bigint";
+/// The token of a new row.
+const FIRST: &str = "greatest(
+    {us},
+    1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0)
+  )";
 
 /// One upsert. In the update, `held` is the row as it stands once it is locked, so its token is the last one that was
 /// granted; a sequence in `VALUES` would be asked before that, and could give a later grant the smaller token.
@@ -156,255 +157,186 @@ const MICROS: &str = "(extract(epoch FROM now()) * 1000000)::bigint";
 /// `now()` is when the statement began. Whoever had to wait for the row sees leases as they were then: never as run out
 /// too early.
 const ACQUIRE: &str = "
-INSERT INTO {t} AS held (prefix, name, token, claim, acquired_at, expires_at, awaited_until, label, host, pid)
-VALUES (
-  $1, $2,
-  greatest(
-    {us},
-    1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0)
-  ),
-  $3::text, now(), now() + $4::bigint * interval '1 millisecond', 'epoch', $5, $6, $7
-)";
+INSERT INTO {t} AS held
+  (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
+VALUES ($1, $2, {us}, {first}, $3::text, $8::text, {now}, {now} + $4::bigint, 0, $5, $6, $7)
+{take}";
 
 /// The same for several names: for all of them, or for none where one is held. When another takes one of them between the
 /// look and the upsert, the division fails and undoes the others.
 const ACQUIRE_ALL: &str = "
 WITH asked AS (
-  SELECT * FROM unnest($2::text[], $3::text[], $4::bigint[], $5::text[]) AS asked (name, claim, lease, label)
+  SELECT * FROM json_to_recordset($2::json) AS asked (name text, claim text, lease bigint, label text)
 ), taken AS (
-  INSERT INTO {t} AS held (prefix, name, token, claim, acquired_at, expires_at, awaited_until, label, host, pid)
-  SELECT
-    $1, name,
-    greatest(
-      {us},
-      1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0)
-    ),
-    claim, now(), now() + lease * interval '1 millisecond', 'epoch', label, $6::text, $7::bigint
+  INSERT INTO {t} AS held (prefix, name, version, token, claim, since, expires_at, awaited_until, label, host, pid)
+  SELECT $1, name, {us}, {first}, claim, {now}, {now} + lease, 0, label, $3::text, $4::bigint
   FROM asked
   WHERE NOT EXISTS (
     SELECT FROM asked JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name
-    WHERE (held.claim IS NOT NULL OR held.shares IS NOT NULL)
-      AND held.claim IS DISTINCT FROM asked.claim AND held.expires_at >= now()
+    WHERE held.record IS NOT NULL
+      OR held.claim IS NOT NULL AND held.claim <> asked.claim AND held.expires_at >= {now}
   )
   ORDER BY name COLLATE \"C\"
   {take}
 )
 SELECT token, name FROM taken, (SELECT count(*) FROM taken) AS all_taken (number)
-WHERE CASE WHEN number IN (0, cardinality($2::text[])) THEN true ELSE 1 / (number - number) = 0 END";
+WHERE CASE WHEN number IN (0, (SELECT count(*) FROM asked)) THEN true ELSE 1 / (number - number) = 0 END";
 
-/// What becomes of a row that there is already, unless another holds the name.
-const TAKE: &str = "
-ON CONFLICT (prefix, name) DO UPDATE SET{leaves}
-  token = CASE WHEN held.claim = excluded.claim AND held.expires_at >= now() THEN held.token
-          ELSE greatest(held.token + 1, excluded.token) END,
-  acquired_at = CASE WHEN held.claim = excluded.claim AND held.expires_at >= now() THEN held.acquired_at
-                ELSE excluded.acquired_at END,
+/// What happens to a row that exists already. A claim that can share the name does not touch the mark of one that wants
+/// to hold it alone.
+const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
+  version = held.version + 1,
+  token = CASE WHEN {again} THEN held.token ELSE greatest(held.token + 1, excluded.token) END,
+  mode = CASE WHEN {again} THEN held.mode ELSE excluded.mode END,
+  since = CASE WHEN {again} THEN held.since ELSE excluded.since END,
   claim = excluded.claim,
-  shares = NULL,
   expires_at = excluded.expires_at,
-  awaited_until = 'epoch',
-  awaited_by = NULL,
+  awaited_until = CASE WHEN excluded.mode IS NULL OR held.awaited_by = excluded.claim THEN 0 ELSE held.awaited_until END,
+  awaited_by = CASE WHEN excluded.mode IS NOT NULL THEN nullif(held.awaited_by, excluded.claim) END,
   label = excluded.label,
   host = excluded.host,
   pid = excluded.pid
-WHERE {free}
+WHERE held.record IS NULL AND (
+  {again}
+  OR (held.claim IS NULL OR held.expires_at < excluded.since) AND (
+    excluded.mode IS NULL OR held.awaited_by IS NULL OR held.awaited_by = excluded.claim
+    OR held.awaited_until < excluded.since
+  )
+)
 RETURNING token, name";
 
-/// Whether the claim has a share.
-const MINE: &str = "coalesce((held.shares #>> ARRAY[$3::text, 'until'])::bigint >= {us}, false)";
-
-/// What a share's time has to be, in a walk through all of them.
-const LIVE: &str = "(value ->> 'until')::bigint >= {us}";
-
-/// Whether there is no other, also none whose time is over: so it is most often, and quicker to tell.
-const SOLE: &str = "(held.shares IS NULL OR held.shares - $3::text = '{}')";
-
-/// The shares but for the claim's own, and for those whose time is over; `NULL` when none are left.
-const OTHERS: &str =
-    "(SELECT jsonb_object_agg(key, value) FROM jsonb_each(held.shares) WHERE key <> $3::text AND {live})";
-
-/// When the last of these is over.
-const LAST: &str = "
-(SELECT 'epoch'::timestamptz + max((value ->> 'until')::bigint) * interval '1 microsecond'
- FROM jsonb_each(held.shares) WHERE key <> $3::text AND {live})";
-
-/// Whether one of the others holds it as this one wants to. Another program may have written anything: who wrote that holds
-/// the name in a way that leaves no room.
-const ALIKE: &str = "(value ->> 'of')::bigint = $9::bigint AND (value ->> 'take')::bigint >= 0";
-
-/// The same upsert for one who holds the name beside others. It is admitted when nobody holds the name alone or waits to, and
-/// when all others have its number of permits, and leave enough of them; readers take none of none. The mark of those who
-/// wait stays: they may wait for more than this one took.
-const SHARE: &str = "
-INSERT INTO {t} AS held (prefix, name, token, shares, acquired_at, expires_at, awaited_until, host, pid)
-SELECT $1, $2, fresh.token,
-  jsonb_build_object($3::text, jsonb_build_object(
-    'take', $8::bigint, 'of', $9::bigint, 'token', fresh.token, 'since', {us}, 'until', {us} + $4::bigint * 1000,
-    'label', $5::text, 'host', $6::text, 'pid', $7::bigint
-  )),
-  now(), now() + $4::bigint * interval '1 millisecond', 'epoch', '', 0
-FROM (
-  SELECT greatest(
-    {us},
-    1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0)
-  ) AS token
-) AS fresh
-ON CONFLICT (prefix, name) DO UPDATE SET{leaves}
-  token = CASE WHEN {mine} THEN held.token ELSE greatest(held.token + 1, excluded.token) END,
-  claim = NULL,
-  shares = CASE
-    WHEN held.shares IS NULL AND held.token < excluded.token THEN excluded.shares
-    ELSE coalesce({others}, '{}') || jsonb_build_object($3::text, CASE
-      WHEN {mine} THEN jsonb_set(held.shares -> $3::text, '{until}', excluded.shares #> ARRAY[$3::text, 'until'])
-      ELSE jsonb_set(excluded.shares -> $3::text, '{token}', to_jsonb(greatest(held.token + 1, excluded.token)))
-    END)
-  END,
-  expires_at = CASE WHEN held.shares IS NULL THEN excluded.expires_at ELSE greatest(excluded.expires_at, {last}) END
-WHERE (held.claim IS NULL OR held.expires_at < now()) AND CASE
-  WHEN {mine} THEN true
-  WHEN held.awaited_by IS NOT NULL AND held.awaited_until >= now() THEN false
-  WHEN {nobody} THEN true
-  ELSE (
-    SELECT coalesce(sum((value ->> 'take')::bigint), 0) + $8::bigint <= $9::bigint
-      AND coalesce(bool_and(coalesce({alike}, false)), true)
-    FROM {beside}
-  )
-END
-RETURNING (shares #>> ARRAY[$3::text, 'token'])::bigint{tell_beside}";
-
-/// Also those whose time was over go; what is left holds the name for as long as the last of them.
+/// A notification is sent when the statement commits. It costs the server a lock, so it is sent only where somebody waits.
 const RELEASE: &str = "
-UPDATE {t} AS held SET
-  claim = NULL,
-  shares = CASE WHEN NOT {sole} THEN {others} END,
-  expires_at = CASE WHEN {sole} THEN now() ELSE coalesce({last}, now()) END
-WHERE prefix = $1 AND name = $2 AND (claim = $3 AND expires_at >= now() OR {mine})";
+UPDATE {t} SET version = version + 1, claim = NULL, expires_at = {now}
+WHERE prefix = $1 AND name = $2 AND claim = $3::text AND expires_at >= {now} AND record IS NULL
+RETURNING awaited_until >= {now} AS awaited, CASE WHEN awaited_until >= {now} THEN {tell} END";
 
-/// Whether or not its time is over. One that waited to hold the name alone keeps nobody out any more.
+/// Reads along what the statement could not decide, because the columns do not say it: that saves those who share a name,
+/// or stand in line, a round trip. The row is read as it was when the statement began. If it has changed since, the version
+/// tells when it is written back.
+const OR_READ: &str = "
+WITH done AS ({statement})
+SELECT {now}, 0::bigint, {columns}, done.{answer}
+FROM (SELECT) AS one
+LEFT JOIN done ON true
+LEFT JOIN {t} AS held ON done.{answer} IS NULL AND held.prefix = $1 AND held.name = $2 AND held.record IS NOT NULL";
+
+/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out. The
+/// version is raised in any case, so that a late write of the claim's changes nothing.
 const WITHDRAW: &str = "
-UPDATE {t} AS held SET
-  claim = nullif(claim, $3::text),
-  shares = CASE WHEN shares IS NOT NULL THEN {others} END,
-  expires_at = CASE
-    WHEN claim = $3 THEN now() WHEN shares IS NULL THEN expires_at ELSE coalesce({last}, now())
-  END,
-  awaited_by = nullif(awaited_by, $3::text){withdrawn}
-WHERE prefix = $1 AND name = $2 AND (claim = $3 OR awaited_by = $3 OR shares ? $3::text{waited})";
+UPDATE {t} SET
+  version = version + 1,
+  expires_at = CASE WHEN claim = $3::text THEN {now} ELSE expires_at END,
+  claim = nullif(claim, $3),
+  awaited_until = CASE WHEN awaited_by = $3 THEN 0 ELSE awaited_until END,
+  awaited_by = nullif(awaited_by, $3)
+WHERE prefix = $1 AND name = $2 AND record IS NULL
+RETURNING 1, CASE WHEN claim IS NULL THEN {tell} END";
 
-/// Of those who share a name, each has its own new lease, or goes on with the old one. Nobody's lease waits for another's row.
+/// Nobody's lease waits for another's row.
 const RENEW: &str = "
 WITH free AS (
-  SELECT held.name, asked.leases
-  FROM unnest($2::text[], $3::text[]::jsonb[]) AS asked (name, leases)
-  JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name
+  SELECT asked.*
+  FROM json_to_recordset($2::json) AS asked (name text, claim text, lease bigint)
+  JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name AND held.claim = asked.claim
+  FOR NO KEY UPDATE OF held SKIP LOCKED
+)
+UPDATE {t} AS held SET version = held.version + 1, expires_at = {now} + free.lease
+FROM free
+WHERE held.prefix = $1 AND held.name = free.name AND held.claim = free.claim
+  AND held.expires_at >= {now} AND held.record IS NULL
+RETURNING held.claim";
+
+/// The columns that are read of a row.
+const COLUMNS: &str =
+    "held.version, held.token, held.claim, held.mode, held.since, held.expires_at, held.awaited_until,
+  held.awaited_by, held.label, held.host, held.pid, held.record";
+
+const READ: &str = "
+SELECT {now}, coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0), {columns}
+FROM (SELECT) AS one LEFT JOIN {t} AS held ON held.prefix = $1 AND held.name = $2";
+
+const READ_ALL: &str = "
+SELECT {now}, 0::bigint, {columns}, held.name
+FROM json_to_recordset($2::json) AS asked (name text)
+JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name";
+
+const SWAP: &str = "
+UPDATE {t} SET
+  version = version + 1,
+  token = $3,
+  claim = $4,
+  mode = $5,
+  since = $6,
+  expires_at = $7,
+  awaited_until = $8,
+  awaited_by = $9,
+  label = $10,
+  host = $11,
+  pid = $12,
+  record = $13
+WHERE prefix = $1 AND name = $2 AND version = $16
+RETURNING 1, {announce}";
+
+const INSERT: &str = "
+INSERT INTO {t} (
+  prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, label, host, pid, record
+)
+VALUES ($1, $2, {us}, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ON CONFLICT DO NOTHING
+RETURNING 1, {announce}";
+
+/// What is written of each row.
+const SWAPPED: &str =
+    "token bigint, claim text, mode text, since bigint, expires_at bigint, awaited_until bigint,
+    awaited_by text, label text, host text, pid bigint, record text";
+
+const SWAP_ALL: &str = "
+WITH free AS (
+  SELECT asked.*
+  FROM json_to_recordset($2::json) AS asked (name text, was bigint, {swapped})
+  JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name AND held.version = asked.was
   FOR NO KEY UPDATE OF held SKIP LOCKED
 )
 UPDATE {t} AS held SET
-  shares = CASE WHEN held.shares IS NOT NULL THEN (
-    SELECT jsonb_object_agg(key, CASE
-      WHEN asked.leases ? key THEN jsonb_set(value, '{until}', to_jsonb({us} + (asked.leases ->> key)::bigint * 1000))
-      ELSE value
-    END)
-    FROM jsonb_each(held.shares) WHERE {live}
-  ) END,
-  expires_at = CASE
-    WHEN held.shares IS NULL THEN now() + (asked.leases ->> held.claim)::bigint * interval '1 millisecond'
-    ELSE (
-      SELECT 'epoch'::timestamptz + interval '1 microsecond' * max(
-        coalesce({us} + (asked.leases ->> key)::bigint * 1000, (value ->> 'until')::bigint))
-      FROM jsonb_each(held.shares) WHERE {live}
-    )
-  END
-FROM free AS asked
-WHERE held.prefix = $1 AND held.name = asked.name AND held.expires_at >= now()
-  AND (held.shares IS NOT NULL OR asked.leases ? held.claim)
-RETURNING coalesce(held.claim, held.shares::text)";
+  version = held.version + 1,
+  token = free.token,
+  claim = free.claim,
+  mode = free.mode,
+  since = free.since,
+  expires_at = free.expires_at,
+  awaited_until = free.awaited_until,
+  awaited_by = free.awaited_by,
+  label = free.label,
+  host = free.host,
+  pid = free.pid,
+  record = free.record
+FROM free
+WHERE held.prefix = $1 AND held.name = free.name AND held.version = free.was
+RETURNING held.name";
 
-/// What a downgrade has done already is done again. Waiters keep their mark.
-const DOWNGRADE: &str = "
-UPDATE {t} AS held SET
-  claim = NULL,
-  shares = CASE WHEN claim IS NULL THEN jsonb_set(shares, ARRAY[$3::text, 'of'], '0') ELSE
-    jsonb_build_object($3::text, jsonb_build_object(
-      'take', 0, 'of', 0, 'token', token, 'since', (extract(epoch FROM acquired_at) * 1000000)::bigint,
-      'until', (extract(epoch FROM expires_at) * 1000000)::bigint, 'label', label, 'host', host, 'pid', pid
-    ))
-  END
-WHERE prefix = $1 AND name = $2 AND (claim = $3 AND expires_at >= now() OR {mine})";
-
-/// It stays among the shares, with its token: the row's may be that of a reader that has come and gone. No other is
-/// compatible with it. Whoever holds the name alone already keeps it.
-const UPGRADE: &str = "
-UPDATE {t} AS held SET
-  shares = CASE WHEN shares IS NOT NULL THEN
-    jsonb_build_object($3::text, jsonb_set(shares -> $3::text, '{of}', '-1'))
-  END,
-  expires_at = CASE WHEN shares IS NULL THEN expires_at ELSE
-    'epoch'::timestamptz + (shares #>> ARRAY[$3::text, 'until'])::bigint * interval '1 microsecond'
-  END
-WHERE prefix = $1 AND name = $2
-  AND (claim = $3 AND expires_at >= now() OR CASE WHEN {mine} THEN {others} IS NULL ELSE false END)
-RETURNING 1";
-
-const STANDING: &str = "
-name, coalesce(claim, shares::text), token, {left}, floor(extract(epoch FROM awaited_until - now()) * 1000)::bigint,
-awaited_by, forced, {us}, {queue}";
-
-/// The row is read as it was when the statement began, and marked as it is. When it was neither marked nor had a mark,
-/// somebody changed it in between: then it is worth asking.
-///
-/// One who can share the name leaves the mark of one who wants it alone as it is, or would keep others out on behalf of
-/// somebody who has gone.
-const STAND_BY: &str = "
-WITH marked AS (
-  UPDATE {t} SET
-    awaited_until = now() + $4::bigint * interval '1 millisecond',
-    awaited_by = CASE WHEN $5::boolean THEN $3::text END
-  WHERE prefix = $1 AND name = $2 AND (claim <> $3 OR shares IS NOT NULL) AND expires_at >= now() AND CASE
-    WHEN awaited_by IS NULL AND $5::boolean THEN true
-    WHEN awaited_by IS NULL OR $5::boolean THEN awaited_until < now() + $4::bigint * interval '0.5 millisecond'
-    ELSE awaited_until < now()
-  END
-  RETURNING 1
-)
-SELECT {standing}, EXISTS (SELECT FROM marked) OR CASE
-  WHEN awaited_by IS NULL AND $5::boolean THEN false
-  WHEN awaited_by IS NULL OR $5::boolean THEN awaited_until >= now() + $4::bigint * interval '0.5 millisecond'
-  ELSE awaited_until >= now()
-END
-FROM {t}
-WHERE prefix = $1 AND name = $2";
-
-const HOLDER: &str = "
-name, coalesce(claim, shares::text), token, floor(extract(epoch FROM acquired_at) * 1000)::bigint,
-floor(extract(epoch FROM now() - acquired_at) * 1000)::bigint, {left}, label, host, pid, {us}";
-
-const HELD: &str = "(claim IS NOT NULL OR shares IS NOT NULL) AND expires_at >= now()";
-
-/// Leaves the rest of the row as it was, so that it can be told whom this put out.
-const FORCE: &str = "
-UPDATE {t} SET forced = coalesce(claim, shares::text), claim = NULL, shares = NULL
-WHERE prefix = $1 AND name = $2 AND (claim IS NOT NULL OR shares IS NOT NULL) AND expires_at >= now() RETURNING";
-
-const HOLDER_RETURNED: &str = "
-name, forced, token, floor(extract(epoch FROM acquired_at) * 1000)::bigint,
-floor(extract(epoch FROM now() - acquired_at) * 1000)::bigint, {left}, label, host, pid, {us}, {tell_forced}";
+/// Leaves out latches and the floor: their keys sort before all names.
+const LIST: &str = "
+SELECT {now}, 0::bigint, {columns}, held.name FROM {t} AS held
+WHERE held.prefix = $1 AND held.name >= $2 AND held.name < $3
+  AND (held.claim IS NOT NULL AND held.expires_at >= {now} OR held.record IS NOT NULL)
+ORDER BY held.name";
 
 const BEGIN_SWEEP: &str = "
-INSERT INTO {t} AS swept (prefix, name, token, acquired_at, expires_at, awaited_until, host, pid)
-VALUES ('', '', 0, now(), now(), 'epoch', '', 0)
+INSERT INTO {t} AS swept (prefix, name, version, token, since, expires_at, awaited_until, host, pid)
+VALUES ('', '', 0, 0, {now}, {now}, 0, '', 0)
 ON CONFLICT (prefix, name) DO UPDATE SET expires_at = excluded.expires_at
-WHERE swept.expires_at <= excluded.expires_at - $1::bigint * interval '1 millisecond'
+WHERE swept.expires_at <= excluded.expires_at - $1::bigint
 RETURNING 1";
 
 const FIND_IDLE: &str = "
 SELECT prefix, name, token FROM {t}
-WHERE (prefix, name) > ($1, $2) AND name <> '' AND expires_at < now() - $3::bigint * interval '1 millisecond'
+WHERE (prefix, name) > ($1, $2) AND name <> '' AND expires_at < {now} - $3::bigint
 ORDER BY prefix, name LIMIT $4";
 
 const DELETE_IDLE: &str = "
-DELETE FROM {t} AS idle USING unnest($1::text[], $2::text[]) AS found (prefix, name)
+DELETE FROM {t} AS idle USING json_to_recordset($1::json) AS found (prefix text, name text)
 WHERE idle.prefix = found.prefix AND idle.name = found.name
-  AND idle.expires_at < now() - $3::bigint * interval '1 millisecond'
+  AND idle.expires_at < {now} - $2::bigint
   AND idle.token <= (SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = '')
 RETURNING 1";

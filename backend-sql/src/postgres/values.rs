@@ -9,9 +9,6 @@ use std::fmt::Write;
 pub(in crate::postgres) enum Value {
     Text(Option<String>),
     Number(i64),
-    Truth(bool),
-    Texts(Vec<Option<String>>),
-    Numbers(Vec<i64>),
 }
 
 /// Those of one statement, in order.
@@ -24,9 +21,6 @@ pub(in crate::postgres) fn beside(values: Values) -> Result<PgArguments, sqlx::E
         let added = match value {
             Value::Text(text) => arguments.add(text),
             Value::Number(number) => arguments.add(number),
-            Value::Truth(truth) => arguments.add(truth),
-            Value::Texts(texts) => arguments.add(texts),
-            Value::Numbers(numbers) => arguments.add(numbers),
         };
         added.map_err(sqlx::Error::Encode)?;
     }
@@ -58,15 +52,6 @@ impl Value {
             Self::Text(None) => write!(text, "NULL::text"),
             Self::Text(Some(value)) => write!(text, "{}", quoted(value)),
             Self::Number(value) => write!(text, "'{value}'::bigint"),
-            Self::Truth(value) => write!(text, "{value}"),
-            Self::Texts(values) => {
-                let value = |value: &Option<String>| value.as_deref().map_or("NULL".to_owned(), quoted);
-                write!(text, "ARRAY[{}]::text[]", values.iter().map(value).collect::<Vec<_>>().join(","))
-            }
-            Self::Numbers(values) => {
-                let values: Vec<String> = values.iter().map(|value| format!("'{value}'")).collect();
-                write!(text, "ARRAY[{}]::bigint[]", values.join(","))
-            }
         };
     }
 }
@@ -89,12 +74,8 @@ from!(
     &str: value => Self::Text(Some(value.to_owned())),
     String: value => Self::Text(Some(value)),
     Option<&str>: value => Self::Text(value.map(str::to_owned)),
+    Option<String>: value => Self::Text(value),
     i64: value => Self::Number(value),
-    bool: value => Self::Truth(value),
-    Vec<&str>: values => Self::Texts(values.into_iter().map(|value| Some(value.to_owned())).collect()),
-    Vec<String>: values => Self::Texts(values.into_iter().map(Some).collect()),
-    Vec<Option<&str>>: values => Self::Texts(values.into_iter().map(|value| value.map(str::to_owned)).collect()),
-    Vec<i64>: values => Self::Numbers(values),
 );
 
 #[cfg(test)]
@@ -106,11 +87,11 @@ mod tests {
         let values: Values = vec![
             "a'$2".into(),
             Value::from(-7),
-            true.into(),
             None::<&str>.into(),
-            vec![Some("b"), None].into(),
-            vec![1, -2].into(),
             "".into(),
+            5.into(),
+            6.into(),
+            7.into(),
             8.into(),
             9.into(),
             10.into(),
@@ -118,12 +99,10 @@ mod tests {
         let written = |statement| super::written(statement, &values);
         assert_eq!(written("SELECT '{x}'"), "SELECT '{x}'");
         assert_eq!(written("$1,$1"), ["convert_from(decode('61272432','hex'),'UTF8')"; 2].join(","));
-        assert_eq!(written("x = $2::bigint$3"), "x = '-7'::bigint::biginttrue");
-        assert_eq!(written("($4)"), "(NULL::text)");
-        assert_eq!(written("$5"), "ARRAY[convert_from(decode('62','hex'),'UTF8'),NULL]::text[]");
-        assert_eq!(written("$6"), "ARRAY['1','-2']::bigint[]");
+        assert_eq!(written("x = $2::bigint$5"), "x = '-7'::bigint::bigint'5'::bigint");
+        assert_eq!(written("($3)"), "(NULL::text)");
         assert_eq!(
-            written("$7;$10;$1"),
+            written("$4;$10;$1"),
             "convert_from(decode('','hex'),'UTF8');'10'::bigint;convert_from(decode('61272432','hex'),'UTF8')"
         );
         assert_eq!(written("$11 $ $x"), "$11 $ $x");
@@ -131,7 +110,7 @@ mod tests {
 
     #[test]
     fn each_parameter_can_be_beside() {
-        let values: Values = vec!["a".into(), 1.into(), false.into(), vec!["a"].into(), vec![1].into()];
-        assert_eq!(beside(values).unwrap().len(), 5);
+        let values: Values = vec!["a".into(), 1.into(), None::<&str>.into()];
+        assert_eq!(beside(values).unwrap().len(), 3);
     }
 }

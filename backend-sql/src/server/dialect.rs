@@ -1,9 +1,9 @@
 //! What one kind of database server has of its own.
 
 use super::checked::Checked;
-use crate::{lease_rows::LeaseTable, row_table::RowTable};
-use std::{fmt, future::Future, time::Duration};
-use tenure_core::{Background, Error, LatchState, LatchStep, Name, StoreError};
+use crate::{lease_table::LeaseTable, row_table::RowTable};
+use std::{fmt, time::Duration};
+use tenure_core::Background;
 
 /// A kind of database server: [`sqlx::Postgres`], or [`sqlx::MySql`], which is MariaDB too. There are no others.
 #[expect(private_bounds, reason = "no other crate makes one")]
@@ -22,8 +22,6 @@ pub(crate) trait Parts: sqlx::Database {
     type LeaseRows: LeaseTable;
     /// [`Strategy::RowLock`](crate::Strategy::RowLock).
     type RowLocks: RowTable<Connection = Self::Connection>;
-    /// Latches, beside either.
-    type Latches: LatchTable;
 
     /// What a URL begins with.
     const SCHEMES: &[&str];
@@ -50,20 +48,4 @@ pub(crate) trait Parts: sqlx::Database {
 
     /// The table of row locks.
     fn row_locks(options: Checked<Self::Own>, connect: ConnectOptions<Self>) -> Self::RowLocks;
-
-    /// The table of latches. Fails where the table's name is too long for one of latches beside it.
-    fn latches(options: Checked<Self::Own>, connect: ConnectOptions<Self>) -> Result<Self::Latches, Error>;
-}
-
-/// The table of the latches.
-pub(crate) trait LatchTable: Send + Sync + 'static {
-    /// Takes one step, and tells how far the latch has come then.
-    fn step(
-        &self,
-        name: &Name,
-        step: &LatchStep,
-    ) -> impl Future<Output = Result<LatchState, StoreError>> + Send;
-
-    /// Lets go of the connection.
-    fn close(&self) -> impl Future<Output = ()> + Send;
 }

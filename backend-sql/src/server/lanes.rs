@@ -8,7 +8,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
-use tenure_core::{Background, Name, StoreError};
+use tenure_core::{Background, StoreError};
 
 /// The lanes over which lease rows are asked.
 pub(crate) struct Lanes<S: Server> {
@@ -26,7 +26,7 @@ impl<S: Server> Lanes<S> {
         Self { names, renewals: Arc::new(Renewals::new(server)), background }
     }
 
-    pub(crate) fn of(&self, name: &Name) -> &Lane<S> {
+    pub(crate) fn of(&self, name: &str) -> &Lane<S> {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let lanes = self.names.len() as u64;

@@ -1,4 +1,4 @@
-//! The database file: how it is opened, and what its rows tell.
+//! The database file: how it is opened and asked, and what its rows tell.
 
 use super::{
     access,
@@ -6,10 +6,14 @@ use super::{
     options::Checked,
     statements::Statements,
 };
-use crate::record_rows::{Row, Seen};
+use crate::{
+    lane::{Server, Verdict},
+    record_rows::{Row, Seen},
+    statement::Statement,
+};
 use sqlx::{
-    ConnectOptions, Row as _,
-    sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow, SqliteSynchronous},
+    ConnectOptions, Connection as _, FromRow, Row as _,
+    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow, SqliteSynchronous},
 };
 use std::time::Duration;
 use tenure_core::{Moment, StoreError};
@@ -20,6 +24,8 @@ const ROWS_AHEAD: usize = 1024;
 
 /// The file: how to open it, and what to ask of it.
 pub(super) struct File {
+    /// The store in words.
+    pub(super) store: String,
     pub(super) options: Checked,
     pub(super) statements: Statements,
     connect: SqliteConnectOptions,
@@ -37,7 +43,8 @@ impl File {
             .busy_timeout(options.busy_timeout)
             .row_buffer_size(ROWS_AHEAD)
             .disable_statement_logging();
-        Self { statements: Statements::new(&options.table), options, connect, creates }
+        let store = format!("sqlite:{}", options.path.display());
+        Self { store, statements: Statements::new(&options.table), options, connect, creates }
     }
 
     pub(super) fn place(&self) -> Place<'_> {
@@ -45,8 +52,9 @@ impl File {
         Place { path, table: table.as_str(), busy_timeout: *busy_timeout }
     }
 
-    pub(super) fn explain(&self, error: sqlx::Error) -> StoreError {
-        errors::explain(self.place(), error)
+    /// A row of ours, as a tuple.
+    pub(super) fn row<T: for<'r> FromRow<'r, SqliteRow>>(&self, row: &SqliteRow) -> Result<T, StoreError> {
+        T::from_row(row).map_err(|error| self.explain(error))
     }
 
     /// What a row tells that was selected with the time, the floor and all columns but the key.
@@ -55,8 +63,50 @@ impl File {
         seen(sent, row).map_err(|error| self.explain(error))
     }
 
-    /// Opens a connection, and makes sure of the journal and the table.
-    pub(super) async fn open(&self) -> Result<Open, StoreError> {
+    async fn open_once(&self) -> Result<Open, Refusal> {
+        let mut connection = self.connect.connect().await?;
+        let identity = Identity::of(self);
+        let mode: Vec<String> =
+            sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_all(&mut connection).await?;
+        if mode != ["wal"] {
+            return Err(Refusal::Said(StoreError::failed(errors::no_log(self.place(), &mode))));
+        }
+        self.ensure_table(&mut connection).await?;
+        Ok(Open { connection, identity })
+    }
+
+    async fn ensure_table(&self, connection: &mut SqliteConnection) -> Result<(), Refusal> {
+        let table = self.options.table.as_str();
+        let exists =
+            "SELECT 1 FROM sqlite_schema WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE";
+        if sqlx::query(exists).bind(table).fetch_all(&mut *connection).await?.is_empty() {
+            if !self.options.create_table {
+                return Err(Refusal::Said(StoreError::failed(errors::missing_table(self.place()))));
+            }
+            // At most one of many that do this at the same time creates it.
+            sqlx::query(self.statements.create.sql()).execute(&mut *connection).await?;
+        }
+        sqlx::query(self.statements.check.sql()).fetch_all(connection).await?;
+        Ok(())
+    }
+}
+
+impl Server for File {
+    type Connection = Open;
+    type Arguments = SqliteArguments;
+    type Answer = Vec<SqliteRow>;
+
+    fn connect_timeout(&self) -> Duration {
+        self.options.busy_timeout
+    }
+
+    /// Longer than SQLite itself waits for those who write, which it tells of: this is for a disk that hangs.
+    fn response_timeout(&self) -> Duration {
+        self.options.busy_timeout * 2 + Duration::from_secs(1)
+    }
+
+    /// Makes sure of the journal and the table too.
+    async fn open(&self) -> Result<Open, StoreError> {
         if self.options.create_directory
             && let Some(directory) = self.options.path.parent()
         {
@@ -90,45 +140,39 @@ impl File {
         }
     }
 
-    async fn open_once(&self) -> Result<Open, Refusal> {
-        let mut connection = self.connect.connect().await?;
-        let identity = Identity::of(self);
-        let mode: Vec<String> =
-            sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_all(&mut connection).await?;
-        if mode != ["wal"] {
-            return Err(Refusal::Said(StoreError::failed(errors::no_log(self.place(), &mode))));
-        }
-        self.ensure_table(&mut connection).await?;
-        Ok(Open { connection, identity })
+    /// Whether somebody deleted or replaced the file since. Others now lock in the new one, so we have to as well.
+    fn is_elsewhere(&self, open: &Open) -> bool {
+        open.identity.is_some() && open.identity != Identity::of(self)
     }
 
-    async fn ensure_table(&self, connection: &mut SqliteConnection) -> Result<(), Refusal> {
-        let table = self.options.table.as_str();
-        let exists =
-            "SELECT 1 FROM sqlite_schema WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE";
-        if sqlx::query(exists).bind(table).fetch_all(&mut *connection).await?.is_empty() {
-            if !self.options.create_table {
-                return Err(Refusal::Said(StoreError::failed(errors::missing_table(self.place()))));
-            }
-            // At most one of many that do this at the same time creates it.
-            sqlx::query(self.statements.create.sql()).execute(&mut *connection).await?;
-        }
-        sqlx::query(self.statements.check.sql()).fetch_all(connection).await?;
-        Ok(())
+    async fn close(&self, open: Open) -> Result<(), sqlx::Error> {
+        open.connection.close().await
+    }
+
+    /// To its end, because the driver's `fetch_one` and `fetch_optional` stop at the first row: the commit then happens
+    /// when the statement is reset, and its failure, of a full disk for instance, would go unheard.
+    async fn run(
+        &self,
+        open: &mut Open,
+        statement: &Statement,
+        arguments: SqliteArguments,
+    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
+        sqlx::query_with(statement.sql(), arguments).fetch_all(&mut open.connection).await
+    }
+
+    fn verdict(&self, error: &sqlx::Error) -> Verdict {
+        if errors::is_busy(error) { Verdict::Refused } else { Verdict::Spoilt }
+    }
+
+    fn explain(&self, error: sqlx::Error) -> StoreError {
+        errors::explain(self.place(), error)
     }
 }
 
 /// A connection to the file, and which file that was.
 pub(super) struct Open {
-    pub(super) connection: SqliteConnection,
+    connection: SqliteConnection,
     identity: Option<Identity>,
-}
-
-impl Open {
-    /// Whether somebody deleted or replaced the file since. Others now lock in the new one, so we have to as well.
-    pub(super) fn is_elsewhere(&self, file: &File) -> bool {
-        self.identity.is_some() && self.identity != Identity::of(file)
-    }
 }
 
 enum Refusal {

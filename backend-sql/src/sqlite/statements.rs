@@ -47,7 +47,7 @@ pub(super) struct Statements {
     pub(super) find_idle: Statement,
     /// `?1` a token.
     pub(super) raise_floor: Statement,
-    /// `?1` a JSON array of `[prefix, name]`, `?2` how many ms a row must have been idle. A row for each deleted.
+    /// `?1` a JSON array of objects with prefix and name, `?2` how many ms a row must have been idle. A row for each deleted.
     pub(super) delete_idle: Statement,
 }
 
@@ -263,7 +263,7 @@ ORDER BY prefix, name LIMIT ?4";
 
 const DELETE_IDLE: &str = "
 DELETE FROM {t}
-WHERE (prefix, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))
+WHERE (prefix, name) IN (SELECT value ->> '$.prefix', value ->> '$.name' FROM json_each(?1))
   AND expires_at < {now} - ?2
   AND token <= (SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = '')
 RETURNING 1";

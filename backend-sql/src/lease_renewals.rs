@@ -1,0 +1,175 @@
+//! The renewal of lease rows.
+
+use crate::{
+    lease_table::{LeaseTable, Renewed, Swap},
+    record_rows::{self, Change, Seen},
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+use tenure_core::{ClaimId, Grant, Moment, Name, Renewal, StoreError};
+
+/// How often what was locked is renewed once more, and how long is waited for it the first time; the next time, twice as long.
+/// Clients have rows locked for a moment all the time, and only strangers for longer.
+const ONCE_MORE: u32 = 6;
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// Renews what can be renewed; asks once more, a few times, for what somebody has locked.
+pub(crate) async fn renew_part(
+    table: &impl LeaseTable,
+    grants: &[Grant],
+    end: Moment,
+) -> Result<Vec<Renewal>, StoreError> {
+    let mut answers = renew_free(table, grants, end).await?;
+    for pause in (0..ONCE_MORE).map(|time| MOMENT * 2_u32.pow(time)) {
+        let locked = |index: &usize| answers[*index] == Renewal::Unanswered;
+        let locked: Vec<usize> = (0..grants.len()).filter(locked).collect();
+        // Whoever was renewed has to know it in time.
+        if locked.is_empty() || Moment::now() + pause >= end {
+            break;
+        }
+        tokio::time::sleep(pause).await;
+        let again: Vec<Grant> = locked.iter().map(|index| grants[*index].clone()).collect();
+        let told = match renew_free(table, &again, end).await {
+            Ok(told) => told,
+            Err(error) => {
+                incomplete(table, &error);
+                break;
+            }
+        };
+        for (index, answer) in locked.into_iter().zip(told) {
+            answers[index] = answer;
+        }
+    }
+    Ok(answers)
+}
+
+/// Renews by one statement those that the columns name, and by another those that records name. What somebody has
+/// locked is unanswered.
+async fn renew_free(
+    table: &impl LeaseTable,
+    grants: &[Grant],
+    end: Moment,
+) -> Result<Vec<Renewal>, StoreError> {
+    let Renewed { claims: renewed, seen } = table.renew(grants).await?;
+    let mut told: HashMap<ClaimId, Renewal> =
+        renewed.iter().map(|claim| (*claim, Renewal::Renewed)).collect();
+    let mut rest = BTreeMap::<&Name, Vec<&Grant>>::new();
+    for grant in grants.iter().filter(|grant| !renewed.contains(&grant.claim)) {
+        rest.entry(&grant.name).or_default().push(grant);
+    }
+    // To look takes as long once more, and whoever was renewed has to know it in time.
+    if !rest.is_empty() && (renewed.is_empty() || !end.has_passed()) {
+        match renew_records(table, &rest, seen, end).await {
+            Ok(answers) => told.extend(answers),
+            Err(error) if renewed.is_empty() => return Err(error),
+            Err(error) => incomplete(table, &error),
+        }
+    }
+    let tell = |grant: &Grant| told.get(&grant.claim).copied().unwrap_or(Renewal::Unanswered);
+    Ok(grants.iter().map(tell).collect())
+}
+
+type Answers = Vec<(ClaimId, Renewal)>;
+
+/// What several renewals of a name came to, unless somebody else changes its row first.
+struct Hope<'g> {
+    name: &'g Name,
+    from: Seen,
+    to: Change,
+    answers: Answers,
+}
+
+/// Renews by the records. A name whose record another client changed first is tried again at once, as long as there is
+/// time; one that nobody changed, and that was not written all the same, is locked.
+async fn renew_records(
+    table: &impl LeaseTable,
+    grants: &BTreeMap<&Name, Vec<&Grant>>,
+    mut seen: Option<Vec<(String, Seen)>>,
+    end: Moment,
+) -> Result<Answers, StoreError> {
+    let mut told = Answers::new();
+    let mut open: BTreeMap<&Name, Option<i64>> = grants.keys().map(|name| (*name, None)).collect();
+    loop {
+        let sent = Moment::now();
+        let names: Vec<&Name> = open.keys().copied().collect();
+        let rows = match seen.take() {
+            Some(rows) => Ok(rows),
+            None => table.read_for_renewal(&names).await,
+        };
+        let mut rows: HashMap<String, Seen> = match rows {
+            Err(error) if !told.is_empty() => {
+                incomplete(table, &error);
+                return Ok(told);
+            }
+            rows => rows?.into_iter().collect(),
+        };
+        let mut hopes = Vec::new();
+        for (name, last) in open {
+            let seen = rows.remove(name.as_str()).unwrap_or(Seen { sent, now: 0, floor: 0, row: None });
+            if last.is_some() && last == seen.row.as_ref().map(|row| row.version) {
+                continue;
+            }
+            match renew_record(name, &grants[name], seen) {
+                Ok((answers, hope)) => {
+                    told.extend(answers);
+                    hopes.extend(hope);
+                }
+                // What is wrong with one row is not to cost the others their leases (clause L9).
+                Err(error) => {
+                    tracing::warn!(lock.name = %name, lock.store = table.store(), %error, "a lease could not be renewed");
+                }
+            }
+        }
+        if hopes.is_empty() {
+            return Ok(told);
+        }
+        let swaps = hopes.iter().map(|Hope { name, from, to, .. }| Swap { name, from, to });
+        let written = match table.swap_for_renewal(&swaps.collect::<Vec<_>>()).await {
+            Err(error) if !told.is_empty() => {
+                incomplete(table, &error);
+                return Ok(told);
+            }
+            written => written?,
+        };
+        let (done, changed): (Vec<_>, Vec<_>) =
+            hopes.into_iter().partition(|hope| written.contains(hope.name.as_str()));
+        told.extend(done.into_iter().flat_map(|hope| hope.answers));
+        // Whoever was renewed has to know it in time.
+        if changed.is_empty() || end.has_passed() {
+            return Ok(told);
+        }
+        open =
+            changed.iter().map(|hope| (hope.name, hope.from.row.as_ref().map(|row| row.version))).collect();
+    }
+}
+
+/// What is certain, and what is if the row can be written.
+fn renew_record<'g>(
+    name: &'g Name,
+    grants: &[&Grant],
+    seen: Seen,
+) -> Result<(Answers, Option<Hope<'g>>), StoreError> {
+    let before = seen.record(name)?;
+    let mut record = before.clone();
+    let mut answers = Answers::new();
+    for grant in grants {
+        answers.push((grant.claim, record_rows::renew(&mut record, grant, &seen)));
+    }
+    if record == before {
+        return Ok((answers, None));
+    }
+    if seen.row.as_ref().is_some_and(|row| row.record.is_none()) {
+        // The statement would have renewed it: somebody has the row locked.
+        answers.retain(|(_, answer)| *answer != Renewal::Renewed);
+        return Ok((answers, None));
+    }
+    let to = seen.change(&before, &record)?;
+    Ok((Answers::new(), Some(Hope { name, from: seen, to, answers })))
+}
+
+/// What was renewed counts all the same.
+fn incomplete(table: &impl LeaseTable, error: &StoreError) {
+    tracing::warn!(lock.store = table.store(), %error, "a part of a renewal failed");
+}

@@ -1,0 +1,294 @@
+//! The table, asked.
+
+use super::{file::File, options::Checked, statements::Statements};
+use crate::{
+    batches,
+    lane::{Again, Lane, Server as _},
+    lease_table::{Answer, LeaseTable, Renewed, Swap},
+    record_rows::{Change, Row, Seen, mode_column},
+    statement::{Statement, arguments},
+    sweep::{BATCH, Broom, IDLE},
+    values::{end_of_prefix, millis, span},
+};
+use sqlx::{
+    Row as _,
+    sqlite::{Sqlite, SqliteArguments, SqliteRow},
+};
+use std::{collections::HashSet, sync::Arc, time::Duration};
+use tenure_core::{Background, Claim, Grant, Mode, Moment, Name, StoreError, Wakeup, record::Record};
+
+/// The columns of what is read, behind which the list returns one more.
+const READ: usize = 14;
+
+/// Lease rows in a SQLite file.
+pub(crate) struct SqliteRows {
+    file: Arc<File>,
+    /// Acquires, releases and withdraws, in order: see [`Lane`].
+    writer: Lane<File>,
+    renewals: Lane<File>,
+    /// In write-ahead mode it waits for nobody.
+    reader: Lane<File>,
+    background: Background,
+}
+
+impl SqliteRows {
+    pub(super) fn new(file: File, background: Background) -> Self {
+        let file = Arc::new(file);
+        let lane = || Lane::new(&file);
+        Self { writer: lane(), renewals: lane(), reader: lane(), background, file }
+    }
+
+    fn prefix(&self) -> &str {
+        &self.file.options.prefix
+    }
+
+    /// The answer of a statement that may read along what it cannot decide.
+    fn answer<'r, T>(&self, sent: Moment, rows: &'r [SqliteRow]) -> Result<Answer<T>, StoreError>
+    where
+        T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
+    {
+        match rows.first() {
+            None => Ok(Answer::No),
+            Some(row) if row.len() < READ => {
+                row.try_get(0).map(Answer::Done).map_err(|error| self.file.explain(error))
+            }
+            seen => Ok(Answer::Seen(Box::new(self.file.seen(sent, seen)?))),
+        }
+    }
+
+    async fn read_on(&self, lane: &Lane<File>, key: &str) -> Result<Seen, StoreError> {
+        let (sent, arguments) = (Moment::now(), arguments![SqliteArguments; self.prefix(), key]);
+        let rows = lane.run(&self.file.statements.read, arguments, Again::Safe).await?;
+        self.file.seen(sent, rows.first())
+    }
+
+    async fn swap_on(
+        &self,
+        lane: &Lane<File>,
+        key: &str,
+        (from, to): (&Seen, &Row),
+        again: Again,
+    ) -> Result<bool, StoreError> {
+        let Row { token, claim, mode, since, expires_at, .. } = to;
+        let Row { awaited_until, awaited_by, label, host, pid, record, .. } = to;
+        let arguments = arguments![
+            SqliteArguments;
+            self.prefix(),
+            key,
+            from.row.as_ref().map(|row| row.version),
+            *token,
+            claim.as_deref(),
+            mode.as_deref(),
+            *since,
+            *expires_at,
+            *awaited_until,
+            awaited_by.as_deref(),
+            label.as_deref(),
+            host.as_str(),
+            *pid,
+            record.as_deref(),
+        ];
+        Ok(!lane.run(&self.file.statements.swap, arguments, again).await?.is_empty())
+    }
+}
+
+impl LeaseTable for SqliteRows {
+    fn store(&self) -> &str {
+        &self.file.store
+    }
+
+    fn background(&self) -> &Background {
+        &self.background
+    }
+
+    fn wakeup(&self) -> Wakeup {
+        Wakeup::Poll
+    }
+
+    fn poll(&self) -> Duration {
+        let Checked { poll, fair, .. } = self.file.options;
+        if fair { poll.min(Record::PLACE / 6) } else { poll }
+    }
+
+    fn fair(&self) -> bool {
+        self.file.options.fair
+    }
+
+    /// SQLite itself pauses while another writes.
+    fn patience(&self) -> Duration {
+        self.file.options.busy_timeout
+    }
+
+    async fn ask(&self, claim: &Claim) -> Result<Answer<i64>, StoreError> {
+        let Claim { id, name, mode, lease, holder, .. } = claim;
+        let (sent, mode) = (Moment::now(), mode_column(*mode)?);
+        let Statements { acquire, acquire_or_read, .. } = &self.file.statements;
+        let statement = if mode.is_none() { acquire } else { acquire_or_read };
+        let arguments = arguments![
+            SqliteArguments;
+            self.prefix(),
+            name.as_str(),
+            id.to_string(),
+            millis(*lease),
+            holder.label.as_deref(),
+            holder.host.as_str(),
+            holder.pid,
+            mode,
+        ];
+        self.answer(sent, &self.writer.run(statement, arguments, Again::Safe).await?)
+    }
+
+    /// Not past a queue.
+    fn together(&self) -> bool {
+        !self.file.options.fair
+    }
+
+    async fn ask_all(&self, claims: &[Claim]) -> Result<Vec<(i64, String)>, StoreError> {
+        let Some(first) = claims.first() else { return Ok(Vec::new()) };
+        let (host, pid) = (first.holder.host.as_str(), first.holder.pid);
+        let arguments = arguments![SqliteArguments; self.prefix(), batches::claims(claims), host, pid];
+        let rows = self.writer.run(&self.file.statements.acquire_all, arguments, Again::Safe).await?;
+        rows.iter().map(|row| self.file.row(row)).collect()
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Answer<bool>, StoreError> {
+        let Grant { name, claim, mode, .. } = grant;
+        let Statements { release, release_or_read, .. } = &self.file.statements;
+        let statement = if *mode == Mode::Exclusive { release } else { release_or_read };
+        let (sent, claim) = (Moment::now(), claim.to_string());
+        let arguments = arguments![SqliteArguments; self.prefix(), name.as_str(), claim];
+        self.answer(sent, &self.writer.run(statement, arguments, Again::No).await?)
+    }
+
+    async fn withdraw(&self, claim: &Claim) -> Result<bool, StoreError> {
+        let Claim { id, name, .. } = claim;
+        let arguments = arguments![SqliteArguments; self.prefix(), name.as_str(), id.to_string()];
+        Ok(!self.writer.run(&self.file.statements.withdraw, arguments, Again::Safe).await?.is_empty())
+    }
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Renewed, StoreError> {
+        let arguments = arguments![SqliteArguments; self.prefix(), batches::leases(grants)];
+        let rows = self.renewals.run(&self.file.statements.renew, arguments, Again::Safe).await?;
+        let renewed = rows.iter().map(|row| self.file.row(row).map(|(claim,)| claim));
+        let renewed = renewed.collect::<Result<HashSet<String>, _>>()?;
+        let claims = grants.iter().map(|grant| grant.claim);
+        let claims = claims.filter(|claim| renewed.contains(&claim.to_string())).collect();
+        Ok(Renewed { claims, seen: None })
+    }
+
+    async fn read(&self, key: &str) -> Result<Seen, StoreError> {
+        self.read_on(&self.reader, key).await
+    }
+
+    async fn swap(&self, key: &str, from: &Seen, to: &Change, again: Again) -> Result<bool, StoreError> {
+        self.swap_on(&self.writer, key, (from, &to.row), again).await
+    }
+
+    async fn read_for_renewal(&self, names: &[&Name]) -> Result<Vec<(String, Seen)>, StoreError> {
+        let mut seen = Vec::with_capacity(names.len());
+        for name in names {
+            seen.push((name.to_string(), self.read_on(&self.renewals, name.as_str()).await?));
+        }
+        Ok(seen)
+    }
+
+    /// What is wrong with one row costs no other its renewal.
+    async fn swap_for_renewal(&self, swaps: &[Swap<'_>]) -> Result<HashSet<String>, StoreError> {
+        let mut written = HashSet::new();
+        for Swap { name, from, to } in swaps {
+            match self.swap_on(&self.renewals, name.as_str(), (from, &to.row), Again::Safe).await {
+                Ok(true) => {
+                    written.insert(name.to_string());
+                }
+                Ok(false) => {}
+                Err(error) if error.is_unavailable() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(lock.name = %name, lock.store = self.store(), %error, "a lease could not be renewed");
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Seen)>, StoreError> {
+        // No name has control characters, so none comes before a space.
+        let from = if prefix.is_empty() { " " } else { prefix };
+        // SQLite sorts every blob after every text.
+        let arguments = if let Some(end) = end_of_prefix(prefix) {
+            arguments![SqliteArguments; self.prefix(), from, end]
+        } else {
+            arguments![SqliteArguments; self.prefix(), from, Vec::<u8>::new()]
+        };
+        let sent = Moment::now();
+        let rows = self.reader.run(&self.file.statements.list, arguments, Again::Safe).await?;
+        let named = |row: &SqliteRow| {
+            let name = row.try_get(READ).map_err(|error| self.file.explain(error))?;
+            Ok((name, self.file.seen(sent, Some(row))?))
+        };
+        rows.iter().map(named).collect()
+    }
+
+    async fn open(&self) -> Result<Option<Duration>, StoreError> {
+        let last_sweep = &self.file.statements.last_sweep;
+        let rows = self.writer.run(last_sweep, SqliteArguments::default(), Again::Safe).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        self.file.row(row).map(|(ago,)| Some(span(ago)))
+    }
+
+    type Broom = SqliteBroom;
+
+    fn broom(&self) -> SqliteBroom {
+        SqliteBroom { lane: Lane::new(&self.file), file: Arc::clone(&self.file) }
+    }
+
+    async fn close(&self) {
+        self.reader.close().await;
+        self.renewals.close().await;
+        self.writer.close().await;
+    }
+}
+
+/// A connection of its own: looking through a large table takes a while.
+pub(crate) struct SqliteBroom {
+    file: Arc<File>,
+    lane: Lane<File>,
+}
+
+impl SqliteBroom {
+    async fn run(
+        &self,
+        statement: &Statement,
+        arguments: SqliteArguments,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        self.lane.run(statement, arguments, Again::No).await
+    }
+}
+
+impl Broom for SqliteBroom {
+    /// No statement is under way while another writes. Others have the file to themselves for a moment.
+    const SETTLE: Duration = Duration::from_millis(10);
+
+    async fn begin(&self, every: Duration) -> Result<bool, StoreError> {
+        let arguments = arguments![SqliteArguments; millis(every)];
+        Ok(!self.run(&self.file.statements.begin_sweep, arguments).await?.is_empty())
+    }
+
+    async fn idle(&self, (prefix, name): (String, String)) -> Result<Vec<(String, String, i64)>, StoreError> {
+        let arguments = arguments![SqliteArguments; prefix, name, millis(IDLE), i64::from(BATCH)];
+        let rows = self.run(&self.file.statements.find_idle, arguments).await?;
+        rows.iter().map(|row| self.file.row(row)).collect()
+    }
+
+    async fn raise_floor(&self, token: i64) -> Result<(), StoreError> {
+        self.run(&self.file.statements.raise_floor, arguments![SqliteArguments; token]).await.map(drop)
+    }
+
+    async fn delete(&self, rows: Vec<(String, String)>) -> Result<u64, StoreError> {
+        let arguments = arguments![SqliteArguments; batches::keys(rows), millis(IDLE)];
+        Ok(self.run(&self.file.statements.delete_idle, arguments).await?.len() as u64)
+    }
+
+    async fn close(&self) {
+        self.lane.close().await;
+    }
+}
