@@ -13,10 +13,10 @@
 //! Each database is a feature: `sqlite` (on by default), `postgres`, `mysql`.
 //!
 //! A row is the lease: it names the claim that holds the lock, until when by the database's own clock, and the token of
-//! the last grant, which stays when the lock is released. Readers and the holders of permits stand in the same row, each
-//! with a lease of its own. Every statement commits by itself, so nothing is left open when a client dies. Whatever a
-//! statement reads it has locked; what takes two (all that is more than one holder) writes only if the row's version is still the
-//! one that was read.
+//! the last grant, which stays when the lock is released. Several readers or holders of permits are in the same row, each
+//! with a lease of its own, and so is a queue. Every statement commits by itself, so nothing is left open when a client
+//! dies. One holder takes one statement. More than that is read, and written only if the row's version is still the one
+//! that was read.
 
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod batches;

@@ -29,9 +29,10 @@ use tenure_core::{
 
 /// Locks in a database on a server: a `PostgresBackend` or a `MySqlBackend`.
 ///
-/// A row per name, taken by one upsert when it is free or its lease is over, by the server's clock. Readers and holders of
-/// permits stand in that row beside each other, each with its own lease. Acquiring and releasing are one prepared statement
-/// each, which commits by itself, so nothing is left open when a client dies.
+/// A row per name, taken when it is free or its lease is over, by the server's clock. One who holds a name alone, as a writer,
+/// a reader or with permits, is in the row's columns: acquiring and releasing are one prepared statement each. Several
+/// holders, each with its own lease, and a queue are in the row's record, which is read, and written back if nobody has
+/// changed the row since. Each statement commits by itself, so nothing is left open when a client dies.
 ///
 /// Connections are opened when they are needed: [two](ServerOptions::connections) that acquire and release, and one for
 /// renewals, which nothing else can hold up.

@@ -286,8 +286,9 @@ impl Record {
     /// them this; it is a hint like every other (clause W4).
     #[must_use]
     pub fn wakes(&self, before: &Self, now: StoreTime) -> Wake {
-        if let Some(next) = self.next(now) {
-            return if before.next(now) == Some(next) { Wake::Nobody } else { Wake::First(next) };
+        if self.queue.first(now).is_some() {
+            let next = self.next(now).filter(|next| before.next(now) != Some(*next));
+            return next.map_or(Wake::Nobody, Wake::First);
         }
         let Some(mark) = before.mark.as_ref().filter(|mark| mark.stands(now)) else { return Wake::Nobody };
         let stays = |was: &Held| self.live(now).any(|held| held.claim == was.claim && held.mode == was.mode);
@@ -314,6 +315,10 @@ impl Record {
                 _ => first(),
             };
             return Ok(Some(until.map_or(Duration::ZERO, |until| until.since(now))));
+        }
+        // Past a queue nobody gets in anyway, and whoever left the mark stands behind it: it must not keep the first one out.
+        if self.queue.first(now).is_some() {
+            return Ok(None);
         }
         let mark = self.mark.as_ref().filter(|mark| mark.stands(now) && mark.keeps_out(claim));
         Ok(mark.map(|mark| mark.until().since(now)))

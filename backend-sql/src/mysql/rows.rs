@@ -173,7 +173,7 @@ impl LeaseTable for MySqlRows {
         }
         let seen = self.read_for_renewal(&names).await?;
         let named = seen.iter().filter_map(|(name, seen)| {
-            let row = seen.row.as_ref().filter(|row| seen.now <= row.expires_at)?;
+            let row = seen.row.as_ref().filter(|row| row.record.is_none() && seen.now <= row.expires_at)?;
             Some((name.as_str(), row.claim.as_deref()?))
         });
         let named: HashSet<(&str, &str)> = named.collect();

@@ -140,7 +140,8 @@ const FIRST: &str = "GREATEST(
     1 + COALESCE((SELECT token FROM (SELECT token FROM {t} WHERE prefix = '' AND name = '') AS floor), 0)
   )";
 
-/// Whether the columns say that the claim may have the name.
+/// Whether the columns say that the claim may have the name. One that has just held it may have it again, also past another's
+/// mark: then `claim` alone tells whether it was taken.
 const FREE: &str = "record IS NULL AND (
     claim = VALUES(claim)
     OR (claim IS NULL OR expires_at < VALUES(since)) AND (

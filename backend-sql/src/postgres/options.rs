@@ -12,7 +12,7 @@ pub enum Durability {
     /// Nothing (`synchronous_commit = off`): several times faster. When the *server* crashes, grants and releases of its
     /// last moments (three times `wal_writer_delay`, 0.6 s by default) may be undone, so a lock granted then can be granted
     /// again while its holder still works. Tokens still rise, because they follow the server's clock, so a resource that
-    /// checks them stays right.
+    /// checks them stays right. Latches are written as with [`Full`](Self::Full) all the same.
     Relaxed,
 }
 

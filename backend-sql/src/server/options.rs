@@ -97,8 +97,8 @@ impl<D: Dialect> ServerOptions<D> {
     }
 
     /// Over how many connections names are spread: 1 to 64, 2 unless said. More of them let more names be acquired and
-    /// released at the same time. Beside them there are one for renewals and, in PostgreSQL while somebody waits, one that
-    /// listens.
+    /// released at the same time. Beside them there is one for renewals; in PostgreSQL also one that listens while somebody
+    /// waits, and one for latches once one is used.
     ///
     /// For row locks it is how many locks this client may hold or wait for at once, because each takes a connection: 1 to
     /// 1000, 20 unless said. One more is refused as [`Error::Unavailable`]. Beside them there is one that takes tokens.
@@ -110,8 +110,8 @@ impl<D: Dialect> ServerOptions<D> {
     /// Whether waiters of all processes are served in the order in which they came: `false` unless said. All clients of a name
     /// must agree on it.
     ///
-    /// Each waiting process then writes the name's row about once a second, to keep its place; one that dies delays those
-    /// behind it by 3 s at most. Not for row locks, which stand in the server's own queue.
+    /// Each waiting process then writes the name's row every 1.5 s, to keep its place, and looks at it at least every 0.5 s; one
+    /// that dies delays those behind it by 3 s at most. Not for row locks, which stand in the server's own queue.
     pub fn fair(mut self, fair: bool) -> Self {
         self.0.fair = fair;
         self
@@ -124,6 +124,8 @@ impl<D: Dialect> ServerOptions<D> {
     }
 
     /// How long the server may take to answer, before it counts as unavailable: 1 ms to 10 minutes, 5 s unless said.
+    ///
+    /// A row that other clients keep changing first is tried for as long.
     ///
     /// The server itself gives up a little earlier, so that nothing waits there that nobody waits for: PostgreSQL by
     /// `lock_timeout` and `statement_timeout`; MySQL and MariaDB, for locks, by `innodb_lock_wait_timeout` and

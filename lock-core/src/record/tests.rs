@@ -184,6 +184,38 @@ proptest! {
         }
     }
 
+    /// Nobody who waits, and whom a change lets in, is left to find out by itself; and nobody is woken in line for nothing.
+    #[test]
+    fn whoever_is_let_in_is_woken(
+        modes in proptest::collection::vec(modes(), CLIENTS),
+        steps in steps(120),
+        fair in any::<bool>(),
+    ) {
+        let mut world = World::new(&modes);
+        // The clients of a store agree on whether it has a queue.
+        let agrees = |step: &Step| !matches!((step, fair), (Step::Mark(_), true) | (Step::Wait(_), false));
+        for step in steps.into_iter().filter(agrees) {
+            let (before, now, claims) = (world.record.clone(), world.now, world.claims.clone());
+            world.take(step);
+            if world.now != now {
+                continue;
+            }
+            let (after, wake) = (&world.record, world.record.wakes(&before, now));
+            let granted = |record: &Record, claim: &Claim| record.would_grant(claim, now).unwrap_or(false);
+            let is_let_in = |claim: &&Claim| !granted(&before, claim) && granted(after, claim);
+            let first = claims.iter().find(|claim| after.queue.first(now).is_some_and(|(id, _)| id == claim.id));
+            if let Some(first) = first {
+                prop_assert!(!is_let_in(&first) || wake == Wake::First(first.id), "{:?}: {:?} after {:?}", step, after, before);
+                prop_assert!(wake == Wake::Nobody || after.next(now) == Some(first.id), "{:?} for nothing", wake);
+            } else if before.mark.as_ref().is_some_and(|mark| mark.stands(now)) {
+                let let_in = claims.iter().any(|claim| is_let_in(&claim));
+                prop_assert!(!let_in || wake == Wake::All, "{:?}: {:?} after {:?}", step, after, before);
+            } else {
+                prop_assert_eq!(wake, Wake::Nobody, "nobody waits");
+            }
+        }
+    }
+
     /// A table that keeps what fits into columns there, and the rest as a record, forgets nothing that matters.
     #[test]
     fn columns_lose_nothing(modes in proptest::collection::vec(modes(), CLIENTS), steps in steps(60)) {
