@@ -1,17 +1,17 @@
 //! Work that is left behind: a release or a withdrawal for which nobody waits.
 
 use super::shared::Shared;
-use std::{future::Future, time::Duration};
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use tokio::{runtime::Handle, sync::Notify};
 
-/// How long a runtime may be busy before the background takes over, however long the lease.
+/// How long a runtime may be silent before the background takes over, however long the lease.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Does `work` although nobody waits for it; [`Locks::close`](crate::Locks::close) does.
 ///
 /// It begins on the runtime of whoever left it behind, because there a store has its connection, and sends it behind what
-/// it may undo. When that runtime ends first, or is too busy to begin within `patience` (1 s at the most), the background begins anew.
+/// it may undo. When that runtime ends first, or is not polled for `patience` (1 s at the most) because it is busy or
+/// nobody runs it any more, the background begins anew. An answer may take as long as the work lets it.
 pub(super) fn leave<Work>(
     shared: &Shared,
     callers: &Handle,
@@ -20,24 +20,28 @@ pub(super) fn leave<Work>(
 ) where
     Work: Future<Output = ()> + Send + 'static,
 {
-    let began = CancellationToken::new();
+    let patience = patience.min(LONGEST_PATIENCE);
+    let polled = Arc::new(Notify::new());
     let first = {
-        let (began, work) = (began.clone(), work());
+        let (polled, work) = (Arc::clone(&polled), work());
         async move {
-            began.cancel();
-            work.await;
+            let mut work = pin!(work);
+            loop {
+                polled.notify_one();
+                if tokio::time::timeout(patience / 2, &mut work).await.is_ok() {
+                    return;
+                }
+            }
         }
     };
-    let mut first = shared.tasks.spawn_on(first, callers);
+    // Not among the tasks: on a runtime that nobody polls it would never be over. It is not ended either when the
+    // background takes over: once polled again, the runtime may first send what this undoes.
+    let mut first = callers.spawn(first);
     let watch = async move {
-        let too_busy = async {
-            if tokio::time::timeout(patience.min(LONGEST_PATIENCE), began.cancelled()).await.is_ok() {
-                std::future::pending::<()>().await;
-            }
-        };
+        let silent = async { while tokio::time::timeout(patience, polled.notified()).await.is_ok() {} };
         let ended = tokio::select! {
             outcome = &mut first => outcome.is_err(),
-            () = too_busy => true,
+            () = silent => true,
         };
         if ended {
             work().await;
@@ -48,9 +52,18 @@ pub(super) fn leave<Work>(
 
 #[cfg(test)]
 mod tests {
-    use crate::{Locks, Memory};
-    use std::{sync::mpsc, thread, time::Duration};
-    use tokio::runtime::{Builder, Runtime};
+    use crate::{Backend, Grant, Locks, Memory, Release, StoreError, async_trait, forward_backend};
+    use std::{
+        sync::{Arc, mpsc},
+        thread,
+        time::Duration,
+    };
+    use tokio::{
+        runtime::{Builder, Runtime},
+        sync::Notify,
+        task::yield_now,
+        time::timeout,
+    };
 
     /// Longer than any of these tests may take.
     const LEASE: Duration = Duration::from_hours(1);
@@ -102,5 +115,45 @@ mod tests {
         assert!(is_soon_free(&locks, "a"));
         drop(busy);
         work.join().unwrap();
+    }
+
+    /// A store whose answer to a release comes only when the runtime that asked is polled once more.
+    #[derive(Clone)]
+    struct AnswersLater {
+        memory: Memory,
+        asked: Arc<Notify>,
+    }
+
+    #[async_trait]
+    impl Backend for AnswersLater {
+        forward_backend!(self => self.memory, except release);
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            self.asked.notify_one();
+            yield_now().await;
+            self.memory.release(grant).await
+        }
+    }
+
+    /// As a `static` in a test whose runtime is kept: that is no reason for `close` to wait, whether the release has begun
+    /// there or not.
+    #[test]
+    fn what_was_left_on_a_runtime_that_is_kept_but_not_polled_is_released() {
+        for begins in [false, true] {
+            let store = AnswersLater { memory: Memory::new(), asked: Arc::default() };
+            let locks = Locks::new(store.clone());
+            let kept = runtime();
+            kept.block_on(async {
+                drop(locks.lock("a").lease(LEASE).acquire().await.unwrap());
+                if begins {
+                    store.asked.notified().await;
+                }
+            });
+            assert_eq!(locks.names_in_use(), 1, "it was released while its runtime was polled");
+            let closed = runtime().block_on(async { timeout(SOON, locks.close()).await });
+            assert!(closed.is_ok(), "closing waits; begun: {begins}");
+            assert!(is_soon_free(&Locks::new(store), "a"), "begun: {begins}");
+            drop(kept);
+        }
     }
 }
