@@ -10,10 +10,11 @@ use crate::{
     Probe, Subject,
     check::chain,
     judge::{Recorder, What},
+    own_runtime::in_own_runtime,
 };
 use std::{sync::Arc, time::Duration};
 use tenure_core::Locks;
-use tokio::task::JoinSet;
+use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// What all clients have in common.
@@ -40,47 +41,26 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Opens the store, again and again until `stop`: it may be out of order just now.
+    /// Opens the store, and sets the workers to work; nothing when `stop` comes first.
     pub(super) async fn start(setting: &Setting, name: &str, stop: &CancellationToken) -> Option<Self> {
-        let backend = loop {
-            let opening = setting.subject.backend();
-            let outcome = tokio::select! {
-                () = stop.cancelled() => return None,
-                outcome = opening => outcome,
-            };
-            match outcome {
-                Ok(backend) => break backend,
-                Err(error) => {
-                    let call = 0;
-                    setting
-                        .recorder
-                        .note(name, What::Ended { call, why: format!("no client: {}", chain(&*error)) });
-                    tokio::time::sleep(setting.lease / 10).await;
-                }
-            }
-        };
-        let probe = Probe::over(backend);
-        let locks = Locks::new(probe.clone());
         // Not a child of the other: a client is closed first, and stops with that.
-        let stop = CancellationToken::new();
+        let over = CancellationToken::new();
         let mut workers = JoinSet::new();
-        for number in 1..=WORKERS {
-            let lane = format!("{name}/{number}");
-            let seed = lane.bytes().fold(setting.seed, |seed, byte| mixed([seed, byte.into()]).u64(..));
-            let worker = Worker {
-                lane,
-                locks: locks.clone(),
-                names: Arc::clone(&setting.names),
-                lease: setting.lease,
-                resource: Arc::clone(&setting.resource),
-                recorder: setting.recorder.clone(),
-                rng: fastrand::Rng::with_seed(seed),
-                stop: stop.clone(),
-            };
-            workers.spawn(worker.work());
+        let elsewhere = seeded(setting.seed, name).u8(..3) == 0;
+        let (probe, locks) = if elsewhere {
+            let (opened, open) = oneshot::channel();
+            let beginning =
+                begin_elsewhere(setting.clone(), name.to_owned(), stop.clone(), over.clone(), opened);
+            workers.spawn(beginning);
+            open.await.ok()?
+        } else {
+            setting.open(name, stop).await?
+        };
+        for number in 1 + usize::from(elsewhere)..=WORKERS {
+            workers.spawn(setting.worker(name, number, &locks, &over).work(None));
         }
         let (name, recorder) = (name.to_owned(), setting.recorder.clone());
-        Some(Self { name, locks, probe, recorder, workers, stop, patience: patience(setting.lease) })
+        Some(Self { name, locks, probe, recorder, workers, stop: over, patience: patience(setting.lease) })
     }
 
     /// Closes the locks while the workers are still at it, and waits for both.
@@ -114,6 +94,38 @@ impl Client {
     }
 }
 
+/// Opens the store and lets the first worker take its first turn in a runtime that ends with that, as a test's does whose
+/// `static` lives on. What the worker then holds it goes on holding here.
+async fn begin_elsewhere(
+    setting: Setting,
+    client: String,
+    stop: CancellationToken,
+    over: CancellationToken,
+    opened: oneshot::Sender<(Probe, Locks)>,
+) {
+    let beginning = in_own_runtime(move || async move {
+        let Some((probe, locks)) = setting.open(&client, &stop).await else { return Ok(None) };
+        let mut worker = setting.worker(&client, 1, &locks, &over);
+        // Nobody waits for it any more when the client is given up.
+        let _ = opened.send((probe, locks));
+        let held = worker.take().await;
+        Ok(Some((worker, held)))
+    });
+    let begun = beginning.await.unwrap_or_else(|stop| panic!("a runtime that ends: {stop:?}"));
+    if let Some((worker, held)) = begun {
+        if held.is_some() {
+            worker.note(What::RuntimeEnded);
+        }
+        worker.work(held).await;
+    }
+}
+
+/// What is drawn for this client, or worker.
+fn seeded(seed: u64, name: &str) -> fastrand::Rng {
+    let seed = name.bytes().fold(seed, |seed, byte| mixed([seed, byte.into()]).u64(..));
+    fastrand::Rng::with_seed(seed)
+}
+
 /// How long the end of a client may take: much longer than the contract allows.
 pub(super) fn patience(lease: Duration) -> Duration {
     lease * 4 + Duration::from_secs(10)
@@ -128,5 +140,41 @@ impl Setting {
         resource: Arc<dyn Resource>,
     ) -> Self {
         Self { subject, names, lease: options.lease, seed: options.seed, recorder, resource }
+    }
+
+    /// Opens the store, again and again until `stop`: it may be out of order just now.
+    async fn open(&self, client: &str, stop: &CancellationToken) -> Option<(Probe, Locks)> {
+        loop {
+            let outcome = tokio::select! {
+                () = stop.cancelled() => return None,
+                outcome = self.subject.backend() => outcome,
+            };
+            match outcome {
+                Ok(backend) => {
+                    let probe = Probe::over(backend);
+                    return Some((probe.clone(), Locks::new(probe)));
+                }
+                Err(error) => {
+                    let why = format!("no client: {}", chain(&*error));
+                    self.recorder.note(client, What::Ended { call: 0, why });
+                    tokio::time::sleep(self.lease / 10).await;
+                }
+            }
+        }
+    }
+
+    fn worker(&self, client: &str, number: usize, locks: &Locks, stop: &CancellationToken) -> Worker {
+        let lane = format!("{client}/{number}");
+        Worker {
+            rng: seeded(self.seed, &lane),
+            lane,
+            locks: locks.clone(),
+            names: Arc::clone(&self.names),
+            lease: self.lease,
+            resource: Arc::clone(&self.resource),
+            recorder: self.recorder.clone(),
+            stop: stop.clone(),
+            calls: 0,
+        }
     }
 }

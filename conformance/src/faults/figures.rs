@@ -59,6 +59,8 @@ impl Figures {
             What::Ended { .. } => self.without += 1,
             What::Writes { .. } => self.writes += 1,
             What::Refused { .. } => self.refused += 1,
+            // Nobody injects it: it is how a client, which may be another process, began.
+            What::RuntimeEnded => self.count_fault("runtime that ends".to_owned()),
             _ => {}
         }
     }

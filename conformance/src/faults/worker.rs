@@ -25,6 +25,8 @@ pub(super) struct Worker {
     pub(super) recorder: Recorder,
     pub(super) rng: Rng,
     pub(super) stop: CancellationToken,
+    /// How often it has asked so far.
+    pub(super) calls: u64,
 }
 
 /// How a lock is asked for.
@@ -58,24 +60,32 @@ impl Asking {
 }
 
 impl Worker {
-    pub(super) async fn work(mut self) {
-        let mut call = 0;
+    /// Works until it is stopped, beginning with what it holds already.
+    pub(super) async fn work(mut self, held: Option<Held>) {
+        if let Some(held) = held {
+            self.hold(held).await;
+        }
         while !self.stop.is_cancelled() {
-            let turn = Turn::draw(&mut self.rng, self.locks.capabilities(), self.names.len());
-            if turn == Turn::Latch {
-                call += 1;
-                self.count_down(call).await;
-            } else {
-                let names = self.names_of(turn);
-                // Each name of several is an acquisition of its own.
-                let calls: Vec<_> = (call + 1..).take(names.len()).collect();
-                call += names.len() as u64;
-                if let Some(held) = self.ask(turn, &calls, &names).await {
-                    self.hold(held).await;
-                }
+            if let Some(held) = self.take().await {
+                self.hold(held).await;
             }
             sleep(between(&mut self.rng, Duration::from_millis(1), self.lease / 10)).await;
         }
+    }
+
+    /// Takes a turn up to where something is held, if it comes to that.
+    pub(super) async fn take(&mut self) -> Option<Held> {
+        let turn = Turn::draw(&mut self.rng, self.locks.capabilities(), self.names.len());
+        if turn == Turn::Latch {
+            self.calls += 1;
+            self.count_down(self.calls).await;
+            return None;
+        }
+        let names = self.names_of(turn);
+        // Each name of several is an acquisition of its own.
+        let calls: Vec<_> = (self.calls + 1..).take(names.len()).collect();
+        self.calls += names.len() as u64;
+        self.ask(turn, &calls, &names).await
     }
 
     fn names_of(&mut self, turn: Turn) -> Vec<String> {
@@ -279,7 +289,7 @@ impl Worker {
         let _ = tokio::time::timeout(self.lease, latch.remove()).await;
     }
 
-    fn note(&self, what: What) {
+    pub(super) fn note(&self, what: What) {
         self.recorder.note(&self.lane, what);
     }
 }

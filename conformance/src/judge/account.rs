@@ -199,7 +199,7 @@ impl<'a> Account<'a> {
             What::Releases { claim } => self.about(index, claim, |hold| {
                 hold.releases.get_or_insert(at);
             }),
-            What::Elsewhere { .. } | What::Released { .. } => {}
+            What::Elsewhere { .. } | What::RuntimeEnded | What::Released { .. } => {}
             What::Reads { name, .. } | What::Writes { name, .. } | What::Refused { name, .. } => {
                 self.resources.entry(name).or_default().push(event);
             }

@@ -153,6 +153,8 @@ pub enum What {
         /// How many are missing.
         missing: u32,
     },
+    /// The runtime in which the client began has ended; what it was granted there it goes on holding in another.
+    RuntimeEnded,
     /// The client is about to close its locks.
     Closes,
     /// They are closed.

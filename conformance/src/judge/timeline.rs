@@ -342,7 +342,12 @@ impl<'a> About<'a> {
             | What::Lost { claim, .. }
             | What::Releases { claim }
             | What::Released { claim, .. } => self.claims.contains_key(claim.as_str()),
-            What::Closes | What::Closed | What::Fault { .. } | What::Healed { .. } | What::Over => true,
+            What::RuntimeEnded
+            | What::Closes
+            | What::Closed
+            | What::Fault { .. }
+            | What::Healed { .. }
+            | What::Over => true,
         }
     }
 
@@ -387,6 +392,7 @@ impl<'a> About<'a> {
                 format!("is refused with token {token}: the resource has seen {greatest}")
             }
             What::Leaked { .. } => "still held, though every client has ended".to_owned(),
+            What::RuntimeEnded => "goes on, though the runtime in which it began has ended".to_owned(),
             What::Closes => "closes its locks".to_owned(),
             What::Closed => "has closed its locks".to_owned(),
             What::Fault { kind, .. } => format!("FAULT begins: {kind}"),

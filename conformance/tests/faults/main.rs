@@ -55,7 +55,7 @@ fn shown(outcome: &Outcome) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn safe_stores_pass() {
-    let (mut grants, mut losses, mut kinds) = (0, 0, BTreeSet::new());
+    let (mut grants, mut losses, mut kinds, mut faults_met) = (0, 0, BTreeSet::new(), BTreeSet::new());
     for subject in [Careless::with(Flaw::None), Arc::new(InMemory(Memory::new()))] {
         let outcome = faults(subject, Duration::from_secs(8)).await;
         println!("{}", outcome.figures);
@@ -66,12 +66,14 @@ async fn safe_stores_pass() {
         grants += figures.grants;
         losses += figures.losses;
         kinds.extend(figures.kinds.keys().copied());
+        faults_met.extend(figures.faults.keys().cloned());
     }
     // One run of a few seconds may be so lucky that nothing is lost.
     assert!(grants > 50 && losses > 0, "{grants} grants, {losses} losses");
     // The careless store has exclusive locks alone; what memory can do is asked of it.
     let all = ["conversions", "exclusive", "in a runtime that ends", "latches", "permits", "shared"];
     assert!(kinds.iter().eq(&all), "{kinds:?}");
+    assert!(faults_met.contains("runtime that ends"), "{faults_met:?}");
 }
 
 /// Within one minute; a round takes a few seconds. A run ends with the first violation, which may be of another clause

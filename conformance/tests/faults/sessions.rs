@@ -10,8 +10,8 @@ use tenure_conformance::{
     saboteur::{Hurt, Sabotage, Saboteur},
 };
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Grant, LossCause, Moment, Name, Release, Renewal,
-    Session, StoreError, Term, Token,
+    Attempt, Backend, Background, Capabilities, Claim, ClaimId, Grant, LossCause, Moment, Name, Release,
+    Renewal, Session, StoreError, Term, Token,
 };
 
 /// How long the server keeps a session that it hears nothing of.
@@ -82,8 +82,10 @@ impl Subject for Sessions {
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
         let client = Arc::new(Client { server: Arc::clone(&self.server), session: Mutex::default() });
-        tokio::spawn(say_that_it_lives(Arc::downgrade(&client)));
-        Ok(Arc::new(Connected(client)))
+        // A session outlives the runtime that opened it.
+        let background = Background::new();
+        background.spawn(say_that_it_lives(Arc::downgrade(&client)));
+        Ok(Arc::new(Connected { client, background }))
     }
 
     fn session_timeout(&self) -> Option<Duration> {
@@ -163,7 +165,10 @@ async fn say_that_it_lives(client: Weak<Client>) {
 }
 
 /// A client that lives as long as it is used.
-struct Connected(Arc<Client>);
+struct Connected {
+    client: Arc<Client>,
+    background: Background,
+}
 
 #[async_trait]
 impl Backend for Connected {
@@ -176,8 +181,8 @@ impl Backend for Connected {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        let (number, session) = self.0.heartbeat();
-        let mut kept = self.0.server.kept();
+        let (number, session) = self.client.heartbeat();
+        let mut kept = self.client.server.kept();
         if !kept.sessions.contains_key(&number) {
             return Err(StoreError::unavailable("the session has just ended"));
         }
@@ -192,7 +197,7 @@ impl Backend for Connected {
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        let mut kept = self.0.server.kept();
+        let mut kept = self.client.server.kept();
         if !kept.holds(grant) {
             return Ok(Release::NotHeld(LossCause::SessionEnded));
         }
@@ -201,10 +206,14 @@ impl Backend for Connected {
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let kept = self.0.server.kept();
+        let kept = self.client.server.kept();
         let renewed = |grant| {
             if kept.holds(grant) { Renewal::Renewed } else { Renewal::Lost(LossCause::SessionEnded) }
         };
         Ok(grants.iter().map(renewed).collect())
+    }
+
+    fn background(&self) -> Background {
+        self.background.clone()
     }
 }
