@@ -134,6 +134,9 @@ fn json_row(holder: &Holder) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::{collection::vec, option, prelude::*};
+    use std::num::NonZeroU32;
+    use tenure::{ClaimId, HolderInfo, Name, Token};
 
     #[test]
     fn a_time_that_cannot_be_shown_is_a_dash() {
@@ -153,5 +156,69 @@ mod tests {
             .since(year_10000 - Duration::from_millis(1), Duration::ZERO);
         assert!(table(std::slice::from_ref(&last)).contains("9999-12-31T23:59:59Z"));
         assert!(json(&[last]).contains("9999-12-31T23:59:59.999Z"));
+    }
+
+    /// The first second of the year 10000, after the beginning of 1970.
+    const YEAR_10000: u64 = 253_402_300_800;
+
+    /// Any time that the system knows, and as often as not one that can be shown.
+    fn times() -> impl Strategy<Value = Option<SystemTime>> {
+        let seconds = prop_oneof![0..YEAR_10000, any::<u64>()];
+        (any::<bool>(), seconds, 0..1_000_000_000_u32).prop_map(|(later, seconds, nanos)| {
+            let (epoch, away) = (SystemTime::UNIX_EPOCH, Duration::new(seconds, nanos));
+            if later { epoch.checked_add(away) } else { epoch.checked_sub(away) }
+        })
+    }
+
+    fn texts() -> impl Strategy<Value = String> {
+        vec(any::<char>(), 0..20).prop_map(String::from_iter)
+    }
+
+    prop_compose! {
+        /// Whatever a store can say of a holder, which anybody may have written.
+        fn holders()(
+            name in texts().prop_filter_map("no name", |text| Name::new(text).ok()),
+            (label, host, pid) in (option::of(texts()), texts(), any::<u32>()),
+            claim in option::of(any::<u128>()),
+            token in any::<u64>(),
+            permits in option::of((any::<NonZeroU32>(), any::<NonZeroU32>())),
+            since in times(),
+            (age, left) in (any::<Option<Duration>>(), any::<Option<Duration>>()),
+        ) -> Holder {
+            let mut holder = Holder::of(name).info(HolderInfo { label, host, pid });
+            holder.claim = claim.map(|id| format!("{id:032x}").parse::<ClaimId>().unwrap());
+            holder.token = Token::new(token);
+            holder.mode = permits.map_or(Mode::Shared, |(take, of)| Mode::Permit { take, of });
+            (holder.since, holder.age, holder.left) = (since, age, left);
+            holder
+        }
+    }
+
+    /// Whether a date has a form.
+    fn can_be_shown(since: SystemTime) -> bool {
+        since.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|after| after.as_secs() < YEAR_10000)
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_holds_it_has_a_row(holders in vec(holders(), 0..4)) {
+            let shown = table(&holders);
+            let rows: Vec<&str> = shown.lines().skip(1).collect();
+            prop_assert_eq!(rows.len(), holders.len(), "{}", shown);
+            prop_assert!(shown.chars().all(|c| c == '\n' || harmless(c)), "{:?}", shown);
+            let json: Vec<serde_json::Value> = serde_json::from_str(&json(&holders)).unwrap();
+            prop_assert_eq!(json.len(), holders.len());
+            for ((holder, row), fields) in holders.iter().zip(rows).zip(json) {
+                prop_assert!(who(holder).chars().all(harmless));
+                // From the right, where no text is.
+                let cells: Vec<&str> = row.rsplit("  ").filter(|cell| !cell.is_empty()).take(2).collect();
+                let dated = holder.since.is_some_and(can_be_shown);
+                prop_assert_eq!(cells[0].trim() == "-", holder.left.is_none(), "{}", row);
+                prop_assert_eq!(cells[1].trim() == "-", !dated, "{}", row);
+                prop_assert_eq!(fields["since"].is_string(), dated, "{}", fields);
+                prop_assert_eq!(&fields["name"], holder.name.as_str());
+                prop_assert_eq!(fields["label"].as_str(), holder.info.label.as_deref());
+            }
+        }
     }
 }
