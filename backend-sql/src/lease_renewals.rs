@@ -5,7 +5,7 @@ use crate::{
     record_rows::{self, Change, Seen},
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 use tenure_core::{ClaimId, Grant, Moment, Name, Renewal, StoreError};
@@ -126,7 +126,7 @@ async fn renew_records(
             return Ok(told);
         }
         let swaps = hopes.iter().map(|Hope { name, from, to, .. }| Swap { name, from, to });
-        let written = match table.swap_for_renewal(&swaps.collect::<Vec<_>>()).await {
+        let written = match swap_in_parts(table, &swaps.collect::<Vec<_>>(), end).await {
             Err(error) if !told.is_empty() => {
                 incomplete(table, &error);
                 return Ok(told);
@@ -167,6 +167,31 @@ fn renew_record<'g>(
     }
     let to = seen.change(&before, &record)?;
     Ok((Answers::new(), Some(Hope { name, from: seen, to, answers })))
+}
+
+/// Writes all of them by one statement. When that cannot be carried out, by one for either half, and so on: what is wrong
+/// with one row is not to cost the others their leases (clause L9).
+async fn swap_in_parts(
+    table: &impl LeaseTable,
+    swaps: &[Swap<'_>],
+    end: Moment,
+) -> Result<HashSet<String>, StoreError> {
+    let (mut written, mut parts) = (HashSet::new(), VecDeque::from([swaps]));
+    while let Some(part) = parts.pop_front() {
+        if end.has_passed() && !written.is_empty() {
+            break;
+        }
+        match table.swap_for_renewal(part).await {
+            Ok(names) => written.extend(names),
+            Err(error) if !error.is_unavailable() && part.len() > 1 => {
+                let (one, other) = part.split_at(part.len() / 2);
+                parts.extend([one, other]);
+            }
+            Err(error) if error.is_unavailable() && written.is_empty() => return Err(error),
+            Err(error) => incomplete(table, &error),
+        }
+    }
+    Ok(written)
 }
 
 /// What was renewed counts all the same.

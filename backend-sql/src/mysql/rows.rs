@@ -68,15 +68,17 @@ impl MySqlRows {
 fn seen(sent: Moment, row: &MySqlRow) -> Result<Seen, sqlx::Error> {
     let (now, floor) = (row.try_get(0)?, row.try_get(1)?);
     let Some(version) = row.try_get(2)? else { return Ok(Seen { sent, now, floor, row: None }) };
+    // Of bytes that are no text a text that is no claim is made.
+    let claim = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let row = Row {
         version,
         token: row.try_get(3)?,
-        claim: row.try_get(4)?,
+        claim: claim(row.try_get(4)?),
         mode: row.try_get(5)?,
         since: row.try_get(6)?,
         expires_at: row.try_get(7)?,
         awaited_until: row.try_get(8)?,
-        awaited_by: row.try_get(9)?,
+        awaited_by: claim(row.try_get(9)?),
         label: row.try_get(10)?,
         host: row.try_get(11)?,
         pid: row.try_get(12)?,

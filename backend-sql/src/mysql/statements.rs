@@ -229,9 +229,8 @@ SET held.version = held.version + 1, held.expires_at = {now} + asked.lease
 WHERE held.claim = CAST(asked.claim AS BINARY) AND held.expires_at >= {now} AND held.record IS NULL";
 
 /// The columns that are read of a row.
-const COLUMNS: &str =
-    "held.version, held.token, CONVERT(held.claim USING utf8mb4), held.mode, held.since, held.expires_at,
-  held.awaited_until, CONVERT(held.awaited_by USING utf8mb4), held.label, held.host, held.pid, held.record";
+const COLUMNS: &str = "held.version, held.token, held.claim, held.mode, held.since, held.expires_at,
+  held.awaited_until, held.awaited_by, held.label, held.host, held.pid, held.record";
 
 const READ: &str = "
 SELECT {now}, COALESCE((SELECT floor.token FROM {t} AS floor WHERE floor.prefix = '' AND floor.name = ''), 0), {columns}

@@ -98,9 +98,7 @@ async fn a_row_that_cannot_be_renewed_costs_no_other_lease(table: &Table) {
     let way = if table.is_postgres() { WAY } else { WAY * 2 / 3 };
     let (locks, _proxy, (spoilt, others)) =
         far(table, way, async |locks| (hold(locks, "spoilt", LEASE).await, hold_many(locks).await)).await;
-    let spoil =
-        "UPDATE {t} SET claim = NULL, shares = '{\"x\": {\"until\": \"long\"}}' WHERE name = 'spoilt'";
-    table.execute(spoil).await;
+    table.execute("UPDATE {t} SET record = '{broken' WHERE name = 'spoilt'").await;
     soon(spoilt.lost()).await;
     tokio::time::sleep(LEASE).await;
     assert_eq!(lost(&others), 0, "leases were lost beside the spoilt one");

@@ -2,11 +2,11 @@
 
 use crate::{
     Attempt, Claim, Duration, LONG, LossCause, RELEASED, Release, Standing, Table, busy, case::cases, chain,
-    claim, errors::unavailable, granted, soon, turns::Turns, until, waiting,
+    claim, errors::unavailable, granted, name, soon, turns::Turns, until, waiting,
 };
 use futures_util::FutureExt;
 use std::pin::pin;
-use tenure_core::{Error, Moment};
+use tenure_core::{Error, LatchState, LatchStep, Moment};
 use tenure_sql::Strategy;
 use tokio::task::JoinSet;
 
@@ -237,6 +237,16 @@ async fn table_missing_clear_error(table: &Table) {
     let store = missing().await.unwrap();
     let grant = granted(&store, &claim("a")).await;
     assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    let latch = async || store.latch(&name("a"), &LatchStep::Look).await;
+    if table.strategy == Strategy::RowLock {
+        let said = chain(&latch().await.unwrap_err());
+        assert!(
+            said.contains(&format!("{}_latches", table.name)) && said.contains("tenure schema"),
+            "{said}"
+        );
+        table.execute(&table.latch_ddl()).await;
+    }
+    assert_eq!(latch().await.unwrap(), LatchState::default());
 }
 
 async fn table_created_concurrently(table: &Table) {

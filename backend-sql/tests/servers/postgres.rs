@@ -7,7 +7,7 @@ use crate::{
 use futures_util::FutureExt;
 use std::pin::pin;
 use tenure_core::{Claim, Renewal, Together};
-use tenure_sql::Durability;
+use tenure_sql::{Durability, Strategy};
 
 cases!("postgres":
     a_waiter_is_told_of_a_release.on(POSTGRES).of_lease_rows(),
@@ -25,7 +25,7 @@ const POSTGRES: &[Kind] = &[Kind::Postgres];
 const POLL: Duration = Duration::from_mins(1);
 
 async fn until_awaited(table: &Table) {
-    until(async || table.number("SELECT count(*) FROM {t} WHERE awaited_until > now()").await == 1).await;
+    until(async || table.number("SELECT count(*) FROM {t} WHERE awaited_until > {now}").await == 1).await;
 }
 
 async fn hand_over(table: &Table, from: &Store, to: &Store) {
@@ -97,8 +97,9 @@ async fn a_serialization_failure_is_no_answer(table: &Table) {
     blocker.execute(&table.sql("UPDATE {t} SET host = 'x' WHERE host IS NOT NULL")).await;
     let asks = store.clone();
     let asking = tokio::spawn(async move { granted(&asks, &claim("a")).await });
-    // "AS held" or "AS last"; what sweeps is "AS swept".
-    table.until_asked(&table.sql("INSERT INTO {q}{t}{q} AS ____ (")).await;
+    // What sweeps is "AS swept".
+    let row = if table.strategy == Strategy::RowLock { "last" } else { "held" };
+    table.until_asked(&table.sql(&format!("INSERT INTO {{q}}{{t}}{{q}} AS {row}"))).await;
     blocker.execute("COMMIT").await;
     let grant = soon(asking).await.unwrap();
     assert!(grant.token > earlier.token);
@@ -152,9 +153,8 @@ async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table) 
     }
     let mut other = table.raw().await;
     other.execute("BEGIN").await;
-    let take =
-        "UPDATE {t} SET claim = gen_random_uuid(), expires_at = now() + interval '1 hour' WHERE name = 'b'";
-    other.execute(&table.sql(take)).await;
+    let take = "claim = gen_random_uuid(), expires_at = {now} + 3600 * {second} WHERE name = 'b'";
+    other.execute(&table.sql(&format!("UPDATE {{t}} SET version = version + 1, {take}"))).await;
     let asks = store.clone();
     let asking = tokio::spawn(async move { asks.try_acquire_all(&["a", "b"].map(claim)).await });
     table.until_asked(&table.sql("WITH asked AS (%{q}{t}{q} AS held")).await;

@@ -1,6 +1,7 @@
 //! A table of its own on a server that all cases share.
 
 use crate::{Kind, Store, claim, granted, store::Options, until};
+use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use std::time::Duration;
 use tenure_conformance::{proxy::Proxy, servers::Server};
@@ -86,6 +87,17 @@ impl Table {
         schema(&self.name).unwrap()
     }
 
+    /// The DDL of the table beside it, in which row locks have their latches.
+    pub(crate) fn latch_ddl(&self) -> String {
+        let latches = format!("{}_latches", self.name);
+        let ddl = if self.is_postgres() {
+            tenure_sql::postgres_schema(&latches)
+        } else {
+            tenure_sql::mysql_schema(&latches)
+        };
+        ddl.unwrap()
+    }
+
     /// The URL past a pooler.
     fn raw_url(&self) -> String {
         match self.server.kind() {
@@ -102,16 +114,12 @@ impl Table {
     /// A statement in the words of the table's database: `{t}` is the table, `{q}` what stands around names, `{now}` the
     /// server's time as the lease rows have it, `{second}` and `{day}` such a time's differences.
     pub(crate) fn sql(&self, text: &str) -> String {
-        let words = if self.is_postgres() {
-            [("{q}", "\""), ("{now}", "now()"), ("{second}", "interval '1 s'"), ("{day}", "interval '1 day'")]
-        } else {
-            [
-                ("{q}", "`"),
-                ("{now}", "UTC_TIMESTAMP(6)"),
-                ("{second}", "INTERVAL 1 SECOND"),
-                ("{day}", "INTERVAL 1 DAY"),
-            ]
-        };
+        let now = self.either(
+            "floor(extract(epoch FROM now()) * 1000)::bigint",
+            "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)",
+        );
+        let words =
+            [("{q}", self.either("\"", "`")), ("{now}", now), ("{second}", "1000"), ("{day}", "86400000")];
         let text = text.replace("{t}", &self.name);
         words.into_iter().fold(text, |text, (word, meaning)| text.replace(word, meaning))
     }
@@ -122,6 +130,28 @@ impl Table {
 
     pub(crate) async fn number(&self, text: &str) -> i64 {
         self.raw().await.number(&self.sql(text)).await
+    }
+
+    /// A text as an expression, whatever is in it.
+    pub(crate) fn quoted(&self, text: &[u8]) -> String {
+        let digits: Vec<String> = text.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.either("convert_from('\\x{}', 'UTF8')", "CONVERT(X'{}' USING utf8mb4)")
+            .replace("{}", &digits.concat())
+    }
+
+    /// What stands in the row of `name`, if the columns do not say everything.
+    pub(crate) async fn record(&self, name: &str) -> Option<Value> {
+        let record =
+            format!("SELECT record FROM {{t}} WHERE prefix = '' AND name = '{name}' AND record IS NOT NULL");
+        let records = self.raw().await.texts(&self.sql(&record)).await;
+        records.first().map(|record| serde_json::from_str(record).unwrap())
+    }
+
+    /// Puts another record there.
+    pub(crate) async fn set_record(&self, name: &str, record: &Value) {
+        let record = self.quoted(record.to_string().as_bytes());
+        let set = format!("record = {record} WHERE prefix = '' AND name = '{name}'");
+        self.execute(&format!("UPDATE {{t}} SET version = version + 1, {set}")).await;
     }
 
     /// What people call the database.
@@ -257,6 +287,16 @@ impl Raw {
             Self::MySql(raw) => sqlx::query_scalar(text).fetch_one(raw).await,
         };
         number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// The first column of each row.
+    async fn texts(&mut self, sql: &str) -> Vec<String> {
+        let text = AssertSqlSafe(sql.to_owned());
+        let texts = match self {
+            Self::Postgres(raw) => sqlx::query_scalar(text).fetch_all(raw).await,
+            Self::MySql(raw) => sqlx::query_scalar(text).fetch_all(raw).await,
+        };
+        texts.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// Has the server end another connection.
