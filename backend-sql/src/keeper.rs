@@ -11,7 +11,9 @@ use std::{
     sync::{Arc, Weak},
     time::Duration,
 };
-use tenure_core::{Claim, Grant, Liveness, LossCause, Moment, Session, StoreError, Token, lease};
+use tenure_core::{
+    Claim, ClaimId, Grant, Liveness, LossCause, Moment, Name, Session, StoreError, Token, lease,
+};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 /// How long a waiter trusts its connection before another one asks whether it still waits.
@@ -21,7 +23,7 @@ pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(8);
 const LONGEST_PERIOD: Duration = Duration::from_millis(700);
 /// How often a wait that was given up is interrupted, until it ends: the server may not have begun it.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(20);
-/// How long it may take to learn why a connection was ended.
+/// How long it may take to learn why a connection was ended, where the lock is lost in any case.
 const REASON: Duration = Duration::from_millis(300);
 
 /// Asks for a claim, holds what it was granted, and gives it back, in a task of its own.
@@ -287,8 +289,7 @@ impl<T: RowTable> Keeper<T> {
         };
         if let Err(error) = beaten {
             tracing::debug!(lock.name = %self.claim.name, %error, "the connection that holds a lock has failed");
-            let forced = tokio::time::timeout(REASON, self.table.was_forced(&self.claim)).await;
-            let forced = matches!(forced, Ok(Ok(true)));
+            let forced = is_known_to_be_forced(&*self.table, &self.claim.name, self.claim.id).await;
             return Err(if forced { LossCause::Forced } else { LossCause::SessionEnded });
         }
         held.session.proven(sent);
@@ -296,9 +297,12 @@ impl<T: RowTable> Keeper<T> {
         Ok(())
     }
 
-    fn lose(&self, session: &Session, cause: LossCause) {
+    fn lose(mut self, session: &Session, cause: LossCause) {
         self.forget();
         session.end(cause);
+        self.orders.close();
+        // A release may have come while there was no time for it.
+        answer(self.orders.try_recv().ok(), Ok(false));
     }
 
     async fn release(self, mut held: Held<T::Connection>, order: Option<Order>) {
@@ -313,7 +317,8 @@ impl<T: RowTable> Keeper<T> {
             }
         }
         drop(self.permit);
-        // Where it failed, nobody can tell that the lock was held until now.
+        // Where it failed, nobody can tell that the lock was held until now. That is an answer to the first request alone:
+        // whoever asked again meanwhile finds out whether it was forced.
         answer(order, Ok(ended.is_ok()));
     }
 
@@ -326,6 +331,11 @@ impl<T: RowTable> Keeper<T> {
             }
         }
     }
+}
+
+/// Whether a claim was put out by force, as far as that can be learnt soon.
+pub(crate) async fn is_known_to_be_forced(table: &impl RowTable, name: &Name, claim: ClaimId) -> bool {
+    matches!(tokio::time::timeout(REASON, table.was_forced(name, claim)).await, Ok(Ok(true)))
 }
 
 /// Whoever asked may have gone.

@@ -2,7 +2,7 @@
 
 use crate::{
     claims::{Claims, Idle, Kept, Order, Stage},
-    keeper::{ASK_AGAIN, Keeper},
+    keeper::{ASK_AGAIN, Keeper, is_known_to_be_forced},
     row_table::{Found, RowTable},
     rows::{beyond_all_names, just_beyond},
     values::end_of_prefix,
@@ -120,19 +120,20 @@ impl<T: RowTable> RowLocks<T> {
         Ok(())
     }
 
-    /// Gives a claim up, and tells whether it was held until then.
-    async fn give_up(&self, claim: ClaimId) -> Result<bool, StoreError> {
+    /// Gives a claim up, and tells whether it was held until then. `None` when it has no keeper, or its keeper was already giving
+    /// it up for an earlier request.
+    async fn give_up(&self, claim: ClaimId) -> Result<Option<bool>, StoreError> {
         let (reply, answered) = oneshot::channel();
         let orders = self.claims.all().get(&claim).map(|kept| kept.orders.clone());
-        let Some(orders) = orders else { return Ok(false) };
+        let Some(orders) = orders else { return Ok(None) };
         // When either fails its keeper has ended.
         if orders.send(Order(reply)).is_err() {
-            return Ok(false);
+            return Ok(None);
         }
         drop(orders);
         let longest = self.table.response_timeout() * 2;
         match tokio::time::timeout(longest, answered).await {
-            Ok(answer) => answer.unwrap_or(Ok(false)),
+            Ok(answer) => answer.map_or(Ok(None), |held| held.map(Some)),
             Err(_) => Err(StoreError::unavailable(format!("no answer within {longest:?}"))),
         }
     }
@@ -169,15 +170,24 @@ impl<T: RowTable> Backend for RowLocks<T> {
         }
     }
 
+    /// Whoever asks a second time takes what is not held for released, unless it was put out by force. So that one is told
+    /// nothing before it is known, however long the server cannot be reached.
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        if self.give_up(grant.claim).await? {
+        let held = self.give_up(grant.claim).await?;
+        if held == Some(true) {
             return Ok(Release::Released { awaited: false });
         }
         let lost = match &grant.standing {
             Standing::Session(liveness) => liveness.loss(),
             Standing::Lease { .. } => None,
         };
-        Ok(Release::NotHeld(lost.unwrap_or(LossCause::SessionEnded)))
+        let forced = match lost {
+            Some(LossCause::Forced) => true,
+            _ if held.is_some() => is_known_to_be_forced(&*self.table, &grant.name, grant.claim).await,
+            _ => self.table.was_forced(&grant.name, grant.claim).await?,
+        };
+        let lost = lost.unwrap_or(LossCause::SessionEnded);
+        Ok(Release::NotHeld(if forced { LossCause::Forced } else { lost }))
     }
 
     /// Never called: no grant of a session needs it.

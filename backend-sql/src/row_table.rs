@@ -75,7 +75,11 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     fn interrupt(&self, claim: ClaimId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Whether the claim was put out by force.
-    fn was_forced(&self, claim: &Claim) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn was_forced(
+        &self,
+        name: &Name,
+        claim: ClaimId,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Who holds the name.
     fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;

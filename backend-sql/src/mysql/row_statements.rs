@@ -74,7 +74,7 @@ fn schema(table: &TablePath) -> String {
   token       BIGINT,                  -- its fencing token
   claim       VARBINARY(36),           -- who was granted it; the holder, if a connection has the mark of it; the secret
   acquired_at DATETIME(6),             -- since when, UTC, by the server's clock
-  forced      VARBINARY(36),           -- the claim that was last put out by force
+  forced      VARBINARY(369),          -- the last claims that were put out by force
   label       VARCHAR(200),            -- what people are told about the holder
   host        VARCHAR(255),
   pid         BIGINT,
@@ -147,14 +147,16 @@ impl RowStatements {
             note: fill(&NOTE.replace("{later}", LATER)),
             unnoted: fill(&unnoted),
             marked: fill("SELECT CAST(IS_USED_LOCK(?) AS SIGNED)"),
-            was_forced: fill("SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 AND forced = ?"),
+            was_forced: fill(
+                "SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 AND LOCATE(?, forced) > 0",
+            ),
             holders: fill(&format!("{TELL} WHERE prefix = ? AND name = ? AND {LIVE}")),
             list: fill(&format!(
                 "{TELL} WHERE prefix = ? AND name >= ? AND name < ? AND {LIVE} ORDER BY name"
             )),
-            force: fill(
-                "UPDATE {t} SET forced = claim WHERE prefix = ? AND name = ? AND part = 1 AND claim = ?",
-            ),
+            force: fill(&format!(
+                "UPDATE {{t}} SET forced = {FORCED} WHERE prefix = ? AND name = ? AND part = 1 AND claim = ?"
+            )),
             version: fill("SELECT VERSION()"),
         }
     }
@@ -243,3 +245,6 @@ FROM {t}";
 
 /// Whether the last grant's transaction stands.
 const LIVE: &str = "part = 1 AND IS_USED_LOCK(CONCAT('tenure/', CONVERT(claim USING utf8mb4))) IS NOT NULL";
+
+/// With those before, who may not have asked for it yet: the last ten of them.
+const FORCED: &str = "IF(LOCATE(claim, forced) > 0, forced, LEFT(CONCAT_WS(' ', claim, forced), 369))";

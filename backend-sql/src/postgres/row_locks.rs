@@ -212,8 +212,8 @@ impl RowTable for PostgresRowLocks {
         self.ask(&self.statements.interrupt, arguments![application(claim)]).await.map(drop)
     }
 
-    async fn was_forced(&self, claim: &Claim) -> Result<bool, StoreError> {
-        let arguments = arguments![self.prefix(), claim.name.as_str(), claim.id.to_string()];
+    async fn was_forced(&self, name: &Name, claim: ClaimId) -> Result<bool, StoreError> {
+        let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
         Ok(!self.ask(&self.statements.was_forced, arguments).await?.is_empty())
     }
 

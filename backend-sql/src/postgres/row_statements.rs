@@ -75,7 +75,7 @@ fn schema(table: &TablePath) -> String {
   token       bigint,                    -- its fencing token
   claim       text,                      -- who was granted it; the holder, if a connection is named after it
   acquired_at timestamptz,               -- since when, by the server's clock
-  forced      text,                      -- the claim that was last put out by force
+  forced      text,                      -- the last claims that were put out by force
   label       text,                      -- what people are told about the holder
   host        text,
   pid         bigint,
@@ -112,7 +112,7 @@ impl RowStatements {
                  WHERE held.prefix = $1 AND held.name = $2 AND held.part = 0 AND holder.application_name = $3",
             ),
             was_forced: fill(
-                "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 1 AND forced = $3",
+                "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 1 AND strpos(forced, $3) > 0",
             ),
             holders: fill(&format!(
                 "SELECT {HOLDER} FROM {{t}} AS last WHERE prefix = $1 AND name = $2 AND {{live}}"
@@ -122,7 +122,7 @@ impl RowStatements {
                  ORDER BY name"
             )),
             force: fill(&format!(
-                "UPDATE {{t}} AS last SET forced = claim WHERE prefix = $1 AND name = $2 AND {{live}} RETURNING {HOLDER}"
+                "UPDATE {{t}} AS last SET forced = {FORCED} WHERE prefix = $1 AND name = $2 AND {{live}} RETURNING {HOLDER}"
             )),
         }
     }
@@ -224,6 +224,10 @@ LIMIT 1";
 const LIVE: &str = "part = 1 AND EXISTS (SELECT FROM {locked} \
   WHERE held.prefix = last.prefix AND held.name = last.name AND held.part = 0 \
   AND holder.application_name = 'tenure ' || last.claim)";
+
+/// With those before, who may not have asked for it yet: the last ten of them.
+const FORCED: &str =
+    "CASE WHEN strpos(forced, claim) > 0 THEN forced ELSE left(concat_ws(' ', claim, forced), 369) END";
 
 const HOLDER: &str = "
 name, claim, token, floor(extract(epoch FROM acquired_at) * 1000)::bigint,

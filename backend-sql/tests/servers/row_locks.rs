@@ -1,16 +1,20 @@
 //! Row locks: what a connection that ends leaves behind, and what it does not.
 
 use crate::{
-    LEASE, LossCause, RELEASED, Release, Table, busy, case::cases, claim, granted, soon, until, waiting,
+    Duration, LEASE, LONG, LossCause, RELEASED, Release, Table, busy, case::cases, claim, granted, name,
+    soon, until, waiting,
 };
 use futures_util::FutureExt;
 use std::pin::pin;
-use tenure_core::Error;
+use tenure_conformance::{Method, Probe};
+use tenure_core::{Error, Locks};
 
 cases!("row_locks":
     tokens_rise_also_past_a_holder_that_was_rolled_back.of_row_locks(), a_cancelled_wait_leaves_the_queue.of_row_locks(),
     a_row_that_was_deleted_is_not_taken_for_locked.of_row_locks(),
     one_connection_too_many_is_refused_and_says_so.of_row_locks(), a_release_over_a_dead_connection_is_no_release.of_row_locks(),
+    a_release_beside_a_server_that_is_gone_is_lost.of_row_locks(),
+    a_release_that_nobody_heard_is_lost_to_force.of_row_locks(), force_is_asked_for_until_it_is_known.of_row_locks(),
 );
 
 async fn tokens_rise_also_past_a_holder_that_was_rolled_back(table: &Table) {
@@ -84,4 +88,63 @@ async fn a_release_over_a_dead_connection_is_no_release(table: &Table) {
     table.end_connection_of(guard.claim()).await;
     let released = soon(guard.release()).await;
     assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+}
+
+/// Nobody can be asked why the connection ended, and the answer to a first request does not wait for that: whoever asked again
+/// would take the lock for released.
+async fn a_release_beside_a_server_that_is_gone_is_lost(table: &Table) {
+    for proving in [false, true] {
+        let (proxy, options) = table.through_proxy().await;
+        let probe = Probe::over(options.open().await.unwrap().shared());
+        let lock = Locks::new(probe.clone()).lock("a").lease(Duration::from_secs(12));
+        let guard = lock.acquire().await.unwrap();
+        let arrived = proxy.counters().requests.arrived;
+        proxy.half_open();
+        if proving {
+            // The release waits until that is over.
+            proxy.until(|counters| counters.requests.arrived > arrived).await;
+        }
+        let release = tokio::spawn(guard.release());
+        until(async || probe.count(Method::Release, "a") == 1).await;
+        proxy.refuse().await;
+        proxy.cut().await;
+        let released = soon(release).await.unwrap();
+        assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    }
+}
+
+/// The server hears of a release only after somebody else has ended the hold and another has the lock.
+async fn a_release_that_nobody_heard_is_lost_to_force(table: &Table) {
+    forced_while_unheard(table, LONG, 2).await;
+}
+
+/// The connection was given up before the server could be reached again: what is not known is no release.
+async fn force_is_asked_for_until_it_is_known(table: &Table) {
+    // Longer than the first request is waited for, so that its answer comes to nobody.
+    forced_while_unheard(table, Duration::from_secs(3), 3).await;
+}
+
+/// Nothing gets through until the release has been sent `times` times.
+async fn forced_while_unheard(table: &Table, response_timeout: Duration, times: usize) {
+    let (proxy, options) = table.through_proxy().await;
+    let (ours, theirs) =
+        (options.response_timeout(response_timeout).open().await.unwrap(), table.open().await);
+    let probe = Probe::over(ours.shared());
+    // The first grant of a name is noted before it is given, so its release waits for nothing.
+    let lock = Locks::new(probe.clone()).lock("a").lease(Duration::from_secs(12));
+    let guard = lock.acquire().await.unwrap();
+    proxy.half_open();
+    let release = tokio::spawn(guard.release());
+    until(async || probe.count(Method::Release, "a") == 2).await;
+    // The next one too: what is known of the first is still known.
+    let mut next = None;
+    for _ in 0..2 {
+        assert_eq!(theirs.force_release(&name("a")).await.unwrap().len(), 1);
+        next = Some(soon(theirs.acquire(&waiting("a"))).await.unwrap());
+    }
+    until(async || release.is_finished() || probe.count(Method::Release, "a") == times).await;
+    proxy.mend().await.unwrap();
+    let released = soon(release).await.unwrap();
+    assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
+    assert_eq!(theirs.release(&next.unwrap()).await.unwrap(), RELEASED);
 }

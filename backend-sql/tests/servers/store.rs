@@ -1,7 +1,7 @@
 //! Backends and their options, whichever database they are for.
 
 use crate::table::Raw;
-use std::{ops::Deref, str::FromStr, time::Duration};
+use std::{ops::Deref, str::FromStr, sync::Arc, time::Duration};
 use tenure_core::{Backend, Error, Locks, StoreError};
 use tenure_sql::{MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions};
 
@@ -28,6 +28,13 @@ impl Store {
         match self {
             Self::Postgres(backend) => Locks::new(backend.clone()),
             Self::MySql(backend) => Locks::new(backend.clone()),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> Arc<dyn Backend> {
+        match self {
+            Self::Postgres(backend) => Arc::new(backend.clone()),
+            Self::MySql(backend) => Arc::new(backend.clone()),
         }
     }
 
