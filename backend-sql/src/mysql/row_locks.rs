@@ -232,7 +232,11 @@ impl RowTable for MySqlRowLocks {
             holder.host.as_str(),
             i64::from(holder.pid),
         ];
-        Ok(self.ask(&self.statements.note, arguments).await?.last_insert_id != 0)
+        if self.ask(&self.statements.note, arguments).await?.last_insert_id != 0 {
+            return Ok(true);
+        }
+        let arguments = arguments![self.prefix(), name.as_str(), id.to_string()];
+        Ok(!self.ask(&self.statements.noted, arguments).await?.rows.is_empty())
     }
 
     async fn is_unnoted(&self, from: &str, beyond: &str) -> Result<bool, StoreError> {

@@ -26,8 +26,11 @@ pub(super) struct RowStatements {
     /// Prefix, name.
     pub(super) make: Statement,
     pub(super) end_making: Statement,
-    /// Prefix, name, token, claim, label, host, pid. The last insert id is the token when it was noted, now or before, or 0.
+    /// Prefix, name, token, claim, label, host, pid. The last insert id is the token when it was noted, now or before, or 0; but
+    /// always 0 when the table has triggers.
     pub(super) note: Statement,
+    /// Prefix, name, claim. A row when it was noted, and no other after it.
+    pub(super) noted: Statement,
     /// Prefix, the first name, the first name beyond the last. A row when a lock of one is held by somebody who has not been
     /// noted.
     pub(super) unnoted: Statement,
@@ -145,6 +148,7 @@ impl RowStatements {
             make: fill("INSERT IGNORE INTO {t} (prefix, name, part) VALUES (?, ?, 0)"),
             end_making: fill("SELECT RELEASE_ALL_LOCKS()"),
             note: fill(&NOTE.replace("{later}", LATER)),
+            noted: fill("SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 AND claim = ?"),
             unnoted: fill(&unnoted),
             marked: fill("SELECT CAST(IS_USED_LOCK(?) AS SIGNED)"),
             was_forced: fill(

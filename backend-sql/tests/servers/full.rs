@@ -1,62 +1,59 @@
 //! A server whose disk is full: it refuses whatever would write.
 
 use crate::{
-    Attempt, Duration, Kind, LONG, LossCause, RELEASED, Table, case::cases, chain, claim, granted, lost,
-    name, soon, waiting,
+    Attempt, Duration, LEASE, LONG, LossCause, RELEASED, Table, busy, case::cases, chain, claim, granted,
+    lost, name, soon, waiting,
 };
 use tenure_core::{Moment, Standing};
+use tenure_sql::Strategy;
 
 cases!("full":
-    // In MySQL, which keeps a binary log, only the administrator may make triggers. Its errors have MariaDB's numbers.
-    a_full_disk_costs_leases_and_no_exclusion.on(&[Kind::Postgres, Kind::Mariadb]).of_lease_rows(),
-    // Elsewhere no trigger can be made while a row is locked.
-    a_full_disk_ends_no_row_lock.on(&[Kind::Postgres]).of_row_locks(),
+    a_full_disk_costs_leases_and_no_exclusion.of_lease_rows(), a_full_disk_ends_no_row_lock.of_row_locks(),
 );
 
 const SHORT_LEASE: Duration = Duration::from_secs(4);
 
-/// From now on each write of the table fails as it does on a full disk. What a real one lets in depends on the room that is
-/// left in the last page.
-async fn fill(table: &Table) {
+/// Makes the table, and one beside it: as long as that one has a row, each write of the first fails as it does on a full disk.
+/// What a real one lets in depends on the room that is left in the last page.
+async fn with_a_disk(table: &Table) {
+    table.execute(&table.ddl()).await;
+    table.execute("CREATE TABLE {t}_full (id BIGINT PRIMARY KEY)").await;
     if table.is_postgres() {
-        let full =
-            "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'";
-        let function = format!("BEGIN {full}; END");
-        table
-            .execute(&format!(
-                "CREATE FUNCTION {{t}}_full() RETURNS trigger LANGUAGE plpgsql AS '{}'",
-                function.replace('\'', "''")
-            ))
-            .await;
-        table
-            .execute("CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_full()")
-            .await;
+        let refuse = "BEGIN IF EXISTS (SELECT FROM {t}_full) THEN \
+             RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; \
+             END IF; RETURN NEW; END";
+        let function = "CREATE FUNCTION {t}_refuse() RETURNS trigger LANGUAGE plpgsql AS ";
+        table.execute(&format!("{function} $${refuse}$$")).await;
+        let before = "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {t}";
+        table.execute(&format!("{before} FOR EACH ROW EXECUTE FUNCTION {{t}}_refuse()")).await;
     } else {
+        let mut admin = table.admin_here().await;
         for event in ["INSERT", "UPDATE"] {
-            let refuse = "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'";
-            table
-                .execute(&format!(
-                    "CREATE TRIGGER {{t}}_{event} BEFORE {event} ON {{t}} FOR EACH ROW {refuse}"
-                ))
-                .await;
+            let trigger = format!(
+                "CREATE TRIGGER {{t}}_{event} BEFORE {event} ON {{t}} FOR EACH ROW \
+                 IF EXISTS (SELECT 1 FROM {{t}}_full) THEN \
+                 SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'; \
+                 END IF"
+            );
+            admin.execute(&table.sql(&trigger)).await;
         }
     }
+}
+
+async fn fill(table: &Table) {
+    table.execute("INSERT INTO {t}_full VALUES (1)").await;
 }
 
 async fn make_room(table: &Table) {
-    if table.is_postgres() {
-        table.execute("DROP FUNCTION {t}_full() CASCADE").await;
-    } else {
-        for event in ["INSERT", "UPDATE"] {
-            table.execute(&format!("DROP TRIGGER {{t}}_{event}")).await;
-        }
-    }
+    table.execute("DELETE FROM {t}_full").await;
 }
 
 async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
+    with_a_disk(table).await;
     let (ours, theirs) = (table.open_with_row("free").await, table.open().await);
     let locks = ours.locks();
     let guard = locks.lock("held").lease(SHORT_LEASE).acquire().await.unwrap();
+    let done = locks.lock("done").lease(LEASE).acquire().await.unwrap();
     let (token, deadline) = (guard.token(), guard.deadline().expect("it is a lease"));
     fill(table).await;
     for name in ["free", "held", "new"] {
@@ -68,10 +65,13 @@ async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
         };
         assert!(refused.contains("full") && refused.contains("make room"), "{refused}");
     }
+    let refused = chain(&done.release().await.unwrap_err());
+    assert!(refused.contains("full") && refused.contains("make room"), "{refused}");
     // Nothing extends it, so it ends by its own clock, and not later.
     assert_eq!(soon(guard.lost()).await, LossCause::Expired);
     assert!(Moment::now() < deadline + SHORT_LEASE, "the loss was noticed late");
     make_room(table).await;
+    busy(&theirs, &claim("done")).await;
     // The server gives a lease up a moment later than its holder.
     let theirs = theirs.locks();
     let next = theirs.lock("held").wait(LONG).acquire().await.unwrap();
@@ -82,18 +82,24 @@ async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
 
 /// A row lock needs no room while it is held. A new one needs some for its note, or is none.
 async fn a_full_disk_ends_no_row_lock(table: &Table) {
+    with_a_disk(table).await;
     let (ours, theirs) = (table.open_with_row("held").await, table.open_with_row("free").await);
     let held = granted(&ours, &claim("held")).await;
     // Its note is written.
     assert_eq!(theirs.holders(&name("held")).await.unwrap().len(), 1);
     fill(table).await;
-    match theirs.try_acquire(&claim("free")).await {
-        Err(error) => {
-            let refused = chain(&error);
-            assert!(refused.contains("full") && refused.contains("make room"), "{refused}");
+    for name in ["free", "new"] {
+        match theirs.try_acquire(&claim(name)).await {
+            Err(error) => {
+                let refused = chain(&error);
+                assert!(refused.contains("full") && refused.contains("make room"), "{name}: {refused}");
+            }
+            // Its row is there, and its note is not.
+            Ok(Attempt::Granted(unnoted)) if name == "free" => {
+                assert_eq!(lost(&unnoted).await, LossCause::SessionEnded);
+            }
+            Ok(other) => panic!("{name}: {other:?} on a full disk"),
         }
-        Ok(Attempt::Granted(unnoted)) => assert_eq!(lost(&unnoted).await, LossCause::SessionEnded),
-        Ok(busy @ Attempt::Busy { .. }) => panic!("{busy:?}"),
     }
     let beside = theirs.try_acquire(&claim("held")).await;
     assert!(!matches!(beside, Ok(Attempt::Granted(_))), "{beside:?}");

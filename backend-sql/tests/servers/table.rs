@@ -248,6 +248,15 @@ impl Table {
         Raw::connect(&self.server.admin_url()).await
     }
 
+    /// The administrator, in the database of the locks. Where MySQL keeps a binary log, nobody else may make triggers.
+    pub(crate) async fn admin_here(&self) -> Raw {
+        let mut admin = self.admin().await;
+        if !self.is_postgres() {
+            admin.execute(&format!("USE {}", self.database())).await;
+        }
+        admin
+    }
+
     fn database(&self) -> String {
         self.server.url().rsplit_once('/').unwrap().1.to_owned()
     }
