@@ -69,6 +69,17 @@ impl<T: LeaseTable> LeaseRows<T> {
         }
     }
 
+    /// Looks, and asks only when the columns say that the name is free: to look takes no lock. The lease counts from the
+    /// moment when it was asked for, and not from the look.
+    async fn look_and_ask(&self, claim: &Claim) -> Result<Answer<Grant>, StoreError> {
+        let seen = self.table.read(claim.name.as_str()).await?;
+        let by_columns = seen.row.as_ref().is_none_or(|row| row.record.is_none());
+        if by_columns && seen.record(&claim.name)?.would_grant(claim, seen.now())? {
+            return self.ask(claim).await;
+        }
+        Ok(Answer::Seen(Box::new(seen)))
+    }
+
     /// Takes the name if it may be had. Otherwise a claim that waits leaves a mark or keeps its place in the queue, unless
     /// what is there still stands for long enough.
     async fn take_or_join(&self, claim: &Claim, seen: Option<Seen>) -> Result<Attempt, StoreError> {
@@ -182,14 +193,14 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
                     let pause = pauses.next().unwrap_or(longest).min(longest);
                     // What is left was cut to whole milliseconds.
                     let over = expires_in.map_or(pause, |left| left + Duration::from_millis(1));
-                    // Told that the name is free, it can be had by one statement. Otherwise it looks first.
+                    // Told that the name is free, it asks. Otherwise it looks first.
                     let told = if let Some(hint) = &mut hint {
                         hint.told(pause.min(over)).await
                     } else {
                         tokio::time::sleep(pause.min(over)).await;
                         false
                     };
-                    asked = if told { self.ask(claim).await? } else { Answer::No };
+                    asked = if told { self.ask(claim).await? } else { self.look_and_ask(claim).await? };
                 }
             }
         }

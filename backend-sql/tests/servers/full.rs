@@ -5,7 +5,6 @@ use crate::{
     lost, name, soon, waiting,
 };
 use tenure_core::{Moment, Standing};
-use tenure_sql::Strategy;
 
 cases!("full":
     a_full_disk_costs_leases_and_no_exclusion.of_lease_rows(), a_full_disk_ends_no_row_lock.of_row_locks(),

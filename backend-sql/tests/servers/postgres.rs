@@ -25,7 +25,8 @@ const POSTGRES: &[Kind] = &[Kind::Postgres];
 const POLL: Duration = Duration::from_mins(1);
 
 async fn until_awaited(table: &Table) {
-    until(async || table.number("SELECT count(*) FROM {t} WHERE awaited_until > {now}").await == 1).await;
+    let marks = "SELECT count(*) FROM {t} WHERE awaited_until > {now} OR record LIKE '%\"mark\"%'";
+    until(async || table.number(marks).await == 1).await;
 }
 
 async fn hand_over(table: &Table, from: &Store, to: &Store) {
