@@ -224,7 +224,7 @@ fn kazoo() -> Option<PathBuf> {
         runs(Command::new("python3").args(["-m", "venv"]).arg(&home));
         runs(Command::new(&python).args(["-m", "pip", "--quiet", "install", KAZOO]));
     }
-    found(ready(), "kazoo (python3-venv, and an index of packages)").then_some(python)
+    found("kazoo", ready(), "python3-venv, and an index of packages").then_some(python)
 }
 
 /// Curator's classes, of Debian's package, installed or only unpacked here; `None` where they cannot be had.
@@ -246,7 +246,7 @@ fn curator() -> Option<String> {
     }
     let jars = [system, unpacked.join("usr/share/java")].into_iter().find(|jars| complete(jars));
     let here = jars.is_some() && runs(Command::new("javac").arg("-version"));
-    if !found(here, "Curator (libcurator-recipes-java, and a JDK)") {
+    if !found("curator", here, "libcurator-recipes-java, and a JDK") {
         return None;
     }
     let mut classes = vec![special::JARS.to_owned()];
@@ -263,11 +263,11 @@ fn runs(command: &mut Command) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-fn found(here: bool, what: &str) -> bool {
-    let required = tenure_conformance::is_required(what);
-    assert!(here || !required, "there is no {what} here, and TENURE_TEST_REQUIRE=1");
+fn found(client: &str, here: bool, needs: &str) -> bool {
+    let required = tenure_conformance::is_required(client);
+    assert!(here || !required, "there is no {client} here ({needs}), and TENURE_TEST_REQUIRE=1");
     if !here {
-        eprintln!("skipped: there is no {what} here");
+        eprintln!("skipped: there is no {client} here ({needs})");
     }
     here
 }
