@@ -4,7 +4,9 @@ use crate::values::millis;
 #[cfg(feature = "_server")]
 use crate::{lease_table::Swap, record_rows::Row};
 use serde_json::json;
-use tenure_core::{Claim, Grant};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use tenure_core::Claim;
+use tenure_core::Grant;
 #[cfg(feature = "_server")]
 use tenure_core::{Name, StoreError};
 
@@ -15,6 +17,7 @@ pub(crate) fn leases<'g>(grants: impl IntoIterator<Item = &'g Grant>) -> String 
 }
 
 /// Name, claim, lease in ms, and label.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn claims(claims: &[Claim]) -> String {
     array(claims.iter().map(|Claim { id, name, lease, holder, .. }| {
         let (claim, lease) = (id.to_string(), millis(*lease));

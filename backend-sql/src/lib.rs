@@ -27,12 +27,17 @@ mod fault;
 #[cfg(feature = "_server")]
 mod fence;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL tells of anything"))]
 mod hints;
 #[cfg(feature = "_server")]
 mod issue;
 #[cfg(feature = "_server")]
 mod keeper;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
+#[cfg_attr(
+    not(feature = "_server"),
+    allow(dead_code, reason = "a file is opened at once, and is never slow to answer")
+)]
 mod lane;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod lease_renewals;

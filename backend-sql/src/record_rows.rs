@@ -56,6 +56,7 @@ pub(crate) struct Seen {
 pub(crate) struct Change {
     pub(crate) row: Row,
     /// Who should ask again then.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL tells them"))]
     pub(crate) wake: Wake,
 }
 
@@ -150,7 +151,7 @@ pub(crate) fn latch_key(name: &Name) -> String {
 }
 
 /// Whether it is the key of a latch.
-#[cfg(feature = "_server")]
+#[cfg(feature = "postgres")]
 pub(crate) fn is_latch(key: &str) -> bool {
     key.starts_with(LATCH)
 }

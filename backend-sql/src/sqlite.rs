@@ -22,7 +22,7 @@ use tenure_core::{Backend, Background, Doing, Error, StoreError, async_trait, fo
 ///
 /// A row per name, taken by one upsert when it is free or its lease is over, by SQLite's own clock, which is the machine's
 /// wall clock in milliseconds. Readers and holders of permits stand in that row beside each other, each with its own lease:
-/// see [`Record`]. Set forward, that clock ends leases early; set back, late: keep it disciplined, and let the resource check
+/// see [`Record`](tenure_core::record::Record). Set forward, that clock ends leases early; set back, late: keep it disciplined, and let the resource check
 /// the [fencing token](tenure_core::Token), which rises whatever the clock does.
 ///
 /// The file is kept in [write-ahead mode](https://www.sqlite.org/wal.html), so those who look do not hold up those who
