@@ -29,6 +29,9 @@ pub(crate) trait Server: Send + Sync + 'static {
     /// What a statement gives.
     type Answer: Send + 'static;
 
+    /// Whether a request ends by itself in time, so that nobody has to watch the clock beside it.
+    const ENDS_BY_ITSELF: bool = false;
+
     /// How long it may take to connect.
     fn connect_timeout(&self) -> Duration;
 
@@ -147,11 +150,14 @@ impl<S: Server> Lane<S> {
         let (answer, answered) = oneshot::channel();
         let (_waiting, doing) = patience(&self.stuck);
         self.send(Job::Ask(Request { statement: statement.clone(), arguments, again, answer, doing }));
+        if S::ENDS_BY_ITSELF {
+            return answered.await.unwrap_or_else(|_| Err(ended()));
+        }
         // One who hangs in the line before this request is cut off in time.
         let longest = self.server.connect_timeout() + self.server.response_timeout() * 2;
         match tokio::time::timeout(longest, answered).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(StoreError::unavailable("the connection's task ended with its runtime")),
+            Ok(Err(_)) => Err(ended()),
             Err(_) => Err(silent(longest)),
         }
     }
@@ -263,16 +269,21 @@ impl<S: Server> Worker<S> {
                 return;
             }
             let give_up = *give_up.get_or_insert_with(|| Instant::now() + longest);
-            let outcome = tokio::select! {
-                biased;
-                outcome = server.run(connection, &statement, arguments.clone()) => outcome,
-                () = tokio::time::sleep_until(give_up) => {
-                    self.open = None;
-                    return reply(doing, answer, Err(silent(longest)));
-                }
-                () = given_up(&mut answer, &hurry) => {
-                    self.open = None;
-                    return;
+            let running = server.run(connection, &statement, arguments.clone());
+            let outcome = if S::ENDS_BY_ITSELF {
+                running.await
+            } else {
+                tokio::select! {
+                    biased;
+                    outcome = running => outcome,
+                    () = tokio::time::sleep_until(give_up) => {
+                        self.open = None;
+                        return reply(doing, answer, Err(silent(longest)));
+                    }
+                    () = given_up(&mut answer, &hurry) => {
+                        self.open = None;
+                        return;
+                    }
                 }
             };
             let error = match outcome {
@@ -350,6 +361,10 @@ fn reply<A>(doing: Doing, answer: oneshot::Sender<Result<A, StoreError>>, outcom
     drop(doing);
     // Whoever asked may have gone.
     let _ = answer.send(outcome);
+}
+
+fn ended() -> StoreError {
+    StoreError::unavailable("the connection's task ended with its runtime")
 }
 
 fn silent(longest: Duration) -> StoreError {

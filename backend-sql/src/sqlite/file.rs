@@ -96,13 +96,15 @@ impl Server for File {
     type Arguments = SqliteArguments;
     type Answer = Vec<SqliteRow>;
 
+    /// SQLite gives up waiting for those who write after the busy timeout.
+    const ENDS_BY_ITSELF: bool = true;
+
     fn connect_timeout(&self) -> Duration {
         self.options.busy_timeout
     }
 
-    /// Longer than SQLite itself waits for those who write, which it tells of: this is for a disk that hangs.
     fn response_timeout(&self) -> Duration {
-        self.options.busy_timeout * 2 + Duration::from_secs(1)
+        self.options.busy_timeout
     }
 
     /// Makes sure of the journal and the table too.
