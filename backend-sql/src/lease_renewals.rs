@@ -2,7 +2,7 @@
 
 use crate::{
     lease_table::{LeaseTable, Renewed, Swap},
-    record_rows::{self, Change, Seen},
+    record_rows::{self, Change, Row, Seen},
 };
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -61,7 +61,7 @@ async fn renew_free(
     }
     // To look takes as long once more, and whoever was renewed has to know it in time.
     if !rest.is_empty() && (renewed.is_empty() || !end.has_passed()) {
-        match renew_records(table, &rest, seen, end).await {
+        match renew_records(table, &rest, seen, (end, !renewed.is_empty())).await {
             Ok(answers) => told.extend(answers),
             Err(error) if renewed.is_empty() => return Err(error),
             Err(error) => incomplete(table, &error),
@@ -73,7 +73,7 @@ async fn renew_free(
 
 type Answers = Vec<(ClaimId, Renewal)>;
 
-/// What several renewals of a name came to, unless somebody else changes its row first.
+/// What several renewals of a name come to if the row can be written.
 struct Hope<'g> {
     name: &'g Name,
     from: Seen,
@@ -81,16 +81,29 @@ struct Hope<'g> {
     answers: Answers,
 }
 
+impl Hope<'_> {
+    /// Whether the row is as it was to be written.
+    fn came_true(&self, seen: &Seen) -> bool {
+        let (Some(was), Some(row)) = (&self.from.row, &seen.row) else { return false };
+        row.version == was.version + 1 && Row { version: 0, ..row.clone() } == self.to.row
+    }
+
+    fn is_untouched(&self, seen: &Seen) -> bool {
+        self.from.row.as_ref().map(|row| row.version) == seen.row.as_ref().map(|row| row.version)
+    }
+}
+
 /// Renews by the records. A name whose record another client changed first is tried again at once, as long as there is
-/// time; one that nobody changed, and that was not written all the same, is locked.
+/// time; one that nobody changed, and that was not written all the same, is locked. `hurry` is whether somebody else's
+/// answer waits for these.
 async fn renew_records(
     table: &impl LeaseTable,
     grants: &BTreeMap<&Name, Vec<&Grant>>,
     mut seen: Option<Vec<(String, Seen)>>,
-    end: Moment,
+    (end, hurry): (Moment, bool),
 ) -> Result<Answers, StoreError> {
     let mut told = Answers::new();
-    let mut open: BTreeMap<&Name, Option<i64>> = grants.keys().map(|name| (*name, None)).collect();
+    let mut open: BTreeMap<&Name, Option<Hope<'_>>> = grants.keys().map(|name| (*name, None)).collect();
     loop {
         let sent = Moment::now();
         let names: Vec<&Name> = open.keys().copied().collect();
@@ -108,8 +121,14 @@ async fn renew_records(
         let mut hopes = Vec::new();
         for (name, last) in open {
             let seen = rows.remove(name.as_str()).unwrap_or(Seen { sent, now: 0, floor: 0, row: None });
-            if last.is_some() && last == seen.row.as_ref().map(|row| row.version) {
-                continue;
+            match last {
+                // Not every database says which of several rows were written.
+                Some(hope) if hope.came_true(&seen) => {
+                    told.extend(hope.answers);
+                    continue;
+                }
+                Some(hope) if hope.is_untouched(&seen) => continue,
+                _ => {}
             }
             match renew_record(name, &grants[name], seen) {
                 Ok((answers, hope)) => {
@@ -126,7 +145,8 @@ async fn renew_records(
             return Ok(told);
         }
         let swaps = hopes.iter().map(|Hope { name, from, to, .. }| Swap { name, from, to });
-        let written = match swap_in_parts(table, &swaps.collect::<Vec<_>>(), end).await {
+        let limit = (end, hurry || !told.is_empty());
+        let written = match swap_in_parts(table, &swaps.collect::<Vec<_>>(), limit).await {
             Err(error) if !told.is_empty() => {
                 incomplete(table, &error);
                 return Ok(told);
@@ -140,8 +160,7 @@ async fn renew_records(
         if changed.is_empty() || end.has_passed() {
             return Ok(told);
         }
-        open =
-            changed.iter().map(|hope| (hope.name, hope.from.row.as_ref().map(|row| row.version))).collect();
+        open = changed.into_iter().map(|hope| (hope.name, Some(hope))).collect();
     }
 }
 
@@ -169,25 +188,30 @@ fn renew_record<'g>(
     Ok((Answers::new(), Some(Hope { name, from: seen, to, answers })))
 }
 
-/// Writes all of them by one statement. When that cannot be carried out, by one for either half, and so on: what is wrong
-/// with one row is not to cost the others their leases (clause L9).
-async fn swap_in_parts(
-    table: &impl LeaseTable,
+/// Writes all of them by one statement, or as many at once as there can be. When that cannot be carried out, by one for
+/// either half, and so on: what is wrong with one row is not to cost the others their leases (clause L9).
+async fn swap_in_parts<T: LeaseTable>(
+    table: &T,
     swaps: &[Swap<'_>],
-    end: Moment,
+    (end, hurry): (Moment, bool),
 ) -> Result<HashSet<String>, StoreError> {
-    let (mut written, mut parts) = (HashSet::new(), VecDeque::from([swaps]));
+    let mut written = HashSet::new();
+    let mut parts: VecDeque<_> = swaps.chunks(T::SWAPS_AT_ONCE).collect();
     while let Some(part) = parts.pop_front() {
-        if end.has_passed() && !written.is_empty() {
+        if end.has_passed() && (hurry || !written.is_empty()) {
             break;
         }
         match table.swap_for_renewal(part).await {
             Ok(names) => written.extend(names),
-            Err(error) if !error.is_unavailable() && part.len() > 1 => {
+            Err(error) if error.is_unavailable() && written.is_empty() => return Err(error),
+            Err(error) if error.is_unavailable() => {
+                incomplete(table, &error);
+                break;
+            }
+            Err(_) if part.len() > 1 => {
                 let (one, other) = part.split_at(part.len() / 2);
                 parts.extend([one, other]);
             }
-            Err(error) if error.is_unavailable() && written.is_empty() => return Err(error),
             Err(error) => incomplete(table, &error),
         }
     }

@@ -186,9 +186,15 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         }
         // Before it joins: whoever sees its mark or its place tells it.
         let mut hint = self.table.hint(claim);
+        // What was read before that may have changed without its having been told.
+        let mut stale = hint.is_some() && matches!(asked, Answer::Seen(_));
         loop {
             match self.decide(claim, asked).await? {
                 Attempt::Granted(grant) => return Ok(grant),
+                Attempt::Busy { .. } if stale => {
+                    stale = false;
+                    asked = self.look_and_ask(claim).await?;
+                }
                 Attempt::Busy { expires_in } => {
                     let pause = pauses.next().unwrap_or(longest).min(longest);
                     // What is left was cut to whole milliseconds.

@@ -108,7 +108,11 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
         names: &[&Name],
     ) -> impl Future<Output = Result<Vec<(String, Seen)>, StoreError>> + Send;
 
-    /// The names whose rows were written, on a connection of the renewals, of those whose versions are still the same.
+    /// How many rows one such write takes.
+    const SWAPS_AT_ONCE: usize = usize::MAX;
+
+    /// The names whose rows were written, on a connection of the renewals, of those whose versions are still the same; none
+    /// where that is not known of all.
     /// Those that somebody has locked just now are not, and not waited for.
     fn swap_for_renewal(
         &self,

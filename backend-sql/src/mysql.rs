@@ -18,7 +18,8 @@ use sqlx::mysql::MySqlConnectOptions;
 use std::time::Duration;
 use tenure_core::Background;
 
-/// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6 or later.
+/// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6.20, 10.11.10,
+/// 11.2.6, 11.4.4 or later.
 ///
 /// Waiters look again and again, with growing pauses up to [`poll`](ServerOptions::poll), because the servers have nothing to
 /// tell them with.

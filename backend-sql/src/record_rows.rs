@@ -18,24 +18,30 @@ use tenure_core::{
 /// if it were this much longer.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A row of the table, without its key. All times are milliseconds since 1970 by the database's clock.
-#[derive(Clone, Debug, Default, Serialize)]
+/// A row of the table, without its key. All times are milliseconds since 1970 by the database's clock. In JSON nulls are
+/// left out, because some databases take them for texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
     /// Raised by every statement that changes the row.
     #[serde(skip)]
     pub(crate) version: i64,
     pub(crate) token: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<String>,
     /// How the claim holds the name, unless it holds it alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<String>,
     pub(crate) since: i64,
     pub(crate) expires_at: i64,
     pub(crate) awaited_until: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) awaited_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
     pub(crate) host: String,
     pub(crate) pid: i64,
     /// If it is not null, it says everything that the columns before it would say, except the token.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) record: Option<String>,
 }
 

@@ -294,7 +294,8 @@ impl Record {
         let stays = |was: &Held| self.live(now).any(|held| held.claim == was.claim && held.mode == was.mode);
         let somebody_left = before.live(now).any(|was| !stays(was));
         let somebody_came = self.live(now).any(|held| !before.is_held_by(held.claim, now));
-        let mark_is_gone = self.mark.as_ref().is_none_or(|now| now.claim() != mark.claim());
+        // One that takes another's place keeps out whom that one did, unless it would share the name.
+        let mark_is_gone = self.mark.as_ref().is_none_or(|now| mark.is_alone() && !now.is_alone());
         if !somebody_came && (somebody_left || mark_is_gone) { Wake::All } else { Wake::Nobody }
     }
 

@@ -128,6 +128,10 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
     if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
 }
 
+/// What to say of a server that writes texts out of JSON as they are quoted there.
+pub(super) const QUOTES_JSON: &str = "this version of MariaDB does not take texts out of JSON properly (MDEV-27412); \
+     use 10.6.20, 10.11.10, 11.2.6, 11.4.4 or later, or strategy=row-lock";
+
 /// What to say when the table is not there.
 pub(super) fn missing_table(table: &str) -> String {
     format!(

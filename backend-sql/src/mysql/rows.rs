@@ -19,7 +19,11 @@ use sqlx::{
     Row as _,
     mysql::{MySqlConnectOptions, MySqlRow},
 };
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 use tenure_core::{Background, Claim, Grant, Moment, Name, StoreError, Wakeup};
 
 /// The columns of what is read, behind which some statements return one more.
@@ -56,12 +60,13 @@ impl MySqlRows {
         done.rows.iter().map(named).collect::<Result<_, _>>().map_err(|error| self.server.explain(error))
     }
 
-    /// Those of the names whose rows nobody has locked.
-    async fn unlocked(&self, names: &[&Name]) -> Result<HashSet<String>, StoreError> {
+    /// Those of the names whose rows nobody has locked, and the time.
+    async fn unlocked(&self, names: &[&Name]) -> Result<(HashSet<String>, i64), StoreError> {
         let arguments = arguments![batches::names(names), self.prefix()];
         let done = self.lanes.renewals.run(&self.statements.unlocked, arguments, Again::Safe).await?;
-        let rows: Vec<(String,)> = self.server.rows(&done)?;
-        Ok(rows.into_iter().map(|(name,)| name).collect())
+        let rows: Vec<(String, i64)> = self.server.rows(&done)?;
+        let now = rows.first().map_or(0, |(_, now)| *now);
+        Ok((rows.into_iter().map(|(name, _)| name).collect(), now))
     }
 }
 
@@ -153,7 +158,7 @@ impl LeaseTable for MySqlRows {
         let Claim { id, name, .. } = claim;
         let id = id.to_string();
         let id = id.as_str();
-        let arguments = arguments![id, id, id, id, self.prefix(), name.as_str()];
+        let arguments = arguments![id, id, id, self.prefix(), name.as_str()];
         let done = self.lanes.of(name).run(&self.statements.withdraw, arguments, Again::Safe).await?;
         Ok(done.affected > 0)
     }
@@ -162,7 +167,7 @@ impl LeaseTable for MySqlRows {
     async fn renew(&self, grants: &[Grant]) -> Result<Renewed, StoreError> {
         let names: HashSet<&Name> = grants.iter().map(|grant| &grant.name).collect();
         let names: Vec<&Name> = names.into_iter().collect();
-        let unlocked = self.unlocked(&names).await?;
+        let (unlocked, before) = self.unlocked(&names).await?;
         let unlocked: Vec<&Grant> =
             grants.iter().filter(|grant| unlocked.contains(grant.name.as_str())).collect();
         if unlocked.is_empty() {
@@ -174,13 +179,20 @@ impl LeaseTable for MySqlRows {
             return Ok(Renewed { claims: grants.iter().map(|grant| grant.claim).collect(), seen: None });
         }
         let seen = self.read_for_renewal(&names).await?;
-        let named = seen.iter().filter_map(|(name, seen)| {
-            let row = seen.row.as_ref().filter(|row| row.record.is_none() && seen.now <= row.expires_at)?;
-            Some((name.as_str(), row.claim.as_deref()?))
-        });
-        let named: HashSet<(&str, &str)> = named.collect();
-        let is_named = |grant: &&Grant| named.contains(&(grant.name.as_str(), &*grant.claim.to_string()));
-        let claims = unlocked.into_iter().filter(is_named).map(|grant| grant.claim).collect();
+        // A row that the statement left out, because there was a record, may be plain again by now, with the lease that it had.
+        let until: HashMap<(&str, &str), i64> = seen
+            .iter()
+            .filter_map(|(name, seen)| {
+                let row = seen.row.as_ref().filter(|row| row.record.is_none())?;
+                Some(((name.as_str(), row.claim.as_deref()?), row.expires_at))
+            })
+            .collect();
+        let is_renewed = |grant: &&Grant| {
+            let claim = grant.claim.to_string();
+            let until = until.get(&(grant.name.as_str(), claim.as_str()));
+            until.is_some_and(|until| before + millis(grant.lease) <= *until)
+        };
+        let claims = unlocked.into_iter().filter(is_renewed).map(|grant| grant.claim).collect();
         Ok(Renewed { claims, seen: Some(seen) })
     }
 
@@ -251,7 +263,7 @@ impl LeaseTable for MySqlRows {
 
     /// The server tells how many rows were written, and not which. Unless all were, it is found out the next time.
     async fn swap_for_renewal(&self, swaps: &[Swap<'_>]) -> Result<HashSet<String>, StoreError> {
-        let unlocked = self.unlocked(&swaps.iter().map(|swap| swap.name).collect::<Vec<_>>()).await?;
+        let (unlocked, _) = self.unlocked(&swaps.iter().map(|swap| swap.name).collect::<Vec<_>>()).await?;
         let swaps = swaps.iter().filter(|swap| unlocked.contains(swap.name.as_str()));
         let swaps: Vec<&Swap<'_>> = swaps.collect();
         if swaps.is_empty() {

@@ -3,6 +3,7 @@
 use super::errors::{self, Place};
 use crate::{
     lane::{Server, Verdict},
+    options::Strategy,
     patience::{Patience, in_seconds},
     server::{Checked, Parts, Refusal, in_time},
     statement::Statement,
@@ -10,7 +11,7 @@ use crate::{
 };
 use futures_util::TryStreamExt;
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Either, Executor, FromRow, SqlSafeStr,
+    AssertSqlSafe, ConnectOptions, Either, Executor, FromRow, Row, SqlSafeStr,
     mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode},
 };
 use std::time::Duration;
@@ -77,6 +78,9 @@ impl MySql {
             self.table_bound()
         );
         connection.execute(AssertSqlSafe(settings)).await?;
+        if self.options.strategy == Strategy::LeaseRow && !unquotes(&mut connection).await? {
+            return Err(Refusal::Said(StoreError::failed(errors::QUOTES_JSON)));
+        }
         // Tells a table of another shape, and is needed soon in any case.
         let check = || self.probe.sql().into_sql_str();
         match connection.prepare(check()).await {
@@ -103,6 +107,17 @@ impl MySql {
         let (store, user) = (&self.store, self.connect.get_username());
         Place { store, user, table: self.options.table.to_string() }
     }
+}
+
+/// Whether `JSON_TABLE` gives texts as they are, which [some versions of MariaDB do
+/// not](https://jira.mariadb.org/browse/MDEV-27412): they would write records that nobody can read.
+async fn unquotes(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
+    let quote = "CHAR(34 USING utf8mb4)";
+    let ask = format!(
+        "SELECT told.it = {quote} FROM JSON_TABLE(JSON_ARRAY({quote}), '$[*]' COLUMNS (it VARCHAR(9) PATH '$')) AS told"
+    );
+    let told = sqlx::raw_sql(AssertSqlSafe(ask)).fetch_all(connection).await?;
+    told.first().map_or(Ok(false), |row| row.try_get(0))
 }
 
 /// A setting of whole numbers, made no greater than this. (MySQL has the smaller one of two numbers for a decimal.)

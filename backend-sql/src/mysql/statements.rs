@@ -17,9 +17,9 @@ pub(super) struct Statements {
     pub(super) take_free: Statement,
     /// Prefix, name, claim. One row when released; the last insert id is not 0 when the name is awaited.
     pub(super) release: Statement,
-    /// Four times the claim, prefix, name. One row if the columns say everything.
+    /// Three times the claim, prefix, name. One row if the columns say everything.
     pub(super) withdraw: Statement,
-    /// Objects with name, prefix. Those whose rows nobody has locked just now.
+    /// Objects with name, prefix. Those whose rows nobody has locked just now, and the time.
     pub(super) unlocked: Statement,
     /// Objects with name, claim and lease, prefix. As many rows as were renewed.
     pub(super) renew: Statement,
@@ -198,24 +198,24 @@ UPDATE {t} SET
   claim = NULL
 WHERE prefix = ? AND name = ? AND claim = ? AND expires_at >= {now} AND record IS NULL";
 
-/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out. The
-/// version is raised in any case, so that a late write of the claim's changes nothing.
+/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out; that
+/// somebody waits still stands, because others may have left no mark beside its own. The version is raised in any case, so
+/// that a late write of the claim's changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,
   expires_at = IF(claim = ?, {now}, expires_at),
   claim = NULLIF(claim, ?),
-  awaited_until = IF(awaited_by = ?, 0, awaited_until),
   awaited_by = NULLIF(awaited_by, ?)
 WHERE prefix = ? AND name = ? AND record IS NULL";
 
 /// A text of a JSON object, as a column.
-const ASKED: &str = "name VARCHAR(200) CHARACTER SET utf8mb4 PATH '$.name'";
+const ASKED: &str = "name VARCHAR(201) CHARACTER SET utf8mb4 PATH '$.name'";
 
 /// The locks go with the statement. An update itself cannot leave out what is locked. (MySQL wants to be told that the list of
 /// names is no table of which rows are to be locked; MariaDB does not know those words, and takes them for a comment.)
 const UNLOCKED: &str = "
-SELECT CONVERT(held.name USING utf8mb4)
+SELECT CONVERT(held.name USING utf8mb4), {now}
 FROM JSON_TABLE(?, '$[*]' COLUMNS ({asked})) AS asked
 STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
 FOR UPDATE /*!80000 OF held */ SKIP LOCKED";

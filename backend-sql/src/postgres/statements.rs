@@ -221,17 +221,17 @@ FROM (SELECT) AS one
 LEFT JOIN done ON true
 LEFT JOIN {t} AS held ON done.{answer} IS NULL AND held.prefix = $1 AND held.name = $2 AND held.record IS NOT NULL";
 
-/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out. The
-/// version is raised in any case, so that a late write of the claim's changes nothing.
+/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out; that
+/// somebody waits still stands, because others may have left no mark beside its own. The version is raised in any case, so
+/// that a late write of the claim's changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,
   expires_at = CASE WHEN claim = $3::text THEN {now} ELSE expires_at END,
   claim = nullif(claim, $3),
-  awaited_until = CASE WHEN awaited_by = $3 THEN 0 ELSE awaited_until END,
   awaited_by = nullif(awaited_by, $3)
 WHERE prefix = $1 AND name = $2 AND record IS NULL
-RETURNING 1, CASE WHEN claim IS NULL THEN {tell} END";
+RETURNING 1, CASE WHEN claim IS NULL OR mode IS NOT NULL THEN {tell} END";
 
 /// Nobody's lease waits for another's row.
 const RENEW: &str = "

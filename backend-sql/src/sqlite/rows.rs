@@ -192,19 +192,13 @@ impl LeaseTable for SqliteRows {
         Ok(seen)
     }
 
-    /// What is wrong with one row costs no other its renewal.
+    const SWAPS_AT_ONCE: usize = 1;
+
     async fn swap_for_renewal(&self, swaps: &[Swap<'_>]) -> Result<HashSet<String>, StoreError> {
         let mut written = HashSet::new();
         for Swap { name, from, to } in swaps {
-            match self.swap_on(&self.renewals, name.as_str(), (from, &to.row), Again::Safe).await {
-                Ok(true) => {
-                    written.insert(name.to_string());
-                }
-                Ok(false) => {}
-                Err(error) if error.is_unavailable() => return Err(error),
-                Err(error) => {
-                    tracing::warn!(lock.name = %name, lock.store = self.store(), %error, "a lease could not be renewed");
-                }
+            if self.swap_on(&self.renewals, name.as_str(), (from, &to.row), Again::Safe).await? {
+                written.insert(name.to_string());
             }
         }
         Ok(written)

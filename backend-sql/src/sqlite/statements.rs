@@ -178,14 +178,14 @@ UPDATE {t} SET version = version + 1, claim = NULL, expires_at = {now}
 WHERE prefix = ?1 AND name = ?2 AND claim = ?3 AND expires_at >= {now} AND record IS NULL
 RETURNING awaited_until >= {now}";
 
-/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out. The
-/// version is raised in any case, so that a late write of the claim's changes nothing.
+/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out; that
+/// somebody waits still stands, because others may have left no mark beside its own. The version is raised in any case, so
+/// that a late write of the claim's changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,
   expires_at = iif(claim = ?3, {now}, expires_at),
   claim = nullif(claim, ?3),
-  awaited_until = iif(awaited_by = ?3, 0, awaited_until),
   awaited_by = nullif(awaited_by, ?3)
 WHERE prefix = ?1 AND name = ?2 AND record IS NULL
 RETURNING 1";

@@ -9,6 +9,7 @@ use tenure_core::{Conversion, Renewal};
 use tokio::task::JoinSet;
 
 cases!("sharing":
+    one_who_gives_up_hides_nobody_else.of_lease_rows(),
     a_share_whose_time_is_over_counts_for_nothing.of_lease_rows(), the_last_of_the_shares_keeps_the_row.of_lease_rows(),
     a_batch_renews_every_mode.of_lease_rows(), a_writer_that_waits_keeps_new_readers_out.of_lease_rows(),
     conversions_keep_claim_token_and_lease.of_lease_rows(), those_who_disagree_about_the_number_are_told.of_lease_rows(),
@@ -337,4 +338,18 @@ async fn a_waiter_is_told_when_there_is_room(table: &Table) {
     assert!(!acquiring.is_finished(), "it passed a writer that waits");
     ours.withdraw(&writer).await.unwrap();
     tokio::time::timeout(POLL / 4, acquiring).await.expect("not told").unwrap().unwrap();
+}
+
+/// Those who wait beside one that left its mark leave none of their own. They are not forgotten when it gives up.
+async fn one_who_gives_up_hides_nobody_else(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let (held, waiter) = (granted(&ours, &claim("a")).await, waiting("a"));
+    let (store, asks) = (theirs.clone(), waiter.clone());
+    let acquiring = tokio::spawn(async move { store.acquire(&asks).await });
+    until(async || table.number("SELECT COUNT(*) FROM {t} WHERE awaited_by IS NOT NULL").await == 1).await;
+    acquiring.abort();
+    assert!(acquiring.await.unwrap_err().is_cancelled());
+    theirs.withdraw(&waiter).await.unwrap();
+    assert_eq!(table.number("SELECT COUNT(*) FROM {t} WHERE awaited_by IS NOT NULL").await, 0);
+    assert_eq!(ours.release(&held).await.unwrap(), Release::Released { awaited: true });
 }
