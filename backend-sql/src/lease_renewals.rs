@@ -85,7 +85,7 @@ impl Hope<'_> {
     /// Whether the row is as it was to be written.
     fn came_true(&self, seen: &Seen) -> bool {
         let (Some(was), Some(row)) = (&self.from.row, &seen.row) else { return false };
-        row.version == was.version + 1 && Row { version: 0, ..row.clone() } == self.to.row
+        was.version.checked_add(1) == Some(row.version) && Row { version: 0, ..row.clone() } == self.to.row
     }
 
     fn is_untouched(&self, seen: &Seen) -> bool {
