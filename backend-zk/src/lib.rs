@@ -12,6 +12,8 @@
 //! | `tls` | encrypted connections, with rustls: `ZkOptions::tls`. It needs a C compiler |
 //! | `sasl` | users whom the servers know, by DIGEST-MD5: `ZkOptions::sasl` |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod backend;
 mod card;
 mod contender;
@@ -39,3 +41,8 @@ mod watch;
 
 pub use backend::ZkBackend;
 pub use options::ZkOptions;
+
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

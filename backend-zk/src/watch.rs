@@ -7,12 +7,15 @@ use crate::{
 use futures_util::{FutureExt, future::BoxFuture};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{ClaimId, LossCause};
+use tokio_util::sync::CancellationToken;
 use zookeeper_client::{EventType, WatchedEvent};
 
 /// How long a grant goes unwatched. Most are over by then, and need no request for it.
 const UNWATCHED: Duration = Duration::from_millis(100);
 /// How soon a watch is set again after that failed.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long it may take to find out why a node has gone. The holder has lost the lock in any case, and is to be told soon.
+const WHY: Duration = Duration::from_secs(1);
 
 /// A watch that is set already, because the claim had to wait.
 pub(crate) type OwnWatch = BoxFuture<'static, WatchedEvent>;
@@ -50,7 +53,7 @@ impl Live {
         tokio::select! {
             biased;
             () = self.over.cancelled() => {}
-            () = self.deleted(claim, &path, watch) => {
+            () = self.deleted(claim, &path, watch, &unwanted) => {
                 if !unwanted.is_cancelled() {
                     liveness.revoke(LossCause::Forced);
                     self.state().nodes.remove(&claim);
@@ -66,8 +69,15 @@ impl Live {
         }
     }
 
-    /// Waits until the claim's node at `path` has gone, and none has taken its place.
-    async fn deleted(&self, claim: ClaimId, path: &str, mut watch: Option<OwnWatch>) {
+    /// Waits until the claim's node at `path` has gone, none has taken its place, and the session goes on as far as that can be
+    /// found out in time.
+    async fn deleted(
+        &self,
+        claim: ClaimId,
+        path: &str,
+        mut watch: Option<OwnWatch>,
+        unwanted: &CancellationToken,
+    ) {
         let mut path = path.to_owned();
         loop {
             let stands = if let Some(set) = watch.take() {
@@ -87,11 +97,27 @@ impl Live {
                 }
             };
             if !stands {
-                match self.state().successor(claim, &path) {
-                    Some(successor) => path = successor,
-                    None => return,
-                }
+                let successor = self.state().successor(claim, &path);
+                let Some(successor) = successor else {
+                    // Its own client needs no reason.
+                    if unwanted.is_cancelled() {
+                        return;
+                    }
+                    // Without an answer in time, the cause is what is likely: somebody deleted it.
+                    let _ = tokio::time::timeout(WHY, self.is_answered(&path)).await;
+                    return;
+                };
+                path = successor;
             }
+        }
+    }
+
+    /// Waits for an answer to this session. One that has ended gets none: the server deletes its nodes, tells those who
+    /// watch them, and then closes its connection.
+    async fn is_answered(&self, path: &str) {
+        while let Err(error) = self.client.check_stat(path).await {
+            tracing::debug!(path, %error, "it is not known yet why a grant's node has gone; it is asked again");
+            tokio::time::sleep(AGAIN).await;
         }
     }
 }

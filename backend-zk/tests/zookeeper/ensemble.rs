@@ -1,8 +1,11 @@
 //! What only several servers can suffer.
 
 use crate::{
-    Scene, in_time,
+    Scene,
+    faults::session_of,
+    in_time,
     server::{ENSEMBLE, said, srvr},
+    takeover::end_session,
 };
 use std::time::{Duration, Instant};
 use tenure_conformance::{saboteur::Hurt, servers::Member};
@@ -52,6 +55,23 @@ async fn leader_killed() {
     next.release().await.unwrap();
     free.release().await.unwrap();
     scene.place().saboteur().heal().await.unwrap();
+}
+
+/// The session is ended at another server than its client's. That one tells that the grant's node has gone before it tells
+/// that the session is over.
+#[tokio::test]
+async fn a_session_that_ends_elsewhere() {
+    let Some(scene) = Scene::on(&ENSEMBLE, "elsewhere").await else { return };
+    let members = scene.place().server.members();
+    let locks = locks(&scene, &[&members[0]]).await;
+    for _ in 0..5 {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        // By now the node is watched.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let session = session_of(&scene, "a", 0).await;
+        in_time("the session's end", end_session(members[1].address(), session)).await;
+        assert_eq!(in_time("the loss", guard.lost()).await, LossCause::SessionEnded);
+    }
 }
 
 /// A client is left with a server that has lost the others, and goes on answering until it notices. Its answers prove

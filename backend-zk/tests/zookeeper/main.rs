@@ -1,6 +1,7 @@
 //! The recipe against real servers. Several backends of one server are what several processes are.
 
 mod conversions;
+mod convicted;
 mod ensemble;
 mod faults;
 mod foreign;

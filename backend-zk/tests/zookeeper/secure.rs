@@ -213,9 +213,9 @@ async fn users_whom_the_servers_know() {
 #[tokio::test]
 async fn an_answer_that_was_lost_with_its_connection() {
     let Some(secure) = Secure::start(false).await else { return };
-    let right = secure.behind(&[false, true, true]).await.sasl("me", "secret");
+    let right = secure.behind(&[false, true, true, true, true, true]).await.sasl("me", "secret");
     ZkBackend::connect(right).await.unwrap();
-    let wrong = secure.behind(&[false, true, true]).await.sasl("me", "hunter2");
+    let wrong = secure.behind(&[false, true, true, true, true, true]).await.sasl("me", "hunter2");
     let (error, said) = refusal(wrong).await;
     assert!(matches!(error, Error::Store { .. }) && said.contains("refused the credentials"), "{said}");
     // It never comes through, and whether a server runs is told on every other connection.
