@@ -1,11 +1,11 @@
 //! Locks in one Redis server, in the one that Sentinel says is the master, or in a Cluster.
 
 use crate::{
-    dial::Route,
+    connection::dial::Endpoint,
     options::RedisOptions,
-    store::{Leaves, Store},
-    stores::{Stores, ask},
-    wait::ASK_AGAIN,
+    server::{Leaves, RENEW_BATCH, Server},
+    store::{Store, ask},
+    timing::ASK_AGAIN,
 };
 use redis::Client;
 use std::{fmt, sync::Arc, time::Duration};
@@ -13,9 +13,6 @@ use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
     LatchStep, LossCause, Mode, Name, Release, Renewal, StoreError, Together, Wakeup, async_trait,
 };
-
-/// How many leases one request renews.
-pub(crate) const RENEW_BATCH: usize = 250;
 
 /// Locks in one Redis or Valkey server, in the master of a service that Sentinel watches over, or in a Cluster.
 ///
@@ -53,7 +50,7 @@ struct Inner {
     /// In words, as a URL without secrets.
     address: Arc<str>,
     fair: bool,
-    stores: Stores,
+    store: Store,
     background: Background,
 }
 
@@ -77,7 +74,7 @@ impl RedisBackend {
         let checked = options.check()?;
         let fair = checked.fair;
         let background = Background::new();
-        Self::with(Stores::new(&options, checked, &background)?, fair, background).await
+        Self::with(Store::new(&options, checked, &background)?, fair, background).await
     }
 
     /// Connects with a client of the `redis` crate, which says where the server is and who asks. The options say the
@@ -101,24 +98,20 @@ impl RedisBackend {
         let checked = options.check()?;
         let fair = checked.fair;
         let background = Background::new();
-        let store = Store::new(Route::Server(Arc::new(client)), checked, &background);
-        Self::with(Stores::One(Arc::new(store)), fair, background).await
+        let server = Server::new(Endpoint::Server(Arc::new(client)), checked, &background);
+        Self::with(Store::One(Arc::new(server)), fair, background).await
     }
 
-    async fn with(stores: Stores, fair: bool, background: Background) -> Result<Self, Error> {
-        let address: Arc<str> = stores.url().into();
-        let fit = stores.check().await;
+    async fn with(store: Store, fair: bool, background: Background) -> Result<Self, Error> {
+        let address: Arc<str> = store.url().into();
+        let fit = store.check().await;
         fit.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
-        Ok(Self(Arc::new(Inner { address, fair, stores, background })))
-    }
-
-    fn stores(&self) -> &Stores {
-        &self.0.stores
+        Ok(Self(Arc::new(Inner { address, fair, store, background })))
     }
 
     /// Why a grant is gone.
     async fn why(&self, grant: &Grant) -> Result<LossCause, StoreError> {
-        ask!(self.stores(), &grant.name, store => store.why(grant).await)
+        ask!(self.0.store, &grant.name, server => server.why(grant).await)
     }
 }
 
@@ -145,33 +138,33 @@ impl Backend for RedisBackend {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        Ok(ask!(self.stores(), &claim.name, store => store.ask(claim, Leaves::Nothing).await)?.attempt)
+        Ok(ask!(self.0.store, &claim.name, server => server.ask(claim, Leaves::Nothing).await)?.attempt)
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
         let [first, ..] = claims else { return Ok(Together::Apart) };
         let alone = claims.iter().all(|claim| claim.mode == Mode::Exclusive);
-        if self.0.fair || !alone || !self.stores().are_together(claims.iter().map(|claim| &claim.name)) {
+        if self.0.fair || !alone || !self.0.store.are_together(claims.iter().map(|claim| &claim.name)) {
             return Ok(Together::Apart);
         }
-        ask!(self.stores(), &first.name, store => store.ask_all(claims).await)
+        ask!(self.0.store, &first.name, server => server.ask_all(claims).await)
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         if self.0.fair {
-            ask!(self.stores(), &claim.name, store => store.wait_in_turn(claim).await)
+            ask!(self.0.store, &claim.name, server => server.wait_in_turn(claim).await)
         } else {
-            ask!(self.stores(), &claim.name, store => store.wait(claim).await)
+            ask!(self.0.store, &claim.name, server => server.wait(claim).await)
         }
     }
 
     async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
-        self.stores().route(&claim.name).next().await?.wait_for_release(claim, at_most).await;
+        self.0.store.route(&claim.name).next().await?.wait_for_release(claim, at_most).await;
         Ok(())
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        match ask!(self.stores(), &grant.name, store => store.release(&grant.name, grant.claim).await)? {
+        match ask!(self.0.store, &grant.name, server => server.release(&grant.name, grant.claim).await)? {
             Some(released) => Ok(released),
             // That it is gone is certain, also when the store does not answer a second time.
             None => Ok(Release::NotHeld(self.why(grant).await.unwrap_or(LossCause::Expired))),
@@ -180,35 +173,35 @@ impl Backend for RedisBackend {
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
         let stops = claim.waits && claim.mode == Mode::Exclusive;
-        ask!(self.stores(), &claim.name, store => store.retire(&claim.name, claim.id, stops).await).map(drop)
+        ask!(self.0.store, &claim.name, server => server.retire(&claim.name, claim.id, stops).await).map(drop)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        self.stores().renew(grants).await
+        self.0.store.renew(grants).await
     }
 
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
-        ask!(self.stores(), &grant.name, store => store.convert(grant, to).await)
+        ask!(self.0.store, &grant.name, server => server.convert(grant, to).await)
     }
 
     async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
-        ask!(self.stores(), name, store => store.latch(name, step).await)
+        ask!(self.0.store, name, server => server.latch(name, step).await)
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        ask!(self.stores(), name, store => store.holders(name).await)
+        ask!(self.0.store, name, server => server.holders(name).await)
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        self.stores().list(prefix).await
+        self.0.store.list(prefix).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        ask!(self.stores(), name, store => store.force(name).await)
+        ask!(self.0.store, name, server => server.force(name).await)
     }
 
     fn shard(&self, name: &Name) -> u64 {
-        self.stores().shard(name)
+        self.0.store.shard(name)
     }
 
     fn background(&self) -> Background {
@@ -216,7 +209,7 @@ impl Backend for RedisBackend {
     }
 
     async fn close(&self) {
-        self.stores().disconnect();
+        self.0.store.disconnect();
     }
 }
 

@@ -1,21 +1,20 @@
-//! A Redis Cluster: for each name the server that keeps its slot.
+//! A Redis Cluster: for each name the node that keeps its slot.
+
+mod slots;
 
 use crate::{
-    address::Address,
-    doubts::Doubts,
-    errors::{Redirect, redirect},
-    fitness, keys,
-    options::{Checked, RedisOptions},
-    server::Answer,
-    slots::{self, Owner, Slots},
-    store::Store,
+    connection::{address::Address, lane::Answer},
+    options::{CheckedOptions, RedisOptions},
+    requests::keys,
+    server::{Doubts, Nodes, Redirect, Server, fitness, redirect},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::Value;
+use slots::{NodeSlots, Slots};
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -27,57 +26,21 @@ const REDIRECTIONS: u32 = 5;
 /// The shortest time between two looks at who keeps what: a failover takes seconds.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// The servers of a Cluster, each with its own connections.
+/// The nodes of a Cluster, each a server with connections of its own.
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
     tls: bool,
-    members: Arc<Members>,
+    checked: CheckedOptions,
+    /// One for all: a slot may move while a request of a claim is on its way.
+    doubts: Doubts,
+    background: Background,
+    nodes: Arc<Nodes>,
+    /// Those nodes that were asked about a name.
+    servers: Mutex<HashMap<Address, Arc<Server>>>,
     slots: Mutex<Arc<Slots>>,
     /// Something has shown that the slots are not as they were.
     stale: AtomicBool,
     looked: PerRuntime<tokio::sync::Mutex<Option<Moment>>>,
-}
-
-/// The servers that were heard of.
-pub(crate) struct Members {
-    options: RedisOptions,
-    checked: Checked,
-    /// One for all: a slot may move while a request of a claim is on its way.
-    doubts: Doubts,
-    by_address: Mutex<HashMap<Address, Arc<Store>>>,
-    background: Background,
-    me: Weak<Self>,
-}
-
-impl Members {
-    pub(crate) fn at(&self, address: &Address) -> Result<Arc<Store>, StoreError> {
-        let mut known = self.by_address();
-        if let Some(store) = known.get(address) {
-            return Ok(Arc::clone(store));
-        }
-        let route = self.options.route_to(address).map_err(StoreError::failed)?;
-        let (me, doubts) = (self.me.clone(), self.doubts.clone());
-        let store = Store::among(me, route, self.checked.clone(), doubts, &self.background);
-        let store = Arc::new(store);
-        known.insert(address.clone(), Arc::clone(&store));
-        Ok(store)
-    }
-
-    /// Lets go of servers that keep no slot.
-    fn forget_others(&self, slots: &Slots) {
-        let owners: Vec<&Address> = slots.owners().collect();
-        self.by_address().retain(|address, store| {
-            let stays = owners.contains(&address);
-            if !stays {
-                store.disconnect();
-            }
-            stays
-        });
-    }
-
-    fn by_address(&self) -> MutexGuard<'_, HashMap<Address, Arc<Store>>> {
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Cluster {
@@ -85,25 +48,48 @@ impl Cluster {
         seeds: Vec<Address>,
         tls: bool,
         options: RedisOptions,
-        checked: Checked,
+        checked: CheckedOptions,
         background: &Background,
     ) -> Self {
-        let members = Arc::new_cyclic(|me| Members {
-            options,
-            checked,
-            doubts: Doubts::default(),
-            by_address: Mutex::default(),
-            background: background.clone(),
-            me: me.clone(),
-        });
         Self {
             seeds,
             tls,
-            members,
+            nodes: Arc::new(Nodes::new(options, checked.clone())),
+            checked,
+            doubts: Doubts::default(),
+            background: background.clone(),
+            servers: Mutex::default(),
             slots: Mutex::default(),
             stale: AtomicBool::new(false),
             looked: PerRuntime::new(),
         }
+    }
+
+    fn at(&self, address: &Address) -> Result<Arc<Server>, StoreError> {
+        let mut known = self.servers();
+        if let Some(server) = known.get(address) {
+            return Ok(Arc::clone(server));
+        }
+        let (checked, doubts) = (self.checked.clone(), self.doubts.clone());
+        let server = Arc::new(Server::among(&self.nodes, address, checked, doubts, &self.background)?);
+        known.insert(address.clone(), Arc::clone(&server));
+        Ok(server)
+    }
+
+    /// Lets go of nodes that keep no slot.
+    fn keep(&self, these: &[&Address]) {
+        self.servers().retain(|address, server| {
+            let stays = these.contains(&address);
+            if !stays {
+                server.disconnect();
+            }
+            stays
+        });
+        self.nodes.keep(these);
+    }
+
+    fn servers(&self) -> MutexGuard<'_, HashMap<Address, Arc<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -113,7 +99,7 @@ impl Cluster {
     }
 
     fn prefix(&self) -> &str {
-        &self.members.checked.prefix
+        &self.checked.prefix
     }
 
     pub(crate) fn slot(&self, name: &Name) -> u16 {
@@ -126,43 +112,41 @@ impl Cluster {
     }
 
     /// The way of a request about a name.
-    pub(crate) fn route(&self, name: &Name) -> Route<'_> {
-        Route { cluster: self, slot: self.slot(name), left: REDIRECTIONS, next: None }
+    pub(crate) fn route(&self, name: &Name) -> SlotRoute<'_> {
+        SlotRoute { cluster: self, slot: self.slot(name), left: REDIRECTIONS, next: None }
     }
 
     /// Whether these servers can keep locks.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let key = fitness::key(self.prefix());
-        let store = self.store(keys::slot_of(&key)).await?;
-        fitness::check(&store.server, &store.scripts, self.prefix(), true).await.map(drop)
+        let server = self.server(keys::slot_of(&key)).await?;
+        fitness::check(&server.lane, &server.scripts, self.prefix(), true).await.map(drop)
     }
 
     /// Who holds names that begin so, in order.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let slots = self.look().await?;
         let mut holders = Vec::new();
-        for owner in slots.owners() {
-            holders.extend(self.members.at(owner)?.list(prefix).await?);
+        for node in slots.nodes() {
+            holders.extend(self.at(node)?.list(prefix).await?);
         }
         holders.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(holders)
     }
 
     pub(crate) fn disconnect(&self) {
-        for store in std::mem::take(&mut *self.members.by_address()).into_values() {
-            store.disconnect();
-        }
+        self.keep(&[]);
     }
 
-    /// The store that keeps a slot, as far as is known.
-    async fn store(&self, slot: u16) -> Result<Arc<Store>, StoreError> {
+    /// The node that keeps a slot, as far as is known.
+    async fn server(&self, slot: u16) -> Result<Arc<Server>, StoreError> {
         let slots = self.look().await?;
-        let Some(owner) = slots.owner(slot) else {
+        let Some(node) = slots.node(slot) else {
             self.stale.store(true, Ordering::Relaxed);
             let what = format!("{}: no server is known to keep slot {slot}", self.url());
             return Err(StoreError::unavailable(what));
         };
-        self.members.at(owner)
+        self.at(node)
     }
 
     fn slots(&self) -> MutexGuard<'_, Arc<Slots>> {
@@ -189,13 +173,13 @@ impl Cluster {
         let slots = Arc::new(self.ask(&known).await?);
         *self.slots() = Arc::clone(&slots);
         self.stale.store(false, Ordering::Relaxed);
-        self.members.forget_others(&slots);
+        self.keep(&slots.nodes().collect::<Vec<_>>());
         Ok(slots)
     }
 
     /// Asks all servers at once who keeps what: the newest word of a majority, or of as many as answer in time.
     async fn ask(&self, known: &Slots) -> Result<Slots, StoreError> {
-        let mut addresses: Vec<&Address> = known.owners().collect();
+        let mut addresses: Vec<&Address> = known.nodes().collect();
         for seed in &self.seeds {
             if !addresses.contains(&seed) {
                 addresses.push(seed);
@@ -207,9 +191,9 @@ impl Cluster {
             && let Some(answer) = asked.next().await
         {
             match answer {
-                Ok(owners) => {
+                Ok(nodes) => {
                     answers += 1;
-                    said.extend(owners);
+                    said.extend(nodes);
                 }
                 Err(error) => last = Some(error),
             }
@@ -220,10 +204,10 @@ impl Cluster {
         }
     }
 
-    async fn ask_one(&self, address: &Address) -> Result<Vec<Owner>, StoreError> {
+    async fn ask_one(&self, address: &Address) -> Result<Vec<NodeSlots>, StoreError> {
         let mut ask = redis::cmd("CLUSTER");
         ask.arg("NODES");
-        match self.members.at(address)?.server.ask(&ask).await {
+        match self.nodes.at(address)?.ask(&ask).await {
             Ok(Answer { value: Value::BulkString(text), .. }) => {
                 Ok(slots::read(&String::from_utf8_lossy(&text), address))
             }
@@ -238,26 +222,26 @@ impl Cluster {
 }
 
 /// A request on its way to the server that keeps its slot.
-pub(crate) struct Route<'a> {
+pub(crate) struct SlotRoute<'a> {
     cluster: &'a Cluster,
     slot: u16,
     left: u32,
-    next: Option<Arc<Store>>,
+    next: Option<Arc<Server>>,
 }
 
-impl Route<'_> {
+impl SlotRoute<'_> {
     /// Where to ask next.
-    pub(crate) async fn next(&mut self) -> Result<Arc<Store>, StoreError> {
+    pub(crate) async fn next(&mut self) -> Result<Arc<Server>, StoreError> {
         match self.next.take() {
-            Some(store) => Ok(store),
-            None => self.cluster.store(self.slot).await,
+            Some(server) => Ok(server),
+            None => self.cluster.server(self.slot).await,
         }
     }
 
     /// Whether the answer was that another server keeps the slot. Nothing was carried out then.
     pub(crate) fn follows(&mut self, error: &StoreError) -> bool {
         let moved = match redirect(error) {
-            Some(Redirect::Moved(address)) => self.cluster.members.at(&address).ok(),
+            Some(Redirect::Moved(address)) => self.cluster.at(&address).ok(),
             _ => None,
         };
         if moved.is_some() || error.is_unavailable() {

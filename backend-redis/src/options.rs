@@ -1,10 +1,10 @@
 //! Where the locks live, and how patient to be.
 
-use crate::{
-    address::{Address, Target},
-    dial::{Dial, Route},
-    sentinel::{Sentinels, Way},
-    url::{self, Parsed},
+use crate::connection::{
+    address::Address,
+    dial::{Dial, Endpoint},
+    sentinel::{Access, Sentinels},
+    url::{self, ParsedUrl, Target},
 };
 use redis::RedisConnectionInfo;
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
@@ -48,7 +48,7 @@ pub struct RedisOptions {
 
 /// What a backend needs of its options, each within its range.
 #[derive(Clone, Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedOptions {
     pub(crate) prefix: String,
     pub(crate) remember: Duration,
     pub(crate) fair: bool,
@@ -86,7 +86,7 @@ impl RedisOptions {
     ///
     /// [`Error::InvalidUrl`], which never repeats the password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        let Parsed { target, user, password, database } = url::parse(url)?;
+        let ParsedUrl { target, user, password, database } = url::parse(url)?;
         Ok(Self { target: Some(target), user, password, database, ..Self::default() })
     }
 
@@ -160,9 +160,9 @@ impl RedisOptions {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<Checked, Error> {
+    pub(crate) fn check(&self) -> Result<CheckedOptions, Error> {
         let replicas = Self::REPLICAS_RANGE;
-        Ok(Checked {
+        Ok(CheckedOptions {
             prefix: check_prefix(&self.prefix)?,
             fair: self.fair,
             replicas: if replicas.contains(&self.replicas) {
@@ -181,17 +181,17 @@ impl RedisOptions {
         })
     }
 
-    /// The way to the server.
-    pub(crate) fn route(&self) -> Result<Route, Error> {
+    /// Where connections lead.
+    pub(crate) fn endpoint(&self) -> Result<Endpoint, Error> {
         match &self.target {
-            Some(Target::Server(address)) => self.route_to(address),
+            Some(Target::Server(address)) => self.endpoint_at(address),
             Some(Target::Sentinel { sentinels, service, tls }) => {
                 // Roots that are none are refused now, and not once a sentinel is asked.
                 for sentinel in sentinels {
                     self.client(sentinel)?;
                 }
-                let way = Way { tls: *tls, roots: self.tls_roots.clone(), login: self.login() };
-                Ok(Route::Master(Arc::new(Sentinels::new(sentinels.clone(), service.clone(), way))))
+                let access = Access { tls: *tls, roots: self.tls_roots.clone(), login: self.login() };
+                Ok(Endpoint::Master(Arc::new(Sentinels::new(sentinels.clone(), service.clone(), access))))
             }
             // A Cluster has a way to each of its servers.
             Some(Target::Cluster { .. }) | None => {
@@ -208,9 +208,9 @@ impl RedisOptions {
         }
     }
 
-    /// The way to this server.
-    pub(crate) fn route_to(&self, address: &Address) -> Result<Route, Error> {
-        self.client(address).map(|client| Route::Server(Arc::new(client)))
+    /// The same for connections to this server.
+    pub(crate) fn endpoint_at(&self, address: &Address) -> Result<Endpoint, Error> {
+        self.client(address).map(|client| Endpoint::Server(Arc::new(client)))
     }
 
     fn login(&self) -> RedisConnectionInfo {
@@ -237,9 +237,9 @@ impl RedisOptions {
     }
 }
 
-impl Checked {
-    pub(crate) fn dial(&self, route: Route) -> Dial {
-        Dial::new(route, self.connect_timeout, self.response_timeout)
+impl CheckedOptions {
+    pub(crate) fn dial(&self, endpoint: Endpoint) -> Dial {
+        Dial::new(endpoint, self.connect_timeout, self.response_timeout)
     }
 }
 
@@ -316,7 +316,45 @@ mod tests {
         refused(&some().response_timeout(Duration::MAX), "response_timeout");
         refused(&some().remember(Duration::from_secs(59)), "remember");
         refused(&some().replicas(101), "replicas");
-        assert!(some().route().is_err());
+        assert!(some().endpoint().is_err());
+    }
+
+    fn options(url: &str) -> RedisOptions {
+        RedisOptions::from_url(url).expect(url)
+    }
+
+    fn info(url: &str) -> (String, i64, Option<String>, Option<String>) {
+        let Endpoint::Server(client) = options(url).endpoint().expect(url) else { panic!("{url}") };
+        let info = client.get_connection_info();
+        let login = info.redis_settings();
+        let [user, password] = [login.username(), login.password()].map(|text| text.map(str::to_owned));
+        (info.addr().to_string(), login.db(), user, password)
+    }
+
+    #[test]
+    fn addresses_of_urls() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(info("redis://host"), ("host:6379".into(), 0, None, None));
+        assert_eq!(info("REDIS://host/"), ("host:6379".into(), 0, None, None));
+        assert_eq!(info("redis://10.0.0.1:7000/15"), ("10.0.0.1:7000".into(), 15, None, None));
+        assert_eq!(info("redis://[::1]:7000"), ("::1:7000".into(), 0, None, None));
+        assert_eq!(info("redis://:p%40ss@h"), ("h:6379".into(), 0, None, some("p@ss")));
+        assert_eq!(info("redis://u:p:q@h"), ("h:6379".into(), 0, some("u"), some("p:q")));
+        assert_eq!(info("redis+unix:/run/a%20b.sock"), ("/run/a b.sock".into(), 0, None, None));
+        assert_eq!(info("redis+unix:///run/r.sock"), ("/run/r.sock".into(), 0, None, None));
+    }
+
+    #[test]
+    fn sentinels_of_urls() {
+        let url = |url: &str| {
+            let options = options(url);
+            options.check().map(|checked| checked.dial(options.endpoint().unwrap()).url())
+        };
+        let same = "redis+sentinel://h1:26379,h2:7000,[::1]:26379/my master/3";
+        assert_eq!(url("redis+sentinel://u:p@h1,h2:7000,[::1]/my%20master/3").unwrap(), same);
+        assert_eq!(url("redis+sentinel://h/x").unwrap(), "redis+sentinel://h:26379/x");
+        #[cfg(feature = "tls")]
+        assert_eq!(url("rediss+sentinel://h/x").unwrap(), "rediss+sentinel://h:26379/x");
     }
 
     #[test]

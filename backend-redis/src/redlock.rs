@@ -8,16 +8,15 @@ mod backend;
 mod ending;
 mod hints;
 mod identity;
-mod node;
 mod options;
 mod people;
 mod quorum;
 mod renewal;
-mod servers;
 mod tally;
 mod unanswered;
+mod voter;
+mod voters;
 mod waiting;
 
 pub use backend::RedlockBackend;
-pub(crate) use node::Vote;
 pub use options::RedlockOptions;

@@ -1,272 +1,199 @@
-//! One server as a client sees it: a connection for commands in each runtime, replaced whenever it is spoilt.
+//! One server: what is asked of it about a name, each request one script call, and what this client keeps for it.
+//!
+//! A server may be a node of a Cluster. Then it knows the others' connections, since one of them may have the answer while
+//! a slot is moving.
+
+mod attempt;
+mod doubts;
+mod ending;
+pub(crate) mod fitness;
+mod holders;
+mod latch;
+mod nodes;
+mod redirect;
+mod renewal;
+mod replication;
+mod several;
+mod wait;
+
+pub(crate) use attempt::Leaves;
+pub(crate) use doubts::Doubts;
+pub(crate) use nodes::Nodes;
+pub(crate) use redirect::{Redirect, redirect};
+pub(crate) use renewal::RENEW_BATCH;
 
 use crate::{
-    dial::Dial,
-    errors::{Failure, Trouble},
-    script::Script,
-};
-use futures_util::{
-    FutureExt,
-    future::{BoxFuture, Shared},
-};
-use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+    connection::{
+        address::Address,
+        dial::Endpoint,
+        errors::Failure,
+        lane::{Answer, Lane},
+        notices::QueuedClaims,
+        subscriptions::{Listening, Subscriptions},
     },
+    options::CheckedOptions,
+    requests::{
+        keys,
+        script::{Script, Scripts},
+    },
+};
+use redis::Cmd;
+use replication::Replication;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::{Moment, PerRuntime, StoreError};
+use tenure_core::{Background, ClaimId, Name, StoreError};
 
-/// How long after a failed attempt to connect the next one begins: a server that comes back is not met by a storm.
-const BREATH: Duration = Duration::from_millis(50);
-
-/// A server, with one connection that all requests of a runtime share.
-///
-/// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
-/// has become a replica. Here each of these ends the connection, and the next request makes another. One attempt to
-/// connect serves all who wait for it, and goes on when they give up.
+/// One server, and this client's part in it.
 pub(crate) struct Server {
-    dial: Dial,
-    lines: PerRuntime<Mutex<Line>>,
-    /// How many connections there were.
-    last: AtomicU64,
-}
-
-#[derive(Default)]
-struct Line {
-    /// Which connection this is, among those of all runtimes, so that a late failure of an old one does not end a new one.
-    number: u64,
-    state: State,
-}
-
-#[derive(Default)]
-enum State {
-    #[default]
-    None,
-    /// None, because the last attempt failed at this moment.
-    Failed(Moment),
-    Connecting(Shared<BoxFuture<'static, Result<MultiplexedConnection, RedisError>>>),
-    Connected(MultiplexedConnection),
-}
-
-/// How a command is sent.
-#[derive(Clone, Copy)]
-enum Sending {
-    Plain,
-    /// Behind `ASKING`.
-    Asking,
-}
-
-/// The answer to a request.
-pub(crate) struct Answer {
-    pub(crate) value: Value,
-    /// The instant before the request was sent.
-    pub(crate) sent: Moment,
-    /// Whether the request had been sent before on a connection that turned out to be broken. That one may have been
-    /// carried out too, or still may be.
-    pub(crate) resent: bool,
-    /// The connection that brought it.
-    pub(crate) line: u64,
+    pub(crate) options: CheckedOptions,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) scripts: Scripts,
+    queued: QueuedClaims,
+    /// Where replicas must have a grant.
+    replication: Option<Replication>,
+    doubts: Doubts,
+    /// The nodes among which this is one, in a Cluster.
+    nodes: Option<Arc<Nodes>>,
+    /// This client, for those who hand locks over to it.
+    client: ClaimId,
+    inbox: Mutex<Option<Listening>>,
 }
 
 impl Server {
-    pub(crate) fn new(dial: Dial) -> Self {
-        Self { dial, lines: PerRuntime::new(), last: AtomicU64::new(0) }
+    pub(crate) fn new(endpoint: Endpoint, options: CheckedOptions, background: &Background) -> Self {
+        let lane = Arc::new(Lane::new(options.dial(endpoint)));
+        Self::with(None, lane, options, Doubts::default(), background)
     }
 
-    pub(crate) fn dial(&self) -> &Dial {
-        &self.dial
+    /// A node of a Cluster.
+    pub(crate) fn among(
+        nodes: &Arc<Nodes>,
+        address: &Address,
+        options: CheckedOptions,
+        doubts: Doubts,
+        background: &Background,
+    ) -> Result<Self, StoreError> {
+        let lane = nodes.at(address)?;
+        Ok(Self::with(Some(Arc::clone(nodes)), lane, options, doubts, background))
     }
 
-    /// The line of this runtime.
-    fn line(&self) -> Arc<Mutex<Line>> {
-        self.lines.get(Mutex::default)
-    }
-
-    /// The connection, its number, and whether it was there already.
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64, bool), RedisError> {
-        let here = self.line();
-        let (number, connecting) = {
-            let mut line = locked(&here);
-            let connecting = match &line.state {
-                State::Connected(connection) => return Ok((connection.clone(), line.number, true)),
-                State::Connecting(connecting) => connecting.clone(),
-                State::None => self.connect(Duration::ZERO),
-                State::Failed(when) => self.connect(BREATH.saturating_sub(Moment::now().since(*when))),
-            };
-            if !matches!(line.state, State::Connecting(_)) {
-                line.number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-                line.state = State::Connecting(connecting.clone());
-            }
-            (line.number, connecting)
-        };
-        let outcome = connecting.await;
-        let mut line = locked(&here);
-        if line.number == number && matches!(line.state, State::Connecting(_)) {
-            line.state = match &outcome {
-                Ok(connection) => State::Connected(connection.clone()),
-                Err(_) => State::Failed(Moment::now()),
-            };
-        }
-        outcome.map(|connection| (connection, number, false))
-    }
-
-    /// An attempt in a task of its own, so that a short wait cannot keep a slow connection from ever being made.
-    fn connect(
-        &self,
-        pause: Duration,
-    ) -> Shared<BoxFuture<'static, Result<MultiplexedConnection, RedisError>>> {
-        let dial = self.dial.clone();
-        let attempt = tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
-            dial.commands().await
-        });
-        let ended = |_| Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
-        attempt.map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
-    }
-
-    fn spoilt(&self, number: u64) {
-        let here = self.line();
-        let mut line = locked(&here);
-        if line.number == number && matches!(line.state, State::Connected(_)) {
-            line.state = State::None;
+    fn with(
+        nodes: Option<Arc<Nodes>>,
+        lane: Arc<Lane>,
+        options: CheckedOptions,
+        doubts: Doubts,
+        background: &Background,
+    ) -> Self {
+        let (dial, queued, in_cluster) = (lane.dial().clone(), QueuedClaims::default(), nodes.is_some());
+        let wanted = Some(options.replicas).filter(|replicas| *replicas > 0);
+        Self {
+            replication: wanted.map(|wanted| Replication::new(dial.clone(), wanted)),
+            subscriptions: Subscriptions::new(dial, in_cluster, queued.clone(), background.clone()),
+            lane,
+            scripts: Scripts::new(options.fair, in_cluster),
+            queued,
+            doubts,
+            nodes,
+            client: ClaimId::new(),
+            inbox: Mutex::default(),
+            options,
         }
     }
 
-    /// Lets go of the connections. The next request makes another.
+    pub(crate) fn lock_key(&self, name: &Name) -> String {
+        keys::lock(&self.options.prefix, name)
+    }
+
+    /// The channel on which this client is told that its turn has come.
+    pub(crate) fn inbox(&self) -> Listening {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let listen = || self.subscriptions.listen(&keys::inbox(&self.options.prefix, self.client));
+        inbox.get_or_insert_with(listen).clone()
+    }
+
+    /// The same, if the server has confirmed it.
+    pub(crate) fn confirmed_inbox(&self) -> Option<Listening> {
+        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.clone().filter(Listening::is_confirmed)
+    }
+
     pub(crate) fn disconnect(&self) {
-        for line in self.lines.all() {
-            locked(&line).state = State::None;
+        drop(self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.subscriptions.disconnect();
+        if let Some(replication) = &self.replication {
+            replication.disconnect();
         }
+        self.lane.disconnect();
     }
 
-    /// Sends a command, and waits for its answer as long as the timeouts allow.
-    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Answer, Failure> {
-        self.send(Sending::Plain, command)
-            .await
-            .map_err(|refusal| refusal.explained(|source| self.dial.place().explain(source)))
+    /// Begins a call with every key of a name that the script may need, and tells the lock's.
+    pub(crate) fn call(&self, script: &Script, name: &Name) -> (Cmd, String) {
+        let lock = self.lock_key(name);
+        let (record, size) = (keys::record(&lock), lock.len());
+        if self.options.fair {
+            let mut call = script.call(4, size * 8);
+            call.arg(&lock).arg(record).arg(keys::queue(&lock)).arg(keys::waiters(&lock));
+            return (call, lock);
+        }
+        let mut call = script.call(2, size * 4);
+        call.arg(&lock).arg(record);
+        (call, lock)
     }
 
-    /// The same on that connection and no other.
-    pub(crate) async fn ask_on(&self, line: u64, command: &Cmd) -> Result<Answer, Failure> {
-        let connection = {
-            let here = self.line();
-            let now = locked(&here);
-            match &now.state {
-                State::Connected(connection) if now.number == line => connection.clone(),
-                _ => {
-                    let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-                    return Err(Failure { error: self.dial.place().explain(broken), in_doubt: false });
-                }
-            }
-        };
-        let answer = self.send_on(connection, line, Sending::Plain, command).await;
-        answer.map_err(|refusal| refusal.explained(|source| self.dial.place().explain(source)))
+    /// The same where there is no queue, with the key that stops newcomers.
+    fn call_with_stop(&self, script: &Script, name: &Name) -> (Cmd, String) {
+        let lock = self.lock_key(name);
+        let mut call = script.call(3, lock.len() * 6);
+        call.arg(&lock).arg(keys::record(&lock)).arg(keys::stop(&lock));
+        (call, lock)
     }
 
-    /// Calls a script, and has it loaded first when the server does not know it. `about` is the key that errors name.
-    ///
-    /// The call is sent again when a connection from before turns out to be broken, as it is after the server was
-    /// restarted. So it must be one that may be carried out twice.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
-        self.run_as(Sending::Plain, script, call, about).await
+        match self.lane.run(script, call, about).await {
+            Err(failure) => match self.asked_to_ask(&failure) {
+                Some(lane) => lane.run_asking(script, call, about).await,
+                None => Err(failure),
+            },
+            answer => answer,
+        }
     }
 
-    /// The same, at a node of a Cluster to which the slot is moving.
-    pub(crate) async fn run_asking(
+    /// The node to which the slot of a request is moving, if that is why it failed.
+    fn asked_to_ask(&self, failure: &Failure) -> Option<Arc<Lane>> {
+        match redirect(&failure.error)? {
+            Redirect::Ask(address) => self.nodes.as_ref()?.at(&address).ok(),
+            Redirect::Moved(_) => None,
+        }
+    }
+
+    /// Whether names of different slots cannot be asked about together.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.nodes.is_some()
+    }
+
+    /// How long the record of a grant is remembered, in seconds: longer than the grant stands.
+    pub(crate) fn remember(&self, lease: Duration) -> u64 {
+        self.options.remember.max(lease * 2).as_secs()
+    }
+
+    /// Runs a script whose effect replicas may have to have, too.
+    pub(crate) async fn run_replicated(
         &self,
         script: &Script,
         call: &Cmd,
         about: &str,
     ) -> Result<Answer, Failure> {
-        self.run_as(Sending::Asking, script, call, about).await
-    }
-
-    async fn run_as(
-        &self,
-        how: Sending,
-        script: &Script,
-        call: &Cmd,
-        about: &str,
-    ) -> Result<Answer, Failure> {
-        let mut outcome = self.send(how, call).await;
-        if let Err(Refusal { error, in_doubt }) = &outcome
-            && Trouble::of(error) == Trouble::NoScript
-        {
-            // Nothing was carried out, unless by a first copy on a connection that broke.
-            let before = *in_doubt;
-            outcome = match self.send(Sending::Plain, &script.load()).await {
-                Ok(_) => match self.send(how, call).await {
-                    Ok(answer) => Ok(Answer { resent: answer.resent || before, ..answer }),
-                    Err(refusal) => Err(Refusal { in_doubt: refusal.in_doubt || before, ..refusal }),
-                },
-                Err(Refusal { error, .. }) => Err(Refusal { error, in_doubt: before }),
-            };
-        }
-        outcome.map_err(|refusal| refusal.explained(|source| self.dial.place().explain_for(about, source)))
-    }
-
-    async fn send(&self, how: Sending, command: &Cmd) -> Result<Answer, Refusal> {
-        match self.send_once(how, command).await {
-            Err((Refusal { error, .. }, true)) if Trouble::of(&error).is_broken() => {
-                match self.send_once(how, command).await {
-                    Ok(answer) => Ok(Answer { resent: true, ..answer }),
-                    Err((refusal, _)) => Err(Refusal { in_doubt: true, ..refusal }),
-                }
-            }
-            outcome => outcome.map_err(|(refusal, _)| refusal),
+        match &self.replication {
+            Some(replication) => replication.run(script, call, about).await,
+            None => self.run(script, call, about).await,
         }
     }
 
-    /// Sends a command once. An error comes with whether the connection was one from before.
-    async fn send_once(&self, how: Sending, command: &Cmd) -> Result<Answer, (Refusal, bool)> {
-        let (connection, number, from_before) =
-            self.connection().await.map_err(|error| (Refusal { error, in_doubt: false }, false))?;
-        self.send_on(connection, number, how, command).await.map_err(|refusal| (refusal, from_before))
-    }
-
-    async fn send_on(
-        &self,
-        mut connection: MultiplexedConnection,
-        number: u64,
-        how: Sending,
-        command: &Cmd,
-    ) -> Result<Answer, Refusal> {
-        let sent = Moment::now();
-        let answer = match how {
-            Sending::Plain => connection.send_packed_command(command).await,
-            Sending::Asking => {
-                let mut both = redis::pipe();
-                both.cmd("ASKING").add_command(command.clone());
-                let answers = connection.send_packed_commands(&both, 1, 1).await;
-                answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil))
-            }
-        };
-        let answer = answer.and_then(Value::extract_error);
-        answer.map(|value| Answer { value, sent, resent: false, line: number }).map_err(|error| {
-            let trouble = Trouble::of(&error);
-            if trouble.spoils_connection() {
-                self.spoilt(number);
-            }
-            Refusal { error, in_doubt: trouble.leaves_doubt() }
-        })
-    }
-}
-
-fn locked(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
-    line.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A request without an answer, or with one that helps nobody.
-struct Refusal {
-    error: RedisError,
-    in_doubt: bool,
-}
-
-impl Refusal {
-    fn explained(self, explain: impl FnOnce(RedisError) -> StoreError) -> Failure {
-        Failure { error: explain(self.error), in_doubt: self.in_doubt }
+    /// Whether a grant counts only once replicas have it.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.replication.is_some()
     }
 }

@@ -1,10 +1,11 @@
 //! One attempt: two rounds, and everything taken back unless both had a majority.
 
 use super::{
-    node::{Silence, Vote},
-    servers::{Ending, Servers},
-    tally::{Next, Tally},
+    tally::{NextStep, Tally},
+    voter::Vote,
+    voters::{Ending, Voters},
 };
+use crate::connection::errors::Failure;
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Claim, Grant, Moment, StoreError, lease};
 use tokio::{
@@ -16,24 +17,24 @@ use tokio::{
 pub(crate) enum Outcome {
     Granted(Grant),
     Refused {
-        /// When a majority will be free, as far as the nodes tell.
+        /// When a majority will be free, as far as the servers tell.
         free_in: Option<Duration>,
-        /// Whether this client had some of the nodes for itself.
+        /// Whether this client had some of the servers for itself.
         split: bool,
     },
 }
 
-/// What a node says in the course of an attempt.
+/// What a server says in the course of an attempt.
 enum Word {
-    Vote(Result<Vote, Silence>),
-    Raised(Result<bool, Silence>),
+    Vote(Result<Vote, Failure>),
+    Raised(Result<bool, Failure>),
 }
 
-impl Servers {
+impl Voters {
     /// One attempt.
     ///
     /// Granted when a majority voted for the claim, a majority then raised the greatest of the tokens, and the lease
-    /// still stands. Otherwise it is withdrawn from every node that may have anything of it, also from those that did not
+    /// still stands. Otherwise it is withdrawn from every server that may have anything of it, also from those that did not
     /// answer.
     pub(crate) async fn attempt(&self, claim: &Claim) -> Result<Outcome, StoreError> {
         let (attempt, sent) = (self.next_attempt(), Moment::now());
@@ -57,36 +58,36 @@ impl Servers {
     ) -> Option<Grant> {
         let (tell, mut heard) = mpsc::unbounded_channel();
         let (claim, patience) = (Arc::new(claim.clone()), self.patience(claim.lease));
-        for (place, node) in self.nodes.iter().enumerate() {
-            let (node, claim, tell) = (Arc::clone(node), Arc::clone(&claim), tell.clone());
+        for (place, voter) in self.all.iter().enumerate() {
+            let (voter, claim, tell) = (Arc::clone(voter), Arc::clone(&claim), tell.clone());
             // Before the task: a withdrawal may be carried out before it runs at all.
-            node.will_ask(claim.id);
+            voter.will_ask(claim.id);
             // A task, so that an answer which comes too late for this attempt still settles the request.
             tokio::spawn(async move {
-                let vote = node.ask(&claim, attempt).await;
+                let vote = voter.ask(&claim, attempt).await;
                 let _ = tell.send((place, Word::Vote(vote)));
             });
         }
         let mut until = Instant::now() + patience;
         loop {
             match tally.next() {
-                Next::Granted(token) => {
+                NextStep::Granted(token) => {
                     let in_time = !lease::deadline(sent, claim.lease).has_passed();
                     return in_time.then(|| Grant::leased(&claim, token, sent));
                 }
-                Next::Lost => return None,
-                Next::Raise(places, token) => {
+                NextStep::Lost => return None,
+                NextStep::Raise(places, token) => {
                     for place in places {
-                        let (node, claim, tell) =
-                            (Arc::clone(&self.nodes[place]), Arc::clone(&claim), tell.clone());
+                        let (voter, claim, tell) =
+                            (Arc::clone(&self.all[place]), Arc::clone(&claim), tell.clone());
                         tokio::spawn(async move {
-                            let answer = node.raise(&claim, token).await;
+                            let answer = voter.raise(&claim, token).await;
                             let _ = tell.send((place, Word::Raised(answer)));
                         });
                     }
                     until = Instant::now() + patience;
                 }
-                Next::Wait => match timeout_at(until, heard.recv()).await {
+                NextStep::Wait => match timeout_at(until, heard.recv()).await {
                     Ok(Some((place, Word::Vote(vote)))) => tally.voted(place, vote),
                     Ok(Some((place, Word::Raised(answer)))) => tally.raised(place, &answer),
                     Ok(None) | Err(_) => return None,
@@ -95,7 +96,7 @@ impl Servers {
         }
     }
 
-    /// Withdraws an attempt, and waits until the nodes that are known to have something of it have none of it any more,
+    /// Withdraws an attempt, and waits until the servers that are known to have something of it have none of it any more,
     /// or have had their time.
     async fn take_back(&self, claim: &Claim, attempt: u64, tally: &Tally) {
         let Claim { id, name, lease, .. } = claim;

@@ -1,7 +1,7 @@
 //! Locks held by a majority of servers.
 
-use super::{attempt::Outcome, options::RedlockOptions, servers::Servers};
-use crate::{backend::RENEW_BATCH, wait::ASK_AGAIN};
+use super::{attempt::Outcome, options::RedlockOptions, voters::Voters};
+use crate::{server::RENEW_BATCH, timing::ASK_AGAIN};
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, Doing, Error, Grant, Holder, Name, Release, Renewal,
@@ -43,7 +43,7 @@ pub struct RedlockBackend(Arc<Inner>);
 struct Inner {
     /// The servers in words, for errors and people.
     address: Arc<str>,
-    servers: Servers,
+    voters: Voters,
 }
 
 impl RedlockBackend {
@@ -64,18 +64,18 @@ impl RedlockBackend {
     ///
     /// Outside a tokio runtime with time enabled.
     pub async fn connect(options: RedlockOptions) -> Result<Self, Error> {
-        let servers = Servers::new(options.check()?);
-        let addresses: Vec<_> = servers.nodes.iter().map(|node| node.address()).collect();
-        let places: Vec<_> = servers.nodes.iter().map(|node| node.store.server.dial().place()).collect();
-        let scheme = if places.iter().all(|place| place.tls) { "rediss+redlock" } else { "redlock" };
-        let database = places[0].database;
+        let voters = Voters::new(options.check()?);
+        let addresses: Vec<_> = voters.all.iter().map(|voter| voter.address()).collect();
+        let names: Vec<_> = voters.all.iter().map(|voter| voter.server.lane.dial().server_name()).collect();
+        let scheme = if names.iter().all(|name| name.tls) { "rediss+redlock" } else { "redlock" };
+        let database = names[0].database;
         let address: Arc<str> = format!("{scheme}://{}/{database}", addresses.join(",")).into();
-        check(&servers).await.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
-        Ok(Self(Arc::new(Inner { address, servers })))
+        check(&voters).await.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
+        Ok(Self(Arc::new(Inner { address, voters })))
     }
 
-    fn servers(&self) -> &Servers {
-        &self.0.servers
+    fn voters(&self) -> &Voters {
+        &self.0.voters
     }
 }
 
@@ -86,12 +86,12 @@ const LONGEST: Duration = Duration::from_hours(1);
 
 /// Whether a majority of the servers can keep locks. One that surely cannot is an error whatever the others say: it is
 /// there, and somebody has to mend it.
-async fn check(servers: &Servers) -> Result<(), StoreError> {
-    let mut answers = servers.each(LONGEST, |node| async move { node.check().await });
+async fn check(voters: &Voters) -> Result<(), StoreError> {
+    let mut answers = voters.each(LONGEST, |voter| async move { voter.check().await });
     let (mut fit, mut silent) = (0, Vec::new());
     loop {
         let next = answers.next();
-        let answer = if servers.quorum.is_met(fit) {
+        let answer = if voters.quorum.is_met(fit) {
             tokio::time::timeout(STRAGGLERS, next).await.ok().flatten()
         } else {
             next.await
@@ -103,8 +103,8 @@ async fn check(servers: &Servers) -> Result<(), StoreError> {
                 silent.push(error.into());
             }
             Some((_, Err(error))) => return Err(error),
-            None if servers.quorum.is_met(fit) => return Ok(()),
-            None => return Err(servers.quorum.too_few(silent)),
+            None if voters.quorum.is_met(fit) => return Ok(()),
+            None => return Err(voters.quorum.too_few(silent)),
         }
     }
 }
@@ -126,51 +126,51 @@ impl Backend for RedlockBackend {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        Ok(match self.servers().attempt(claim).await? {
+        Ok(match self.voters().attempt(claim).await? {
             Outcome::Granted(grant) => Attempt::Granted(grant),
             Outcome::Refused { free_in, .. } => Attempt::Busy { expires_in: free_in },
         })
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        self.servers().wait(claim).await
+        self.voters().wait(claim).await
     }
 
     async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
-        self.servers().wait_for_release(claim, at_most).await;
+        self.voters().wait_for_release(claim, at_most).await;
         Ok(())
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        self.servers().release(grant).await
+        self.voters().release(grant).await
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-        self.servers().withdraw(&claim.name, claim.id, claim.lease).await
+        self.voters().withdraw(&claim.name, claim.id, claim.lease).await
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        self.servers().renew(grants).await
+        self.voters().renew(grants).await
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.servers().holders(name).await
+        self.voters().holders(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        self.servers().list(prefix).await
+        self.voters().list(prefix).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.servers().force(name).await
+        self.voters().force(name).await
     }
 
     fn background(&self) -> Background {
-        self.servers().background.clone()
+        self.voters().background.clone()
     }
 
     async fn close(&self) {
-        self.servers().close().await;
+        self.voters().close().await;
     }
 }
 

@@ -1,8 +1,8 @@
 //! How a hold ends: released, or its claim withdrawn.
 
 use super::{
-    node::End,
-    servers::{Ending, Servers},
+    voter::End,
+    voters::{Ending, Voters},
 };
 use std::time::Duration;
 use tenure_core::{ClaimId, Grant, LossCause, Name, Release, StoreError};
@@ -14,11 +14,11 @@ fn all_of(name: &Name, claim: ClaimId, lease: Duration) -> Ending {
     Ending { name: name.clone(), claim, attempt: ALL, lease }
 }
 
-impl Servers {
+impl Voters {
     /// Releases a grant: it was held until now if a majority says so.
     pub(crate) async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let ending = all_of(&grant.name, grant.claim, grant.lease);
-        let mut answers = self.end(&ending, 0..self.nodes.len());
+        let mut answers = self.end(&ending, 0..self.all.len());
         let (mut ended, mut nothing, mut anyone_waits, mut silent) = (0, 0, false, Vec::new());
         while let Some((_, answer)) = answers.next().await {
             match answer {
@@ -46,7 +46,7 @@ impl Servers {
         claim: ClaimId,
         lease: Duration,
     ) -> Result<(), StoreError> {
-        let mut answers = self.end(&all_of(name, claim, lease), 0..self.nodes.len());
+        let mut answers = self.end(&all_of(name, claim, lease), 0..self.all.len());
         let (mut confirmed, mut silent) = (0, Vec::new());
         while let Some((_, answer)) = answers.next().await {
             match answer {
@@ -60,11 +60,11 @@ impl Servers {
         Err(self.quorum.too_few(silent))
     }
 
-    /// Why a grant is gone, as most nodes see it. That it is gone is certain, also when they do not say.
+    /// Why a grant is gone, as most servers see it. That it is gone is certain, also when they do not say.
     async fn why(&self, grant: &Grant) -> LossCause {
-        let mut answers = self.each(self.patience(grant.lease), |node| {
+        let mut answers = self.each(self.patience(grant.lease), |voter| {
             let grant = grant.clone();
-            async move { node.store.why(&grant).await }
+            async move { voter.server.why(&grant).await }
         });
         let mut causes = Vec::new();
         while let Some((_, answer)) = answers.next().await {
@@ -77,7 +77,7 @@ impl Servers {
     }
 }
 
-/// The cause that most nodes name. Where as many name another, it is the one that says more.
+/// The cause that most servers name. Where as many name another, it is the one that says more.
 pub(crate) fn most(causes: &[LossCause]) -> LossCause {
     let by_what_they_say =
         [LossCause::Forgotten, LossCause::Expired, LossCause::TakenOver, LossCause::Forced];

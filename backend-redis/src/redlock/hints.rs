@@ -1,29 +1,29 @@
-//! What waiters are told by several nodes.
+//! What waiters are told by several servers.
 
-use super::servers::Servers;
-use crate::subscriptions::Listening;
+use super::voters::Voters;
+use crate::connection::subscriptions::Listening;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use std::{pin::Pin, time::Duration};
 use tenure_core::Name;
 use tokio::{sync::futures::Notified, time::timeout};
 
-/// The channel of one lock on every node.
+/// The channel of one lock on every server.
 pub(crate) struct Hints {
     listening: Vec<Listening>,
     needed: usize,
 }
 
-impl Servers {
-    /// Begins to listen to what the nodes tell of a name.
+impl Voters {
+    /// Begins to listen to what the servers tell of a name.
     pub(crate) fn listen(&self, name: &Name) -> Hints {
-        let listen = |store: &crate::store::Store| store.subscriptions.listen(&store.lock_key(name));
-        let listening = self.nodes.iter().map(|node| listen(&node.store)).collect();
+        let listen = |store: &crate::server::Server| store.subscriptions.listen(&store.lock_key(name));
+        let listening = self.all.iter().map(|voter| listen(&voter.server)).collect();
         Hints { listening, needed: self.quorum.needed() }
     }
 }
 
 impl Hints {
-    /// Waits until a majority of the nodes has confirmed the subscription.
+    /// Waits until a majority of the servers has confirmed the subscription.
     pub(crate) async fn confirmed(&self) {
         let confirmed: FuturesUnordered<_> = self.listening.iter().map(Listening::confirmed).collect();
         let mut first = confirmed.take(self.needed);
@@ -31,23 +31,23 @@ impl Hints {
     }
 
     /// The hints that come from now on.
-    pub(crate) fn next(&self) -> Next<'_> {
+    pub(crate) fn next(&self) -> NextHints<'_> {
         let bells = self.listening.iter().map(|listening| {
             let mut bell = Box::pin(listening.next());
             bell.as_mut().enable();
             bell
         });
-        Next { bells: bells.collect(), needed: self.needed }
+        NextHints { bells: bells.collect(), needed: self.needed }
     }
 }
 
-/// The hints that come from a moment on, one of each node.
-pub(crate) struct Next<'a> {
+/// The hints that come from a moment on, one of each server.
+pub(crate) struct NextHints<'a> {
     bells: FuturesUnordered<Pin<Box<Notified<'a>>>>,
     needed: usize,
 }
 
-impl Next<'_> {
+impl NextHints<'_> {
     /// Waits until a majority has told of a release, and for so long at most. Whether it has.
     ///
     /// Asking before that would be in vain: who holds the lock has a majority. What fewer tell of is a claim that was

@@ -8,23 +8,23 @@ use tenure_core::StoreError;
 /// A server names itself anew whenever it starts (`run_id`), and an address may come to lead elsewhere. So what is known
 /// of an address goes with its connection.
 #[derive(Default)]
-pub(crate) struct Identities(Mutex<Vec<Known>>);
+pub(crate) struct Identities(Mutex<Vec<KnownServer>>);
 
-struct Known {
+struct KnownServer {
     address: Arc<str>,
-    line: u64,
+    connection: u64,
     /// `None` where the server does not say.
     run_id: Option<String>,
 }
 
 impl Identities {
-    fn known(&self) -> std::sync::MutexGuard<'_, Vec<Known>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, Vec<KnownServer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is known who answers on this connection to the address.
-    pub(crate) fn knows(&self, address: &str, line: u64) -> bool {
-        self.known().iter().any(|known| &*known.address == address && known.line == line)
+    pub(crate) fn knows(&self, address: &str, connection: u64) -> bool {
+        self.known().iter().any(|known| &*known.address == address && known.connection == connection)
     }
 
     /// Takes in how the server on a connection to an address names itself.
@@ -35,7 +35,7 @@ impl Identities {
     pub(crate) fn learn(
         &self,
         address: &Arc<str>,
-        line: u64,
+        connection: u64,
         run_id: Option<String>,
     ) -> Result<(), StoreError> {
         let mut all = self.known();
@@ -47,7 +47,7 @@ impl Identities {
                 same.address
             )));
         }
-        all.push(Known { address: Arc::clone(address), line, run_id });
+        all.push(KnownServer { address: Arc::clone(address), connection, run_id });
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
 //! Which servers, and how patient to be with each.
 
-use super::{identity::Identities, node::Node};
+use super::{identity::Identities, voter::Voter};
 use crate::RedisOptions;
 use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
 use tenure_core::{Background, Error};
 
 /// How many servers there can be.
-const NODES: RangeInclusive<usize> = 3..=31;
+const SERVERS: RangeInclusive<usize> = 3..=31;
 /// How long one server may take for one round unless another time is given.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -32,13 +32,13 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until they are used to connect"]
 pub struct RedlockOptions {
-    nodes: Vec<RedisOptions>,
+    servers: Vec<RedisOptions>,
     node_timeout: Duration,
 }
 
 /// What a backend needs of its options, each within its range.
-pub(crate) struct Checked {
-    pub(crate) nodes: Vec<Node>,
+pub(crate) struct CheckedRedlockOptions {
+    pub(crate) voters: Vec<Voter>,
     pub(crate) node_timeout: Duration,
     /// For all of them.
     pub(crate) background: Background,
@@ -51,7 +51,7 @@ impl RedlockOptions {
 
     /// These servers, from 3 to 31.
     pub fn of(servers: impl IntoIterator<Item = RedisOptions>) -> Self {
-        Self { nodes: servers.into_iter().collect(), node_timeout: NODE_TIMEOUT }
+        Self { servers: servers.into_iter().collect(), node_timeout: NODE_TIMEOUT }
     }
 
     /// The servers that `url` names: `redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[/DATABASE]`, over TCP, with the
@@ -82,7 +82,7 @@ impl RedlockOptions {
 
     /// Changes the options of every server in the same way.
     pub fn each(mut self, change: impl FnMut(RedisOptions) -> RedisOptions) -> Self {
-        self.nodes = self.nodes.into_iter().map(change).collect();
+        self.servers = self.servers.into_iter().map(change).collect();
         self
     }
 
@@ -95,21 +95,21 @@ impl RedlockOptions {
         self
     }
 
-    pub(crate) fn check(self) -> Result<Checked, Error> {
+    pub(crate) fn check(self) -> Result<CheckedRedlockOptions, Error> {
         let range = Self::NODE_TIMEOUT_RANGE;
         if !range.contains(&self.node_timeout) {
             let (given, allowed) =
                 (format!("{:?}", self.node_timeout), format!("{:?} to {:?}", range.start(), range.end()));
             return Err(Error::invalid_option("node_timeout", given, allowed));
         }
-        if !NODES.contains(&self.nodes.len()) {
-            let given = format!("a list of {}", self.nodes.len());
+        if !SERVERS.contains(&self.servers.len()) {
+            let given = format!("a list of {}", self.servers.len());
             return Err(Error::invalid_option("servers", given, "3 to 31 servers, best an odd number"));
         }
         let background = Background::new();
-        let (mut nodes, mut places, mut prefixes) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut voters, mut places, mut prefixes) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         let identities = Arc::<Identities>::default();
-        for options in &self.nodes {
+        for options in &self.servers {
             let checked = options.check()?;
             if checked.fair {
                 return Err(Error::invalid_option(
@@ -127,18 +127,18 @@ impl RedlockOptions {
                 ));
             }
             prefixes.insert(checked.prefix.clone());
-            let node = Node::new(options, checked, &background, Arc::clone(&identities))?;
-            if !places.insert(node.address()) {
-                let given = format!("{} twice", node.address());
+            let voter = Voter::new(options, checked, &background, Arc::clone(&identities))?;
+            if !places.insert(voter.address()) {
+                let given = format!("{} twice", voter.address());
                 return Err(Error::invalid_option("servers", given, "each must be another server"));
             }
-            nodes.push(node);
+            voters.push(voter);
         }
         if prefixes.len() > 1 {
             let given = format!("{prefixes:?}");
             return Err(Error::invalid_option("prefix", given, "the same on every server"));
         }
-        Ok(Checked { nodes, node_timeout: self.node_timeout, background })
+        Ok(CheckedRedlockOptions { voters, node_timeout: self.node_timeout, background })
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     fn places(url: &str) -> Result<Vec<String>, Error> {
         let checked = RedlockOptions::from_url(url)?.check()?;
-        Ok(checked.nodes.iter().map(|node| node.address().to_string()).collect())
+        Ok(checked.voters.iter().map(|voter| voter.address().to_string()).collect())
     }
 
     #[tokio::test]

@@ -1,21 +1,21 @@
 //! Who holds what, as a majority sees it.
 
-use super::{node::Node, servers::Servers};
+use super::{voter::Voter, voters::Voters};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tenure_core::{ClaimId, Holder, Name, StoreError, Token};
 
-/// How long people wait for a node: longer than locks do, since a list is not short.
+/// How long people wait for a server: longer than locks do, since a list is not short.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whose key it is; foreign clients cannot be told apart.
 type Whose = Option<ClaimId>;
 
-impl Servers {
+impl Voters {
     /// Who holds this name on a majority.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.view(|node| {
+        self.view(|voter| {
             let name = name.clone();
-            async move { node.store.holders(&name).await }
+            async move { voter.server.holders(&name).await }
         })
         .await
     }
@@ -23,23 +23,23 @@ impl Servers {
     /// Who holds names that begin so on a majority, in order.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let prefix: Arc<str> = prefix.into();
-        self.view(|node| {
+        self.view(|voter| {
             let prefix = Arc::clone(&prefix);
-            async move { node.store.list(&prefix).await }
+            async move { voter.server.list(&prefix).await }
         })
         .await
     }
 
-    /// Ends every hold of a name on every node, and tells who held it on a majority.
+    /// Ends every hold of a name on every server, and tells who held it on a majority.
     pub(crate) async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.view(|node| {
+        self.view(|voter| {
             let name = name.clone();
-            async move { node.store.force(&name).await }
+            async move { voter.server.force(&name).await }
         })
         .await
     }
 
-    async fn view<F>(&self, look: impl Fn(Arc<Node>) -> F) -> Result<Vec<Holder>, StoreError>
+    async fn view<F>(&self, look: impl Fn(Arc<Voter>) -> F) -> Result<Vec<Holder>, StoreError>
     where
         F: Future<Output = Result<Vec<Holder>, StoreError>> + Send + 'static,
     {
@@ -62,11 +62,11 @@ impl Servers {
         Ok(held.filter_map(|same| self.merge(same)).collect())
     }
 
-    /// One holder, of what several nodes say of it.
+    /// One holder, of what several servers say of it.
     fn merge(&self, same: Vec<Holder>) -> Option<Holder> {
-        // A majority raised the token; a node that answered late may have issued one that was never granted.
+        // A majority raised the token; a server that answered late may have issued one that was never granted.
         let token = most_frequent(same.iter().map(|holder| holder.token));
-        let missing = (same.len()..self.quorum.nodes).map(|_| Some(Duration::ZERO));
+        let missing = (same.len()..self.quorum.servers).map(|_| Some(Duration::ZERO));
         // The hold ends when a majority of the keys has ended, so with the majority-th of those that last longest.
         let mut ends: Vec<Option<Duration>> = same.iter().map(|holder| holder.left).chain(missing).collect();
         ends.sort_unstable_by_key(|left| std::cmp::Reverse(left.unwrap_or(Duration::MAX)));

@@ -1,19 +1,19 @@
 //! What a majority is.
 
-use super::node::Silence;
+use crate::connection::errors::Failure;
 use std::time::Duration;
 use tenure_core::StoreError;
 
-/// So many nodes, of which more than half decide.
+/// So many servers, of which more than half decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quorum {
-    pub(crate) nodes: usize,
+    pub(crate) servers: usize,
 }
 
 impl Quorum {
-    /// How many nodes are a majority: any two majorities share a node.
+    /// How many servers are a majority: any two majorities share a server.
     pub(crate) fn needed(self) -> usize {
-        self.nodes / 2 + 1
+        self.servers / 2 + 1
     }
 
     /// Whether so many are a majority.
@@ -23,24 +23,24 @@ impl Quorum {
 
     /// Whether the rest can no longer be a majority when so many are out.
     pub(crate) fn is_beyond(self, out: usize) -> bool {
-        self.nodes - out < self.needed()
+        self.servers - out < self.needed()
     }
 
-    /// When a majority will have ended, of nodes that end then; `None` among them is never.
+    /// When a majority will have ended, of servers that end then; `None` among them is never.
     pub(crate) fn when(self, mut ends: Vec<Option<Duration>>) -> Option<Duration> {
         ends.sort_unstable_by_key(|end| end.unwrap_or(Duration::MAX));
         ends.get(self.needed() - 1).copied().flatten()
     }
 
-    /// The error when too few nodes answered. What somebody has to mend is told before what may pass.
-    pub(crate) fn too_few(self, silent: Vec<Silence>) -> StoreError {
-        let nodes = self.nodes;
+    /// The error when too few servers answered. What somebody has to mend is told before what may pass.
+    pub(crate) fn too_few(self, silent: Vec<Failure>) -> StoreError {
+        let servers = self.servers;
         let mut silent: Vec<StoreError> = silent.into_iter().map(|silence| silence.error).collect();
         silent.sort_by_key(StoreError::is_unavailable);
         let lasting = silent.first().is_some_and(|error| !error.is_unavailable());
         let what = match silent.first() {
-            Some(first) => format!("no majority of the {nodes} servers answered: {first}"),
-            None => format!("no majority of the {nodes} servers answered in time"),
+            Some(first) => format!("no majority of the {servers} servers answered: {first}"),
+            None => format!("no majority of the {servers} servers answered in time"),
         };
         let error = TooFew { what, source: silent.into_iter().next() };
         if lasting { StoreError::failed(error) } else { StoreError::unavailable(error) }
@@ -60,18 +60,18 @@ mod tests {
 
     #[test]
     fn any_two_majorities_share_a_node() {
-        for nodes in 1..=31 {
-            let quorum = Quorum { nodes };
-            assert!(2 * quorum.needed() > nodes && quorum.is_met(nodes));
-            for out in 0..=nodes {
-                assert_eq!(quorum.is_beyond(out), !quorum.is_met(nodes - out), "{out} of {nodes}");
+        for servers in 1..=31 {
+            let quorum = Quorum { servers };
+            assert!(2 * quorum.needed() > servers && quorum.is_met(servers));
+            for out in 0..=servers {
+                assert_eq!(quorum.is_beyond(out), !quorum.is_met(servers - out), "{out} of {servers}");
             }
         }
     }
 
     #[test]
     fn a_majority_ends_with_its_last() {
-        let (quorum, millis) = (Quorum { nodes: 3 }, |n| Some(Duration::from_millis(n)));
+        let (quorum, millis) = (Quorum { servers: 3 }, |n| Some(Duration::from_millis(n)));
         assert_eq!(quorum.when(vec![millis(9), millis(1), millis(5)]), millis(5));
         assert_eq!(quorum.when(vec![millis(9), None, millis(5)]), millis(9));
         assert_eq!(quorum.when(vec![None, None, millis(5)]), None);
@@ -80,12 +80,13 @@ mod tests {
 
     #[test]
     fn what_must_be_mended_is_told_first() {
-        let silence = |error| Silence { error, in_doubt: false };
+        let silence = |error| Failure { error, in_doubt: false };
         let passing = || silence(StoreError::unavailable("b did not answer"));
-        let error = Quorum { nodes: 3 }.too_few(vec![passing(), passing()]);
+        let error = Quorum { servers: 3 }.too_few(vec![passing(), passing()]);
         assert!(error.is_unavailable());
         assert_eq!(error.to_string(), "no majority of the 3 servers answered: b did not answer");
-        let error = Quorum { nodes: 3 }.too_few(vec![passing(), silence(StoreError::failed("no password"))]);
+        let error =
+            Quorum { servers: 3 }.too_few(vec![passing(), silence(StoreError::failed("no password"))]);
         assert!(!error.is_unavailable() && error.to_string().ends_with("no password"), "{error}");
     }
 }

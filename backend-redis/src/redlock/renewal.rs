@@ -1,18 +1,18 @@
 //! How leases are renewed: by a majority, and only where the keys still stand.
 
-use super::{ending::most, quorum::Quorum, servers::Servers};
+use super::{ending::most, quorum::Quorum, voters::Voters};
 use std::sync::Arc;
 use tenure_core::{Grant, LossCause, Renewal, StoreError};
 use tokio::time::{Instant, timeout_at};
 
-/// What the nodes say of one grant.
+/// What the servers say of one grant.
 #[derive(Clone, Default)]
-struct Count {
+struct RenewalCount {
     renewed: usize,
     lost: Vec<LossCause>,
 }
 
-impl Count {
+impl RenewalCount {
     fn add(&mut self, answer: Renewal) {
         match answer {
             Renewal::Renewed => self.renewed += 1,
@@ -32,20 +32,20 @@ impl Count {
     }
 }
 
-impl Servers {
-    /// Extends each lease on every node where its key still stands; a majority makes it so. A node that is silent holds
+impl Voters {
+    /// Extends each lease on every server where its key still stands; a majority makes it so. A server that is silent holds
     /// up nobody whom the others have decided about.
     pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let Some(lease) = grants.iter().map(|grant| grant.lease).min() else { return Ok(Vec::new()) };
         let shared: Arc<[Grant]> = grants.into();
         // Less than the caller waits, which is a sixth of the lease: what is decided is not to be lost with what is not.
         let until = Instant::now() + lease / 9;
-        let mut answers = self.each(self.patience(lease), |node| {
+        let mut answers = self.each(self.patience(lease), |voter| {
             let grants = Arc::clone(&shared);
-            async move { node.store.renew(&grants).await }
+            async move { voter.server.renew(&grants).await }
         });
-        let (mut counts, mut silent) = (vec![Count::default(); grants.len()], Vec::new());
-        let verdicts = |counts: &[Count]| -> Vec<Renewal> {
+        let (mut counts, mut silent) = (vec![RenewalCount::default(); grants.len()], Vec::new());
+        let verdicts = |counts: &[RenewalCount]| -> Vec<Renewal> {
             counts.iter().map(|count| count.verdict(self.quorum)).collect()
         };
         let mut heard = 0;
@@ -80,11 +80,11 @@ mod tests {
     fn a_majority_renews_and_a_majority_loses() {
         let (renewed, taken) = (Renewal::Renewed, Renewal::Lost(LossCause::TakenOver));
         let verdict = |answers: &[Renewal]| {
-            let mut count = Count::default();
+            let mut count = RenewalCount::default();
             for answer in answers {
                 count.add(*answer);
             }
-            count.verdict(Quorum { nodes: 5 })
+            count.verdict(Quorum { servers: 5 })
         };
         assert_eq!(verdict(&[renewed, renewed, taken, taken]), Renewal::Unanswered);
         assert_eq!(verdict(&[renewed, renewed, taken, taken, taken]), taken);

@@ -1,21 +1,19 @@
-//! How an attempt stands: what each node has said so far, and what follows from it.
+//! How an attempt stands: what each server has said so far, and what follows from it.
 
-use super::{
-    node::{Silence, Vote},
-    quorum::Quorum,
-};
+use super::{quorum::Quorum, voter::Vote};
+use crate::connection::errors::Failure;
 use std::time::Duration;
 use tenure_core::Token;
 
-/// What the nodes have said of one attempt.
+/// What the servers have said of one attempt.
 pub(crate) struct Tally {
     quorum: Quorum,
-    nodes: Vec<Stand>,
+    voters: Vec<Stand>,
     /// The token that the second round is about, once a majority has voted for the claim.
     token: Option<Token>,
 }
 
-/// How one node stands.
+/// How one server stands.
 #[derive(Debug)]
 enum Stand {
     /// It has not answered.
@@ -27,7 +25,7 @@ enum Stand {
     No {
         expires_in: Option<Duration>,
     },
-    Silent(Silence),
+    Silent(Failure),
     /// It is asked to raise the token.
     Raising,
     Raised,
@@ -37,7 +35,7 @@ enum Stand {
 
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextStep {
     Wait,
     /// The second round goes to these.
     Raise(Vec<usize>, Token),
@@ -48,26 +46,26 @@ pub(crate) enum Next {
 
 impl Tally {
     pub(crate) fn new(quorum: Quorum) -> Self {
-        Self { quorum, nodes: (0..quorum.nodes).map(|_| Stand::Open).collect(), token: None }
+        Self { quorum, voters: (0..quorum.servers).map(|_| Stand::Open).collect(), token: None }
     }
 
-    pub(crate) fn voted(&mut self, place: usize, vote: Result<Vote, Silence>) {
-        self.nodes[place] = match vote {
+    pub(crate) fn voted(&mut self, place: usize, vote: Result<Vote, Failure>) {
+        self.voters[place] = match vote {
             Ok(Vote::Yes { token, raised }) => Stand::Yes { token, raised },
             Ok(Vote::No { expires_in }) => Stand::No { expires_in },
             Err(silence) => Stand::Silent(silence),
         };
     }
 
-    pub(crate) fn raised(&mut self, place: usize, answer: &Result<bool, Silence>) {
-        self.nodes[place] = if matches!(answer, Ok(true)) { Stand::Raised } else { Stand::Apart };
+    pub(crate) fn raised(&mut self, place: usize, answer: &Result<bool, Failure>) {
+        self.voters[place] = if matches!(answer, Ok(true)) { Stand::Raised } else { Stand::Apart };
     }
 
-    pub(crate) fn next(&mut self) -> Next {
+    pub(crate) fn next(&mut self) -> NextStep {
         if let Some(token) =
             self.token.filter(|_| self.quorum.is_met(self.count(|it| matches!(it, Stand::Raised))))
         {
-            return Next::Granted(token);
+            return NextStep::Granted(token);
         }
         if self.quorum.is_beyond(self.count(Stand::is_out)) {
             return self.lost();
@@ -75,38 +73,38 @@ impl Tally {
         if self.token.is_none() && self.quorum.is_met(self.count(|it| matches!(it, Stand::Yes { .. }))) {
             self.token = self.greatest();
         }
-        let Some(greatest) = self.token else { return Next::Wait };
+        let Some(greatest) = self.token else { return NextStep::Wait };
         let mut places = Vec::new();
-        for (place, node) in self.nodes.iter_mut().enumerate() {
-            match node {
+        for (place, voter) in self.voters.iter_mut().enumerate() {
+            match voter {
                 Stand::Yes { token, .. } if *token <= greatest => {
-                    *node = Stand::Raising;
+                    *voter = Stand::Raising;
                     places.push(place);
                 }
                 // It answered too late to be heard, and its counter must not go back.
-                Stand::Yes { .. } => *node = Stand::Apart,
+                Stand::Yes { .. } => *voter = Stand::Apart,
                 _ => {}
             }
         }
         match places.is_empty() {
-            false => Next::Raise(places, greatest),
+            false => NextStep::Raise(places, greatest),
             true if self.quorum.is_beyond(self.count(Stand::is_out)) => self.lost(),
-            true => Next::Wait,
+            true => NextStep::Wait,
         }
     }
 
-    /// No majority can come about. Whether because another has the lock, or because too few nodes answer, is known once a
+    /// No majority can come about. Whether because another has the lock, or because too few servers answer, is known once a
     /// majority has answered or cannot any more: those that are down say so first.
-    fn lost(&self) -> Next {
-        let silent = self.count(|node| matches!(node, Stand::Silent(_)));
+    fn lost(&self) -> NextStep {
+        let silent = self.count(|voter| matches!(voter, Stand::Silent(_)));
         let known = self.quorum.is_met(self.answered()) || self.quorum.is_beyond(silent);
-        if known { Next::Lost } else { Next::Wait }
+        if known { NextStep::Lost } else { NextStep::Wait }
     }
 
     /// The greatest token that was issued. One that was raised already goes before: the claim is asked for again, and
     /// keeps its token.
     fn greatest(&self) -> Option<Token> {
-        let votes = self.nodes.iter().filter_map(|node| match node {
+        let votes = self.voters.iter().filter_map(|voter| match voter {
             Stand::Yes { token, raised } => Some((*raised, *token)),
             _ => None,
         });
@@ -114,47 +112,47 @@ impl Tally {
     }
 
     fn count(&self, is: impl Fn(&Stand) -> bool) -> usize {
-        self.nodes.iter().filter(|node| is(node)).count()
+        self.voters.iter().filter(|voter| is(voter)).count()
     }
 
-    /// How many nodes answered.
+    /// How many servers answered.
     pub(crate) fn answered(&self) -> usize {
-        self.count(|node| !matches!(node, Stand::Open | Stand::Silent(_)))
+        self.count(|voter| !matches!(voter, Stand::Open | Stand::Silent(_)))
     }
 
-    /// The nodes that may have something of the claim, now or later, and whether they are known to.
+    /// The servers that may have something of the claim, now or later, and whether they are known to.
     pub(crate) fn to_end(&self) -> Vec<(usize, bool)> {
-        let may_have = |(place, node): (usize, &Stand)| match node {
+        let may_have = |(place, voter): (usize, &Stand)| match voter {
             Stand::No { .. } => None,
             Stand::Silent(silence) if !silence.in_doubt => None,
             Stand::Open | Stand::Silent(_) => Some((place, false)),
             _ => Some((place, true)),
         };
-        self.nodes.iter().enumerate().filter_map(may_have).collect()
+        self.voters.iter().enumerate().filter_map(may_have).collect()
     }
 
-    /// Whether some nodes voted for the claim: then several clients may be about to keep each other out.
+    /// Whether some servers voted for the claim: then several clients may be about to keep each other out.
     pub(crate) fn is_split(&self) -> bool {
         self.count(Stand::is_had) > 0
     }
 
-    /// When a majority will be free, as far as the nodes tell.
+    /// When a majority will be free, as far as the servers tell.
     pub(crate) fn free_in(&self) -> Option<Duration> {
-        let free_in = |node: &Stand| match node {
+        let free_in = |voter: &Stand| match voter {
             Stand::No { expires_in } => *expires_in,
-            node if node.is_had() => Some(Duration::ZERO),
+            voter if voter.is_had() => Some(Duration::ZERO),
             _ => None,
         };
-        self.quorum.when(self.nodes.iter().map(free_in).collect())
+        self.quorum.when(self.voters.iter().map(free_in).collect())
     }
 
-    /// Why nodes gave no answer.
-    pub(crate) fn silences(self) -> Vec<Silence> {
-        let silence = |node| match node {
+    /// Why servers gave no answer.
+    pub(crate) fn silences(self) -> Vec<Failure> {
+        let silence = |voter| match voter {
             Stand::Silent(silence) => Some(silence),
             _ => None,
         };
-        self.nodes.into_iter().filter_map(silence).collect()
+        self.voters.into_iter().filter_map(silence).collect()
     }
 }
 
@@ -185,12 +183,12 @@ mod tests {
         Vote::No { expires_in: Some(Duration::from_millis(millis)) }
     }
 
-    fn silent(in_doubt: bool) -> Silence {
-        Silence { error: StoreError::unavailable("gone"), in_doubt }
+    fn silent(in_doubt: bool) -> Failure {
+        Failure { error: StoreError::unavailable("gone"), in_doubt }
     }
 
-    fn tally(nodes: usize) -> Tally {
-        Tally::new(Quorum { nodes })
+    fn tally(servers: usize) -> Tally {
+        Tally::new(Quorum { servers })
     }
 
     #[test]
@@ -198,18 +196,18 @@ mod tests {
         let mut tally = tally(5);
         tally.voted(3, Ok(yes(7)));
         tally.voted(0, Ok(yes(9)));
-        assert_eq!(tally.next(), Next::Wait);
+        assert_eq!(tally.next(), NextStep::Wait);
         tally.voted(1, Ok(yes(8)));
-        assert_eq!(tally.next(), Next::Raise(vec![0, 1, 3], token(9)));
+        assert_eq!(tally.next(), NextStep::Raise(vec![0, 1, 3], token(9)));
         tally.raised(0, &Ok(true));
         tally.raised(1, &Ok(true));
-        assert_eq!(tally.next(), Next::Wait);
-        // Node 3 has lost the key meanwhile; a late one takes its place.
+        assert_eq!(tally.next(), NextStep::Wait);
+        // Server 3 has lost the key meanwhile; a late one takes its place.
         tally.raised(3, &Ok(false));
         tally.voted(2, Ok(yes(5)));
-        assert_eq!(tally.next(), Next::Raise(vec![2], token(9)));
+        assert_eq!(tally.next(), NextStep::Raise(vec![2], token(9)));
         tally.raised(2, &Ok(true));
-        assert_eq!(tally.next(), Next::Granted(token(9)));
+        assert_eq!(tally.next(), NextStep::Granted(token(9)));
     }
 
     #[test]
@@ -217,11 +215,11 @@ mod tests {
         let mut tally = tally(3);
         tally.voted(0, Ok(yes(7)));
         tally.voted(1, Ok(yes(6)));
-        assert_eq!(tally.next(), Next::Raise(vec![0, 1], token(7)));
+        assert_eq!(tally.next(), NextStep::Raise(vec![0, 1], token(7)));
         tally.voted(2, Ok(yes(8)));
-        assert_eq!(tally.next(), Next::Wait);
+        assert_eq!(tally.next(), NextStep::Wait);
         tally.raised(0, &Err(silent(true)));
-        assert_eq!(tally.next(), Next::Lost);
+        assert_eq!(tally.next(), NextStep::Lost);
         assert_eq!(tally.to_end(), [(0, true), (1, true), (2, true)]);
     }
 
@@ -230,12 +228,12 @@ mod tests {
         let mut tally = tally(3);
         tally.voted(0, Ok(yes(9)));
         tally.voted(2, Ok(Vote::Yes { token: token(7), raised: true }));
-        assert_eq!(tally.next(), Next::Raise(vec![2], token(7)));
+        assert_eq!(tally.next(), NextStep::Raise(vec![2], token(7)));
         tally.voted(1, Ok(Vote::Yes { token: token(7), raised: true }));
-        assert_eq!(tally.next(), Next::Raise(vec![1], token(7)));
+        assert_eq!(tally.next(), NextStep::Raise(vec![1], token(7)));
         tally.raised(1, &Ok(true));
         tally.raised(2, &Ok(true));
-        assert_eq!(tally.next(), Next::Granted(token(7)));
+        assert_eq!(tally.next(), NextStep::Granted(token(7)));
     }
 
     #[test]
@@ -246,17 +244,17 @@ mod tests {
         }
         for (place, vote) in [(0, no(300)), (2, yes(7))] {
             tally.voted(place, Ok(vote));
-            assert_eq!(tally.next(), Next::Wait, "too few have answered yet");
+            assert_eq!(tally.next(), NextStep::Wait, "too few have answered yet");
         }
         tally.voted(3, Ok(no(300)));
-        assert_eq!(tally.next(), Next::Lost);
+        assert_eq!(tally.next(), NextStep::Lost);
         assert_eq!(tally.answered(), 3);
-        let mut three = Tally::new(Quorum { nodes: 3 });
+        let mut three = Tally::new(Quorum { servers: 3 });
         three.voted(0, Ok(no(300)));
         three.voted(1, Err(silent(true)));
-        assert_eq!(three.next(), Next::Wait, "the third decides what it is");
+        assert_eq!(three.next(), NextStep::Wait, "the third decides what it is");
         three.voted(2, Err(silent(true)));
-        assert_eq!(three.next(), Next::Lost);
+        assert_eq!(three.next(), NextStep::Lost);
     }
 
     #[test]
@@ -265,9 +263,9 @@ mod tests {
         tally.voted(0, Ok(yes(7)));
         tally.voted(1, Ok(no(300)));
         tally.voted(2, Ok(no(200)));
-        assert_eq!(tally.next(), Next::Wait);
+        assert_eq!(tally.next(), NextStep::Wait);
         tally.voted(3, Err(silent(false)));
-        assert_eq!(tally.next(), Next::Lost);
+        assert_eq!(tally.next(), NextStep::Lost);
         assert!(tally.is_split());
         assert_eq!(tally.answered(), 3);
         assert_eq!(tally.to_end(), [(0, true), (4, false)]);

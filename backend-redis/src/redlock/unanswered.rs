@@ -1,16 +1,17 @@
-//! Claims of which a request to one node was not answered, and may still be on its way.
+//! Claims of which a request to one server was not answered, and may still be on its way.
 
-use crate::doubts::LONGEST;
+use crate::timing::LONGEST_STRAGGLER;
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 use tenure_core::{ClaimId, Moment};
 
-/// How many requests for each claim are on their way to one node, or were never answered by it.
+/// How many requests for each claim are on their way to one server, or were never answered by it.
 ///
-/// Unlike the doubts about a single server, these begin when a request is sent: a node is given up on, and a claim taken
-/// back, while an answer may still come.
+/// Unlike the doubts about a single server, these begin when a request is sent: a server is given up on, and a claim taken
+/// back, while an answer may still come. A single server's caller waits for the answer, so there a doubt begins when the
+/// request is dropped, and one that is answered costs nothing.
 #[derive(Default)]
 pub(crate) struct Unanswered(Mutex<HashMap<ClaimId, Open>>);
 
@@ -28,7 +29,7 @@ impl Unanswered {
     pub(crate) fn asked(&self, claim: ClaimId) {
         let mut claims = self.claims();
         // A claim whose hold was lost is never taken back: what is left of it goes in time.
-        claims.retain(|_, open| Moment::now().since(open.last) < LONGEST);
+        claims.retain(|_, open| Moment::now().since(open.last) < LONGEST_STRAGGLER);
         let open = claims.entry(claim).or_insert(Open { requests: 0, last: Moment::now() });
         open.requests += 1;
         open.last = Moment::now();
@@ -65,7 +66,7 @@ mod tests {
         assert!(!unanswered.contains(claim));
         unanswered.answered(claim);
         unanswered.asked(claim);
-        tokio::time::sleep(LONGEST).await;
+        tokio::time::sleep(LONGEST_STRAGGLER).await;
         unanswered.asked(other);
         assert!(!unanswered.contains(claim) && unanswered.contains(other));
     }

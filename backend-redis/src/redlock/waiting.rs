@@ -1,7 +1,7 @@
 //! How a claim waits until a majority grants it.
 
-use super::{attempt::Outcome, servers::Servers};
-use crate::wait::{ASK_AGAIN, pause};
+use super::{attempt::Outcome, voters::Voters};
+use crate::timing::{ASK_AGAIN, pause};
 use std::time::Duration;
 use tenure_core::{Claim, Grant, StoreError};
 use tokio::time::{sleep, timeout};
@@ -9,10 +9,10 @@ use tokio::time::{sleep, timeout};
 /// The longest pause after the first vote that was split, and after many.
 const SPLIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
 
-impl Servers {
+impl Voters {
     /// Asks, and asks again whenever a majority may be free.
     ///
-    /// When clients ask at the same time, each may have some of the nodes and none a majority. They give back what they
+    /// When clients ask at the same time, each may have some of the servers and none a majority. They give back what they
     /// have and pause for a random time, longer each time, so that sooner or later one is alone.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let mut window = SPLIT.0;
@@ -22,7 +22,7 @@ impl Servers {
         let hints = self.listen(&claim.name);
         let mut listening = false;
         loop {
-            // Nodes that do not confirm in time are asked all the same.
+            // Servers that do not confirm in time are asked all the same.
             if !listening {
                 listening = timeout(ASK_AGAIN.0, hints.confirmed()).await.is_ok();
             }

@@ -14,6 +14,8 @@ use tenure_redis::{RedisBackend, RedisOptions};
 const LEASE: Duration = Duration::from_secs(20);
 /// In which a failover ends: the sentinels need a second to find the master dead, and some to agree.
 const FAILOVER: Duration = Duration::from_secs(30);
+/// What a waiter that is told nothing lets pass at least until it asks again.
+const ASKS_AGAIN: Duration = Duration::from_millis(1200);
 
 fn options(server: &Server) -> RedisOptions {
     RedisOptions::from_url(&server.url()).unwrap().response_timeout(Duration::from_secs(1))
@@ -115,23 +117,24 @@ async fn failover_while_holding_and_waiting(lose: impl AsyncFn(&dyn Saboteur)) {
     println!("handed over after {:?}", when.duration_since(released));
     assert!(when.duration_since(released) < Duration::from_secs(3));
     assert!(next.token() > first);
-    // The waiters' connection has followed too: this one is told, long before it would ask again.
+    // The waiters' connection has followed too (W7): of these waiters one at least is told, before it would ask again.
+    // Were it not told, none could have the lock sooner than that after it began to wait.
     let mut fastest = Duration::MAX;
     let mut held = next;
     for _ in 0..5 {
+        let begun = Instant::now();
         let waiter = tokio::spawn({
             let lock = one.lock("a");
             async move { lock.acquire().await.map(|guard| (Instant::now(), guard)) }
         });
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let released = Instant::now();
         held.release().await.unwrap();
         let (when, guard) = waiter.await.unwrap().unwrap();
-        fastest = fastest.min(when.duration_since(released));
+        fastest = fastest.min(when.duration_since(begun));
         guard.release().await.unwrap();
         held = other.lock("a").acquire().await.unwrap();
     }
-    assert!(fastest < Duration::from_millis(300), "{fastest:?}");
+    assert!(fastest < ASKS_AGAIN, "{fastest:?}");
     held.release().await.unwrap();
     master.saboteur().heal().await.unwrap();
     server.stop().await.unwrap();

@@ -1,0 +1,64 @@
+//! Where a server is.
+
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    io::tcp::TcpSettings,
+};
+use std::{fmt, path::PathBuf};
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Address {
+    Network { host: String, port: u16, tls: bool },
+    Socket(PathBuf),
+}
+
+impl Address {
+    fn connect_to(&self) -> ConnectionAddr {
+        match self.clone() {
+            Self::Network { host, port, tls: false } => ConnectionAddr::Tcp(host, port),
+            Self::Network { host, port, tls: true } => {
+                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+            }
+            Self::Socket(path) => ConnectionAddr::Unix(path),
+        }
+    }
+
+    /// How a client connects here that is known as `login`.
+    pub(crate) fn info(&self, login: RedisConnectionInfo) -> Result<ConnectionInfo, RedisError> {
+        let info = self.connect_to().into_connection_info()?;
+        Ok(info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+    }
+
+    /// A client that connects here.
+    pub(crate) fn client(&self, info: ConnectionInfo, roots: Option<&[u8]>) -> Result<Client, RedisError> {
+        #[cfg(feature = "tls")]
+        if matches!(self, Self::Network { tls: true, .. }) {
+            choose_cryptography();
+            let root_cert = roots.map(<[u8]>::to_vec);
+            return Client::build_with_tls(info, redis::TlsCertificates { client_tls: None, root_cert });
+        }
+        let _ = roots;
+        Client::open(info)
+    }
+}
+
+/// The `redis` crate takes the process's cryptography, and panics when there is none. Whatever the program has chosen
+/// stays.
+#[cfg(feature = "tls")]
+fn choose_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error means that another thread was faster.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network { host, port, .. } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Network { host, port, .. } => write!(f, "{host}:{port}"),
+            Self::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}

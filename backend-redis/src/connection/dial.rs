@@ -1,0 +1,130 @@
+//! How connections are made: to one server, or to whichever is the master of a service.
+
+use super::{
+    connecting::{connect, in_time},
+    errors::ServerName,
+    pubsub::{self, Heard, Sink},
+    sentinel::Sentinels,
+};
+use futures_util::stream::BoxStream;
+use redis::{Client, ConnectionAddr, RedisError, aio::MultiplexedConnection};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// The way to a server.
+#[derive(Clone)]
+pub(crate) struct Dial {
+    endpoint: Endpoint,
+    connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+}
+
+/// Where a connection leads.
+#[derive(Clone)]
+pub(crate) enum Endpoint {
+    /// To one server, always.
+    Server(Arc<Client>),
+    /// To the server that is the master now.
+    Master(Arc<Sentinels>),
+}
+
+impl Dial {
+    pub(crate) fn new(endpoint: Endpoint, connect_timeout: Duration, response_timeout: Duration) -> Self {
+        Self { endpoint, connect_timeout, response_timeout }
+    }
+
+    /// The server, as errors name it.
+    pub(crate) fn server_name(&self) -> ServerName {
+        match &self.endpoint {
+            Endpoint::Server(client) => {
+                let info = client.get_connection_info();
+                ServerName {
+                    address: address(info.addr()).into(),
+                    database: info.redis_settings().db(),
+                    tls: matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
+                    watched: false,
+                }
+            }
+            Endpoint::Master(sentinels) => sentinels.server_name(),
+        }
+    }
+
+    /// The store in words, as a URL without secrets.
+    pub(crate) fn url(&self) -> String {
+        if let Endpoint::Master(sentinels) = &self.endpoint {
+            return sentinels.url();
+        }
+        let ServerName { address, database, tls, .. } = self.server_name();
+        match (address.starts_with('/'), database) {
+            (true, 0) => format!("redis+unix:{address}"),
+            (true, number) => format!("redis+unix:{address} (database {number})"),
+            (false, number) => format!("{}://{address}/{number}", if tls { "rediss" } else { "redis" }),
+        }
+    }
+
+    /// A connection for commands.
+    pub(crate) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
+        match &self.endpoint {
+            Endpoint::Server(client) => connect(client, self.connect_timeout, self.response_timeout).await,
+            Endpoint::Master(sentinels) => {
+                let connecting = sentinels.connect(self.connect_timeout, self.response_timeout);
+                in_time(self.connect_timeout, connecting).await
+            }
+        }
+    }
+
+    /// A connection for subscriptions, and what the server tells on it.
+    pub(crate) async fn subscriptions(
+        &self,
+        in_shard: bool,
+    ) -> Result<(Sink, BoxStream<'static, Heard>), RedisError> {
+        let connecting = async {
+            match &self.endpoint {
+                Endpoint::Server(client) => pubsub::open(client, in_shard).await,
+                Endpoint::Master(sentinels) => {
+                    pubsub::open(&sentinels.master(self.connect_timeout).await?, in_shard).await
+                }
+            }
+        };
+        in_time(self.connect_timeout, connecting).await
+    }
+
+    /// Ends once another server than now has turned out to be the master.
+    pub(crate) fn moved(&self) -> impl Future<Output = ()> + use<> {
+        let master = match &self.endpoint {
+            Endpoint::Server(_) => None,
+            Endpoint::Master(sentinels) => Some(sentinels.follow()),
+        };
+        async move {
+            if let Some(mut master) = master
+                && master.changed().await.is_ok()
+            {
+                return;
+            }
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// An answer, if it comes in time, to a request to a server that is connected.
+    pub(crate) async fn answered<T>(
+        &self,
+        request: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        in_time(self.response_timeout, request).await
+    }
+}
+
+/// An address for people, without secrets.
+fn address(address: &ConnectionAddr) -> String {
+    match address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {
+            format!("[{host}]:{port}")
+        }
+        address => address.to_string(),
+    }
+}
+
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dial").field("server", &self.server_name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,276 @@
+//! One server as a client sees it: a connection for commands in each runtime, replaced whenever it is spoilt.
+
+use super::{
+    dial::Dial,
+    errors::{Failure, Trouble},
+    pipelined::Pipelined,
+};
+use crate::requests::script::Script;
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use redis::{Cmd, RedisError, Value};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::{Moment, PerRuntime, StoreError};
+
+/// How long after a failed attempt to connect the next one begins: a server that comes back is not met by a storm.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// The connections to one server: in each runtime one, which all its requests share.
+///
+/// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
+/// has become a replica. Here each of these ends the connection, and the next request makes another. One attempt to
+/// connect serves all who wait for it, and goes on when they give up.
+pub(crate) struct Lane {
+    dial: Dial,
+    connections: PerRuntime<Mutex<LaneConnection>>,
+    /// How many connections there were.
+    last: AtomicU64,
+}
+
+#[derive(Default)]
+struct LaneConnection {
+    /// Which connection this is, among those of all runtimes, so that a late failure of an old one does not end a new one.
+    number: u64,
+    state: ConnectionState,
+}
+
+#[derive(Default)]
+enum ConnectionState {
+    #[default]
+    None,
+    /// None, because the last attempt failed at this moment.
+    Failed(Moment),
+    Connecting(Shared<BoxFuture<'static, Result<Pipelined, RedisError>>>),
+    Connected(Pipelined),
+}
+
+/// How a command is sent.
+#[derive(Clone, Copy)]
+enum Sending {
+    /// With others that are made at the same time.
+    Plain,
+    /// By itself.
+    Apart,
+    /// Behind `ASKING`.
+    Asking,
+}
+
+/// The answer to a request.
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// The instant before the request was sent.
+    pub(crate) sent: Moment,
+    /// Whether the request had been sent before on a connection that turned out to be broken. That one may have been
+    /// carried out too, or still may be.
+    pub(crate) resent: bool,
+    /// The connection that brought it.
+    pub(crate) connection: u64,
+}
+
+impl Lane {
+    pub(crate) fn new(dial: Dial) -> Self {
+        Self { dial, connections: PerRuntime::new(), last: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn dial(&self) -> &Dial {
+        &self.dial
+    }
+
+    /// The connection of this runtime.
+    fn here(&self) -> Arc<Mutex<LaneConnection>> {
+        self.connections.get(Mutex::default)
+    }
+
+    /// The connection, its number, and whether it was there already.
+    async fn connection(&self) -> Result<(Pipelined, u64, bool), RedisError> {
+        let here = self.here();
+        let (number, connecting) = {
+            let mut now = locked(&here);
+            let connecting = match &now.state {
+                ConnectionState::Connected(connection) => return Ok((connection.clone(), now.number, true)),
+                ConnectionState::Connecting(connecting) => connecting.clone(),
+                ConnectionState::None => self.connect(Duration::ZERO),
+                ConnectionState::Failed(when) => {
+                    self.connect(BREATH.saturating_sub(Moment::now().since(*when)))
+                }
+            };
+            if !matches!(now.state, ConnectionState::Connecting(_)) {
+                now.number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+                now.state = ConnectionState::Connecting(connecting.clone());
+            }
+            (now.number, connecting)
+        };
+        let outcome = connecting.await;
+        let mut now = locked(&here);
+        if now.number == number && matches!(now.state, ConnectionState::Connecting(_)) {
+            now.state = match &outcome {
+                Ok(connection) => ConnectionState::Connected(connection.clone()),
+                Err(_) => ConnectionState::Failed(Moment::now()),
+            };
+        }
+        outcome.map(|connection| (connection, number, false))
+    }
+
+    /// An attempt in a task of its own, so that a short wait cannot keep a slow connection from ever being made.
+    fn connect(&self, pause: Duration) -> Shared<BoxFuture<'static, Result<Pipelined, RedisError>>> {
+        let dial = self.dial.clone();
+        let attempt = tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            dial.commands().await.map(Pipelined::new)
+        });
+        let ended = |_| Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
+        attempt.map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
+    }
+
+    fn spoilt(&self, number: u64) {
+        let here = self.here();
+        let mut now = locked(&here);
+        if now.number == number && matches!(now.state, ConnectionState::Connected(_)) {
+            now.state = ConnectionState::None;
+        }
+    }
+
+    /// Lets go of the connections. The next request makes another.
+    pub(crate) fn disconnect(&self) {
+        for one in self.connections.all() {
+            locked(&one).state = ConnectionState::None;
+        }
+    }
+
+    /// Sends a command, and waits for its answer as long as the timeouts allow.
+    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Answer, Failure> {
+        self.send(Sending::Plain, command)
+            .await
+            .map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain(source)))
+    }
+
+    /// The same on that connection and no other, and by itself.
+    pub(crate) async fn ask_on(&self, number: u64, command: &Cmd) -> Result<Answer, Failure> {
+        let connection = {
+            let here = self.here();
+            let now = locked(&here);
+            match &now.state {
+                ConnectionState::Connected(connection) if now.number == number => connection.clone(),
+                _ => {
+                    let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+                    return Err(Failure { error: self.dial.server_name().explain(broken), in_doubt: false });
+                }
+            }
+        };
+        let answer = self.send_on(connection, number, Sending::Apart, command).await;
+        answer.map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain(source)))
+    }
+
+    /// Calls a script, and has it loaded first when the server does not know it. `about` is the key that errors name.
+    ///
+    /// The call is sent again when a connection from before turns out to be broken, as it is after the server was
+    /// restarted. So it must be one that may be carried out twice.
+    pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
+        self.run_as(Sending::Plain, script, call, about).await
+    }
+
+    /// The same, at a node of a Cluster to which the slot is moving.
+    pub(crate) async fn run_asking(
+        &self,
+        script: &Script,
+        call: &Cmd,
+        about: &str,
+    ) -> Result<Answer, Failure> {
+        self.run_as(Sending::Asking, script, call, about).await
+    }
+
+    async fn run_as(
+        &self,
+        how: Sending,
+        script: &Script,
+        call: &Cmd,
+        about: &str,
+    ) -> Result<Answer, Failure> {
+        let mut outcome = self.send(how, call).await;
+        if let Err(RawFailure { error, in_doubt }) = &outcome
+            && Trouble::of(error) == Trouble::NoScript
+        {
+            // Nothing was carried out, unless by a first copy on a connection that broke.
+            let before = *in_doubt;
+            outcome = match self.send(Sending::Plain, &script.load()).await {
+                Ok(_) => match self.send(how, call).await {
+                    Ok(answer) => Ok(Answer { resent: answer.resent || before, ..answer }),
+                    Err(refusal) => Err(RawFailure { in_doubt: refusal.in_doubt || before, ..refusal }),
+                },
+                Err(RawFailure { error, .. }) => Err(RawFailure { error, in_doubt: before }),
+            };
+        }
+        outcome
+            .map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain_for(about, source)))
+    }
+
+    async fn send(&self, how: Sending, command: &Cmd) -> Result<Answer, RawFailure> {
+        match self.send_once(how, command).await {
+            Err((RawFailure { error, .. }, true)) if Trouble::of(&error).is_broken() => {
+                match self.send_once(how, command).await {
+                    Ok(answer) => Ok(Answer { resent: true, ..answer }),
+                    Err((refusal, _)) => Err(RawFailure { in_doubt: true, ..refusal }),
+                }
+            }
+            outcome => outcome.map_err(|(refusal, _)| refusal),
+        }
+    }
+
+    /// Sends a command once. An error comes with whether the connection was one from before.
+    async fn send_once(&self, how: Sending, command: &Cmd) -> Result<Answer, (RawFailure, bool)> {
+        let (connection, number, from_before) =
+            self.connection().await.map_err(|error| (RawFailure { error, in_doubt: false }, false))?;
+        self.send_on(connection, number, how, command).await.map_err(|refusal| (refusal, from_before))
+    }
+
+    async fn send_on(
+        &self,
+        mut connection: Pipelined,
+        number: u64,
+        how: Sending,
+        command: &Cmd,
+    ) -> Result<Answer, RawFailure> {
+        let sent = Moment::now();
+        let answer = match how {
+            Sending::Plain => connection.send(command).await,
+            Sending::Apart => connection.send_apart(command).await,
+            Sending::Asking => {
+                let mut both = redis::pipe();
+                both.cmd("ASKING").add_command(command.clone());
+                connection.send_all(&both).await
+            }
+        };
+        let answer = answer.and_then(Value::extract_error);
+        answer.map(|value| Answer { value, sent, resent: false, connection: number }).map_err(|error| {
+            let trouble = Trouble::of(&error);
+            if trouble.spoils_connection() {
+                self.spoilt(number);
+            }
+            RawFailure { error, in_doubt: trouble.leaves_doubt() }
+        })
+    }
+}
+
+fn locked(connection: &Mutex<LaneConnection>) -> MutexGuard<'_, LaneConnection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A request without an answer, or with one that helps nobody.
+struct RawFailure {
+    error: RedisError,
+    in_doubt: bool,
+}
+
+impl RawFailure {
+    fn explained(self, explain: impl FnOnce(RedisError) -> StoreError) -> Failure {
+        Failure { error: explain(self.error), in_doubt: self.in_doubt }
+    }
+}

@@ -1,0 +1,127 @@
+//! Waiters of this client that stand in a queue, and what they are told there.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_core::{ClaimId, Token};
+use tokio::sync::mpsc;
+
+/// What a waiter in a queue is told.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// It holds the lock, with this token, since this moment of the server's clock.
+    Turn { token: Token, at: Duration },
+    /// The lock may be free again after this time, and then it is its turn.
+    Look { after: Duration },
+}
+
+/// The claims of this client that stand in queues.
+#[derive(Clone, Default)]
+pub(crate) struct QueuedClaims(Arc<Mutex<HashMap<ClaimId, mpsc::UnboundedSender<Notice>>>>);
+
+impl QueuedClaims {
+    fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, mpsc::UnboundedSender<Notice>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens to what `claim` is told, as long as the return value is kept.
+    pub(crate) fn wait(&self, claim: ClaimId) -> QueuedClaim {
+        let (sender, notes) = mpsc::unbounded_channel();
+        self.claims().insert(claim, sender);
+        QueuedClaim { turns: self.clone(), claim, notes }
+    }
+
+    /// Passes on what was said on this client's channel. What is for nobody is left to its withdrawal.
+    pub(crate) fn pass_on(&self, said: &[u8]) {
+        let Some((claim, note)) = std::str::from_utf8(said).ok().and_then(read) else { return };
+        if let Some(sender) = self.claims().get(&claim) {
+            let _ = sender.send(note);
+        }
+    }
+}
+
+/// One claim that stands in a queue.
+pub(crate) struct QueuedClaim {
+    turns: QueuedClaims,
+    claim: ClaimId,
+    notes: mpsc::UnboundedReceiver<Notice>,
+}
+
+impl QueuedClaim {
+    /// The next that it is told.
+    pub(crate) async fn note(&mut self) -> Notice {
+        match self.notes.recv().await {
+            Some(note) => note,
+            // Another wait for the same claim has taken the place of this one.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for QueuedClaim {
+    fn drop(&mut self) {
+        self.notes.close();
+        let mut claims = self.turns.claims();
+        if claims.get(&self.claim).is_some_and(mpsc::UnboundedSender::is_closed) {
+            claims.remove(&self.claim);
+        }
+    }
+}
+
+/// `turn CLAIM TOKEN MICROS` or `look CLAIM MILLIS`.
+fn read(said: &str) -> Option<(ClaimId, Notice)> {
+    let mut words = said.split(' ');
+    let (word, claim) = (words.next()?, words.next()?.parse().ok()?);
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let note = match word {
+        "turn" => Notice::Turn { token: Token::new(number()?)?, at: Duration::from_micros(number()?) },
+        "look" => Notice::Look { after: Duration::from_millis(number()?) },
+        _ => return None,
+    };
+    Some((claim, note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        /// Anybody may publish on a client's channel.
+        #[test]
+        fn what_others_say_is_a_turn_only_with_a_token_and_a_time(
+            said in ".*|(turn|look) CLAIM [0-9]{0,22}( [0-9]{0,22})?",
+        ) {
+            let claim = ClaimId::new();
+            let said = said.replace("CLAIM", &claim.to_string());
+            QueuedClaims::default().pass_on(said.as_bytes());
+            let numbers = said.strip_prefix(&format!("turn {claim} ")).and_then(|rest| rest.split_once(' '));
+            let numbers = numbers.and_then(|(token, at)| Some((token.parse().ok()?, at.parse().ok()?)));
+            let turn = numbers.and_then(|(token, at): (u64, u64)| Some((Token::new(token)?, at)));
+            let turn = turn.map(|(token, at)| Notice::Turn { token, at: Duration::from_micros(at) });
+            let heard = read(&said).map(|(_, note)| note).filter(|note| matches!(note, Notice::Turn { .. }));
+            proptest::prop_assert_eq!(heard, turn);
+        }
+    }
+
+    #[tokio::test]
+    async fn each_is_told_what_is_for_it() {
+        let (turns, one, other) = (QueuedClaims::default(), ClaimId::new(), ClaimId::new());
+        let (mut first, mut second) = (turns.wait(one), turns.wait(other));
+        turns.pass_on(format!("turn {other} 17 1700000000000001").as_bytes());
+        turns.pass_on(format!("look {one} 900").as_bytes());
+        for nonsense in ["", "turn", "turn me 1 2", "turn x 1"] {
+            turns.pass_on(nonsense.as_bytes());
+        }
+        turns.pass_on(&[0xff]);
+        let at = Duration::from_micros(1_700_000_000_000_001);
+        assert_eq!(second.note().await, Notice::Turn { token: Token::new(17).unwrap(), at });
+        assert_eq!(first.note().await, Notice::Look { after: Duration::from_millis(900) });
+        let again = turns.wait(one);
+        drop(first);
+        assert_eq!(turns.claims().len(), 2, "the later wait is kept");
+        drop((again, second));
+        assert_eq!(turns.claims().len(), 0);
+    }
+}

@@ -1,0 +1,353 @@
+//! Requests that are made at the same time, sent in one write.
+
+use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
+use std::{
+    future::poll_fn,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+};
+use tokio::sync::oneshot;
+
+/// How many requests are sent together at most: the first is not answered before the last.
+const MOST: usize = 64;
+
+/// A connection for requests, which all that this runtime makes share.
+///
+/// A lone request is sent at once. While one is under way, others are gathered until the tasks that can run now have run, and
+/// then sent in one [pipeline](https://redis.io/docs/latest/develop/using-commands/pipelining/). So no request waits for
+/// another's answer, and many tasks cost few system calls: sent one by one, each is a write of its own, since the runtime runs
+/// the connection right after whoever handed it a request.
+#[derive(Clone)]
+pub(crate) struct Pipelined {
+    connection: MultiplexedConnection,
+    requests: Arc<Requests>,
+}
+
+#[derive(Default)]
+struct Requests {
+    under_way: AtomicUsize,
+    gathered: Mutex<Vec<Gathered>>,
+}
+
+struct Gathered {
+    request: Cmd,
+    answer: oneshot::Sender<Result<Value, RedisError>>,
+}
+
+impl Pipelined {
+    pub(crate) fn new(connection: MultiplexedConnection) -> Self {
+        Self { connection, requests: Arc::default() }
+    }
+
+    /// Sends a request, perhaps with others, and waits for its answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that is given up may be sent and carried out, or not. A later one may overtake it.
+    pub(crate) async fn send(&mut self, request: &Cmd) -> Result<Value, RedisError> {
+        let (_under_way, others) = UnderWay::one_more(&self.requests);
+        if others == 0 {
+            return self.connection.send_packed_command(request).await;
+        }
+        let ended = |_| Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
+        self.gather(request.clone()).await.unwrap_or_else(ended)
+    }
+
+    /// Sends a request by itself: one whose answer takes its time, which others must not wait for.
+    pub(crate) async fn send_apart(&mut self, request: &Cmd) -> Result<Value, RedisError> {
+        self.connection.send_packed_command(request).await
+    }
+
+    /// Sends several commands at once, and answers with what is said to the last.
+    pub(crate) async fn send_all(&mut self, commands: &redis::Pipeline) -> Result<Value, RedisError> {
+        let last = commands.len().saturating_sub(1);
+        let mut answers = self.connection.send_packed_commands(commands, last, 1).await?;
+        Ok(answers.pop().unwrap_or(Value::Nil))
+    }
+
+    /// Leaves a request with those that are sent soon.
+    fn gather(&self, request: Cmd) -> oneshot::Receiver<Result<Value, RedisError>> {
+        let (answer, answered) = oneshot::channel();
+        let mut gathered = self.requests.gathered();
+        gathered.push(Gathered { request, answer });
+        match gathered.len() {
+            1 => {
+                let unsent = Unsent(Some(Arc::clone(&self.requests)));
+                drop(gathered);
+                tokio::spawn(send_gathered(self.connection.clone(), unsent));
+            }
+            MOST => {
+                let all = std::mem::take(&mut *gathered);
+                drop(gathered);
+                tokio::spawn(send_together(self.connection.clone(), all));
+            }
+            _ => {}
+        }
+        answered
+    }
+}
+
+async fn send_gathered(connection: MultiplexedConnection, unsent: Unsent) {
+    run_last().await;
+    send_together(connection, unsent.take()).await;
+}
+
+/// Lets all tasks run that can run now. Unlike tokio's `yield_now`, which on a busy thread waits until that has nothing to do,
+/// this leaves the task where other threads can run it.
+async fn run_last() {
+    let mut again = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut again, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+async fn send_together(mut connection: MultiplexedConnection, mut gathered: Vec<Gathered>) {
+    gathered.retain(|one| !one.answer.is_closed());
+    if gathered.is_empty() {
+        return;
+    }
+    let mut pipeline = redis::Pipeline::with_capacity(gathered.len());
+    let mut answers = Vec::with_capacity(gathered.len());
+    for Gathered { request, answer } in gathered {
+        pipeline.add_command(request);
+        answers.push(answer);
+    }
+    let outcome = connection.send_packed_commands(&pipeline, 0, answers.len()).await;
+    let said: Vec<_> = match outcome {
+        Ok(values) => values.into_iter().map(Ok).collect(),
+        Err(error) => answers.iter().map(|_| Err(error.clone())).collect(),
+    };
+    for (answer, said) in answers.into_iter().zip(said) {
+        // Whoever has given up since needs no answer.
+        let _ = answer.send(said);
+    }
+}
+
+impl Requests {
+    fn gathered(&self) -> MutexGuard<'_, Vec<Gathered>> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a task is to send. If its runtime ends before, nobody is left waiting for an answer.
+struct Unsent(Option<Arc<Requests>>);
+
+impl Unsent {
+    fn take(mut self) -> Vec<Gathered> {
+        self.0.take().map(|requests| std::mem::take(&mut *requests.gathered())).unwrap_or_default()
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if let Some(requests) = self.0.take() {
+            let gathered = std::mem::take(&mut *requests.gathered());
+            drop(gathered);
+        }
+    }
+}
+
+/// A request that has no answer yet.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    /// This one, and how many others there are.
+    fn one_more(requests: &'a Requests) -> (Self, usize) {
+        let others = requests.under_way.fetch_add(1, Ordering::Relaxed);
+        (Self(&requests.under_way), others)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::errors::Trouble;
+    use futures_util::{future::join_all, poll};
+    use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+    use std::{
+        pin::{Pin, pin},
+        task::Context,
+    };
+    use tokio::io::{
+        AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream, ReadBuf, ReadHalf,
+        WriteHalf,
+    };
+
+    /// The client's end of a line, on which writes are counted.
+    struct Counted {
+        line: DuplexStream,
+        writes: Arc<AtomicUsize>,
+    }
+
+    impl AsyncRead for Counted {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.line).poll_read(context, into)
+        }
+    }
+
+    impl AsyncWrite for Counted {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut self.line).poll_write(context, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.line).poll_flush(context)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.line).poll_shutdown(context)
+        }
+    }
+
+    /// The server's end.
+    struct Peer {
+        requests: BufReader<ReadHalf<DuplexStream>>,
+        answers: WriteHalf<DuplexStream>,
+        writes: Arc<AtomicUsize>,
+    }
+
+    impl Peer {
+        async fn connect() -> (Pipelined, Self) {
+            let (line, other) = tokio::io::duplex(1 << 20);
+            let writes = Arc::default();
+            let counted = Counted { line, writes: Arc::clone(&writes) };
+            let info = RedisConnectionInfo::default().set_skip_set_lib_name();
+            let (connection, driver) =
+                MultiplexedConnection::new_with_config(&info, counted, AsyncConnectionConfig::new())
+                    .await
+                    .unwrap();
+            tokio::spawn(driver);
+            let (requests, answers) = tokio::io::split(other);
+            (Pipelined::new(connection), Self { requests: BufReader::new(requests), answers, writes })
+        }
+
+        /// What the next request asks to be echoed.
+        async fn next(&mut self) -> String {
+            let mut line = String::new();
+            // The number of words, and each word after its length.
+            for _ in 0..5 {
+                line.clear();
+                self.requests.read_line(&mut line).await.unwrap();
+            }
+            line.trim_end().to_owned()
+        }
+
+        async fn answer(&mut self, answer: &str) {
+            self.answers.write_all(format!("{answer}\r\n").as_bytes()).await.unwrap();
+        }
+    }
+
+    fn echo(what: &impl ToString) -> Cmd {
+        let mut echo = redis::cmd("ECHO");
+        echo.arg(what.to_string());
+        echo
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_together_is_sent_together_and_answered_each() {
+        let (connection, mut peer) = Peer::connect().await;
+        let (mut first, lone) = (connection.clone(), echo(&"lone"));
+        // Not polled again before the others are answered: it is in nobody's way.
+        let mut lone = pin!(first.send(&lone));
+        assert!(poll!(&mut lone).is_pending());
+        assert_eq!(peer.next().await, "lone");
+        peer.answer("+lone").await;
+        let alone = peer.writes.load(Ordering::Relaxed);
+        let asking = tokio::spawn(join_all((0..MOST + 10).map(move |number| {
+            let mut connection = connection.clone();
+            async move { connection.send(&echo(&number)).await }
+        })));
+        for number in 0..MOST + 10 {
+            assert_eq!(peer.next().await, number.to_string());
+            peer.answer(&if number == 3 { "-ERR no".to_owned() } else { format!("+{number}") }).await;
+        }
+        let answers = asking.await.unwrap();
+        for (number, answer) in answers.into_iter().enumerate() {
+            let answer = answer.and_then(Value::extract_error);
+            match number {
+                3 => assert_eq!(answer.unwrap_err().detail(), Some("no")),
+                _ => assert_eq!(answer.unwrap(), Value::SimpleString(number.to_string())),
+            }
+        }
+        let writes = peer.writes.load(Ordering::Relaxed) - alone;
+        assert!(writes <= 2, "{writes} writes for {} requests", MOST + 10);
+        assert_eq!(lone.await.unwrap(), Value::SimpleString("lone".into()));
+    }
+
+    #[tokio::test]
+    async fn what_is_given_up_before_it_is_sent_is_not_sent() {
+        let (connection, mut peer) = Peer::connect().await;
+        let [mut one, mut two, mut three] = [(); 3].map(|()| connection.clone());
+        let (first, second, third) = (echo(&1), echo(&2), echo(&3));
+        let mut first = pin!(one.send(&first));
+        assert!(poll!(&mut first).is_pending());
+        {
+            let mut second = pin!(two.send(&second));
+            assert!(poll!(&mut second).is_pending());
+        }
+        let mut third = pin!(three.send(&third));
+        assert!(poll!(&mut third).is_pending());
+        assert_eq!((peer.next().await, peer.next().await), ("1".to_owned(), "3".to_owned()));
+        peer.answer("+1\r\n+3").await;
+        assert_eq!(third.await.unwrap(), Value::SimpleString("3".into()));
+        assert_eq!(first.await.unwrap(), Value::SimpleString("1".into()));
+    }
+
+    #[tokio::test]
+    async fn all_are_told_that_the_connection_broke() {
+        let (connection, mut peer) = Peer::connect().await;
+        let asking = tokio::spawn(join_all((0..5).map(move |number| {
+            let mut connection = connection.clone();
+            async move { connection.send(&echo(&number)).await }
+        })));
+        for number in 0..5 {
+            assert_eq!(peer.next().await, number.to_string());
+        }
+        // The others were carried out as far as anybody can tell.
+        peer.answer("+0\r\n+1").await;
+        drop(peer);
+        let answers = asking.await.unwrap();
+        assert_eq!(*answers[0].as_ref().unwrap(), Value::SimpleString("0".into()));
+        for answer in &answers[1..] {
+            let trouble = Trouble::of(answer.as_ref().unwrap_err());
+            assert!(trouble.is_broken() && trouble.leaves_doubt(), "{trouble:?}");
+        }
+    }
+    /// A task of its runtime sends what was gathered; whoever waits elsewhere is told that it has ended.
+    #[test]
+    fn nobody_waits_for_a_runtime_that_has_ended() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let one = runtime();
+        let (connection, _peer) = one.block_on(Peer::connect());
+        let answered = {
+            let _inside = one.enter();
+            connection.gather(echo(&1))
+        };
+        drop(one);
+        assert!(runtime().block_on(answered).is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! The sentinels of a service, which know which server is its master.
+//!
+//! As the [guidelines for clients](https://redis.io/docs/latest/develop/reference/sentinel-clients/) have it: a sentinel
+//! is asked before each connection, and the server that it names is asked for its role. Beyond them, all sentinels are
+//! asked at once and the newest of a majority's answers counts, so that one that is cut off from the others does not
+//! lead to a master that was put down.
+
+use super::{
+    address::Address,
+    connecting::connect,
+    errors::{ServerName, Trouble},
+};
+use crate::requests::replies::text;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use redis::{Client, ErrorKind, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
+use std::{collections::HashMap, time::Duration};
+use tokio::{sync::watch, time::timeout};
+
+/// The sentinels of one service.
+pub(crate) struct Sentinels {
+    addresses: Vec<Address>,
+    service: String,
+    access: Access,
+    /// The server that was found to be the master last.
+    master: watch::Sender<Option<Address>>,
+}
+
+/// How the sentinels and the master are spoken to.
+pub(crate) struct Access {
+    pub(crate) tls: bool,
+    /// The certificates that theirs must lead to, in PEM format, where these are not the system's.
+    pub(crate) roots: Option<Vec<u8>>,
+    /// Who asks the master, and those sentinels that want to know.
+    pub(crate) login: RedisConnectionInfo,
+}
+
+impl Access {
+    fn client(&self, to: &Address, login: RedisConnectionInfo) -> Result<Client, RedisError> {
+        to.client(to.info(login)?, self.roots.as_deref())
+    }
+}
+
+impl Sentinels {
+    pub(crate) fn new(addresses: Vec<Address>, service: String, access: Access) -> Self {
+        Self { addresses, service, access, master: watch::Sender::new(None) }
+    }
+
+    /// The master, as errors name it.
+    pub(crate) fn server_name(&self) -> ServerName {
+        let address = match &*self.master.borrow() {
+            Some(master) => format!("{master} (master of {:?})", self.service),
+            None => format!("the master of {:?}", self.service),
+        };
+        ServerName {
+            address: address.into(),
+            database: self.access.login.db(),
+            tls: self.access.tls,
+            watched: true,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let (sentinels, service) = (self.named(), &self.service);
+        let scheme = if self.access.tls { "rediss+sentinel" } else { "redis+sentinel" };
+        match self.access.login.db() {
+            0 => format!("{scheme}://{sentinels}/{service}"),
+            number => format!("{scheme}://{sentinels}/{service}/{number}"),
+        }
+    }
+
+    fn named(&self) -> String {
+        let named: Vec<String> = self.addresses.iter().map(Address::to_string).collect();
+        named.join(",")
+    }
+
+    /// Tells when another server turns out to be the master.
+    pub(crate) fn follow(&self) -> watch::Receiver<Option<Address>> {
+        self.master.subscribe()
+    }
+
+    /// A connection to the master, which has confirmed that it is.
+    pub(crate) async fn connect(
+        &self,
+        connect_timeout: Duration,
+        response_timeout: Duration,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        let master = self.ask(connect_timeout).await?;
+        let mut connection = connect(&self.client(&master)?, connect_timeout, response_timeout).await?;
+        match redis::cmd("ROLE").query_async(&mut connection).await.map(|role| is_master(&role)) {
+            Ok(true) => {}
+            // Some users may not ask that. A replica refuses the first write.
+            Err(error) if Trouble::of(&error) == Trouble::Forbidden => {}
+            Err(error) => return Err(error),
+            Ok(false) => {
+                let what = format!("{master}, for {:?}; a failover may be under way", self.service);
+                return Err((ErrorKind::Io, "the sentinels name a server that is no master", what).into());
+            }
+        }
+        self.master.send_if_modified(|known| {
+            let moved = known.as_ref() != Some(&master);
+            if moved {
+                tracing::info!(service = self.service, %master, "this server is the master");
+                *known = Some(master);
+            }
+            moved
+        });
+        Ok(connection)
+    }
+
+    /// The master that was found last, or that the sentinels name when none was.
+    pub(crate) async fn master(&self, connect_timeout: Duration) -> Result<Client, RedisError> {
+        let known = self.master.borrow().clone();
+        match known {
+            Some(master) => self.client(&master),
+            None => self.client(&self.ask(connect_timeout).await?),
+        }
+    }
+
+    fn client(&self, master: &Address) -> Result<Client, RedisError> {
+        self.access.client(master, self.access.login.clone())
+    }
+
+    /// Which server the sentinels say is the master: the newest answer of a majority, or of as many as answer within
+    /// half of `longest`.
+    async fn ask(&self, longest: Duration) -> Result<Address, RedisError> {
+        let patience = longest / 2;
+        let mut asked: FuturesUnordered<_> =
+            self.addresses.iter().map(|sentinel| self.ask_one(sentinel, patience)).collect();
+        let (mut known, mut failed) = (Vec::new(), Failed::default());
+        while known.len() <= self.addresses.len() / 2
+            && let Some(answer) = asked.next().await
+        {
+            match answer {
+                Ok(answer) => known.push(answer),
+                Err((sentinel, error)) => failed.push(sentinel, &error),
+            }
+        }
+        let newest = known.into_iter().max_by_key(|known| known.epoch);
+        let KnownMaster { host, port, .. } = newest.ok_or_else(|| failed.error(&self.service))?;
+        Ok(Address::Network { host, port, tls: self.access.tls })
+    }
+
+    async fn ask_one<'a>(
+        &self,
+        sentinel: &'a Address,
+        patience: Duration,
+    ) -> Result<KnownMaster, (&'a Address, RedisError)> {
+        let answer = async {
+            match self.known(sentinel, RedisConnectionInfo::default(), patience).await {
+                Err(error) if Trouble::of(&error) == Trouble::Anonymous => {
+                    self.known(sentinel, self.access.login.clone().set_db(0), patience).await
+                }
+                answer => answer,
+            }
+        };
+        let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+        timeout(patience, answer).await.unwrap_or_else(late).map_err(|error| (sentinel, error))
+    }
+
+    async fn known(
+        &self,
+        sentinel: &Address,
+        login: RedisConnectionInfo,
+        patience: Duration,
+    ) -> Result<KnownMaster, RedisError> {
+        let client = self.access.client(sentinel, login)?;
+        let mut connection = connect(&client, patience, patience).await?;
+        let mut ask = redis::cmd("SENTINEL");
+        ask.arg("MASTER").arg(&self.service);
+        let answer = ask.query_async(&mut connection).await?;
+        known(&answer).ok_or_else(|| (ErrorKind::UnexpectedReturnType, "it is no sentinel").into())
+    }
+}
+
+/// Why sentinels gave no answer.
+#[derive(Default)]
+struct Failed {
+    reasons: Vec<String>,
+    unknown: bool,
+    silent: bool,
+}
+
+impl Failed {
+    fn push(&mut self, sentinel: &Address, error: &RedisError) {
+        let detail = error.detail().unwrap_or_default();
+        self.unknown |= detail.contains("No such master");
+        self.silent |= error.is_io_error() || error.is_timeout();
+        self.reasons.push(match Trouble::of(error) {
+            Trouble::Silent => format!("{sentinel}: no answer in time"),
+            _ if detail.contains("unknown command") => format!("{sentinel}: it is no sentinel"),
+            _ => format!("{sentinel}: {error}"),
+        });
+    }
+
+    fn error(self, service: &str) -> RedisError {
+        let reasons = self.reasons.join("; ");
+        if self.unknown {
+            let what = format!("{service:?}; write redis+sentinel://HOST,HOST/SERVICE ({reasons})");
+            return (ErrorKind::InvalidClientConfig, "no sentinel knows this service", what).into();
+        }
+        let kind = if self.silent { ErrorKind::Io } else { ErrorKind::InvalidClientConfig };
+        (kind, "no sentinel says which server it is", reasons).into()
+    }
+}
+
+/// What one sentinel knows.
+#[derive(Debug, PartialEq, Eq)]
+struct KnownMaster {
+    host: String,
+    port: u16,
+    /// Rises with each failover.
+    epoch: u64,
+}
+
+/// What a sentinel answers when it is asked for a master; `None` when that is no sentinel's answer.
+fn known(value: &Value) -> Option<KnownMaster> {
+    let mut fields = HashMap::new();
+    match value {
+        Value::Array(words) => {
+            fields
+                .extend(words.chunks(2).filter_map(|pair| Some((text(pair.first()?)?, text(pair.get(1)?)?))));
+        }
+        Value::Map(pairs) => {
+            fields.extend(pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))));
+        }
+        _ => return None,
+    }
+    let number = |name| fields.get(name)?.parse::<u64>().ok();
+    Some(KnownMaster {
+        host: (*fields.get("ip")?).to_owned(),
+        port: u16::try_from(number("port")?).ok()?,
+        epoch: number("config-epoch")?,
+    })
+}
+
+/// Whether a server that was asked for its role is a master.
+fn is_master(role: &Value) -> bool {
+    matches!(role, Value::Array(parts) if parts.first().and_then(text) == Some("master"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requests::replies::any;
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_sentinel_answers_is_no_panic(value in any::value()) {
+            let _ = (known(&value), is_master(&value));
+        }
+    }
+
+    #[test]
+    fn what_a_sentinel_knows() {
+        let words = |words: &[&str]| {
+            Value::Array(words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect())
+        };
+        let said =
+            words(&["name", "x", "ip", "10.0.0.1", "port", "6379", "flags", "master", "config-epoch", "7"]);
+        assert_eq!(known(&said), Some(KnownMaster { host: "10.0.0.1".into(), port: 6379, epoch: 7 }));
+        for nonsense in [
+            words(&[]),
+            words(&["ip"]),
+            words(&["ip", "h", "port", "70000", "config-epoch", "7"]),
+            Value::Nil,
+        ] {
+            assert_eq!(known(&nonsense), None);
+        }
+        assert!(
+            is_master(&words(&["master", "0"])) && !is_master(&words(&["slave"])) && !is_master(&Value::Nil)
+        );
+    }
+}

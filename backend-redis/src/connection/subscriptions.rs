@@ -1,0 +1,357 @@
+//! One connection on which all of a client's waiters are told of releases.
+
+use super::{
+    dial::Dial,
+    notices::QueuedClaims,
+    pubsub::{self, Heard, Sink},
+};
+use futures_util::{StreamExt, stream::BoxStream};
+use redis::RedisError;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::Background;
+use tokio::{
+    sync::{Notify, futures::Notified},
+    task::AbortHandle,
+    time::Instant,
+};
+
+/// How often a silent connection is tried, so that a dead line is noticed.
+const TRY_EVERY: Duration = Duration::from_secs(5);
+/// The pauses between attempts to connect grow from the first to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// The channels that somebody in this client listens to, on one connection for all.
+///
+/// A message is a hint and nothing more: it may be lost, and whoever waits asks again in any case. So a connection
+/// that breaks is made anew and everybody is woken once, since a message may have been missed. A channel is left when
+/// nobody listens to it any more.
+pub(crate) struct Subscriptions {
+    hub: Arc<Hub>,
+    /// Where the connection lives: those who listen may be of any runtime.
+    background: Background,
+}
+
+struct Hub {
+    dial: Dial,
+    /// Whether messages about a lock are told in its shard of a Cluster only, as far as is known.
+    in_shard: AtomicBool,
+    /// Takes the messages that say something, each for one claim. The others are hints for whoever listens there.
+    turns: QueuedClaims,
+    topics: Mutex<Topics>,
+    /// There are changes.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Topics {
+    by_channel: HashMap<Arc<str>, Topic>,
+    /// Channels that were joined or left since the task last looked.
+    changes: Vec<Arc<str>>,
+    /// Channels that the server may count this client among the subscribers of.
+    subscribed: HashSet<Arc<str>>,
+    task: Option<AbortHandle>,
+}
+
+#[derive(Default)]
+struct Topic {
+    listeners: usize,
+    state: SubscriptionState,
+    bell: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum SubscriptionState {
+    #[default]
+    Wanted,
+    /// The server has confirmed the subscription.
+    Live,
+    /// The server has ended it, or refused it: another node keeps the channel's slot.
+    Ended,
+}
+
+impl Subscriptions {
+    /// Of one server; of a node of a Cluster where messages are told `in_shard`, unless it is too old for that.
+    pub(crate) fn new(dial: Dial, in_shard: bool, turns: QueuedClaims, background: Background) -> Self {
+        let (topics, in_shard) = (Mutex::default(), AtomicBool::new(in_shard));
+        let hub = Arc::new(Hub { dial, in_shard, turns, topics, changed: Notify::new() });
+        Self { hub, background }
+    }
+
+    /// Begins to listen to a channel.
+    pub(crate) fn listen(&self, channel: &str) -> Listening {
+        let mut topics = self.hub.topics();
+        let known = topics.by_channel.get_key_value(channel).map(|(channel, _)| Arc::clone(channel));
+        let channel = known.unwrap_or_else(|| {
+            let channel = Arc::<str>::from(channel);
+            topics.by_channel.insert(Arc::clone(&channel), Topic::default());
+            topics.changes.push(Arc::clone(&channel));
+            self.hub.changed.notify_one();
+            channel
+        });
+        let topic = topics.by_channel.entry(Arc::clone(&channel)).or_default();
+        topic.listeners += 1;
+        let bell = Arc::clone(&topic.bell);
+        if topics.task.as_ref().is_none_or(AbortHandle::is_finished) {
+            topics.task = Some(self.background.spawn(Arc::clone(&self.hub).run()).abort_handle());
+        }
+        Listening(Arc::new(Listener { hub: Arc::clone(&self.hub), channel, bell }))
+    }
+
+    /// Whether the server may count this client among those who listen to a channel.
+    pub(crate) fn is_counted(&self, channel: &str) -> bool {
+        self.hub.topics().subscribed.contains(channel)
+    }
+
+    /// Lets go of the connection. The next listener makes another.
+    pub(crate) fn disconnect(&self) {
+        if let Some(task) = self.hub.topics().task.take() {
+            task.abort();
+        }
+        self.hub.interrupted();
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
+}
+
+/// Somebody who listens to a channel, as long as it or a clone of it is kept.
+#[derive(Clone)]
+pub(crate) struct Listening(Arc<Listener>);
+
+struct Listener {
+    hub: Arc<Hub>,
+    channel: Arc<str>,
+    bell: Arc<Notify>,
+}
+
+impl Listening {
+    pub(crate) fn channel(&self) -> &str {
+        &self.0.channel
+    }
+
+    /// Whether the server has confirmed the subscription, as far as is known.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.state() == SubscriptionState::Live
+    }
+
+    fn state(&self) -> SubscriptionState {
+        self.0
+            .hub
+            .topics()
+            .by_channel
+            .get(&self.0.channel)
+            .map_or(SubscriptionState::Wanted, |topic| topic.state)
+    }
+
+    /// Waits until the server has confirmed the subscription, or does not serve it any more: whoever asks it for the lock
+    /// then learns which does.
+    pub(crate) async fn confirmed(&self) {
+        loop {
+            let rung = self.next();
+            tokio::pin!(rung);
+            rung.as_mut().enable();
+            if self.state() != SubscriptionState::Wanted {
+                return;
+            }
+            rung.await;
+        }
+    }
+
+    /// The next hint, or anything else that is reason to ask again. Counts from when it is first polled or enabled.
+    pub(crate) fn next(&self) -> Notified<'_> {
+        self.0.bell.notified()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut topics = self.hub.topics();
+        let Some(topic) = topics.by_channel.get_mut(&self.channel) else { return };
+        topic.listeners -= 1;
+        if topic.listeners == 0 {
+            topics.by_channel.remove(&self.channel);
+            topics.changes.push(Arc::clone(&self.channel));
+            self.hub.changed.notify_one();
+        }
+    }
+}
+
+impl Hub {
+    fn topics(&self) -> MutexGuard<'_, Topics> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn run(self: Arc<Self>) {
+        let mut pause = PAUSES.0;
+        loop {
+            while self.topics().by_channel.is_empty() {
+                self.changed.notified().await;
+            }
+            let began = Instant::now();
+            // Follows as soon as a request has found another master.
+            let moved = self.dial.moved();
+            tokio::pin!(moved);
+            let ended = tokio::select! {
+                ended = self.connect() => ended,
+                () = &mut moved => Ok(()),
+            };
+            self.interrupted();
+            let Err(error) = ended else { continue };
+            if pubsub::knows_no_shards(&error) && self.in_shard.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            let server = self.dial.server_name();
+            let error = server.explain(error);
+            tracing::warn!(server = %server.address, %error, "waiters are not told of releases, and only ask again and again");
+            pause = if began.elapsed() > PAUSES.1 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = moved => {}
+            }
+        }
+    }
+
+    /// Serves the listeners until there are none, or until the connection breaks.
+    async fn connect(&self) -> Result<(), RedisError> {
+        let (sink, heard) = self.dial.subscriptions(self.in_shard.load(Ordering::Relaxed)).await?;
+        tokio::select! {
+            // What the server told before an answer comes before it here too.
+            biased;
+            error = self.pass_on(heard) => Err(error),
+            ended = self.follow(sink) => ended,
+        }
+    }
+
+    async fn pass_on(&self, mut heard: BoxStream<'static, Heard>) -> RedisError {
+        while let Some(heard) = heard.next().await {
+            match heard {
+                Heard::Ended(channel) => self.ended(&channel),
+                Heard::Message(message) => {
+                    let said = message.get_payload_bytes();
+                    if !said.is_empty() {
+                        self.turns.pass_on(said);
+                    } else if let Some(topic) = self.topics().by_channel.get(message.get_channel_name()) {
+                        topic.bell.notify_waiters();
+                    }
+                }
+            }
+        }
+        std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
+    }
+
+    /// Keeps the subscriptions as the listeners want them.
+    async fn follow(&self, mut sink: Sink) -> Result<(), RedisError> {
+        self.join_later(|_| true);
+        loop {
+            let Ok(Change { join, leave }) = tokio::time::timeout(TRY_EVERY, self.change()).await else {
+                if self.topics().by_channel.is_empty() {
+                    return Ok(());
+                }
+                self.dial.answered(sink.ping()).await?;
+                // Who still listens there was not sent to another node: the slot may be back.
+                self.join_later(|topic| topic.state == SubscriptionState::Ended);
+                continue;
+            };
+            if !leave.is_empty() {
+                self.dial.answered(sink.leave(&leave)).await?;
+                let mut topics = self.topics();
+                for channel in &leave {
+                    topics.subscribed.remove(channel);
+                }
+            }
+            if !join.is_empty() {
+                self.topics().subscribed.extend(join.iter().cloned());
+                for channel in self.dial.answered(sink.join(&join)).await? {
+                    self.ended(&channel);
+                }
+                self.confirm(&join);
+            }
+        }
+    }
+
+    /// Waits until the subscriptions are not what the listeners want, and tells what to do about it.
+    async fn change(&self) -> Change {
+        loop {
+            let change = self.topics().change();
+            if !change.join.is_empty() || !change.leave.is_empty() {
+                return change;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// The server has confirmed these, but for what has ended, so from now on no message of theirs is missed.
+    fn confirm(&self, channels: &[Arc<str>]) {
+        let mut topics = self.topics();
+        let Topics { by_channel, subscribed, .. } = &mut *topics;
+        for channel in channels.iter().filter(|channel| subscribed.contains(*channel)) {
+            if let Some(topic) = by_channel.get_mut(channel) {
+                topic.enter(SubscriptionState::Live);
+            }
+        }
+    }
+
+    /// The server tells nothing more on this channel.
+    fn ended(&self, channel: &str) {
+        let mut topics = self.topics();
+        topics.subscribed.remove(channel);
+        if let Some(topic) = topics.by_channel.get_mut(channel) {
+            topic.enter(SubscriptionState::Ended);
+        }
+    }
+
+    /// Counts topics among those that were joined just now.
+    fn join_later(&self, which: impl Fn(&Topic) -> bool) {
+        let mut topics = self.topics();
+        let Topics { by_channel, changes, .. } = &mut *topics;
+        let joined = by_channel.iter().filter(|(_, topic)| which(topic));
+        changes.extend(joined.map(|(channel, _)| Arc::clone(channel)));
+    }
+
+    fn interrupted(&self) {
+        let mut topics = self.topics();
+        topics.subscribed.clear();
+        for topic in topics.by_channel.values_mut() {
+            topic.state = SubscriptionState::Wanted;
+        }
+    }
+}
+
+impl Topics {
+    /// What is to be done about the changes. A channel that was left and joined again in between is still subscribed.
+    fn change(&mut self) -> Change {
+        let (mut join, mut leave) = (HashSet::new(), HashSet::new());
+        for channel in std::mem::take(&mut self.changes) {
+            match (self.by_channel.get_mut(&channel), self.subscribed.contains(&channel)) {
+                (Some(topic), true) => topic.enter(SubscriptionState::Live),
+                (Some(_), false) => drop(join.insert(channel)),
+                (None, true) => drop(leave.insert(channel)),
+                (None, false) => {}
+            }
+        }
+        Change { join: join.into_iter().collect(), leave: leave.into_iter().collect() }
+    }
+}
+
+impl Topic {
+    fn enter(&mut self, state: SubscriptionState) {
+        self.state = state;
+        self.bell.notify_waiters();
+    }
+}
+
+/// Channels to join and to leave.
+struct Change {
+    join: Vec<Arc<str>>,
+    leave: Vec<Arc<str>>,
+}

@@ -1,0 +1,178 @@
+//! One of the servers, and what is asked of it alone.
+
+use super::{identity::Identities, unanswered::Unanswered};
+use crate::{
+    connection::{dial::Endpoint, errors::Failure, lane::Answer},
+    options::{CheckedOptions, RedisOptions},
+    requests::{
+        arguments::{arg_claim, millis},
+        record::HolderText,
+        replies::{self, AttemptReply, text, unexpected},
+        script::{ISSUE, PUBLISH, Script, TELL, TOKENS},
+    },
+    server::{
+        Server,
+        fitness::{self, ServerIdentity},
+    },
+    timing::LONGEST_STRAGGLER,
+};
+use redis::{RedisWrite, Value};
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Background, Claim, ClaimId, Error, Name, StoreError, Token};
+
+/// One of the servers. It is a whole store of its own, of which the others know nothing.
+pub(crate) struct Voter {
+    pub(crate) server: Server,
+    ask: Script,
+    raise: Script,
+    undo: Script,
+    unanswered: Unanswered,
+    /// Those of all the servers of the list.
+    identities: Arc<Identities>,
+}
+
+/// What a server says in the first round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vote {
+    /// The lock is the claim's here, with this token. `raised` when an earlier attempt of the claim got so far.
+    Yes { token: Token, raised: bool },
+    /// Another's, for so long yet where the server tells.
+    No { expires_in: Option<Duration> },
+}
+
+/// What a server says when a claim's hold is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It held the lock here. `awaited` when somebody else is waiting.
+    Ended { awaited: bool },
+    /// It did not.
+    Nothing,
+}
+
+impl Voter {
+    pub(crate) fn new(
+        options: &RedisOptions,
+        checked: CheckedOptions,
+        background: &Background,
+        identities: Arc<Identities>,
+    ) -> Result<Self, Error> {
+        const ATTEMPTS: &str = include_str!("scripts/attempts.lua");
+        let endpoint = options.endpoint()?;
+        if let Endpoint::Master(_) = endpoint {
+            let allowed = "redis: and rediss: a majority is of servers, each of which is always the same";
+            return Err(Error::invalid_option("servers", "a service of Sentinel", allowed));
+        }
+        Ok(Self {
+            server: Server::new(endpoint, checked, background),
+            ask: Script::new(&[ISSUE, ATTEMPTS, include_str!("scripts/ask.lua")]),
+            raise: Script::new(&[TOKENS, include_str!("scripts/raise.lua")]),
+            undo: Script::new(&[PUBLISH, TELL, TOKENS, ATTEMPTS, include_str!("scripts/undo.lua")]),
+            unanswered: Unanswered::default(),
+            identities,
+        })
+    }
+
+    /// The address, for people.
+    pub(crate) fn address(&self) -> Arc<str> {
+        self.server.lane.dial().server_name().address
+    }
+
+    /// Whether it is a server that can keep locks, and none that another address leads to as well.
+    pub(crate) async fn check(&self) -> Result<(), StoreError> {
+        let Server { lane, scripts, options, .. } = &self.server;
+        match fitness::check(lane, scripts, &options.prefix, false).await? {
+            Some(ServerIdentity { connection, run_id }) => {
+                self.identities.learn(&self.address(), connection, run_id)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The same for the server that has answered on this connection.
+    async fn identify(&self, connection: u64) -> Result<(), StoreError> {
+        let address = self.address();
+        if self.identities.knows(&address, connection) {
+            return Ok(());
+        }
+        self.identities.learn(&address, connection, fitness::identity(&self.server.lane, connection).await?)
+    }
+
+    /// From here on the claim is open at this server, also when the request is never made.
+    pub(crate) fn will_ask(&self, claim: ClaimId) {
+        self.unanswered.asked(claim);
+    }
+
+    /// The first round, announced with [`will_ask`](Self::will_ask): to hold the lock here.
+    pub(crate) async fn ask(&self, claim: &Claim, attempt: u64) -> Result<Vote, Failure> {
+        let (mut call, lock) = self.server.call(&self.ask, &claim.name);
+        arg_claim(&mut call, claim.id).arg(millis(claim.lease)).write_arg_fmt(HolderText(&claim.holder));
+        call.arg(self.server.remember(claim.lease)).arg(attempt);
+        let answer = self.server.lane.run(&self.ask, &call, &lock).await;
+        let in_doubt = match &answer {
+            Ok(Answer { resent, .. }) => *resent,
+            Err(Failure { in_doubt, .. }) => *in_doubt,
+        };
+        if !in_doubt {
+            self.unanswered.answered(claim.id);
+        }
+        let Answer { value, connection, .. } = answer?;
+        let vote = vote(&value)?;
+        self.identify(connection).await?;
+        Ok(vote)
+    }
+
+    /// The second round: `false` when the claim's key stands here no more, or something greater was issued to it.
+    pub(crate) async fn raise(&self, claim: &Claim, token: Token) -> Result<bool, Failure> {
+        let (mut call, lock) = self.server.call(&self.raise, &claim.name);
+        arg_claim(&mut call, claim.id).arg(token.get()).arg(self.server.remember(claim.lease));
+        let answer = self.server.lane.run(&self.raise, &call, &lock).await?;
+        Ok(replies::yes(&answer.value)?)
+    }
+
+    /// Ends whatever the attempts of a claim up to this one have here, or may yet get.
+    pub(crate) async fn undo(&self, name: &Name, claim: ClaimId, attempt: u64) -> Result<End, Failure> {
+        let (mut call, lock) = self.server.call(&self.undo, name);
+        arg_claim(&mut call, claim).arg(attempt).arg(self.server.remember(LONGEST_STRAGGLER));
+        if self.unanswered.contains(claim) {
+            call.arg(LONGEST_STRAGGLER.as_secs());
+        }
+        // This client itself may be told, if it waited a moment ago.
+        let own = u64::from(self.server.subscriptions.is_counted(&lock));
+        let Answer { value, resent, .. } = self.server.lane.run(&self.undo, &call, &lock).await?;
+        match replies::told(&value)? {
+            Some(told) => Ok(End::Ended { awaited: told > own }),
+            // The first request may have ended it. Whoever asks once more knows how to read the answer.
+            None if resent => {
+                Err(StoreError::unavailable("the connection broke while a lock was released").into())
+            }
+            None => Ok(End::Nothing),
+        }
+    }
+}
+
+/// What a server says to an attempt.
+fn vote(value: &Value) -> Result<Vote, StoreError> {
+    let raised = text(value).is_some_and(|digits| digits.starts_with('+'));
+    Ok(match replies::attempt(value)? {
+        AttemptReply::Granted(token) => Vote::Yes { token, raised },
+        AttemptReply::Busy { expires_in, .. } => Vote::No { expires_in },
+        AttemptReply::Otherwise(_) => return Err(unexpected(value)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requests::replies::any;
+
+    proptest::proptest! {
+        #[test]
+        fn no_other_answer_is_a_vote(value in any::value()) {
+            if let Ok(Vote::Yes { token, raised }) = vote(&value) {
+                let digits = text(&value).unwrap();
+                proptest::prop_assert_eq!(digits.parse::<u64>().ok(), Some(token.get()));
+                proptest::prop_assert_eq!(digits.starts_with('+'), raised);
+            }
+        }
+    }
+}

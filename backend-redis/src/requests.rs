@@ -1,0 +1,9 @@
+//! What is said to a server and what it answers, without a connection: the keys of a name, the scripts, and the forms in
+//! which modes, holders and answers are written.
+
+pub(crate) mod arguments;
+pub(crate) mod keys;
+pub(crate) mod mode;
+pub(crate) mod record;
+pub(crate) mod replies;
+pub(crate) mod script;

@@ -1,0 +1,54 @@
+//! How a lock is held, as the scripts know it.
+
+use std::{fmt, num::NonZeroU32};
+use tenure_core::Mode;
+
+/// A mode in words: `alone`, `readers`, `permits of 4`.
+pub(crate) struct ModeText(pub(crate) Mode);
+
+impl fmt::Display for ModeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Mode::Shared => f.write_str("readers"),
+            Mode::Permit { of, .. } => write!(f, "permits of {of}"),
+            _ => f.write_str("alone"),
+        }
+    }
+}
+
+/// How many permits a claim in this mode takes: 1 where there are none.
+pub(crate) fn take(mode: Mode) -> u32 {
+    match mode {
+        Mode::Permit { take, .. } => take.get(),
+        _ => 1,
+    }
+}
+
+/// The mode of a holder that takes so many permits.
+pub(crate) fn read(how: &str, take: NonZeroU32) -> Option<Mode> {
+    match how {
+        "alone" => Some(Mode::Exclusive),
+        "readers" => Some(Mode::Shared),
+        how => {
+            let of =
+                how.strip_prefix("permits of ").filter(|of| of.starts_with(|c: char| c.is_ascii_digit()))?;
+            of.parse().ok().map(|of: NonZeroU32| Mode::Permit { take, of })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { take: number(2), of: number(u32::MAX) }] {
+            assert_eq!(read(&ModeText(mode).to_string(), number(take(mode))), Some(mode));
+        }
+        for nonsense in ["", "permits of 0", "permits of -1", "reader"] {
+            assert_eq!(read(nonsense, number(1)), None);
+        }
+    }
+}

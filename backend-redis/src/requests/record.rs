@@ -1,0 +1,228 @@
+//! What tenure remembers about a lock beside its key.
+
+use super::mode;
+use std::{
+    fmt,
+    num::NonZeroU32,
+    time::{Duration, SystemTime},
+};
+use tenure_core::{ClaimId, Holder, HolderInfo, Mode, Name, Token};
+
+/// What the store is to remember of a holder, as the record keeps it: the process, the machine and the label.
+pub(crate) struct HolderText<'a>(pub(crate) &'a HolderInfo);
+
+impl fmt::Display for HolderText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HolderInfo { label, host, pid } = self.0;
+        write!(f, "{pid} ")?;
+        if host.contains(no_word) {
+            f.write_str(&host.replace(no_word, "_"))?;
+        } else {
+            f.write_str(host)?;
+        }
+        match label {
+            Some(label) => write!(f, " {label}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What would end the machine's name too early.
+fn no_word(c: char) -> bool {
+    c == ' ' || c.is_control()
+}
+
+/// A lock as the store shows it: the server's clock, the key's value and lease, and the record.
+pub(crate) struct SeenLock<'a> {
+    pub(crate) now: Duration,
+    pub(crate) value: &'a str,
+    /// Negative where the key has no end.
+    pub(crate) left: i64,
+    pub(crate) record: Option<&'a str>,
+}
+
+impl SeenLock<'_> {
+    /// Those who hold the lock.
+    pub(crate) fn holders(&self, name: &Name) -> Vec<Holder> {
+        match self.value.split_once('\n') {
+            Some((how, lines)) => {
+                let several: Option<Vec<_>> =
+                    lines.split('\n').map(|line| ListedHolder::parse(how, line)).collect();
+                several.map_or_else(
+                    || vec![self.holder(name.clone())],
+                    |all| all.iter().filter_map(|one| self.one_of_several(one, name)).collect(),
+                )
+            }
+            None => vec![self.holder(name.clone())],
+        }
+    }
+
+    fn one_of_several(&self, one: &ListedHolder, name: &Name) -> Option<Holder> {
+        let left = one.till.checked_sub(self.now).filter(|left| !left.is_zero())?;
+        let holder = Holder::of(name.clone()).mode(one.mode).left(left);
+        Some(self.known(holder, &one.record))
+    }
+
+    /// The holder, as far as the store knows it. A client that is not tenure's left no record, or an older one.
+    fn holder(&self, name: Name) -> Holder {
+        let mut holder = Holder::of(name);
+        if let Ok(left) = u64::try_from(self.left) {
+            holder = holder.left(Duration::from_millis(left));
+        }
+        match self.record.and_then(LastGrant::parse) {
+            Some(record) if record.claim == self.value => self.known(holder, &record),
+            _ => holder,
+        }
+    }
+
+    fn known(&self, mut holder: Holder, record: &LastGrant) -> Holder {
+        let LastGrant { token, claim, info } = record;
+        if let Ok(claim) = claim.parse::<ClaimId>() {
+            holder = holder.claim(claim, *token);
+        }
+        // A token is the time of its grant, unless the clock was set back, or it was another program that counted.
+        let since = Duration::from_micros(token.get());
+        match SystemTime::UNIX_EPOCH.checked_add(since).filter(|_| since < self.now.saturating_add(AHEAD)) {
+            Some(time) => holder.info(info.clone()).since(time, self.now.saturating_sub(since)),
+            None => holder.info(info.clone()),
+        }
+    }
+}
+
+/// How much later than the clock a token may be that was issued at that time: tokens count on within a microsecond.
+const AHEAD: Duration = Duration::from_secs(1);
+
+/// One of several who hold a lock: `claim till token permits pid host label`, below a line that says how.
+struct ListedHolder<'a> {
+    mode: Mode,
+    /// By the server's clock.
+    till: Duration,
+    record: LastGrant<'a>,
+}
+
+impl<'a> ListedHolder<'a> {
+    fn parse(how: &str, line: &'a str) -> Option<Self> {
+        let mut words = line.splitn(5, ' ');
+        let claim = words.next().filter(|claim| !claim.is_empty() && !claim.contains(is_blank))?;
+        // As the scripts read it, who let nobody in beside what they cannot read.
+        let till = Duration::from_millis(words.next().filter(|till| till.len() == 13).and_then(digits)?);
+        let token = Token::new(words.next().and_then(digits)?)?;
+        let take = words.next().and_then(digits).and_then(|take| u32::try_from(take).ok())?;
+        let mode = mode::read(how, NonZeroU32::new(take)?)?;
+        let info = info(words.next()?).unwrap_or_default();
+        Some(Self { mode, till, record: LastGrant { token, claim, info } })
+    }
+}
+
+/// A number of digits alone.
+fn digits(word: &str) -> Option<u64> {
+    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
+}
+
+/// What Lua calls space.
+fn is_blank(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '\u{b}'
+}
+
+/// `token claim pid host label`, without the last where there is no label, and with marks on further lines.
+struct LastGrant<'a> {
+    token: Token,
+    claim: &'a str,
+    info: HolderInfo,
+}
+
+impl<'a> LastGrant<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut words = text.lines().next()?.splitn(3, ' ');
+        let token = Token::new(words.next()?.parse().ok()?)?;
+        let claim = words.next()?;
+        Some(Self { token, claim, info: info(words.next()?)? })
+    }
+}
+
+/// `pid host label`, as [`HolderText`] writes it.
+fn info(text: &str) -> Option<HolderInfo> {
+    let mut words = text.splitn(3, ' ');
+    let pid = words.next()?.parse().ok()?;
+    let host = words.next()?.to_owned();
+    Some(HolderInfo { label: words.next().map(str::to_owned), host, pid })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn holder(value: &str, record: Option<&str>) -> Holder {
+        let now = Duration::from_secs(1_700_000_010);
+        let [holder] = &SeenLock { now, value, left: 1500, record }.holders(&Name::new("a").unwrap())[..]
+        else {
+            panic!("one holder")
+        };
+        holder.clone()
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_told_is_shown(label in prop::option::of("[^\\p{Cc}]{0,40}"), pid in any::<u32>()) {
+            let info = HolderInfo { label, host: "host".into(), pid };
+            let claim = ClaimId::new().to_string();
+            let record = format!("1700000000000000 {claim} {}\n-other 1700000060", HolderText(&info));
+            let seen = holder(&claim, Some(&record));
+            prop_assert_eq!(seen.info, info);
+            prop_assert_eq!(seen.token.unwrap().get(), 1_700_000_000_000_000);
+            prop_assert_eq!(seen.age, Some(Duration::from_secs(10)));
+            prop_assert_eq!(seen.left, Some(Duration::from_millis(1500)));
+        }
+    }
+
+    proptest! {
+        /// Whatever another program wrote, somebody is shown, unless every line is of one whose lease has ended.
+        #[test]
+        fn what_others_wrote_is_never_shown_as_nobody(
+            value in prop_oneof![
+                any::<String>(),
+                "(readers|alone|permits of [0-9]{0,11})(\n[0-9a-f-]{0,9} [0-9]{0,22} [0-9]{0,22} [0-9]{0,12} .{0,9}){0,3}",
+                "readers(\n?[^\n]{0,9} (1600000000000|0|1{21}) [0-9]{1,20} [0-9]{1,10} 7 host ){0,3}",
+            ],
+            record in prop::option::of(prop_oneof![
+                any::<String>(),
+                "[0-9]{0,22} [0-9a-f-]{0,36} [0-9]{0,12} .{0,9}",
+            ]),
+            left in any::<i64>(),
+            now in prop_oneof![any::<u64>(), Just(1_700_000_010)],
+        ) {
+            let now = Duration::from_secs(now);
+            let holders = SeenLock { now, value: &value, left, record: record.as_deref() }.holders(&Name::new("a").unwrap());
+            let over = |line: &str| {
+                let words: Vec<&str> = line.splitn(5, ' ').collect();
+                words.len() == 5 && !words[0].is_empty() && words[1].len() == 13 && digits(words[1]).is_some()
+            };
+            let is_list = value.split_once('\n').is_some_and(|(_, lines)| lines.split('\n').all(over));
+            prop_assert!(is_list || !holders.is_empty());
+            for holder in holders {
+                prop_assert!(holder.since.is_none_or(|since| since < SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 366 * 300_000)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_of_the_future_is_no_beginning() {
+        let claim = ClaimId::new().to_string();
+        for token in ["9007199254740991", "9223372036854775807"] {
+            let seen = holder(&claim, Some(&format!("{token} {claim} 7 host ")));
+            assert_eq!((seen.since, seen.age), (None, None));
+            assert_eq!(seen.token.unwrap().to_string(), token);
+        }
+    }
+
+    #[test]
+    fn a_foreign_holder_is_shown_with_what_is_known() {
+        let ours = "1700000000000000 6f1c2b3a-0000-4000-8000-000000000000 7 host ";
+        for record in [None, Some(ours), Some("0 -"), Some("nonsense")] {
+            let seen = holder("whatever", record);
+            assert_eq!((seen.claim, seen.token, seen.since), (None, None, None));
+            assert_eq!(seen.left, Some(Duration::from_millis(1500)));
+        }
+    }
+}

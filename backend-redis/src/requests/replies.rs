@@ -1,0 +1,283 @@
+//! What the scripts answer, in types.
+
+use super::{mode, record::SeenLock};
+use redis::Value;
+use std::{num::NonZeroU32, time::Duration};
+use tenure_core::{Conversion, Holder, LatchState, LossCause, Mode, Name, Renewal, StoreError, Token};
+
+/// The answer to an attempt.
+pub(crate) enum AttemptReply {
+    Granted(Token),
+    /// Another holds the lock, for so long yet, and the server's clock shows this, where it tells.
+    Busy {
+        expires_in: Option<Duration>,
+        at: Option<Duration>,
+    },
+    /// Others hold the lock in this way, which is not the claim's.
+    Otherwise(Mode),
+}
+
+pub(crate) fn attempt(value: &Value) -> Result<AttemptReply, StoreError> {
+    match value {
+        Value::Int(left) => Ok(AttemptReply::Busy { expires_in: millis(*left), at: None }),
+        Value::Array(values) => match &values[..] {
+            [Value::Int(left), seconds, micros] => {
+                Ok(AttemptReply::Busy { expires_in: millis(*left), at: Some(clock(seconds, micros)?) })
+            }
+            [how] => {
+                let mode = text(how).and_then(|how| mode::read(how, NonZeroU32::MIN));
+                mode.map(AttemptReply::Otherwise).ok_or_else(|| unexpected(value))
+            }
+            _ => Err(unexpected(value)),
+        },
+        Value::Nil => Err(StoreError::failed("the claim was withdrawn while its request was on its way")),
+        value => {
+            let number = text(value).and_then(|digits| digits.parse().ok());
+            number.and_then(Token::new).map(AttemptReply::Granted).ok_or_else(|| unexpected(value))
+        }
+    }
+}
+
+/// The tokens of several locks; `None` when another holds one of them.
+pub(crate) fn tokens(value: &Value) -> Result<Option<Vec<Token>>, StoreError> {
+    match value {
+        Value::Int(0) => Ok(None),
+        Value::Array(values) => {
+            let token = |value| match attempt(value)? {
+                AttemptReply::Granted(token) => Ok(token),
+                _ => Err(unexpected(value)),
+            };
+            values.iter().map(token).collect::<Result<_, _>>().map(Some)
+        }
+        value => Err(attempt(value).err().unwrap_or_else(|| unexpected(value))),
+    }
+}
+
+/// How far a latch has come.
+pub(crate) fn latch(value: &Value) -> Result<LatchState, StoreError> {
+    let number = |n: &i64| u32::try_from(*n).map_err(|_| unexpected(value));
+    match value {
+        Value::Array(numbers) => match &numbers[..] {
+            [Value::Int(0), Value::Int(counted)] => Ok(LatchState { of: 0, counted: number(counted)? }),
+            [of, Value::Int(counted)] => {
+                let parties = text(of).and_then(|of| of.parse::<NonZeroU32>().ok());
+                let of = parties.ok_or_else(|| StoreError::failed(NO_PARTIES))?.get();
+                Ok(LatchState { of, counted: number(counted)? })
+            }
+            _ => Err(unexpected(value)),
+        },
+        value => Err(unexpected(value)),
+    }
+}
+
+const NO_PARTIES: &str = "the latch says of how many parties it is in a form that is not tenure's, so another program wrote \
+                          that; remove the latch";
+
+/// Whether something was done.
+pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
+    match value {
+        Value::Int(answer @ (0 | 1)) => Ok(*answer == 1),
+        value => Err(unexpected(value)),
+    }
+}
+
+/// How many clients were told of a release; `None` when there was nothing to release.
+pub(crate) fn told(value: &Value) -> Result<Option<u64>, StoreError> {
+    match value {
+        Value::Int(-1) => Ok(None),
+        Value::Int(told) => u64::try_from(*told).map(Some).map_err(|_| unexpected(value)),
+        value => Err(unexpected(value)),
+    }
+}
+
+/// Why a claim does not hold a lock.
+pub(crate) fn cause(value: &Value) -> Result<LossCause, StoreError> {
+    match text(value) {
+        Some("expired") => Ok(LossCause::Expired),
+        Some("taken") => Ok(LossCause::TakenOver),
+        Some("forced") => Ok(LossCause::Forced),
+        Some("forgotten") => Ok(LossCause::Forgotten),
+        _ => Err(unexpected(value)),
+    }
+}
+
+pub(crate) fn conversion(value: &Value) -> Result<Conversion, StoreError> {
+    match value {
+        Value::Int(1) => Ok(Conversion::Converted),
+        Value::Int(0) => Ok(Conversion::Refused),
+        value => cause(value).map(Conversion::NotHeld),
+    }
+}
+
+/// The answer for each lease; the error of one that could not be renewed for a reason of its own.
+pub(crate) fn renewals(value: &Value) -> Result<Vec<Result<Renewal, String>>, StoreError> {
+    let answer = |value: &Value| match value {
+        Value::Int(1) => Ok(Renewal::Renewed),
+        Value::Array(failure) => {
+            Err(failure.first().and_then(lossy).unwrap_or_else(|| unexpected(value).to_string()))
+        }
+        value => cause(value).map(Renewal::Lost).map_err(|error| error.to_string()),
+    };
+    match value {
+        Value::Array(answers) => Ok(answers.iter().map(answer).collect()),
+        value => Err(unexpected(value)),
+    }
+}
+
+/// Which of these names' keys hold something that is no lock.
+pub(crate) fn strangers<'n>(value: &Value, names: &'n [Name]) -> Vec<&'n Name> {
+    let Value::Array(values) = value else { return Vec::new() };
+    let locks = values.get(2..).unwrap_or_default().chunks(3);
+    let strange = |(name, lock): (&'n Name, &[Value])| (lock[0] == Value::Int(0)).then_some(name);
+    names.iter().zip(locks).filter_map(strange).collect()
+}
+
+/// Who holds these names. Those that nobody holds are left out, and those whose keys hold something that is no lock.
+pub(crate) fn holders(value: &Value, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
+    let Value::Array(values) = value else { return Err(unexpected(value)) };
+    let [seconds, micros, locks @ ..] = &values[..] else { return Err(unexpected(value)) };
+    let now = clock(seconds, micros)?;
+    let seen = |(name, lock): (&Name, &[Value])| {
+        let [held, Value::Int(left), record] = lock else { return None };
+        let (held, record) = (lossy(held)?, lossy(record));
+        Some(SeenLock { now, value: &held, left: *left, record: record.as_deref() }.holders(name))
+    };
+    Ok(names.iter().zip(locks.chunks(3)).filter_map(seen).flatten().collect())
+}
+
+/// A page of keys, and where the next one begins; 0 after the last.
+pub(crate) fn page(value: &Value) -> Result<(u64, Vec<String>), StoreError> {
+    let Value::Array(parts) = value else { return Err(unexpected(value)) };
+    let [cursor, Value::Array(keys)] = &parts[..] else { return Err(unexpected(value)) };
+    let next = number(cursor).ok_or_else(|| unexpected(value))?;
+    Ok((next, keys.iter().filter_map(text).map(str::to_owned).collect()))
+}
+
+/// What is left of a lease; `None` where it has no end.
+fn millis(left: i64) -> Option<Duration> {
+    u64::try_from(left).ok().map(Duration::from_millis)
+}
+
+/// The server's clock.
+fn clock(seconds: &Value, micros: &Value) -> Result<Duration, StoreError> {
+    let read = |value| number(value).ok_or_else(|| unexpected(value));
+    let (whole, rest) = (Duration::from_secs(read(seconds)?), Duration::from_micros(read(micros)?));
+    whole.checked_add(rest).ok_or_else(|| unexpected(seconds))
+}
+
+pub(crate) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Another program may have written anything.
+fn lossy(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    text(value)?.parse().ok()
+}
+
+/// The error for an answer in a form that none should have.
+pub(crate) fn unexpected(value: &Value) -> StoreError {
+    let shown: String = format!("{value:?}").chars().take(80).collect();
+    StoreError::failed(format!("the server answered what no script of tenure answers: {shown}"))
+}
+
+#[cfg(test)]
+pub(crate) mod any {
+    use proptest::prelude::*;
+    use redis::Value;
+
+    /// Anything a server may answer, and what it may answer to us more often than other things.
+    pub(crate) fn value() -> impl Strategy<Value = Value> {
+        let words =
+            "(expired|taken|forced|forgotten|readers|permits of [0-9]{0,11}|ip|port|config-epoch|master)";
+        let leaf = prop_oneof![
+            Just(Value::Nil),
+            Just(Value::Okay),
+            any::<i64>().prop_map(Value::Int),
+            (-3_i64..3).prop_map(Value::Int),
+            prop::collection::vec(any::<u8>(), 0..12).prop_map(Value::BulkString),
+            "[+-]?[0-9]{0,22}".prop_map(|text| Value::BulkString(text.into_bytes())),
+            words.prop_map(|text| Value::BulkString(text.into_bytes())),
+            words.prop_map(Value::SimpleString),
+            any::<f64>().prop_map(Value::Double),
+        ];
+        leaf.prop_recursive(3, 24, 8, |inner| {
+            let pairs = prop::collection::vec((inner.clone(), inner.clone()), 0..4);
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::Array),
+                prop::collection::vec(inner, 0..8).prop_map(Value::Set),
+                pairs.prop_map(Value::Map)
+            ]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{any::value as any_value, *};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// No answer is a panic, and none but the right one is a yes.
+        #[test]
+        fn no_answer_is_taken_for_another(value in any_value()) {
+            let names = ["a", "b"].map(|name| Name::new(name).unwrap());
+            if let Ok(AttemptReply::Granted(token)) = attempt(&value) {
+                let digits = text(&value).unwrap();
+                prop_assert_eq!(digits.parse::<u64>().ok(), Some(token.get()));
+            }
+            prop_assert_eq!(matches!(told(&value), Ok(None)), value == Value::Int(-1));
+            prop_assert_eq!(matches!(conversion(&value), Ok(Conversion::Converted)), value == Value::Int(1));
+            prop_assert_eq!(matches!(yes(&value), Ok(true)), value == Value::Int(1));
+            if let Ok(Some(granted)) = tokens(&value) {
+                prop_assert!(matches!(&value, Value::Array(all) if all.len() == granted.len()));
+            }
+            if let Ok(answers) = renewals(&value) {
+                let Value::Array(all) = &value else { panic!("{value:?}") };
+                prop_assert_eq!(all.len(), answers.len());
+                for (said, answer) in all.iter().zip(answers) {
+                    prop_assert_eq!(*said == Value::Int(1), answer == Ok(Renewal::Renewed));
+                }
+            }
+            if let Ok(state) = latch(&value) && state.of == 0 {
+                prop_assert!(matches!(&value, Value::Array(all) if all[0] == Value::Int(0)));
+            }
+            if let Ok(holders) = holders(&value, &names) {
+                prop_assert!(matches!(&value, Value::Array(all) if all.len() >= 2) && holders.len() <= 2 * 3);
+            }
+            let _ = (cause(&value), page(&value), strangers(&value, &names));
+        }
+
+        /// What is said of a lock is either a holder, or that there is none, or that it is no lock.
+        #[test]
+        fn a_lock_that_is_there_is_never_shown_as_free(
+            clock in ("[0-9]{1,20}", "[0-9]{1,20}"),
+            held in any_value(),
+            left in any_value(),
+            record in any_value(),
+        ) {
+            let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+            let names = [Name::new("a").unwrap()];
+            let said = [bulk(&clock.0), bulk(&clock.1), held.clone(), left.clone(), record];
+            let said = Value::Array(said.to_vec());
+            if let (Ok(holders), Value::BulkString(value), Value::Int(_)) = (holders(&said, &names), &held, &left)
+                && !value.contains(&b'\n')
+            {
+                prop_assert_eq!(holders.len(), 1);
+            }
+            prop_assert_eq!(strangers(&said, &names).len(), usize::from(held == Value::Int(0)));
+        }
+    }
+}

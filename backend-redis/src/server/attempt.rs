@@ -1,0 +1,107 @@
+//! One attempt to grant a claim, and what makes it count.
+
+use super::Server;
+use crate::{
+    connection::{errors::Failure, lane::Answer, subscriptions::Listening},
+    requests::{
+        arguments::{arg_claim, millis},
+        mode::{self, ModeText},
+        record::HolderText,
+        replies,
+    },
+};
+use redis::RedisWrite;
+use std::time::Duration;
+use tenure_core::{Attempt, Claim, Grant, Mode, Moment, StoreError};
+
+/// What a claim that is not granted leaves in the store.
+#[derive(Clone, Copy)]
+pub(crate) enum Leaves<'a> {
+    Nothing,
+    /// If it wants the lock alone, the key that stops newcomers beside those who share it. Not with its first attempt, so
+    /// that a lock which is free costs no look at that key.
+    Stop,
+    /// A place in the queue of the lock, where there is one; its client listens there.
+    Place(&'a Listening),
+}
+
+/// The answer to an attempt, and when it was given.
+pub(crate) struct Attempted {
+    pub(crate) attempt: Attempt,
+    /// The instant before the request was sent.
+    pub(crate) sent: Moment,
+    /// The server's clock, where it was told.
+    pub(crate) at: Option<Duration>,
+}
+
+impl Server {
+    /// One attempt.
+    pub(crate) async fn ask(&self, claim: &Claim, leaves: Leaves<'_>) -> Result<Attempted, StoreError> {
+        let script = self.scripts.acquire(claim.mode);
+        let (fair, alone) = (self.options.fair, claim.mode == Mode::Exclusive);
+        let stop = !fair && (!alone || matches!(leaves, Leaves::Stop));
+        let (mut call, lock) =
+            if stop { self.call_with_stop(script, &claim.name) } else { self.call(script, &claim.name) };
+        arg_claim(&mut call, claim.id).arg(millis(claim.lease)).write_arg_fmt(HolderText(&claim.holder));
+        call.arg(self.remember(claim.lease));
+        if fair || !alone {
+            call.write_arg_fmt(ModeText(claim.mode));
+            call.arg(mode::take(claim.mode));
+        }
+        if let Leaves::Place(inbox) = leaves {
+            call.arg(inbox.channel());
+        }
+        let asking = self.doubts.asking(claim.id);
+        let Answer { value, sent, resent, connection } = match self.run_replicated(script, &call, &lock).await
+        {
+            Ok(answer) => answer,
+            Err(Failure { error, in_doubt }) => {
+                if !in_doubt {
+                    asking.settle();
+                }
+                return Err(error);
+            }
+        };
+        if !resent {
+            asking.settle();
+        }
+        let (attempt, at) = match replies::attempt(&value)? {
+            replies::AttemptReply::Granted(token) => {
+                self.confirm(std::slice::from_ref(claim), connection).await?;
+                (Attempt::Granted(Grant::leased(claim, token, sent)), None)
+            }
+            replies::AttemptReply::Busy { expires_in, at } => (Attempt::Busy { expires_in }, at),
+            replies::AttemptReply::Otherwise(held) => {
+                claim.mode.agrees_with([held]).map_err(StoreError::failed)?;
+                (Attempt::Busy { expires_in: None }, None)
+            }
+        };
+        Ok(Attempted { attempt, sent, at })
+    }
+
+    /// Makes sure that enough replicas have these grants, and takes them back otherwise.
+    pub(crate) async fn confirm(&self, claims: &[Claim], connection: u64) -> Result<(), StoreError> {
+        let Some(replication) = &self.replication else { return Ok(()) };
+        let had = replication.count(connection).await?;
+        let Err(too_few) = replication.judge(had, "the grant, so it was taken back,") else { return Ok(()) };
+        for claim in claims {
+            self.take_back(claim, &too_few).await?;
+        }
+        Err(too_few)
+    }
+
+    /// Ends a grant that does not count. Without a mark, since whoever waits asks again with the same claim. It must not
+    /// when no answer comes: the request may still be on its way, and would end what the claim is granted next.
+    async fn take_back(&self, claim: &Claim, too_few: &StoreError) -> Result<(), StoreError> {
+        let (call, lock) = self.ending(&claim.name, claim.id);
+        let error = match self.run(&self.scripts.release, &call, &lock).await {
+            Ok(Answer { resent: false, .. }) => return Ok(()),
+            Ok(_) => "the connection broke meanwhile".into(),
+            Err(Failure { error, in_doubt: true }) => error.to_string(),
+            Err(Failure { error, .. }) => return Err(error),
+        };
+        let what =
+            format!("{too_few}; whether it was, is not known ({error}), and the claim is not used again");
+        Err(StoreError::claim_spent(what))
+    }
+}

@@ -1,0 +1,83 @@
+//! Claims of which a request may still be on its way.
+
+use crate::timing::LONGEST_STRAGGLER;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tenure_core::{ClaimId, Moment};
+
+/// Claims of which a request was sent and never answered.
+///
+/// The server may carry such a request out after the claim was withdrawn or released: `CLIENT PAUSE` holds it back, and
+/// so may a network. Whoever ends a claim in doubt therefore leaves a mark in the store. The others, nearly all, need none.
+#[derive(Clone, Default)]
+pub(crate) struct Doubts(Arc<Mutex<HashMap<ClaimId, Moment>>>);
+
+impl Doubts {
+    fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, Moment>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request for `claim` is about to be sent. It is in doubt from when the return value is dropped, unless that
+    /// was [settled](Asking::settle).
+    pub(crate) fn asking(&self, claim: ClaimId) -> Asking<'_> {
+        Asking { doubts: self, claim, open: true }
+    }
+
+    pub(crate) fn contains(&self, claim: ClaimId) -> bool {
+        self.claims().contains_key(&claim)
+    }
+
+    /// The store has a mark of it now.
+    pub(crate) fn remove(&self, claim: ClaimId) {
+        self.claims().remove(&claim);
+    }
+
+    fn insert(&self, claim: ClaimId) {
+        let mut claims = self.claims();
+        // A claim whose hold was lost is never released: what is left of it goes in time.
+        claims.retain(|_, since| Moment::now().since(*since) < LONGEST_STRAGGLER);
+        claims.insert(claim, Moment::now());
+    }
+}
+
+/// A request on its way.
+pub(crate) struct Asking<'a> {
+    doubts: &'a Doubts,
+    claim: ClaimId,
+    open: bool,
+}
+
+impl Asking<'_> {
+    /// There was an answer, or nothing was sent.
+    pub(crate) fn settle(mut self) {
+        self.open = false;
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.doubts.insert(self.claim);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_not_answered_is_remembered_for_a_while() {
+        let (doubts, dropped, answered) = (Doubts::default(), ClaimId::new(), ClaimId::new());
+        drop(doubts.asking(dropped));
+        doubts.asking(answered).settle();
+        assert!(doubts.contains(dropped) && !doubts.contains(answered));
+        tokio::time::sleep(LONGEST_STRAGGLER).await;
+        drop(doubts.asking(answered));
+        assert!(!doubts.contains(dropped) && doubts.contains(answered));
+        doubts.remove(answered);
+        assert!(!doubts.contains(answered));
+    }
+}

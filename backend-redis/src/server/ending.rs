@@ -1,0 +1,89 @@
+//! How a claim ends at a server: released, or withdrawn.
+
+use super::Server;
+use crate::{
+    connection::lane::Answer,
+    requests::{arguments::arg_claim, replies, script::Script},
+    timing::LONGEST_STRAGGLER,
+};
+use redis::Cmd;
+use std::time::Duration;
+use tenure_core::{ClaimId, Grant, LossCause, Name, Release, StoreError};
+
+impl Server {
+    /// Ends the hold of a claim that was granted. `None` when it has none.
+    pub(crate) async fn release(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
+        if self.doubts.contains(claim) {
+            return self.retire(name, claim, false).await;
+        }
+        self.end_hold(name, claim).await
+    }
+
+    async fn end_hold(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
+        let (call, lock) = self.ending(name, claim);
+        self.end(&self.scripts.release, &call, &lock).await
+    }
+
+    /// The call that ends the hold of a claim, and the lock's key.
+    pub(super) fn ending(&self, name: &Name, claim: ClaimId) -> (Cmd, String) {
+        let script = &self.scripts.release;
+        let (mut call, lock) = if self.options.fair {
+            self.call(script, name)
+        } else {
+            let lock = self.lock_key(name);
+            let mut call = script.call(1, lock.len());
+            call.arg(&lock);
+            (call, lock)
+        };
+        arg_claim(&mut call, claim);
+        if self.options.fair {
+            call.arg(self.remember(Duration::ZERO));
+        }
+        (call, lock)
+    }
+
+    /// Ends whatever a claim has: its hold, its place in a queue, and, if one of its requests may still be on its way,
+    /// that too. `None` when it did not hold the lock. `stops` when it may have stopped newcomers.
+    pub(crate) async fn retire(
+        &self,
+        name: &Name,
+        claim: ClaimId,
+        stops: bool,
+    ) -> Result<Option<Release>, StoreError> {
+        let (script, in_doubt) = (&self.scripts.retire, self.doubts.contains(claim));
+        let (mut call, lock) = if stops && !self.options.fair {
+            self.call_with_stop(script, name)
+        } else {
+            self.call(script, name)
+        };
+        arg_claim(&mut call, claim).arg(self.remember(LONGEST_STRAGGLER));
+        if in_doubt {
+            call.arg(LONGEST_STRAGGLER.as_secs());
+        }
+        let outcome = self.end(script, &call, &lock).await?;
+        if in_doubt {
+            self.doubts.remove(claim);
+        }
+        Ok(outcome)
+    }
+
+    async fn end(&self, script: &Script, call: &Cmd, lock: &str) -> Result<Option<Release>, StoreError> {
+        // This client itself may be told, if it waited a moment ago.
+        let own = u64::from(self.subscriptions.is_counted(lock));
+        let Answer { value, resent, .. } = self.run(script, call, lock).await?;
+        match replies::told(&value)? {
+            Some(told) => Ok(Some(Release::Released { awaited: told > own })),
+            // The first request may have released it. Whoever asks once more knows how to read the answer.
+            None if resent => Err(StoreError::unavailable("the connection broke while a lock was released")),
+            None => Ok(None),
+        }
+    }
+
+    /// Why a grant is gone.
+    pub(crate) async fn why(&self, grant: &Grant) -> Result<LossCause, StoreError> {
+        let script = &self.scripts.why;
+        let (mut call, lock) = self.call(script, &grant.name);
+        arg_claim(&mut call, grant.claim).arg(grant.token.get());
+        replies::cause(&self.run(script, &call, &lock).await?.value)
+    }
+}

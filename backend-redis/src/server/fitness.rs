@@ -1,0 +1,133 @@
+//! Whether a server is one that can keep locks.
+
+use crate::{
+    connection::{
+        errors::Failure,
+        lane::{Answer, Lane},
+    },
+    requests::script::Scripts,
+};
+use redis::Value;
+use tenure_core::StoreError;
+
+/// The oldest version that replicates what scripts did, and not the scripts, so that they may look at the clock.
+const OLDEST: u32 = 5;
+
+/// Which server it was that was asked.
+pub(crate) struct ServerIdentity {
+    /// The connection.
+    pub(crate) connection: u64,
+    /// How it names itself, anew whenever it starts, where it says so.
+    pub(crate) run_id: Option<String>,
+}
+
+/// Asks the server what it is, and whether this user may do what locks need. Answers with which it is, where it says.
+pub(crate) async fn check(
+    lane: &Lane,
+    scripts: &Scripts,
+    prefix: &str,
+    in_cluster: bool,
+) -> Result<Option<ServerIdentity>, StoreError> {
+    let asked = match lane.ask(&redis::cmd("INFO")).await {
+        Ok(Answer { value: Value::BulkString(text), connection, .. }) => {
+            let info = String::from_utf8_lossy(&text);
+            look_at(&lane.dial().server_name().address, &info, in_cluster)?;
+            Some(ServerIdentity { connection, run_id: run_id(&info) })
+        }
+        Err(Failure { error, .. }) if error.is_unavailable() => return Err(error),
+        // Some users may not ask that.
+        _ => None,
+    };
+    // A look at a key that is nobody's lock needs the same rights as a lock, but for writing.
+    let key = key(prefix);
+    let mut call = scripts.look.call(2, 2 * key.len());
+    call.arg(&key).arg(&key);
+    lane.run(&scripts.look, &call, &key).await?;
+    Ok(asked)
+}
+
+/// Asks the server on a connection how it names itself. `None` where it does not say.
+pub(crate) async fn identity(lane: &Lane, connection: u64) -> Result<Option<String>, StoreError> {
+    match lane.ask_on(connection, redis::cmd("INFO").arg("server")).await {
+        Ok(Answer { value: Value::BulkString(text), .. }) => Ok(run_id(&String::from_utf8_lossy(&text))),
+        Err(Failure { error, .. }) if error.is_unavailable() => Err(error),
+        // Some users may not ask that.
+        _ => Ok(None),
+    }
+}
+
+fn value<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+fn run_id(info: &str) -> Option<String> {
+    value(info, "run_id").filter(|id| !id.is_empty()).map(str::to_owned)
+}
+
+/// A key that is nobody's lock.
+pub(crate) fn key(prefix: &str) -> String {
+    format!("{prefix}\u{1f}")
+}
+
+fn look_at(address: &str, info: &str, in_cluster: bool) -> Result<(), StoreError> {
+    let value = |name| value(info, name);
+    if value("role") == Some("slave") {
+        let what = format!(
+            "{address} is a read-only replica; name the master, or redis+sentinel: if Sentinel watches over them"
+        );
+        return Err(StoreError::unavailable(what));
+    }
+    if value("cluster_enabled") == Some("1") && !in_cluster {
+        return Err(StoreError::failed(format!(
+            "{address} is a node of a Redis Cluster; write redis+cluster:"
+        )));
+    }
+    let version = value("redis_version").unwrap_or_default();
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    if major.is_some_and(|major| major < OLDEST) {
+        let what = format!("{address} is Redis {version}; locks need {OLDEST}.0 or later");
+        return Err(StoreError::failed(what));
+    }
+    if let Some(policy) = value("maxmemory_policy").filter(|policy| *policy != "noeviction") {
+        tracing::warn!(
+            server = address,
+            policy,
+            "this server evicts locks when its memory is full; set maxmemory-policy noeviction"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(info: &str) -> Option<String> {
+        look_at("host:6379", info, false).err().map(|error| error.to_string())
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_server_says_of_itself_is_no_panic(
+            info in ".*|((run_id|role|redis_version|cluster_enabled|maxmemory_policy):[^\r\n]{0,9}\r\n){0,5}",
+        ) {
+            let _ = look_at("host:6379", &info, false);
+            proptest::prop_assert!(run_id(&info).is_none_or(|id| !id.is_empty() && info.contains(&id)));
+        }
+    }
+
+    #[test]
+    fn a_server_names_itself() {
+        assert_eq!(run_id("# Server\r\nrun_id:0f3c\r\n").as_deref(), Some("0f3c"));
+        assert_eq!((run_id("run_id:\r\n"), run_id("# Server\r\n")), (None, None));
+    }
+
+    #[test]
+    fn servers_that_cannot_keep_locks_are_refused() {
+        assert_eq!(refusal("redis_version:7.0.15\r\nrole:master\r\ncluster_enabled:0\r\n"), None);
+        assert_eq!(refusal(""), None);
+        assert!(refusal("role:slave\r\n").unwrap().contains("read-only replica"));
+        assert!(refusal("cluster_enabled:1\r\n").unwrap().contains("redis+cluster:"));
+        assert!(refusal("redis_version:3.2.1\r\n").unwrap().contains("5.0 or later"));
+    }
+}

@@ -1,0 +1,33 @@
+//! Latches: a hash each, beside the lock of the same name.
+
+use super::Server;
+use crate::{
+    connection::errors::Failure,
+    requests::{keys, replies},
+};
+use tenure_core::{LatchState, LatchStep, Name, StoreError};
+
+impl Server {
+    /// Takes one step at a latch. Where replicas must have a grant, they must have a count too.
+    pub(crate) async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
+        let (script, lock) = (&self.scripts.latch, self.lock_key(name));
+        let latch = keys::latch(&lock);
+        let mut call = script.call(1, latch.len() * 2);
+        call.arg(&latch);
+        match step {
+            LatchStep::CountDown { party, of } => drop(call.arg(of.get()).arg(party.as_str())),
+            LatchStep::Remove => drop(call.arg("remove")),
+            LatchStep::Look => {}
+        }
+        let answer = match &self.replication {
+            Some(replication) => replication.run(script, &call, &latch).await,
+            None => self.run(script, &call, &latch).await,
+        };
+        let answer = answer.map_err(|Failure { error, .. }| error)?;
+        if let (Some(replication), LatchStep::CountDown { .. }) = (&self.replication, step) {
+            let had = replication.count(answer.connection).await?;
+            replication.judge(had, "the count, so count down again,")?;
+        }
+        replies::latch(&answer.value)
+    }
+}

@@ -1,0 +1,57 @@
+//! Where a node of a Cluster sends a request on to.
+
+use crate::connection::{address::Address, errors::Explanation};
+use redis::{ErrorKind, ServerErrorKind};
+use tenure_core::StoreError;
+
+/// Where a node of a Cluster says that a slot is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// For good.
+    Moved(Address),
+    /// While it moves, for this request.
+    Ask(Address),
+}
+
+/// Whether a request failed because another server keeps its slot.
+pub(crate) fn redirect(error: &StoreError) -> Option<Redirect> {
+    let Explanation { source, tls, .. } = error.cause().downcast_ref::<Explanation>()?;
+    let (place, _) = source.redirect_node()?;
+    let (host, port) = place.rsplit_once(':')?;
+    // A node names the other's port for TLS to who asks over TLS.
+    let address = Address::Network { host: host.to_owned(), port: port.parse().ok()?, tls: *tls };
+    match source.kind() {
+        ErrorKind::Server(ServerErrorKind::Moved) => Some(Redirect::Moved(address)),
+        ErrorKind::Server(ServerErrorKind::Ask) => Some(Redirect::Ask(address)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::errors::ServerName;
+
+    fn said(tls: bool, reply: &str) -> Option<Redirect> {
+        let server = ServerName { address: "host:6379".into(), database: 0, tls, watched: false };
+        let reply = redis::parse_redis_value(reply.as_bytes()).ok()?;
+        redirect(&server.explain(reply.extract_error().err()?))
+    }
+
+    #[test]
+    fn a_node_names_the_other() {
+        let at = |tls| Address::Network { host: "::1".into(), port: 7001, tls };
+        assert_eq!(said(false, "-MOVED 7 ::1:7001\r\n"), Some(Redirect::Moved(at(false))));
+        assert_eq!(said(true, "-ASK 7 ::1:7001\r\n"), Some(Redirect::Ask(at(true))));
+        assert_eq!(said(false, "-TRYAGAIN the slot is moving\r\n"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_node_refuses_with_is_no_panic(
+            reply in "-(MOVED|ASK)[ -~]{0,20}|-(MOVED|ASK) [0-9]{1,6} [^ \r\n]{0,12}:[0-9]{0,7}",
+        ) {
+            let _ = said(false, &format!("{reply}\r\n"));
+        }
+    }
+}

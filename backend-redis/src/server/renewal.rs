@@ -1,0 +1,47 @@
+//! How grants are renewed, and how the mode of one is changed.
+
+use super::Server;
+use crate::requests::{
+    arguments::{arg_claim, millis},
+    keys,
+    mode::ModeText,
+    replies,
+};
+use redis::RedisWrite;
+use tenure_core::{Conversion, Grant, Mode, Renewal, StoreError};
+
+/// How many leases one request renews.
+pub(crate) const RENEW_BATCH: usize = 250;
+
+impl Server {
+    pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let script = &self.scripts.renew;
+        let mut call = script.call(grants.len() * 2, grants.len() * 256);
+        let mut about = String::new();
+        for grant in grants {
+            about = self.lock_key(&grant.name);
+            call.arg(&about).arg(keys::record(&about));
+        }
+        call.arg(self.options.remember.as_secs());
+        for grant in grants {
+            arg_claim(&mut call, grant.claim).arg(grant.token.get()).arg(millis(grant.lease));
+        }
+        let answers = replies::renewals(&self.run(script, &call, &about).await?.value)?;
+        let failed = |(grant, error): (&Grant, String)| {
+            let (name, server) = (&grant.name, self.lane.dial().server_name().address);
+            tracing::warn!(lock.name = %name, %server, error, "a lease was not renewed, and is tried again; others were");
+            Renewal::Unanswered
+        };
+        let each = grants.iter().zip(answers);
+        Ok(each.map(|(grant, answer)| answer.unwrap_or_else(|error| failed((grant, error)))).collect())
+    }
+
+    /// Changes how the claim of a grant holds the lock.
+    pub(crate) async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        let script = &self.scripts.convert;
+        let (mut call, lock) = self.call(script, &grant.name);
+        arg_claim(&mut call, grant.claim).arg(self.remember(grant.lease)).arg(grant.token.get());
+        call.write_arg_fmt(ModeText(to));
+        replies::conversion(&self.run(script, &call, &lock).await?.value)
+    }
+}

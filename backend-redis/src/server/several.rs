@@ -1,0 +1,45 @@
+//! Several names in one call.
+
+use super::{Server, doubts::Asking};
+use crate::{
+    connection::{errors::Failure, lane::Answer},
+    requests::{
+        arguments::{arg_claim, millis},
+        keys,
+        record::HolderText,
+        replies,
+    },
+};
+use redis::RedisWrite;
+use tenure_core::{Claim, Grant, StoreError, Together};
+
+impl Server {
+    /// One attempt at several names of one slot, all of them alone, where there is no queue.
+    pub(crate) async fn ask_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+        let script = &self.scripts.acquire_all;
+        let mut call = script.call(claims.len() * 2, claims.len() * 384);
+        let mut about = String::new();
+        for claim in claims {
+            about = self.lock_key(&claim.name);
+            call.arg(&about).arg(keys::record(&about));
+        }
+        for claim in claims {
+            arg_claim(&mut call, claim.id).arg(millis(claim.lease)).write_arg_fmt(HolderText(&claim.holder));
+            call.arg(self.remember(claim.lease));
+        }
+        let asking: Vec<_> = claims.iter().map(|claim| self.doubts.asking(claim.id)).collect();
+        let answer = self.run_replicated(script, &call, &about).await;
+        let sure = match &answer {
+            Ok(Answer { resent, .. }) => !resent,
+            Err(Failure { in_doubt, .. }) => !in_doubt,
+        };
+        if sure {
+            asking.into_iter().for_each(Asking::settle);
+        }
+        let Answer { value, sent, connection, .. } = answer.map_err(|failure| failure.error)?;
+        let Some(tokens) = replies::tokens(&value)? else { return Ok(Together::Busy) };
+        self.confirm(claims, connection).await?;
+        let grants = claims.iter().zip(tokens).map(|(claim, token)| Grant::leased(claim, token, sent));
+        Ok(Together::Granted(grants.collect()))
+    }
+}

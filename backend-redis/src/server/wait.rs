@@ -1,0 +1,120 @@
+//! How a claim waits until it is granted: until it is told of a release, or in a queue.
+
+use super::{
+    Server,
+    attempt::{Attempted, Leaves},
+};
+use crate::{
+    connection::notices::Notice,
+    timing::{ASK_AGAIN, SHOW_UP, STANDS, pause, show_up, soon_after},
+};
+use std::time::Duration;
+use tenure_core::{Attempt, Claim, Grant, Moment, StoreError};
+use tokio::time::{Instant, sleep_until, timeout};
+
+impl Server {
+    /// Asks, and asks again whenever the lock may be free.
+    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        if let Attempt::Granted(grant) = self.ask(claim, Leaves::Nothing).await?.attempt {
+            return Ok(grant);
+        }
+        let channel = self.subscriptions.listen(&self.lock_key(&claim.name));
+        let mut listening = false;
+        loop {
+            // A server that does not confirm in time is asked all the same.
+            if !listening {
+                listening = timeout(ASK_AGAIN.0, channel.confirmed()).await.is_ok();
+            }
+            let released = channel.next();
+            tokio::pin!(released);
+            released.as_mut().enable();
+            match self.ask(claim, Leaves::Stop).await?.attempt {
+                Attempt::Granted(grant) => return Ok(grant),
+                Attempt::Busy { expires_in } => drop(timeout(pause(expires_in), released).await),
+            }
+        }
+    }
+
+    /// Waits until it is told of a release, or for so long.
+    pub(crate) async fn wait_for_release(&self, claim: &Claim, at_most: Duration) {
+        let channel = self.subscriptions.listen(&self.lock_key(&claim.name));
+        let released = async {
+            channel.confirmed().await;
+            channel.next().await;
+        };
+        let _ = timeout(at_most, released).await;
+    }
+
+    /// Stands in the queue, shows up there now and then, and waits for its turn.
+    pub(crate) async fn wait_in_turn(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        // Whoever is not reached is passed over, so a claim is queued only when its client listens.
+        let inbox = if let Some(inbox) = self.confirmed_inbox() {
+            inbox
+        } else {
+            if let Attempt::Granted(grant) = self.ask(claim, Leaves::Nothing).await?.attempt {
+                return Ok(grant);
+            }
+            let inbox = self.inbox();
+            let _ = timeout(SHOW_UP, inbox.confirmed()).await;
+            inbox
+        };
+        let mut waiting = self.queued.wait(claim.id);
+        loop {
+            // The connection was made anew, and a message may have been missed.
+            let interrupted = inbox.next();
+            tokio::pin!(interrupted);
+            interrupted.as_mut().enable();
+            let asked = self.ask(claim, Leaves::Place(&inbox)).await?;
+            let expires_in = match asked.attempt {
+                Attempt::Granted(grant) => return Ok(grant),
+                Attempt::Busy { expires_in } => expires_in,
+            };
+            let mut look_at = Instant::now() + show_up(expires_in);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut interrupted => break,
+                    note = waiting.note() => match note {
+                        // Asked once more, it is granted once replicas have it.
+                        Notice::Turn { .. } if self.is_replicated() => break,
+                        Notice::Turn { token, at } => if let Some(sent) = asked.before(at) {
+                            return Ok(Grant::handed_over(claim, token, sent, STANDS));
+                        }
+                        Notice::Look { after } => look_at = look_at.min(Instant::now() + soon_after(after)),
+                    },
+                    () = sleep_until(look_at) => break,
+                }
+            }
+        }
+    }
+}
+
+impl Attempted {
+    /// An instant before the server's clock showed `at`, which was after this answer; `None` when it was before.
+    ///
+    /// The answer was given after `sent`, so what followed it by some time on the server's clock followed `sent` by at
+    /// least that time, less what the two clocks' rates may differ by.
+    fn before(&self, at: Duration) -> Option<Moment> {
+        let since = at.checked_sub(self.at?)?;
+        Some((self.sent + since * 99 / 100).min(Moment::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hand_over_is_dated_by_the_answer_before_it() {
+        let sent = Moment::now();
+        let at = Some(Duration::from_secs(1_700_000_000));
+        let asked = Attempted { attempt: Attempt::Busy { expires_in: None }, sent, at };
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let handed_over = |after: Duration| asked.before(asked.at.unwrap() + after);
+        assert_eq!(handed_over(Duration::from_secs(1)).unwrap(), sent + Duration::from_millis(990));
+        // Never later than now, whatever the server's clock did.
+        assert!(handed_over(Duration::from_hours(1)).unwrap() <= sent + Duration::from_secs(3));
+        // A hand-over from before the answer is void: the answer was that another holds the lock.
+        assert_eq!(asked.before(Duration::from_secs(1_600_000_000)), None);
+    }
+}
