@@ -120,7 +120,7 @@ async fn renew_records(
         };
         let mut hopes = Vec::new();
         for (name, last) in open {
-            let seen = rows.remove(name.as_str()).unwrap_or(Seen { sent, now: 0, floor: 0, row: None });
+            let seen = rows.remove(name.as_str()).unwrap_or_else(|| Seen::new(sent, 0, 0, None));
             match last {
                 // Not every database says which of several rows were written.
                 Some(hope) if hope.came_true(&seen) => {

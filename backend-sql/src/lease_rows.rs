@@ -3,9 +3,10 @@
 use crate::{
     lane::Again,
     lease_renewals,
-    lease_table::{Answer, LeaseTable, Via},
+    lease_table::{Answer, LeaseTable},
     parts::{end_of_renewal, renew_in_parts},
-    record_rows::{self, Seen, Write, by_latch, by_record, latch_key, settle},
+    record_rows::{self, Seen, Write, by_latch, by_record, latch_key},
+    settle::{Basis, Via},
     sweep::{EVERY, Sweeping, sweep},
     values::{granted, mark_lasts},
 };
@@ -23,13 +24,20 @@ pub(crate) async fn step(
     step: &LatchStep,
 ) -> Result<LatchState, StoreError> {
     let step = by_latch(name.clone(), step.clone());
-    settle(&mut Via(table, Again::Safe), &latch_key(name), None, step).await
+    Via(table, Again::Safe).settle(&latch_key(name), Basis::Nothing, step).await
 }
 
 /// Locks in the rows of such a table.
 pub(crate) struct LeaseRows<T> {
     table: Arc<T>,
     sweeping: Sweeping,
+}
+
+/// What came of asking by one statement.
+enum Asked {
+    Granted(Grant),
+    /// A record decides.
+    Undecided(Basis),
 }
 
 impl<T: LeaseTable> LeaseRows<T> {
@@ -43,46 +51,67 @@ impl<T: LeaseTable> LeaseRows<T> {
         sweep(&self.table.broom(), Duration::ZERO).await
     }
 
-    /// Asks by one statement.
-    async fn ask(&self, claim: &Claim) -> Result<Answer<Grant>, StoreError> {
-        // A claim for more permits than there are is never granted, although nobody is in its way.
-        if !claim.mode.admits([]) {
-            return Ok(Answer::No);
-        }
-        let sent = Moment::now();
-        Ok(match self.table.ask(claim).await? {
-            Answer::Done(token) => {
-                let token = Token::try_from(token).map_err(StoreError::failed)?;
-                Answer::Done(Grant::leased(claim, token, sent))
-            }
-            Answer::No => Answer::No,
-            Answer::Seen(seen) => Answer::Seen(seen),
-        })
+    fn via(&self, again: Again) -> Via<'_, T> {
+        Via(&self.table, again)
     }
 
-    /// What becomes of the claim after such an answer.
-    async fn decide(&self, claim: &Claim, asked: Answer<Grant>) -> Result<Attempt, StoreError> {
+    /// What stands in the row of the name now, unless somebody has changed it.
+    fn guess(&self, name: &Name, is_of_use: impl FnOnce(&Seen) -> bool) -> Option<Basis> {
+        self.table.known()?.guess(name, is_of_use).map(Basis::Guessed)
+    }
+
+    /// What is known when a statement's answer leaves the decision to the record.
+    fn basis(&self, name: &Name, seen: Option<Box<Seen>>) -> Basis {
+        let Some(seen) = seen else { return Basis::Nothing };
+        if let Some(known) = self.table.known() {
+            known.read(name, &seen);
+        }
+        Basis::Read(*seen)
+    }
+
+    /// Asks by one statement, unless it is known that a record decides.
+    async fn ask(&self, claim: &Claim) -> Result<Asked, StoreError> {
+        // A claim for more permits than there are is never granted, although nobody is in its way.
+        if !claim.mode.admits([]) {
+            return Ok(Asked::Undecided(Basis::Nothing));
+        }
+        let shares = claim.mode != Mode::Exclusive;
+        if let Some(basis) = self.guess(&claim.name, |seen| shares || seen.has_record()) {
+            return Ok(Asked::Undecided(basis));
+        }
+        let sent = Moment::now();
+        let seen = match self.table.ask(claim).await? {
+            Answer::Done(token) => {
+                let token = Token::try_from(token).map_err(StoreError::failed)?;
+                return Ok(Asked::Granted(Grant::leased(claim, token, sent)));
+            }
+            Answer::No => None,
+            Answer::Seen(seen) => Some(seen),
+        };
+        Ok(Asked::Undecided(self.basis(&claim.name, seen)))
+    }
+
+    /// What becomes of the claim then.
+    async fn decide(&self, claim: &Claim, asked: Asked) -> Result<Attempt, StoreError> {
         match asked {
-            Answer::Done(grant) => Ok(Attempt::Granted(grant)),
-            Answer::No => self.take_or_join(claim, None).await,
-            Answer::Seen(seen) => self.take_or_join(claim, Some(*seen)).await,
+            Asked::Granted(grant) => Ok(Attempt::Granted(grant)),
+            Asked::Undecided(basis) => self.take_or_join(claim, basis).await,
         }
     }
 
     /// Looks, and asks only when the columns say that the name is free: to look takes no lock. The lease counts from the
     /// moment when it was asked for, and not from the look.
-    async fn look_and_ask(&self, claim: &Claim) -> Result<Answer<Grant>, StoreError> {
-        let seen = self.table.read(claim.name.as_str()).await?;
-        let by_columns = seen.row.as_ref().is_none_or(|row| row.record.is_none());
-        if by_columns && seen.record(&claim.name)?.would_grant(claim, seen.now())? {
+    async fn look_and_ask(&self, claim: &Claim) -> Result<Asked, StoreError> {
+        let seen = self.via(Again::Safe).read(claim.name.as_str()).await?;
+        if !seen.has_record() && seen.record(&claim.name)?.would_grant(claim, seen.now())? {
             return self.ask(claim).await;
         }
-        Ok(Answer::Seen(Box::new(seen)))
+        Ok(Asked::Undecided(Basis::Read(seen)))
     }
 
     /// Takes the name if it may be had. Otherwise a claim that waits leaves a mark or keeps its place in the queue, unless
     /// what is there still stands for long enough.
-    async fn take_or_join(&self, claim: &Claim, seen: Option<Seen>) -> Result<Attempt, StoreError> {
+    async fn take_or_join(&self, claim: &Claim, basis: Basis) -> Result<Attempt, StoreError> {
         let (fair, lasts) = (self.table.fair(), mark_lasts(self.table.poll()));
         let take_or_join = |record: &mut Record, seen: &Seen| {
             let attempt = record_rows::acquire(record, claim, seen)?;
@@ -97,19 +126,19 @@ impl<T: LeaseTable> LeaseRows<T> {
             Ok(attempt)
         };
         let change = by_record(claim.name.clone(), Write::IfChanged, take_or_join);
-        settle(&mut Via(&*self.table, Again::Safe), claim.name.as_str(), seen, change).await
+        self.via(Again::Safe).settle(claim.name.as_str(), basis, change).await
     }
 
     /// Changes the record of `name`.
     async fn change<R: Send>(
         &self,
         name: &Name,
-        seen: Option<Seen>,
+        basis: Basis,
         (write, again): (Write, Again),
         mut change: impl FnMut(&mut Record, &Seen) -> R + Send,
     ) -> Result<R, StoreError> {
         let change = by_record(name.clone(), write, |record, seen| Ok(change(record, seen)));
-        settle(&mut Via(&*self.table, again), name.as_str(), seen, change).await
+        self.via(again).settle(name.as_str(), basis, change).await
     }
 
     fn sweep_if_due(&self) {
@@ -181,13 +210,13 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         let growing = growing.with_max_delay(longest / 2).with_jitter().without_max_times();
         let mut pauses = growing.build();
         let mut asked = self.ask(claim).await?;
-        if let Answer::Done(grant) = asked {
+        if let Asked::Granted(grant) = asked {
             return Ok(grant);
         }
         // Before it joins: whoever sees its mark or its place tells it.
         let mut hint = self.table.hint(claim);
         // What was read before that may have changed without its having been told.
-        let mut stale = hint.is_some() && matches!(asked, Answer::Seen(_));
+        let mut stale = hint.is_some() && matches!(asked, Asked::Undecided(Basis::Read(_)));
         loop {
             match self.decide(claim, asked).await? {
                 Attempt::Granted(grant) => return Ok(grant),
@@ -214,16 +243,21 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let release = |record: &mut Record, seen: &Seen| record.release(grant, seen.now());
-        let seen = match self.table.release(grant).await? {
-            Answer::Done(awaited) => {
-                self.sweep_if_due();
-                return Ok(Release::Released { awaited });
-            }
-            Answer::No => None,
-            Answer::Seen(seen) => Some(*seen),
+        let basis = if let Some(basis) = self.guess(&grant.name, Seen::has_record) {
+            basis
+        } else {
+            let seen = match self.table.release(grant).await? {
+                Answer::Done(awaited) => {
+                    self.sweep_if_due();
+                    return Ok(Release::Released { awaited });
+                }
+                Answer::No => None,
+                Answer::Seen(seen) => Some(seen),
+            };
+            self.basis(&grant.name, seen)
         };
         // Its answer would tell of the first time.
-        let released = self.change(&grant.name, seen, (Write::IfChanged, Again::No), release).await?;
+        let released = self.change(&grant.name, basis, (Write::IfReleased, Again::No), release).await?;
         // Not before the look, which the sweep could make say that the store has forgotten the name.
         self.sweep_if_due();
         Ok(released)
@@ -243,13 +277,14 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
             return Ok(());
         }
         let withdraw = |record: &mut Record, _: &Seen| record.withdraw(claim.id);
-        self.change(&claim.name, None, (Write::Always, Again::Safe), withdraw).await
+        self.change(&claim.name, Basis::Nothing, (Write::Always, Again::Safe), withdraw).await
     }
 
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
         let convert = |record: &mut Record, seen: &Seen| record.convert(grant, to, seen.now());
         // In any case, so that a conversion to the other mode that was given up changes nothing any more.
-        self.change(&grant.name, None, (Write::Always, Again::Safe), convert).await
+        let basis = self.guess(&grant.name, |_| true).unwrap_or(Basis::Nothing);
+        self.change(&grant.name, basis, (Write::Always, Again::Safe), convert).await
     }
 
     async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
@@ -272,7 +307,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let force = |record: &mut Record, seen: &Seen| record.force(name, seen.now());
-        self.change(name, None, (Write::IfChanged, Again::No), force).await
+        self.change(name, Basis::Nothing, (Write::IfChanged, Again::No), force).await
     }
 
     fn background(&self) -> Background {

@@ -10,13 +10,15 @@
 //! | the table of lease rows, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
 //! | the table of row locks, to create it by hand | `postgres_row_schema`, `mysql_row_schema` |
 //!
-//! Each database is a feature: `sqlite` (on by default), `postgres`, `mysql`.
+//! Each database is a feature, and none is on by default: `sqlite`, `postgres`, `mysql`.
 //!
 //! A row is the lease: it names the claim that holds the lock, until when by the database's own clock, and the token of
 //! the last grant, which stays when the lock is released. Several readers or holders of permits are in the same row, each
 //! with a lease of its own, and so is a queue. Every statement commits by itself, so nothing is left open when a client
 //! dies. One holder takes one statement. More than that is read, and written only if the row's version is still the one
 //! that was read.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod batches;
@@ -33,6 +35,8 @@ mod hints;
 mod issue;
 #[cfg(feature = "_server")]
 mod keeper;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod known_rows;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 #[cfg_attr(
     not(feature = "_server"),
@@ -65,6 +69,8 @@ mod row_table;
 mod rows;
 #[cfg(feature = "_server")]
 mod server;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod settle;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
@@ -90,3 +96,8 @@ pub use postgres::{Durability, PostgresBackend, PostgresOptions, postgres_row_sc
 pub use server::{Dialect, ServerBackend, ServerOptions};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_schema};
+
+/// The example in the README compiles.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -10,7 +10,6 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Claim, ClaimId, Grant, HolderInfo, LatchState, LatchStep, Mode, Moment, Name, StoreError, Token,
-    async_trait,
     record::{LatchRecord, Plain, PlainHolder, Record, StoreTime, Wake},
 };
 
@@ -55,6 +54,12 @@ pub(crate) struct Seen {
     /// If there is no row, an upper bound of all tokens that it ever had.
     pub(crate) floor: i64,
     pub(crate) row: Option<Row>,
+    /// Until when it may be written on this basis, by the database's clock.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "the others read each row before they write it")
+    )]
+    pub(crate) until: i64,
 }
 
 /// A row that takes the place of what was read.
@@ -64,54 +69,18 @@ pub(crate) struct Change {
     /// Who should ask again then.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL tells them"))]
     pub(crate) wake: Wake,
+    /// Whether a crash of the database must not undo it.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL is told so"))]
+    pub(crate) lasting: bool,
 }
 
-/// The table as seen through a connection, one statement after the other.
-#[async_trait]
-pub(crate) trait RecordTable: Send {
-    /// Reads the row under `key`.
-    async fn read(&mut self, key: &str) -> Result<Seen, StoreError>;
-
-    /// Writes the row under `key` if its version is still that of `from`, or if there was no row and still is none. The
-    /// version changes. Returns whether the row was written.
-    async fn swap(&mut self, key: &str, from: &Seen, to: &Change) -> Result<bool, StoreError>;
-
-    /// How long to keep trying while other clients are faster.
-    fn patience(&self) -> Duration;
-}
-
-/// Reads the row under `key`, unless it is known already, and writes what is decided. Repeats this until no other
-/// client is faster.
-pub(crate) async fn settle<T>(
-    table: &mut impl RecordTable,
-    key: &str,
-    mut seen: Option<Seen>,
-    mut decide: impl FnMut(&Seen) -> Result<(T, Option<Change>), StoreError> + Send,
-) -> Result<T, StoreError>
-where
-    T: Send,
-{
-    let give_up = Moment::now() + table.patience();
-    loop {
-        let from = match seen.take() {
-            Some(seen) => seen,
-            None => table.read(key).await?,
-        };
-        let (outcome, to) = decide(&from)?;
-        let Some(to) = to else { return Ok(outcome) };
-        if table.swap(key, &from, &to).await? {
-            return Ok(outcome);
-        }
-        if give_up.has_passed() {
-            return Err(StoreError::unavailable("other clients kept changing the row first"));
-        }
-    }
-}
-
-/// Whether a record is written even if nothing in it changed, so that requests still on their way change nothing.
+/// When a record is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Write {
     IfChanged,
+    /// The same for a release, which a crash of the database may undo.
+    IfReleased,
+    /// Even if nothing in it changed, so that requests still on their way change nothing.
     Always,
 }
 
@@ -125,8 +94,9 @@ pub(crate) fn by_record<T>(
         let before = seen.record(&name)?;
         let mut record = before.clone();
         let outcome = change(&mut record, seen)?;
-        let unchanged = record == before && (write == Write::IfChanged || seen.row.is_none());
-        let to = if unchanged { None } else { Some(seen.change(&before, &record)?) };
+        let unchanged = record == before && (write != Write::Always || seen.row.is_none());
+        let lasting = write != Write::IfReleased;
+        let to = if unchanged { None } else { Some(Change { lasting, ..seen.change(&before, &record)? }) };
         Ok((outcome, to))
     }
 }
@@ -144,7 +114,7 @@ pub(crate) fn by_latch(
         // A latch that exists never expires.
         let expires_at = if text.is_some() { i64::MAX } else { seen.now };
         let row = || Row { since: seen.now, expires_at, record: text, ..Row::default() };
-        Ok((state, (latch != before).then(|| Change { row: row(), wake: Wake::Nobody })))
+        Ok((state, (latch != before).then(|| Change { row: row(), wake: Wake::Nobody, lasting: true })))
     }
 }
 
@@ -177,8 +147,30 @@ pub(crate) fn renew(record: &mut Record, grant: &Grant, seen: &Seen) -> tenure_c
 }
 
 impl Seen {
+    /// What was read just now, and may be written at any time if it still stands then.
+    pub(crate) fn new(sent: Moment, now: i64, floor: i64, row: Option<Row>) -> Self {
+        Self { sent, now, floor, row, until: i64::MAX }
+    }
+
     pub(crate) fn now(&self) -> StoreTime {
         begins(self.now)
+    }
+
+    /// Whether the columns do not say everything.
+    pub(crate) fn has_record(&self) -> bool {
+        self.row.as_ref().is_some_and(|row| row.record.is_some())
+    }
+
+    /// The same this much later, if it still stands. It may be written for as long as it `lasts`.
+    ///
+    /// Whoever writes on this basis makes sure that this time has come by the database's clock, so nobody's lease is taken
+    /// to be over who still has it, and that it is not long past, as it would be if this client's clock had stood still.
+    /// And `sent` moves by a hundredth less, so a holder that counts its lease from there gives up in time even if the
+    /// database's clock is faster by as much.
+    pub(crate) fn aged(&self, age: Duration, lasts: Duration) -> Self {
+        let now = self.now.saturating_add(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        let until = now.saturating_add(millis(lasts));
+        Self { sent: self.sent + age * 99 / 100, now, until, ..self.clone() }
     }
 
     /// Everything that is known about the name.
@@ -202,7 +194,7 @@ impl Seen {
 
     /// What has to be written once the record is no longer as it was `before`.
     pub(crate) fn change(&self, before: &Record, record: &Record) -> Result<Change, StoreError> {
-        Ok(Change { row: self.written(record)?, wake: record.wakes(before, self.now()) })
+        Ok(Change { row: self.written(record)?, wake: record.wakes(before, self.now()), lasting: true })
     }
 
     /// The row that holds the record.

@@ -72,7 +72,7 @@ impl MySqlRows {
 
 fn seen(sent: Moment, row: &MySqlRow) -> Result<Seen, sqlx::Error> {
     let (now, floor) = (row.try_get(0)?, row.try_get(1)?);
-    let Some(version) = row.try_get(2)? else { return Ok(Seen { sent, now, floor, row: None }) };
+    let Some(version) = row.try_get(2)? else { return Ok(Seen::new(sent, now, floor, None)) };
     // Of bytes that are no text a text that is no claim is made.
     let claim = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let row = Row {
@@ -89,7 +89,7 @@ fn seen(sent: Moment, row: &MySqlRow) -> Result<Seen, sqlx::Error> {
         pid: row.try_get(12)?,
         record: row.try_get(13)?,
     };
-    Ok(Seen { sent, now, floor, row: Some(row) })
+    Ok(Seen::new(sent, now, floor, Some(row)))
 }
 
 impl LeaseTable for MySqlRows {

@@ -6,7 +6,8 @@ use super::PostgresOptions;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// What the server's `synchronous_commit` says: normally the disk, and with it the replicas that are configured so.
+    /// What the server's `synchronous_commit` says: normally the disk, and with it the replicas that are configured so. Only
+    /// the release of a lease row waits for nothing: if the *server* crashes just then, the name is free a lease later.
     #[default]
     Full,
     /// Nothing (`synchronous_commit = off`): several times faster. When the *server* crashes, grants and releases of its

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     batches,
     hints::Hint,
+    known_rows::KnownRows,
     lane::{Again, Lane, Server},
     lease_table::{Answer, LeaseTable, Renewed, Swap},
     record_rows::{Change, Row, Seen, is_latch, mode_column},
@@ -116,7 +117,7 @@ impl PostgresRows {
 
 fn seen(sent: Moment, row: &PgRow) -> Result<Seen, sqlx::Error> {
     let (now, floor) = (row.try_get(0)?, row.try_get(1)?);
-    let Some(version) = row.try_get(2)? else { return Ok(Seen { sent, now, floor, row: None }) };
+    let Some(version) = row.try_get(2)? else { return Ok(Seen::new(sent, now, floor, None)) };
     let row = Row {
         version,
         token: row.try_get(3)?,
@@ -131,7 +132,7 @@ fn seen(sent: Moment, row: &PgRow) -> Result<Seen, sqlx::Error> {
         pid: row.try_get(12)?,
         record: row.try_get(13)?,
     };
-    Ok(Seen { sent, now, floor, row: Some(row) })
+    Ok(Seen::new(sent, now, floor, Some(row)))
 }
 
 impl LeaseTable for PostgresRows {
@@ -198,6 +199,10 @@ impl LeaseTable for PostgresRows {
         Some(self.listener.hint(if self.fair() { format!("{everybody}\n{id}") } else { everybody }))
     }
 
+    fn known(&self) -> Option<&KnownRows> {
+        Some(&self.server.known)
+    }
+
     async fn release(&self, grant: &Grant) -> Result<Answer<bool>, StoreError> {
         let Grant { name, claim, mode, .. } = grant;
         let sent = Moment::now();
@@ -260,7 +265,7 @@ impl LeaseTable for PostgresRows {
         let statement = match &from.row {
             None => &self.statements.insert,
             Some(row) => {
-                arguments = with![arguments; row.version];
+                arguments = with![arguments; row.version, from.now, from.until, i64::from(to.lasting)];
                 &self.statements.swap
             }
         };

@@ -6,6 +6,7 @@ use super::{
     values::{Values, beside, written},
 };
 use crate::{
+    known_rows::KnownRows,
     lane::{Server, Verdict},
     patience::{Patience, in_millis},
     server::{Checked, Parts, Refusal, in_time},
@@ -31,6 +32,7 @@ pub(super) struct Postgres {
     pub(super) connect: PgConnectOptions,
     /// What each request through a pooler begins with: it is for that request only.
     locally: String,
+    pub(super) known: KnownRows,
 }
 
 /// How often the server looks whether a client is still there for which a statement waits.
@@ -58,7 +60,7 @@ impl Postgres {
         let locally = format!(
             "SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {statement}; {durability}"
         );
-        Self { options, create, probe, store, connect, locally }
+        Self { options, create, probe, store, connect, locally, known: KnownRows::default() }
     }
 
     /// A row of ours, as a tuple.
@@ -157,6 +159,7 @@ impl Server for Postgres {
     }
 
     async fn open(&self) -> Result<PgConnection, StoreError> {
+        self.known.forget();
         let connecting = async {
             loop {
                 match self.open_once().await {

@@ -35,9 +35,10 @@ pub(super) struct Statements {
     /// `$1` prefix, `$2` names. Returns rows like those of `read`, with their names.
     pub(super) read_all: Statement,
     /// `$1` prefix, `$2` name, `$3` to `$13` the columns `token` to `record`, `$14` what is announced, or null, `$15`
-    /// channel, `$16` version. Returns a row when written.
+    /// channel, `$16` version, `$17` and `$18` the time, from and to, `$19` 1 if a crash must not undo it. Returns a row
+    /// when written.
     pub(super) swap: Statement,
-    /// The same for a row that is not there, without the version.
+    /// The same for a row that is not there, without what follows the channel.
     pub(super) insert: Statement,
     /// `$1` prefix, `$2` objects with name, the version that it `was`, and the columns from `token` on. Returns the names
     /// that were written. Leaves out rows that another has locked.
@@ -112,6 +113,8 @@ impl Statements {
                 .replace("{swapped}", SWAPPED)
                 .replace("{announce}", "CASE WHEN $14::text IS NOT NULL THEN pg_notify($15, $14) END")
                 .replace("{first}", FIRST)
+                .replace("{at_once}", AT_ONCE)
+                .replace("{anew}", ANEW)
                 .replace("{now}", "floor(extract(epoch FROM now()) * 1000)::bigint")
                 .replace("{us}", "(extract(epoch FROM now()) * 1000000)::bigint")
                 .replace("{tell}", "pg_notify($4, $1 || E'\\n' || $2)")
@@ -206,10 +209,19 @@ WHERE held.record IS NULL AND (
 RETURNING token, name";
 
 /// A notification is sent when the statement commits. It costs the server a lock, so it is sent only where somebody waits.
+///
+/// A release does not wait for the disk: `docs/decisions/release-not-awaited.md` says why.
 const RELEASE: &str = "
-UPDATE {t} SET version = version + 1, claim = NULL, expires_at = {now}
+UPDATE {t} SET version = {anew}, claim = NULL, expires_at = {now}
 WHERE prefix = $1 AND name = $2 AND claim = $3::text AND expires_at >= {now} AND record IS NULL
-RETURNING awaited_until >= {now} AS awaited, CASE WHEN awaited_until >= {now} THEN {tell} END";
+RETURNING awaited_until >= {now} AS awaited, CASE WHEN awaited_until >= {now} THEN {tell} END, {at_once}";
+
+/// Has the commit of the statement not wait for the disk. The setting ends with the statement.
+const AT_ONCE: &str = "set_config('synchronous_commit', 'off', true)";
+
+/// The version of what a crash may undo, which must not come again: further on than anybody adds ones meanwhile, by a step
+/// that does not come twice.
+const ANEW: &str = "version + 1000 + (random() * 1000000)::bigint";
 
 /// Reads along what the statement could not decide, because the columns do not say it: that saves those who share a name,
 /// or stand in line, a round trip. The row is read as it was when the statement began. If it has changed since, the version
@@ -263,7 +275,7 @@ JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name";
 
 const SWAP: &str = "
 UPDATE {t} SET
-  version = version + 1,
+  version = CASE $19::bigint WHEN 1 THEN version + 1 ELSE {anew} END,
   token = $3,
   claim = $4,
   mode = $5,
@@ -275,8 +287,8 @@ UPDATE {t} SET
   host = $11,
   pid = $12,
   record = $13
-WHERE prefix = $1 AND name = $2 AND version = $16
-RETURNING 1, {announce}";
+WHERE prefix = $1 AND name = $2 AND version = $16 AND {now} BETWEEN $17 AND $18
+RETURNING 1, {announce}, CASE WHEN $19 <> 1 THEN {at_once} END";
 
 const INSERT: &str = "
 INSERT INTO {t} (

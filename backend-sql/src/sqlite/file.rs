@@ -190,7 +190,7 @@ impl From<sqlx::Error> for Refusal {
 
 fn seen(sent: Moment, row: &SqliteRow) -> Result<Seen, sqlx::Error> {
     let (now, floor) = (row.try_get(0)?, row.try_get(1)?);
-    let Some(version) = row.try_get(2)? else { return Ok(Seen { sent, now, floor, row: None }) };
+    let Some(version) = row.try_get(2)? else { return Ok(Seen::new(sent, now, floor, None)) };
     let row = Row {
         version,
         token: row.try_get(3)?,
@@ -205,7 +205,7 @@ fn seen(sent: Moment, row: &SqliteRow) -> Result<Seen, sqlx::Error> {
         pid: row.try_get(12)?,
         record: row.try_get(13)?,
     };
-    Ok(Seen { sent, now, floor, row: Some(row) })
+    Ok(Seen::new(sent, now, floor, Some(row)))
 }
 
 /// Which file stands at a path.

@@ -1,8 +1,8 @@
 //! The faults of `docs/prove.md` that only databases have.
 
 use crate::{
-    Attempt, Claim, Duration, LONG, LossCause, RELEASED, Release, Standing, Table, busy, case::cases, chain,
-    claim, errors::unavailable, granted, name, soon, turns::Turns, until, waiting,
+    Attempt, Claim, Duration, Kind, LONG, LossCause, RELEASED, Release, Standing, Table, busy, case::cases,
+    chain, claim, errors::unavailable, granted, name, soon, turns::Turns, until, waiting,
 };
 use futures_util::FutureExt;
 use std::pin::pin;
@@ -15,6 +15,7 @@ cases!("faults":
     deadlock_or_serialization_retried, connection_not_reused_dirty, pool_not_leaked, table_missing_clear_error,
     table_created_concurrently, expired_row_taken.of_lease_rows(), idle_rows_swept_tokens_kept.of_lease_rows(),
     what_a_backend_held_ends_with_it.of_row_locks(),
+    a_release_is_all_that_a_crash_undoes.alone().of_lease_rows().on(&[Kind::Postgres]),
 );
 
 const SHORT_LEASE: Duration = Duration::from_secs(5);
@@ -306,4 +307,67 @@ async fn what_a_backend_held_ends_with_it(table: &Table) {
     assert!(next.token > grant.token);
     let Standing::Session(liveness) = &grant.standing else { panic!("{grant:?}") };
     assert_eq!(liveness.loss(), Some(LossCause::SessionEnded), "two believe");
+}
+
+/// A release does not wait for the disk, so a server that is killed may undo it: then the name is free a lease later. Whoever
+/// was granted the name since has waited for the disk, and with that for the release before.
+async fn a_release_is_all_that_a_crash_undoes(table: &Table) {
+    let set_up = async |setting: &str| {
+        let mut session = table.raw().await;
+        session.execute(setting).await;
+        session.execute("SELECT pg_reload_conf()").await;
+    };
+    set_up("ALTER SYSTEM SET wal_writer_delay = '10s'").await;
+    let (ours, theirs) = (table.locks().await, table.locks().await);
+    let tokens_after_crash = async |name: &str| {
+        table.server.saboteur().kill().await.unwrap();
+        table.server.saboteur().heal().await.unwrap();
+        until(async || theirs.holders(name).await.is_ok()).await;
+        let held = theirs.holders(name).await.unwrap();
+        held.iter().map(|holder| holder.token.expect("a lease has one")).collect::<Vec<_>>()
+    };
+    let version = async |name: &str| {
+        table.number(&format!("SELECT COALESCE(MAX(version), 0) FROM {{t}} WHERE name = '{name}'")).await
+    };
+    let mut undone = 0;
+    for _ in 0..3 {
+        let guard = ours.lock("a").lease(SHORT_LEASE).wait(LONG).acquire().await.unwrap();
+        let (first, before) = (guard.token(), version("a").await);
+        guard.release().await.unwrap();
+        let released = version("a").await;
+        assert!(released - before > 100, "the version may come again");
+        let held = tokens_after_crash("a").await;
+        assert!(held.is_empty() || held == [first], "{held:?}");
+        undone += usize::from(version("a").await < released);
+        let guard = ours.lock("a").lease(SHORT_LEASE).wait(LONG).acquire().await.unwrap();
+        assert!(guard.token() > first, "the token went back");
+        guard.release().await.unwrap();
+        let next = theirs.lock("a").lease(LONG * 3).acquire().await.unwrap();
+        assert_eq!(
+            tokens_after_crash("a").await,
+            [next.token()],
+            "a grant was undone, or the release before it"
+        );
+        soon(next.release()).await.unwrap();
+    }
+    // Where a release writes a record, nobody else loses anything with it.
+    let reader = theirs.rw("b").read().lease(LONG * 3).acquire().await.unwrap();
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let beside = soon(ours.rw("b").read().lease(SHORT_LEASE).acquire()).await.unwrap();
+        tokens.push(beside.token());
+        let before = version("b").await;
+        beside.release().await.unwrap();
+        let released = version("b").await;
+        assert!(released - before > 100, "the version may come again");
+        let held = tokens_after_crash("b").await;
+        let (theirs, ours): (Vec<_>, Vec<_>) = held.into_iter().partition(|token| *token == reader.token());
+        assert_eq!(theirs, [reader.token()]);
+        assert!(ours.iter().all(|token| tokens.contains(token)), "{ours:?}");
+        undone += usize::from(version("b").await < released);
+    }
+    assert!(reader.is_held());
+    soon(reader.release()).await.unwrap();
+    set_up("ALTER SYSTEM RESET wal_writer_delay").await;
+    assert!(undone > 1, "nearly every release was on the disk before the server was killed");
 }

@@ -17,6 +17,8 @@ cases!("sharing":
     a_lone_reader_that_asks_twice_has_what_it_had.of_lease_rows(),
     many_clients_that_come_and_go_at_once_all_get_in.of_lease_rows(),
     a_waiter_is_told_when_there_is_room.on(&[Kind::Postgres]).of_lease_rows(),
+    who_shared_a_name_is_not_let_in_beside_its_writer.of_lease_rows(),
+    one_who_comes_and_goes_leaves_others_a_moment.of_lease_rows().alone(),
 );
 
 /// So long that only a notification can have come first.
@@ -352,4 +354,56 @@ async fn one_who_gives_up_hides_nobody_else(table: &Table) {
     theirs.withdraw(&waiter).await.unwrap();
     assert_eq!(table.number("SELECT COUNT(*) FROM {t} WHERE awaited_by IS NOT NULL").await, 0);
     assert_eq!(ours.release(&held).await.unwrap(), Release::Released { awaited: true });
+}
+
+/// Nor told of those who have gone, although its client remembers the name as it was.
+async fn who_shared_a_name_is_not_let_in_beside_its_writer(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let mut last = None;
+    for turn in 0..20 {
+        let reading = [granted(&theirs, &reader("a")).await, granted(&theirs, &reader("a")).await];
+        let beside = granted(&ours, &reader("a")).await;
+        assert!(last < Some(reading[0].token) && reading[1].token < beside.token);
+        assert_eq!(ours.release(&beside).await.unwrap(), RELEASED);
+        for grant in &reading {
+            assert_eq!(theirs.release(grant).await.unwrap(), RELEASED);
+        }
+        let writing = granted(&theirs, &claim("a")).await;
+        assert!(writing.token > beside.token);
+        busy(&ours, &reader("a")).await.expect("it was let in beside a writer");
+        assert_eq!(ours.release(&beside).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+        assert_eq!(theirs.release(&writing).await.unwrap(), RELEASED);
+        let alone = granted(&ours, &claim("a")).await;
+        assert!(alone.token > writing.token, "turn {turn}");
+        assert_eq!(ours.release(&alone).await.unwrap(), RELEASED);
+        last = Some(alone.token);
+    }
+}
+
+/// Whoever shares a name with one who never rests gets its lease renewed, and a third gets in.
+async fn one_who_comes_and_goes_leaves_others_a_moment(table: &Table) {
+    let (ours, theirs, third) = (table.open().await, table.open().await, table.open().await);
+    let long = Claim { lease: Duration::from_mins(1), ..reader("a") };
+    let held = granted(&theirs, &long).await;
+    let comes_and_goes = async {
+        loop {
+            let beside = granted(&ours, &reader("a")).await;
+            assert_eq!(ours.release(&beside).await.unwrap(), RELEASED);
+        }
+    };
+    let others = async {
+        for _ in 0..20 {
+            let renewal = async {
+                while theirs.renew(std::slice::from_ref(&held)).await.unwrap() != [Renewal::Renewed] {}
+            };
+            soon(renewal).await;
+            let beside = soon(granted(&third, &reader("a"))).await;
+            assert_eq!(soon(third.release(&beside)).await.unwrap(), RELEASED);
+        }
+    };
+    tokio::select! {
+        () = comes_and_goes => {}
+        () = others => {}
+    }
+    assert_eq!(theirs.release(&held).await.unwrap(), RELEASED);
 }

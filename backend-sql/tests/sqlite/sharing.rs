@@ -19,7 +19,7 @@ fn permits(text: &str, take: u32, of: u32) -> Claim {
 async fn expire(file: &File, grant: &Grant) {
     let mut connection = file.raw().await;
     let alone = "UPDATE tenure_locks SET expires_at = 1 WHERE claim = ?1 AND name = ?2";
-    let beside = "UPDATE tenure_locks SET record = json_set(record, held.fullkey || '.until', 1)
+    let beside = "UPDATE tenure_locks SET version = version + 1, record = json_set(record, held.fullkey || '.until', 1)
         FROM (SELECT tenure_locks.name AS of, one.fullkey FROM tenure_locks, json_each(record, '$.held') AS one
             WHERE one.value ->> '$.claim' = ?1) AS held
         WHERE name = ?2 AND held.of = name";
