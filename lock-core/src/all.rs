@@ -1,9 +1,6 @@
 //! Several locks at once, all or none.
 
-use crate::{
-    Error, Guard, Hold, Lock, LossCause, Moment, Together, Token,
-    policy::acquire::{self, Acquisition},
-};
+use crate::{Error, Guard, Hold, Lock, LossCause, Moment, Together, Token, policy::acquire::Acquisition};
 use futures_util::future::{join_all, select_all};
 use std::{fmt, future::Future, time::Duration};
 
@@ -202,7 +199,7 @@ impl All {
                 Some(wait) => lock.clone().wait(wait),
                 None => lock.clone().wait_for_ever(),
             };
-            locks.push((lock.checked()?.1.name, lock));
+            locks.push((lock.checked()?.name, lock));
         }
         if locks.is_empty() {
             return Err(Error::invalid_option("names", "none", "one name or more"));
@@ -214,10 +211,7 @@ impl All {
 
     /// The wait is over before this lock was had.
     fn too_late(&self, lock: &Lock) -> Error {
-        match lock.checked() {
-            Ok((shared, options)) => acquire::timeout(shared, options.name, self.wait.unwrap_or_default()),
-            Err(error) => error,
-        }
+        lock.checked().map_or_else(|error| error, |one| one.timeout(self.wait.unwrap_or_default()))
     }
 
     /// A timeout says how long was waited in all, not for the last of them.
@@ -230,8 +224,8 @@ impl All {
 }
 
 async fn together(locks: &[Lock]) -> Result<Together<Guard>, Error> {
-    let all: Result<_, _> = locks.iter().map(Acquisition::new).collect();
-    Acquisition::together(all?).await
+    let all = locks.iter().map(Lock::checked).collect::<Result<Vec<_>, _>>()?;
+    Acquisition::together(&all).await
 }
 
 /// `None` when the time is over first.
@@ -305,7 +299,7 @@ impl AllGuard {
     /// The first of them that is lost, as the error that its release would be; `None` while all are held.
     #[must_use]
     pub fn lost_error(&self) -> Option<Error> {
-        self.holds().find(|hold| hold.loss().is_some()).map(|hold| hold.0.lost_error())
+        self.holds().find(|hold| hold.loss().is_some()).map(Hold::lost_error)
     }
 }
 

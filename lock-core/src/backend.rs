@@ -1,12 +1,12 @@
 //! The trait that a store implements.
 
 use crate::{
-    Ability, Background, Capabilities, Claim, Grant, Holder, LatchState, LatchStep, LossCause, Mode, Moment,
-    Name, StoreError, Token, Wakeup,
+    Ability, Background, Capabilities, Claim, Grant, Holder, LossCause, Mode, Moment, Name, StoreError,
+    Token, Wakeup,
 };
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 /// A store of locks: an algorithm and its options.
 ///
@@ -287,4 +287,37 @@ pub enum Renewal {
     Lost(LossCause),
     /// No answer could be had for this one: it is asked again soon.
     Unanswered,
+}
+
+/// What is asked of a store about one latch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LatchStep {
+    /// Only to look.
+    Look,
+    /// To count this party down, once.
+    CountDown {
+        /// Who has come.
+        party: Name,
+        /// How many parties the latch waits for, as this client knows it.
+        of: NonZeroU32,
+    },
+    /// To forget the latch, and who has counted down.
+    Remove,
+}
+
+/// How far a latch has come, after a [`LatchStep`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatchState {
+    /// How many parties it waits for, as the first one said who counted down; 0 when there is no such latch.
+    pub of: u32,
+    /// How many parties have counted down.
+    pub counted: u32,
+}
+
+impl LatchState {
+    /// How many parties are still missing.
+    #[must_use]
+    pub const fn missing(self) -> u32 {
+        self.of.saturating_sub(self.counted)
+    }
 }

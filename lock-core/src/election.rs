@@ -1,6 +1,6 @@
 //! One leader among many candidates.
 
-use crate::{ClaimId, Error, Guard, Hold, Holder, Lock, Locks, Token, lease};
+use crate::{ClaimId, Error, Guard, Hold, Holder, Lock, Token, lease, policy::acquire::Acquisition};
 use futures_core::Stream;
 use futures_util::stream;
 use std::{future::Future, time::Duration};
@@ -33,13 +33,12 @@ const SHORTEST_WATCH: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 #[must_use = "an election elects nobody until somebody campaigns"]
 pub struct Election {
-    locks: Locks,
     lock: Lock,
 }
 
 impl Election {
-    pub(crate) fn new(locks: Locks, lock: Lock) -> Self {
-        Self { locks, lock }
+    pub(crate) fn new(lock: Lock) -> Self {
+        Self { lock }
     }
 
     /// Sets the options of this candidate's lock: the label by which it is known, the lease within which its death is
@@ -119,10 +118,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`Locks::holders`].
+    /// Those of [`Locks::holders`](crate::Locks::holders).
     pub async fn leader(&self) -> Result<Option<Holder>, Error> {
-        let name = self.lock.checked()?.1.name;
-        Ok(self.locks.holders(name).await?.into_iter().next())
+        let Acquisition { client, name, .. } = self.lock.checked()?;
+        Ok(client.store.holders(&name).await?.into_iter().next())
     }
 
     /// Who leads, now and after each change, by asking the store so often: every 10 ms at the most.

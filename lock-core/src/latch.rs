@@ -1,8 +1,8 @@
 //! A gate that opens when all have come.
 
 use crate::{
-    Ability, Capabilities, Doing, Error, InvalidName, Name, StoreError,
-    policy::{pauses::Pauses, shared::Shared},
+    Ability, Capabilities, Doing, Error, InvalidName, LatchState, LatchStep, Name, StoreError,
+    policy::{client::Client, pauses::Pauses},
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
@@ -40,47 +40,14 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 #[derive(Clone)]
 #[must_use = "a latch does nothing until it is counted down or waited for"]
 pub struct Latch {
-    shared: Arc<Shared>,
+    client: Arc<Client>,
     name: Result<Name, InvalidName>,
     parties: u32,
 }
 
-/// What is asked of a store about one latch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LatchStep {
-    /// Only to look.
-    Look,
-    /// To count this party down, once.
-    CountDown {
-        /// Who has come.
-        party: Name,
-        /// How many parties the latch waits for, as this client knows it.
-        of: NonZeroU32,
-    },
-    /// To forget the latch, and who has counted down.
-    Remove,
-}
-
-/// How far a latch has come, after a [`LatchStep`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LatchState {
-    /// How many parties it waits for, as the first one said who counted down; 0 when there is no such latch.
-    pub of: u32,
-    /// How many parties have counted down.
-    pub counted: u32,
-}
-
-impl LatchState {
-    /// How many parties are still missing.
-    #[must_use]
-    pub const fn missing(self) -> u32 {
-        self.of.saturating_sub(self.counted)
-    }
-}
-
 impl Latch {
-    pub(crate) fn new(shared: Arc<Shared>, name: Result<Name, InvalidName>, parties: u32) -> Self {
-        Self { shared, name, parties }
+    pub(crate) fn new(client: Arc<Client>, name: Result<Name, InvalidName>, parties: u32) -> Self {
+        Self { client, name, parties }
     }
 
     /// Counts `party` down, and tells how many are still missing. Who has counted down before changes nothing, and neither
@@ -135,7 +102,7 @@ impl Latch {
         let (name, of) = self.checked()?;
         tokio::select! {
             biased;
-            () = self.shared.closing.cancelled() => Err(self.shared.closed_error()),
+            () = self.client.closing.cancelled() => Err(self.client.closed_error()),
             opened = self.opened(name, of) => opened,
         }
     }
@@ -152,7 +119,7 @@ impl Latch {
                 Ok(state) if self.still_missing(name, of, state)? == 0 => return Ok(()),
                 Ok(_) => tokio::time::sleep(looks.next().unwrap_or(longest)).await,
                 Err(error) if error.is_unavailable() => {
-                    tracing::warn!(lock.name = %name, lock.store = %self.shared.store, %error, "the store is unavailable; the latch is looked at again");
+                    tracing::warn!(lock.name = %name, lock.store = %self.client.store.name, %error, "the store is unavailable; the latch is looked at again");
                     failures.pause().await;
                 }
                 Err(error) => return Err(self.error(name, error)),
@@ -179,16 +146,14 @@ impl Latch {
         let name = self.name.as_ref().map_err(Clone::clone)?;
         let of = NonZeroU32::new(self.parties)
             .ok_or_else(|| Error::invalid_option("parties of a latch", self.parties, "1 to 4294967295"))?;
-        if self.shared.closing.is_cancelled() {
-            return Err(self.shared.closed_error());
-        }
-        let Capabilities { latches, .. } = self.shared.backend.capabilities();
-        let store = Arc::clone(&self.shared.store);
-        if latches { Ok((name, of)) } else { Err(Error::Unsupported { store, ability: Ability::Latches }) }
+        self.client.check_open()?;
+        let store = &self.client.store;
+        let Capabilities { latches, .. } = store.backend.capabilities();
+        if latches { Ok((name, of)) } else { Err(store.unsupported(Ability::Latches)) }
     }
 
     async fn step(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
-        self.shared.backend.latch(name, step).await
+        self.client.store.backend.latch(name, step).await
     }
 
     /// Nobody may wait for another number of parties than those who count down.
@@ -207,7 +172,7 @@ impl Latch {
     }
 
     fn error(&self, name: &Name, error: StoreError) -> Error {
-        Error::from_store(&self.shared.store, Doing::AtLatch(name.clone()), error)
+        self.client.store.failed(Doing::AtLatch(name.clone()), error)
     }
 }
 

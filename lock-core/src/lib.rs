@@ -17,6 +17,20 @@
 //! | the contract as a value | [`record`] |
 //! | a store of locks made of compare-and-swap | [`record::RecordStore`], [`record::Records`] |
 //! | the reference store | [`Memory`] |
+//!
+//! # Reading the code
+//!
+//! Each floor uses only those below it. `policy.rs` leads through one `acquire()` and one `release()`.
+//!
+//! | floor | files of `src` |
+//! |---|---|
+//! | what programs call | `locks`, `election`, `all`, `latch`, `run`, `rw_lock`, `semaphore`, `lock` |
+//! | what all stores have in common | `policy`, with the program's handles in `policy/guard` and `policy/hold` |
+//! | a store that needs no server | `memory`, and `record`, its names as values |
+//! | what a store is asked | `backend`, `forward`; `background` and `per_runtime`, where requests run |
+//! | what it answers | `claim`, `grant`, `session`, `holder`; `lease`, the arithmetic of deadlines |
+//! | what goes wrong | `store_error`, said by a backend; `error`, told to programs |
+//! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
 
 mod all;
 mod backend;
@@ -27,8 +41,6 @@ mod election;
 mod error;
 mod forward;
 mod grant;
-mod guard;
-mod hold;
 mod holder;
 mod latch;
 pub mod lease;
@@ -52,17 +64,15 @@ mod token;
 
 pub use all::{All, AllGuard};
 pub use async_trait::async_trait;
-pub use backend::{Attempt, Backend, Conversion, Release, Renewal, Together};
+pub use backend::{Attempt, Backend, Conversion, LatchState, LatchStep, Release, Renewal, Together};
 pub use background::Background;
 pub use capabilities::{Ability, Capabilities, Term, Wakeup};
 pub use claim::{Claim, ClaimId, HolderInfo};
 pub use election::Election;
 pub use error::{Doing, Error};
 pub use grant::{Grant, Standing};
-pub use guard::Guard;
-pub use hold::Hold;
 pub use holder::Holder;
-pub use latch::{Latch, LatchState, LatchStep};
+pub use latch::Latch;
 pub use lock::Lock;
 pub use locks::Locks;
 pub use loss::LossCause;
@@ -72,9 +82,15 @@ pub use moment::Moment;
 pub use name::{InvalidName, Name};
 pub use owner::Owner;
 pub use per_runtime::PerRuntime;
+pub use policy::{guard::Guard, hold::Hold};
 pub use run::HeldStream;
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
 pub use session::{Liveness, Session};
 pub use store_error::StoreError;
 pub use token::{InvalidToken, Token};
+
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,7 +3,7 @@
 use crate::{
     Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner,
     lease::{self, MIN_LEASE},
-    policy::{acquire::Acquisition, shared::Shared},
+    policy::{acquire::Acquisition, client::Client, holding::Terms},
 };
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 #[derive(Clone)]
 #[must_use = "a Lock holds nothing until it is acquired"]
 pub struct Lock {
-    shared: Arc<Shared>,
+    client: Arc<Client>,
     name: Result<Name, InvalidName>,
     lease: Option<Duration>,
     wait: Option<Duration>,
@@ -33,22 +33,10 @@ pub(crate) enum Wanted {
     Permits { take: u32, of: u32 },
 }
 
-/// The options of a lock, each within its range.
-pub(crate) struct Options {
-    pub(crate) name: Name,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) wait: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) renews: bool,
-    pub(crate) label: Option<String>,
-    pub(crate) owner: Option<Owner>,
-    pub(crate) mode: Mode,
-}
-
 impl Lock {
-    pub(crate) fn new(shared: Arc<Shared>, name: Result<Name, InvalidName>) -> Self {
+    pub(crate) fn new(client: Arc<Client>, name: Result<Name, InvalidName>) -> Self {
         let (lease, wait, max_hold, label, owner) = (None, None, None, None, None);
-        Self { shared, name, lease, wait, max_hold, renews: true, label, owner, mode: Wanted::Exclusive }
+        Self { client, name, lease, wait, max_hold, renews: true, label, owner, mode: Wanted::Exclusive }
     }
 
     pub(crate) fn held_as(mut self, mode: Wanted) -> Self {
@@ -143,9 +131,9 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[tracing::instrument(level = "debug", name = "lock.acquire", skip_all, fields(lock.name = %self.name_for_logs(), lock.store = %self.shared.store))]
+    #[tracing::instrument(level = "debug", name = "lock.acquire", skip_all, fields(lock.name = %self.name_for_logs(), lock.store = %self.client.store.name))]
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        Acquisition::new(self)?.wait().await
+        self.checked()?.wait().await
     }
 
     /// Takes the lock if it is free: at most one attempt, and `None` when another has it or is before us in the queue.
@@ -176,31 +164,33 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[tracing::instrument(level = "debug", name = "lock.try_acquire", skip_all, fields(lock.name = %self.name_for_logs(), lock.store = %self.shared.store))]
+    #[tracing::instrument(level = "debug", name = "lock.try_acquire", skip_all, fields(lock.name = %self.name_for_logs(), lock.store = %self.client.store.name))]
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        Acquisition::new(self)?.once().await
+        self.checked()?.once().await
     }
 
     fn name_for_logs(&self) -> &str {
         self.name.as_deref().unwrap_or("(invalid)")
     }
 
-    pub(crate) fn checked(&self) -> Result<(&Arc<Shared>, Options), Error> {
+    /// The options, each within its range.
+    pub(crate) fn checked(&self) -> Result<Acquisition, Error> {
         let check = |option, value: Option<Duration>, least| {
             value.map(|value| lease::check(option, value, least)).transpose()
         };
-        let options = Options {
-            name: self.name.clone()?,
-            lease: check("lease", self.lease, MIN_LEASE)?,
-            wait: check("wait", self.wait, Duration::ZERO)?,
-            max_hold: check("max_hold", self.max_hold, MIN_LEASE)?,
-            renews: self.renews,
-            label: self.label.clone().map(HolderInfo::check_label).transpose()?,
-            owner: self.owner.clone(),
-            mode: self.mode.checked()?,
+        let client = &self.client;
+        let name = self.name.clone()?;
+        let lease = check("lease", self.lease, MIN_LEASE)?.unwrap_or(client.default_lease);
+        let wait = check("wait", self.wait, Duration::ZERO)?;
+        let max_hold = check("max_hold", self.max_hold, MIN_LEASE)?;
+        let holder = match self.label.clone().map(HolderInfo::check_label).transpose()? {
+            None => Arc::clone(&client.here),
+            label => Arc::new(HolderInfo { label, ..(*client.here).clone() }),
         };
-        self.shared.can_hold(options.mode)?;
-        Ok((&self.shared, options))
+        let mode = self.mode.checked()?;
+        client.store.can_hold(mode)?;
+        let terms = Terms { owner: self.owner.clone(), renews: self.renews, max_hold };
+        Ok(Acquisition { client: Arc::clone(client), name, lease, wait, mode, terms, holder })
     }
 }
 

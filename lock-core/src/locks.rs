@@ -2,9 +2,8 @@
 
 use crate::{
     All, Backend, Capabilities, Doing, Election, Error, Holder, Latch, Lock, Name, RwLock, Semaphore,
-    StoreError,
     lease::{self, DEFAULT_LEASE, MIN_LEASE},
-    policy::shared::Shared,
+    policy::client::Client,
 };
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -33,12 +32,12 @@ const NOTICE: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Locks(Arc<Shared>);
+pub struct Locks(Arc<Client>);
 
 impl Locks {
     /// The locks of `backend`, with leases of 30 s.
     pub fn new(backend: impl Backend) -> Self {
-        Self(Arc::new(Shared::new(Arc::new(backend), DEFAULT_LEASE)))
+        Self(Arc::new(Client::new(Arc::new(backend), DEFAULT_LEASE)))
     }
 
     /// The locks of `backend`, with another lease for those that do not choose one.
@@ -48,7 +47,7 @@ impl Locks {
     /// [`Error::InvalidOption`] unless it is 100 ms to 365 days.
     pub fn with_lease(backend: impl Backend, lease: Duration) -> Result<Self, Error> {
         let lease = lease::check("lease", lease, MIN_LEASE)?;
-        Ok(Self(Arc::new(Shared::new(Arc::new(backend), lease))))
+        Ok(Self(Arc::new(Client::new(Arc::new(backend), lease))))
     }
 
     /// The lock of this name, to be given options and then taken.
@@ -75,7 +74,7 @@ impl Locks {
 
     /// The election of this name: see [`Election`].
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election::new(self.clone(), self.lock(name))
+        Election::new(self.lock(name))
     }
 
     /// The latch of this name, which waits for so many parties, at least 1: see [`Latch`].
@@ -86,13 +85,13 @@ impl Locks {
     /// What the store can do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        self.0.backend.capabilities()
+        self.0.store.backend.capabilities()
     }
 
     /// The store in words, without secrets: `sqlite:/var/lib/app/locks.db`.
     #[must_use]
     pub fn store(&self) -> &str {
-        &self.0.store
+        &self.0.store.name
     }
 
     /// Who holds `name` now.
@@ -107,8 +106,7 @@ impl Locks {
     ///
     /// [`Error::InvalidName`], [`Error::Unavailable`], [`Error::Unsupported`], [`Error::Store`].
     pub async fn holders(&self, name: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
-        let name = Name::new(name)?;
-        self.0.backend.holders(&name).await.map_err(|error| self.error(Doing::Looking, error))
+        self.0.store.holders(&Name::new(name)?).await
     }
 
     /// Everybody who holds a name that begins with `prefix`, ordered by name; an empty prefix lists all.
@@ -121,7 +119,8 @@ impl Locks {
     ///
     /// [`Error::Unavailable`], [`Error::Unsupported`], [`Error::Store`].
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
-        self.0.backend.list(prefix.as_ref()).await.map_err(|error| self.error(Doing::Looking, error))
+        let holders = self.0.store.backend.list(prefix.as_ref()).await;
+        holders.map_err(|error| self.0.store.failed(Doing::Looking, error))
     }
 
     /// Ends every grant of `name`, whoever holds it, and tells whom it put out.
@@ -138,8 +137,8 @@ impl Locks {
     /// [`Error::InvalidName`], [`Error::Unavailable`], [`Error::Unsupported`], [`Error::Store`].
     pub async fn force_release(&self, name: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
         let name = Name::new(name)?;
-        let put_out = self.0.backend.force_release(&name).await;
-        put_out.map_err(|error| self.error(Doing::Forcing(name), error))
+        let ended = self.0.store.backend.force_release(&name).await;
+        ended.map_err(|error| self.0.store.failed(Doing::Forcing(name), error))
     }
 
     /// Lets no more locks be taken, waits for releases and withdrawals in the background, and disconnects.
@@ -159,7 +158,7 @@ impl Locks {
         self.0.tasks.close();
         self.0.tasks.wait().await;
         if self.0.queues.is_empty() {
-            self.0.closed.get_or_init(|| self.0.let_go()).await;
+            self.0.closed.get_or_init(|| self.0.store.close()).await;
         }
     }
 
@@ -168,14 +167,10 @@ impl Locks {
     pub fn names_in_use(&self) -> usize {
         self.0.queues.len()
     }
-
-    fn error(&self, during: Doing, error: StoreError) -> Error {
-        Error::from_store(&self.0.store, during, error)
-    }
 }
 
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks").field("store", &self.0.store).finish_non_exhaustive()
+        f.debug_struct("Locks").field("store", &self.0.store.name).finish_non_exhaustive()
     }
 }

@@ -1,20 +1,56 @@
-//! What all stores have in common, written once: waiting, re-entrancy, renewal, loss, release, cancellation.
+//! What all stores have in common, written once: waiting, re-entry, renewal, loss, release, cancellation.
 //!
-//! ```text
-//! acquire ──> queue (one contender a name) ──> Backend ──> holding ──> renewal
-//!                                                             ├──────> convert, extend
-//!                                                             └──────> release
-//! ```
+//! Each file uses only those below it:
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `together` | several names in one request |
+//! | `acquire` | one name: from the options of a lock to its guard |
+//! | `convert` | a guard's downgrade and upgrade |
+//! | `guard` | the program's handle, which releases |
+//! | `release`, `withdraw` | how a hold ends; how a claim ends that nobody wants any more |
+//! | `chore` | how such work goes on when nobody waits for it |
+//! | `extend` | a lease that is extended by hand |
+//! | `hold` | what a program may ask of its hold |
+//! | `client` | what all locks of one client share |
+//! | `owned`, `renewal` | which holds may be entered again; which are to be renewed, and when |
+//! | `holding` | the state of one grant: held, lost or released |
+//! | `belief` | its deadline, and when its renewal is due |
+//! | `queue` | who of this client may contend for a name |
+//! | `store` | whom to ask, and what to call it in messages |
+//! | `pauses` | how long to wait after a failure |
+//!
+//! One `acquire()`:
+//!
+//! 1. `Lock::acquire` checks the lock's options, which gives an `Acquisition`.
+//! 2. It enters a hold of the same owner, if there is one (`owned`); otherwise it takes a seat and waits for its turn
+//!    (`queue`).
+//! 3. It makes a claim, of which an `OpenClaim` takes care (`withdraw`), and asks the backend: once, or again and again
+//!    while the store is unavailable.
+//! 4. `Hold::begin` makes a `Holding` of the grant, with its deadline and the seat, and gives it to `renewal` and, if it has
+//!    an owner, to `owned`.
+//! 5. The claim is settled, and the caller has a `Guard`.
+//!
+//! One `release()`:
+//!
+//! 1. `Hold::leave` takes one guard off the `Holding`. With the last one, nobody renews it or enters it again.
+//! 2. `Releasing` asks the backend until it answers, or leaves that to `chore` when it is dropped.
+//! 3. The seat is dropped, and its turn passes to the next in the queue.
 
 pub(crate) mod acquire;
 mod belief;
 mod chore;
+pub(crate) mod client;
 mod convert;
 mod extend;
+pub(crate) mod guard;
+pub(crate) mod hold;
 pub(crate) mod holding;
+mod owned;
 pub(crate) mod pauses;
 mod queue;
-pub(crate) mod release;
+mod release;
 mod renewal;
-pub(crate) mod shared;
+mod store;
 mod together;
+mod withdraw;

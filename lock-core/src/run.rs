@@ -1,6 +1,6 @@
 //! Work that ends when its lock is lost.
 
-use crate::{Error, Guard, Hold, Lock, LossCause, policy::release};
+use crate::{Error, Guard, Hold, Lock, LossCause};
 use futures_core::Stream;
 use std::{
     fmt,
@@ -47,13 +47,13 @@ impl Lock {
             let work = work(guard.hold());
             tokio::select! {
                 biased;
-                cause = lost => Err(cause),
-                output = work => Ok(output),
+                _ = lost => None,
+                output = work => Some(output),
             }
         };
         match outcome {
-            Ok(output) => guard.release().await.map(|()| output),
-            Err(cause) => Err(release::lost(&guard.hold().0, cause)),
+            Some(output) => guard.release().await.map(|()| output),
+            None => Err(guard.lost_error()),
         }
     }
 
@@ -123,8 +123,8 @@ impl<Items: Stream> Stream for HeldStream<Items> {
         loop {
             match &mut self.phase {
                 Phase::Running { items, lost, guard } => {
-                    if let Poll::Ready(cause) = lost.as_mut().poll(context) {
-                        let error = release::lost(&guard.hold().0, cause);
+                    if lost.as_mut().poll(context).is_ready() {
+                        let error = guard.lost_error();
                         self.phase = Phase::Over;
                         return Poll::Ready(Some(Err(error)));
                     }

@@ -1,125 +1,91 @@
-//! How a lock is acquired: the local queue, then the store.
+//! How a lock is acquired: re-entry, the queue in this client, then the store.
 
 use super::{
-    holding::{Holding, Terms},
+    client::Client,
+    guard::Guard,
+    hold::Hold,
+    holding::{Barred, Holding, Terms},
     pauses::Pauses,
-    queue::{Barred, Place, Seat},
-    release::OpenClaim,
-    shared::Shared,
+    queue::Seat,
+    withdraw::OpenClaim,
 };
-use crate::{
-    Attempt, Claim, ClaimId, Doing, Error, Grant, Guard, HolderInfo, Lock, Mode, Moment, Name, StoreError,
-};
+use crate::{Attempt, Claim, ClaimId, Doing, Error, Grant, HolderInfo, Mode, Moment, Name, StoreError};
 use std::{sync::Arc, time::Duration};
 
 /// How long a failure of the store is remembered: a wait that ends meanwhile ends with it.
 const TROUBLE_LASTS: Duration = Duration::from_secs(5);
 
-/// A lock's options, checked.
+/// What is to be acquired, by whom and how: a lock's options, checked.
 pub(crate) struct Acquisition {
-    pub(super) shared: Arc<Shared>,
-    pub(super) name: Name,
-    pub(super) lease: Duration,
-    wait: Option<Duration>,
-    pub(super) mode: Mode,
-    pub(super) terms: Terms,
-    holder: Arc<HolderInfo>,
+    pub(crate) client: Arc<Client>,
+    pub(crate) name: Name,
+    pub(crate) lease: Duration,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) mode: Mode,
+    pub(crate) terms: Terms,
+    pub(crate) holder: Arc<HolderInfo>,
 }
 
 /// The last failure of the store while an acquisition went on.
 type Trouble = Option<(Moment, StoreError)>;
 
 impl Acquisition {
-    pub(crate) fn new(lock: &Lock) -> Result<Self, Error> {
-        let (shared, options) = lock.checked()?;
-        let holder = match &options.label {
-            None => Arc::clone(&shared.here),
-            Some(label) => Arc::new(HolderInfo { label: Some(label.clone()), ..(*shared.here).clone() }),
-        };
-        Ok(Self {
-            shared: Arc::clone(shared),
-            name: options.name,
-            lease: options.lease.unwrap_or(shared.default_lease),
-            wait: options.wait,
-            mode: options.mode,
-            terms: Terms { owner: options.owner, renews: options.renews, max_hold: options.max_hold },
-            holder,
-        })
-    }
-
     /// At most one attempt.
-    pub(crate) async fn once(self) -> Result<Option<Guard>, Error> {
-        if self.shared.closing.is_cancelled() {
-            return Err(self.shared.closed_error());
+    pub(crate) async fn once(&self) -> Result<Option<Guard>, Error> {
+        self.client.check_open()?;
+        let _under_way = self.client.acquisitions.token();
+        if let Some(entered) = self.reenter() {
+            return self.entered(entered).map(Some);
         }
-        let _under_way = self.shared.acquisitions.token();
-        let seat = self.shared.queues.join(&self.name);
-        if let Some(guard) = self.reenter(&seat) {
-            return guard.map(Some);
-        }
-        let Some(place) = self.place(seat) else { return Ok(None) };
-        let mut open = OpenClaim::new(&self.shared, self.claim(false));
+        let Some(seat) = self.seat() else { return Ok(None) };
+        let mut open = OpenClaim::new(&self.client, self.claim(false));
         let answer = tokio::select! {
             biased;
-            () = self.shared.closing.cancelled() => return Err(self.shared.closed_error()),
-            answer = tokio::time::timeout(self.lease, self.shared.backend.try_acquire(open.claim())) => answer,
+            () = self.client.closing.cancelled() => return Err(self.client.closed_error()),
+            answer = tokio::time::timeout(self.lease, self.client.store.backend.try_acquire(open.claim())) => answer,
         };
         match answer {
-            Ok(Ok(Attempt::Granted(grant))) => match Holding::begin(&self.shared, grant, self.terms, place) {
-                Ok(hold) => {
-                    open.settle();
-                    let guard = granted(hold);
-                    if guard.fresh().await {
-                        Ok(Some(guard))
-                    } else {
-                        Err(too_late(&self.shared, &self.name))
-                    }
-                }
-                Err(_) => Err(too_late(&self.shared, &self.name)),
-            },
+            Ok(Ok(Attempt::Granted(grant))) => {
+                let guard = self.hold(grant, seat).map_err(|_| self.too_late())?;
+                open.settle();
+                if guard.fresh().await { Ok(Some(guard)) } else { Err(self.too_late()) }
+            }
             Ok(Ok(Attempt::Busy { .. })) => {
                 open.settle();
                 Ok(None)
             }
             Ok(Err(error)) => {
                 open.failed(&error);
-                Err(acquiring(&self.shared, &self.name, error))
+                Err(self.failed(error))
             }
-            Err(_) => Err(unavailable(&self.shared, &self.name, "no answer within the lease")),
+            Err(_) => Err(self.no_answer()),
         }
     }
 
-    /// Waits until the lock is had, the wait is over, or these locks are closed.
-    pub(crate) async fn wait(self) -> Result<Guard, Error> {
-        let (shared, name, wait) = (Arc::clone(&self.shared), self.name.clone(), self.wait);
-        if wait == Some(Duration::ZERO) {
-            return self.once().await?.ok_or_else(|| timeout(&shared, name, Duration::ZERO));
+    /// Waits until the lock is acquired, the wait is over, or the client is closed.
+    pub(crate) async fn wait(&self) -> Result<Guard, Error> {
+        if self.wait == Some(Duration::ZERO) {
+            return self.once().await?.ok_or_else(|| self.timeout(Duration::ZERO));
         }
-        if shared.closing.is_cancelled() {
-            return Err(shared.closed_error());
-        }
-        let _under_way = shared.acquisitions.token();
+        self.client.check_open()?;
+        let _under_way = self.client.acquisitions.token();
         let mut trouble = None;
-        let outcome = {
-            let entering = self.enter(&mut trouble);
-            tokio::pin!(entering);
-            tokio::select! {
-                biased;
-                () = shared.closing.cancelled() => Some(Err(shared.closed_error())),
-                outcome = &mut entering => Some(outcome),
-                () = elapsed(wait) => None,
-            }
+        let outcome = tokio::select! {
+            biased;
+            () = self.client.closing.cancelled() => Some(Err(self.client.closed_error())),
+            outcome = self.acquire(&mut trouble) => Some(outcome),
+            () = elapsed(self.wait) => None,
         };
         match (outcome, trouble) {
             (Some(outcome), _) => outcome,
             (None, Some((when, error))) if Moment::now().since(when) < TROUBLE_LASTS => {
-                Err(acquiring(&shared, &name, error))
+                Err(self.failed(error))
             }
-            (None, _) => Err(timeout(&shared, name, wait.unwrap_or_default())),
+            (None, _) => Err(self.timeout(self.wait.unwrap_or_default())),
         }
     }
 
-    async fn enter(self, trouble: &mut Trouble) -> Result<Guard, Error> {
+    async fn acquire(&self, trouble: &mut Trouble) -> Result<Guard, Error> {
         loop {
             let guard = self.contend(trouble).await?;
             if guard.fresh().await {
@@ -128,37 +94,33 @@ impl Acquisition {
         }
     }
 
-    /// Waits for its turn in this process, and contends until the store grants it.
+    /// Waits for its turn in this client, and contends until the store grants the claim.
     async fn contend(&self, trouble: &mut Trouble) -> Result<Guard, Error> {
-        let seat = self.shared.queues.join(&self.name);
-        let mut place = match &self.terms.owner {
-            None => Place::Turn(seat.turn().await),
-            Some(owner) => match seat.turn_or_reentry(owner, self.mode).await {
-                Ok(turn) => Place::Turn(turn),
-                Err(entered) => return self.reentered(entered),
-            },
-        };
-        let mut terms = self.terms.clone();
+        let mut seat = self.client.queues.join(&self.name);
+        if self.terms.owner.is_none() {
+            seat.wait().await;
+        } else if let Some(entered) = seat.wait_or(|| self.reenter()).await {
+            return self.entered(entered);
+        }
         loop {
-            let mut open = OpenClaim::new(&self.shared, self.claim(true));
+            let mut open = OpenClaim::new(&self.client, self.claim(true));
             let grant = match self.ask(open.claim(), trouble).await {
                 Ok(Some(grant)) => grant,
                 // What is left of the claim is withdrawn in the background.
                 Ok(None) => continue,
                 Err(error) => {
                     open.failed(&error);
-                    return Err(acquiring(&self.shared, &self.name, error));
+                    return Err(self.failed(error));
                 }
             };
-            match Holding::begin(&self.shared, grant, terms, place) {
-                Ok(hold) => {
+            match self.hold(grant, seat) {
+                Ok(guard) => {
                     open.settle();
-                    return Ok(granted(hold));
+                    return Ok(guard);
                 }
-                // The answer took longer than the lease. It is taken back, and asked for anew.
-                Err(refused) => {
-                    place = refused;
-                    terms = self.terms.clone();
+                // The answer took longer than the lease. The claim is withdrawn, and another asked for.
+                Err(kept) => {
+                    seat = kept;
                     open.withdraw().await;
                 }
             }
@@ -170,10 +132,10 @@ impl Acquisition {
     async fn ask(&self, claim: &Claim, trouble: &mut Trouble) -> Result<Option<Grant>, StoreError> {
         let mut pauses = Pauses::new();
         loop {
-            match self.shared.backend.acquire(claim).await {
+            match self.client.store.backend.acquire(claim).await {
                 Ok(grant) => return Ok(Some(grant)),
                 Err(error) if error.is_unavailable() => {
-                    let (name, store, spent) = (&self.name, &self.shared.store, error.spends_claim());
+                    let (name, store, spent) = (&self.name, &self.client.store.name, error.spends_claim());
                     tracing::warn!(lock.name = %name, lock.store = %store, %error, "the store is unavailable; the lock is asked for again");
                     *trouble = Some((Moment::now(), error));
                     pauses.pause().await;
@@ -186,13 +148,11 @@ impl Acquisition {
         }
     }
 
-    /// The right to ask the store at once, unless others of this process come first.
-    pub(super) fn place(&self, seat: Seat) -> Option<Place> {
-        match self.mode {
-            Mode::Exclusive => seat.try_turn().map(Place::Turn),
-            // Beside holders of this process others may hold the name, so only the store knows.
-            Mode::Shared | Mode::Permit { .. } => Some(Place::Seat(seat)),
-        }
+    /// A seat from which the store may be asked at once, unless others of this client come first.
+    pub(super) fn seat(&self) -> Option<Seat> {
+        let mut seat = self.client.queues.join(&self.name);
+        // Beside holders of this client others may hold the name in the other modes, so only the store knows.
+        (self.mode != Mode::Exclusive || seat.try_turn()).then_some(seat)
     }
 
     pub(super) fn claim(&self, waits: bool) -> Claim {
@@ -206,20 +166,44 @@ impl Acquisition {
         }
     }
 
-    fn reenter(&self, seat: &Seat) -> Option<Result<Guard, Error>> {
-        let entered = seat.reenter(self.terms.owner.as_ref()?, self.mode)?;
-        Some(self.reentered(entered))
+    /// Begins to hold what was granted, unless it has run out already.
+    pub(super) fn hold(&self, grant: Grant, seat: Seat) -> Result<Guard, Seat> {
+        let hold = Hold::begin(&self.client, grant, self.terms.clone(), seat)?;
+        let (name, token, claim) = (hold.name(), hold.token(), hold.claim());
+        tracing::debug!(lock.name = %name, %token, %claim, lock.store = %self.client.store.name, "lock acquired");
+        Ok(Guard::new(hold))
     }
 
-    fn reentered(&self, entered: Result<Arc<Holding>, Barred>) -> Result<Guard, Error> {
+    fn reenter(&self) -> Option<Result<Arc<Holding>, Barred>> {
+        self.client.owned.enter(&self.name, self.terms.owner.as_ref()?, self.mode)
+    }
+
+    fn entered(&self, entered: Result<Arc<Holding>, Barred>) -> Result<Guard, Error> {
+        let client = Arc::clone(&self.client);
         match entered {
-            Ok(hold) => Ok(Guard::new(hold)),
-            Err(Barred::Lost(cause)) => Err(self.shared.lost(&self.name, cause)),
+            Ok(holding) => Ok(Guard::new(Hold { client, holding })),
+            Err(Barred::Lost(cause)) => Err(client.store.lost(&self.name, cause)),
             Err(Barred::Holds(held)) => {
-                let (name, store) = (self.name.clone(), Arc::clone(&self.shared.store));
+                let (name, store) = (self.name.clone(), Arc::clone(&client.store.name));
                 Err(Error::WouldDeadlock { name, store, held, wanted: self.mode })
             }
         }
+    }
+
+    pub(super) fn failed(&self, error: StoreError) -> Error {
+        self.client.store.failed(Doing::Acquiring(self.name.clone()), error)
+    }
+
+    pub(super) fn no_answer(&self) -> Error {
+        self.failed(StoreError::unavailable("no answer within the lease"))
+    }
+
+    pub(super) fn too_late(&self) -> Error {
+        self.failed(StoreError::unavailable("the store answered after the lease had run out"))
+    }
+
+    pub(crate) fn timeout(&self, waited: Duration) -> Error {
+        Error::Timeout { name: self.name.clone(), store: Arc::clone(&self.client.store.name), waited }
     }
 }
 
@@ -228,28 +212,6 @@ async fn elapsed(wait: Option<Duration>) {
         Some(wait) => tokio::time::sleep(wait).await,
         None => std::future::pending().await,
     }
-}
-
-pub(super) fn granted(hold: Arc<Holding>) -> Guard {
-    let (name, token, claim) = (&hold.grant.name, hold.grant.token, hold.grant.claim);
-    tracing::debug!(lock.name = %name, %token, %claim, lock.store = %hold.shared.store, "lock acquired");
-    Guard::new(hold)
-}
-
-pub(super) fn acquiring(shared: &Shared, name: &Name, error: StoreError) -> Error {
-    Error::from_store(&shared.store, Doing::Acquiring(name.clone()), error)
-}
-
-pub(super) fn unavailable(shared: &Shared, name: &Name, why: &'static str) -> Error {
-    acquiring(shared, name, StoreError::unavailable(why))
-}
-
-pub(super) fn too_late(shared: &Shared, name: &Name) -> Error {
-    unavailable(shared, name, "the store answered after the lease had run out")
-}
-
-pub(crate) fn timeout(shared: &Shared, name: Name, waited: Duration) -> Error {
-    Error::Timeout { name, store: Arc::clone(&shared.store), waited }
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(crate) struct Belief {
     deadline: Moment,
     /// When the next renewal is due; `None` while one is on its way, or when there is none.
     renew_at: Option<Moment>,
+    /// The leases of extensions on their way, which may be carried out in any order.
+    extending: Vec<Duration>,
     /// The shortest lease among the requests that were never answered: they may yet be carried out, at any time.
     doubt: Option<Duration>,
     /// How long the store keeps a grant that was handed over, or came late, and was not renewed yet.
@@ -27,12 +29,14 @@ impl Belief {
         let due = sent + lease::renewal_period(stands);
         let provisional = (now >= due || stands < lease).then_some(stands);
         let renew_at = (renews || provisional.is_some()).then_some(due);
-        Self { lease, renews, deadline: lease::deadline(sent, stands), renew_at, doubt: None, provisional }
+        let (deadline, extending) = (lease::deadline(sent, stands), Vec::new());
+        Self { lease, renews, deadline, renew_at, extending, doubt: None, provisional }
     }
 
     /// In what somebody else keeps: nothing renews it here.
     pub(crate) fn kept(lease: Duration, deadline: Moment) -> Self {
-        Self { lease, renews: false, deadline, renew_at: None, doubt: None, provisional: None }
+        let extending = Vec::new();
+        Self { lease, renews: false, deadline, renew_at: None, extending, doubt: None, provisional: None }
     }
 
     /// The lease that was last asked for.
@@ -49,9 +53,10 @@ impl Belief {
         self.provisional.is_some()
     }
 
-    /// The lease that the store keeps at least, whatever becomes of requests that were never answered.
+    /// The lease that the store keeps at least, whatever becomes of requests without an answer.
     fn trusted(&self) -> Duration {
-        [self.doubt, self.provisional].into_iter().flatten().fold(self.lease, Duration::min)
+        let least = [self.doubt, self.provisional].into_iter().flatten().fold(self.lease, Duration::min);
+        self.extending.iter().copied().fold(least, Duration::min)
     }
 
     /// When it is to be renewed, or has run out.
@@ -80,7 +85,15 @@ impl Belief {
     /// Another lease was asked for. Until the answer is here, the shorter of the two is the one to believe in.
     pub(crate) fn extension_sent(&mut self, lease: Duration, sent: Moment) {
         self.lease = lease;
+        self.extending.push(lease);
         self.deadline = self.deadline.min(lease::deadline(sent, lease));
+    }
+
+    /// An extension to this lease is awaited no longer; whether it was answered is said next.
+    pub(crate) fn extension_ended(&mut self, lease: Duration) {
+        if let Some(at) = self.extending.iter().position(|one| *one == lease) {
+            self.extending.swap_remove(at);
+        }
     }
 
     /// The request for the lease `asked`, sent at `sent`, was carried out.
@@ -110,6 +123,7 @@ impl Belief {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::{prelude::*, sample::Index};
 
     const LONG: Duration = Duration::from_secs(30);
     const SHORT: Duration = Duration::from_secs(3);
@@ -119,8 +133,10 @@ mod tests {
         let sent = Moment::now();
         let mut belief = Belief::leased(LONG, sent, LONG, true, sent);
         belief.extension_sent(SHORT, sent);
+        belief.extension_ended(SHORT);
         belief.unanswered(SHORT, sent, sent);
         belief.extension_sent(LONG, sent);
+        belief.extension_ended(LONG);
         belief.renewed(LONG, sent, sent);
         // The short request may be carried out after the long one.
         assert!(belief.deadline() == lease::deadline(sent, SHORT) && belief.lease() == LONG);
@@ -151,6 +167,120 @@ mod tests {
             belief.renewed(LONG, late, late);
             assert!(!belief.is_provisional() && !belief.is_due(late + LONG), "renewed once more");
             assert!(belief.deadline() == lease::deadline(late, LONG));
+        }
+    }
+
+    /// What may happen to a lease, each after so many milliseconds.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Renew,
+        Extend(Duration),
+        /// The store carries a request out, perhaps long after anybody waits for its answer.
+        CarryOut(Index),
+        Answer(Index),
+        GiveUp(Index),
+    }
+
+    struct Request {
+        asked: Duration,
+        sent: Moment,
+        /// Until when its answer is awaited: that to an extension as long as the program likes.
+        until: Option<Moment>,
+        is_carried_out: bool,
+        is_awaited: bool,
+    }
+
+    impl Request {
+        fn new(asked: Duration, sent: Moment, until: Option<Moment>) -> Self {
+            Self { asked, sent, until, is_carried_out: false, is_awaited: true }
+        }
+
+        fn ended(&mut self, belief: &mut Belief) {
+            self.is_awaited = false;
+            if self.until.is_none() {
+                belief.extension_ended(self.asked);
+            }
+        }
+    }
+
+    fn lease() -> impl Strategy<Value = Duration> {
+        prop_oneof![100_u64..300, 300_u64..3_000].prop_map(Duration::from_millis)
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+        let step = prop_oneof![
+            Just(Step::Renew),
+            lease().prop_map(Step::Extend),
+            any::<Index>().prop_map(Step::CarryOut),
+            any::<Index>().prop_map(Step::Answer),
+            any::<Index>().prop_map(Step::GiveUp),
+        ];
+        let wait = prop_oneof![3 => Just(0), 1 => 0_u64..50, 1 => 0_u64..1_000];
+        prop::collection::vec((wait, step), 1..40)
+    }
+
+    fn pick(requests: &mut [Request], at: Index, which: impl Fn(&Request) -> bool) -> Option<&mut Request> {
+        let mut those: Vec<_> = requests.iter_mut().filter(|request| which(request)).collect();
+        (!those.is_empty()).then(|| those.swap_remove(at.index(those.len())))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        /// Clause L3, whatever is carried out, when, and in which order.
+        #[test]
+        fn the_deadline_is_never_after_the_expiry(lease in lease(), stands in lease(), steps in steps()) {
+            let (mut now, stands) = (Moment::now(), stands.min(lease));
+            let mut expiry = now + stands;
+            let mut belief = Belief::leased(lease, now, stands, true, now);
+            let mut requests: Vec<Request> = Vec::new();
+            for (wait, step) in steps {
+                let end = now + Duration::from_millis(wait);
+                loop {
+                    let given_up = requests.iter_mut().filter(|request| request.is_awaited);
+                    let given_up = given_up.filter(|request| request.until.is_some_and(|until| until <= end));
+                    let given_up = given_up.min_by_key(|request| request.until);
+                    let next = given_up.as_ref().and_then(|request| request.until).unwrap_or(end);
+                    prop_assert!(belief.deadline().min(next) <= expiry, "held after its expiry");
+                    now = next;
+                    if belief.deadline() <= now {
+                        return Ok(());
+                    }
+                    let Some(request) = given_up else { break };
+                    request.is_awaited = false;
+                    belief.unanswered(request.asked, request.sent, now);
+                }
+                match step {
+                    Step::Renew => {
+                        belief.renewal_sent();
+                        requests.push(Request::new(belief.lease(), now, Some(now + belief.patience())));
+                    }
+                    Step::Extend(lease) => {
+                        belief.extension_sent(lease, now);
+                        requests.push(Request::new(lease, now, None));
+                    }
+                    Step::CarryOut(at) => {
+                        if let Some(request) = pick(&mut requests, at, |one| !one.is_carried_out) {
+                            request.is_carried_out = true;
+                            expiry = now + request.asked;
+                        }
+                    }
+                    Step::Answer(at) => {
+                        let answers = |one: &Request| one.is_carried_out && one.is_awaited;
+                        if let Some(request) = pick(&mut requests, at, answers) {
+                            request.ended(&mut belief);
+                            belief.renewed(request.asked, request.sent, now);
+                        }
+                    }
+                    Step::GiveUp(at) => {
+                        if let Some(request) = pick(&mut requests, at, |one| one.is_awaited) {
+                            request.ended(&mut belief);
+                            belief.unanswered(request.asked, request.sent, now);
+                        }
+                    }
+                }
+                prop_assert!(belief.next_event() <= belief.deadline());
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Work that is left behind: a release or a withdrawal for which nobody waits.
 
-use super::shared::Shared;
+use super::client::Client;
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::Notify};
 
@@ -13,7 +13,7 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 /// it may undo. When that runtime ends first, or is not polled for `patience` (1 s at the most) because it is busy or
 /// nobody runs it any more, the background begins anew. An answer may take as long as the work lets it.
 pub(super) fn leave<Work>(
-    shared: &Shared,
+    client: &Client,
     callers: &Handle,
     patience: Duration,
     work: impl Fn() -> Work + Send + 'static,
@@ -47,7 +47,7 @@ pub(super) fn leave<Work>(
             work().await;
         }
     };
-    shared.tasks.spawn_on(watch, &shared.background.handle());
+    client.tasks.spawn_on(watch, &client.store.background.handle());
 }
 
 #[cfg(test)]

@@ -1,32 +1,58 @@
 //! A writer that becomes a reader, and a reader that becomes a writer.
 
-use super::{holding::Holding, pauses::Pauses};
+use super::{guard::Guard, holding::Holding, pauses::Pauses};
 use crate::{Conversion, Doing, Error, Mode, Moment, StoreError, lease};
 
-impl Holding {
-    /// Makes the writer a reader.
+impl Guard {
+    /// Makes a writer a reader, without letting another writer in between: it keeps its place, its token and its lease.
     ///
-    /// The holder counts as a reader before the store is asked: whatever becomes of the request, it never believes in
-    /// more than it has.
-    pub(crate) async fn downgrade(&self) -> Result<(), Error> {
-        self.shared.can_hold(Mode::Shared)?;
-        self.weaken()?;
+    /// Readers that wait get in beside it. A reader stays a reader. The guard counts as a reader's as soon as this is
+    /// called, whatever the store answers; as long as the store cannot be reached it is asked again, and other readers
+    /// are kept out meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may have been carried out; call it again to be sure.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]; [`Error::InvalidOption`] when the owner has other guards of the lock, which rely on its holding
+    /// it alone; [`Error::Unsupported`] where the store has no readers; [`Error::Store`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// let config = locks.rw("config");
+    /// let mut guard = config.write().acquire().await?;
+    /// guard.downgrade().await?;
+    /// let reader = config.read().acquire().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn downgrade(&mut self) -> Result<(), Error> {
+        let holding = &self.hold.holding;
+        holding.store.can_hold(Mode::Shared)?;
+        // Before the store is asked: whatever becomes of the request, the holder never counts on more than it has.
+        holding.count_as_reader()?;
         let mut pauses = Pauses::new();
         loop {
-            self.downgrade_sent();
-            let answer = self.ask(Mode::Shared).await;
+            holding.downgrade_sent();
+            let answer = holding.ask_for(Mode::Shared).await;
             if answer.is_ok() {
-                self.downgrade_answered();
+                holding.downgrade_answered();
             }
             match answer {
                 Ok(Conversion::Converted) if self.is_held() => return Ok(()),
-                Ok(Conversion::NotHeld(cause)) => self.lose(cause),
+                Ok(Conversion::NotHeld(cause)) => holding.lose(cause),
                 Ok(Conversion::Converted | Conversion::Refused) => {}
                 Err(error) if error.is_unavailable() && self.is_held() => {
-                    let (name, store) = (&self.grant.name, &self.shared.store);
+                    let (name, store) = (self.name(), &holding.store.name);
                     tracing::warn!(lock.name = %name, lock.store = %store, %error, "a downgrade is tried again");
                 }
-                Err(error) => return Err(self.converting(error)),
+                Err(error) => return Err(holding.converting(error)),
             }
             if !self.is_held() {
                 return Err(self.lost_error());
@@ -35,8 +61,23 @@ impl Holding {
         }
     }
 
-    /// Makes the only reader a writer; `false` when there are others, or when a downgrade may still be on its way.
-    pub(crate) async fn try_upgrade(&self) -> Result<bool, Error> {
+    /// Makes the only reader a writer, with the same token and lease; `false`, and still a reader, when there are other
+    /// readers. Two readers that want to write can so never wait for each other.
+    ///
+    /// Also `false` after a [`downgrade`](Self::downgrade) of which an answer was lost: its request may still arrive, and
+    /// would let readers in beside the writer. Release the guard and take the lock anew.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may have been carried out: the guard counts as a reader's, and others are kept out until it is
+    /// released or [downgraded](Self::downgrade).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]; [`Error::Unavailable`], after which others may be kept out as above; [`Error::InvalidOption`] for
+    /// a permit; [`Error::Unsupported`] where the store has no readers; [`Error::Store`].
+    pub async fn try_upgrade(&mut self) -> Result<bool, Error> {
+        let holding = &self.hold.holding;
         if let held @ Mode::Permit { .. } = self.mode() {
             return Err(Error::invalid_option("the mode to upgrade", held, "as a reader"));
         }
@@ -44,36 +85,38 @@ impl Holding {
             return Err(self.lost_error());
         }
         // A downgrade that comes late would let readers in beside the writer (clause F7).
-        if self.awaits_downgrade() {
+        if holding.awaits_downgrade() {
             return Ok(false);
         }
-        match self.ask(Mode::Exclusive).await.map_err(|error| self.converting(error))? {
+        match holding.ask_for(Mode::Exclusive).await.map_err(|error| holding.converting(error))? {
             Conversion::Converted if self.is_held() => {
-                self.set_mode(Mode::Exclusive);
+                holding.set_mode(Mode::Exclusive);
                 Ok(true)
             }
             Conversion::Refused if self.is_held() => Ok(false),
             Conversion::NotHeld(cause) => {
-                self.lose(cause);
+                holding.lose(cause);
                 Err(self.lost_error())
             }
             // The answer came too late.
             Conversion::Converted | Conversion::Refused => Err(self.lost_error()),
         }
     }
+}
 
-    async fn ask(&self, to: Mode) -> Result<Conversion, StoreError> {
+impl Holding {
+    async fn ask_for(&self, mode: Mode) -> Result<Conversion, StoreError> {
         let grant = self.grant_now();
         let left = self.deadline().unwrap_or_else(Moment::now).left();
         let patience = lease::renewal_patience(grant.lease).min(left);
-        match tokio::time::timeout(patience, self.shared.backend.convert(&grant, to)).await {
+        match tokio::time::timeout(patience, self.store.backend.convert(&grant, mode)).await {
             Ok(answer) => answer,
             Err(_) => Err(StoreError::unavailable("no answer to the conversion")),
         }
     }
 
     fn converting(&self, error: StoreError) -> Error {
-        Error::from_store(&self.shared.store, Doing::Converting(self.grant.name.clone()), error)
+        self.store.failed(Doing::Converting(self.grant.name.clone()), error)
     }
 }
 
@@ -141,7 +184,7 @@ mod tests {
         let locks = Locks::new(Memory::new());
         let mut guard = locks.rw("a").write().acquire().await.unwrap();
         let hold = guard.hold();
-        hold.0.downgrade_sent();
+        hold.holding.downgrade_sent();
         guard.downgrade().await.unwrap();
         assert!(!guard.try_upgrade().await.unwrap());
     }

@@ -1,21 +1,36 @@
 //! A lease that is extended by hand.
 
-use super::holding::Holding;
-use crate::{Ability, Doing, Error, Moment, Renewal, Standing, StoreError};
-use std::{sync::Arc, time::Duration};
+use super::hold::Hold;
+use crate::{Ability, Doing, Error, Moment, Renewal, Standing, StoreError, lease};
+use std::time::Duration;
 
-impl Holding {
-    pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), Error> {
-        if !matches!(self.grant.standing, Standing::Lease { .. }) {
+impl Hold {
+    /// Sets the lease to `lease` from now, by asking the store.
+    ///
+    /// For locks taken with [`renew(false)`](crate::Lock::renew); where renewal is on, it goes on with the new lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request may have been carried out. The hold then believes in the shorter of the old and the new lease.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the lease had run out, or another holds the lock; [`Error::Unavailable`] when the store
+    /// did not answer: the old lease still stands; [`Error::InvalidOption`] for a lease out of range;
+    /// [`Error::Unsupported`] where a session keeps the grant.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let lease = lease::check("lease", lease, lease::MIN_LEASE)?;
+        let holding = &self.holding;
+        if !matches!(holding.grant.standing, Standing::Lease { .. }) {
             return Err(self.extending(StoreError::unsupported(Ability::Extending)));
         }
         if !self.is_held() {
             return Err(self.lost_error());
         }
         let mut extending = Extending { hold: self, lease, sent: Moment::now(), answer: Renewal::Unanswered };
-        self.extension_sent(lease, extending.sent);
-        let grant = self.grant_now();
-        let answers = self.shared.backend.renew(&[grant]).await.map_err(|error| self.extending(error))?;
+        holding.extension_sent(lease, extending.sent);
+        let answers = holding.store.backend.renew(&[holding.grant_now()]).await;
+        let answers = answers.map_err(|error| self.extending(error))?;
         let answer = answers.first().copied().unwrap_or(Renewal::Unanswered);
         extending.answer = answer;
         drop(extending);
@@ -27,13 +42,13 @@ impl Holding {
     }
 
     fn extending(&self, error: StoreError) -> Error {
-        Error::from_store(&self.shared.store, Doing::Extending(self.grant.name.clone()), error)
+        self.client.store.failed(Doing::Extending(self.name().clone()), error)
     }
 }
 
 /// An extension on its way. The answer is taken in when it is dropped, also when it is given up.
 struct Extending<'a> {
-    hold: &'a Arc<Holding>,
+    hold: &'a Hold,
     lease: Duration,
     sent: Moment,
     answer: Renewal,
@@ -41,9 +56,8 @@ struct Extending<'a> {
 
 impl Drop for Extending<'_> {
     fn drop(&mut self) {
-        let _ = self.hold.finish_renewal(self.lease, self.sent, self.answer);
-        if let Some(at) = self.hold.next_event() {
-            self.hold.shared.renewal.move_to(self.hold, at);
-        }
+        let Hold { client, holding } = self.hold;
+        holding.finish_extension(self.lease, self.sent, self.answer);
+        client.renewals.move_on(holding);
     }
 }

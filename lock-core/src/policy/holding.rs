@@ -1,10 +1,6 @@
-//! The state of one grant, shared by the guards of its owner and by renewal.
+//! What a client knows of one grant: until when it holds, in which mode, for how many guards, and why no more.
 
-use super::{
-    belief::Belief,
-    queue::{Barred, Place, Seat},
-    shared::Shared,
-};
+use super::{belief::Belief, queue::Seat, store::Store};
 use crate::{Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing};
 use std::{
     fmt,
@@ -14,18 +10,16 @@ use std::{
 use tokio::{runtime::Handle, task::AbortHandle};
 use tokio_util::sync::CancellationToken;
 
-/// What `Hold` and `Guard` share.
+/// The state of one grant, which the guards of its owner share.
 pub(crate) struct Holding {
     /// Its key in the renewal agenda.
-    pub(crate) id: u64,
-    pub(crate) shared: Arc<Shared>,
+    pub(super) id: u64,
+    pub(super) store: Arc<Store>,
     /// As it was given; [`mode`](Self::mode) tells how it is held now.
-    pub(crate) grant: Grant,
-    /// Where renewal runs, and what watches over the hold.
-    pub(crate) background: Handle,
+    pub(super) grant: Grant,
+    pub(super) owner: Option<Owner>,
     /// The runtime that acquired it, where its release begins when nobody waits for that.
-    pub(crate) callers: Handle,
-    owner: Option<Owner>,
+    pub(super) callers: Handle,
     /// When `max_hold` is over.
     ends: Option<Moment>,
     life: Mutex<Life>,
@@ -41,8 +35,7 @@ struct Life {
     belief: Belief,
     /// How many requests to downgrade have not been answered: each may yet be carried out.
     downgrades: usize,
-    place: Option<Place>,
-    /// Keeps the memory of who owns this as long as a guard is alive.
+    /// In its name's queue, with the turn as long as nobody else of this client may contend.
     seat: Option<Seat>,
     watch: Option<AbortHandle>,
 }
@@ -62,75 +55,72 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// What the last guard leaves behind.
-pub(crate) enum Departure {
-    /// Other guards of the same owner still hold it.
-    Shared,
-    /// The store is to be told. The lease runs at least until this moment, so a store that does not know the claim
-    /// before then has released it.
-    Release(Option<Place>, Moment),
-    /// It was lost. `true` when the store may still keep the claim, which is then taken back quietly.
-    Lost(LossCause, bool),
+/// What a guard leaves behind.
+pub(super) enum Departure {
+    /// Other guards of the same owner.
+    Others(Option<LossCause>),
+    /// The last one: the store is to be told. The lease runs at least until this moment, so a store that does not know the
+    /// claim before then has released it.
+    Release(Option<Seat>, Moment),
+    /// The last one of a hold that was lost.
+    Lost(LossCause),
+}
+
+/// Why an owner cannot enter again.
+pub(super) enum Barred {
+    /// It has lost what it held, and its guards are still alive.
+    Lost(LossCause),
+    /// It holds the name in this mode, which does not include what it wants.
+    Holds(Mode),
 }
 
 impl Holding {
     /// Begins to hold, unless the answer came so late that the grant has run out already.
     ///
     /// A grant that came late, its renewal due, is renewed at once and in any case: see [`fresh`](Self::fresh).
-    pub(crate) fn begin(
-        shared: &Arc<Shared>,
+    pub(super) fn begin(
+        id: u64,
+        store: &Arc<Store>,
         grant: Grant,
         terms: Terms,
-        place: Place,
-    ) -> Result<Arc<Self>, Place> {
+        mut seat: Seat,
+    ) -> Result<Arc<Self>, Seat> {
         let now = Moment::now();
         let belief = match &grant.standing {
             Standing::Lease { sent, stands } => {
                 Belief::leased(grant.lease, *sent, *stands, terms.renews, now)
             }
-            Standing::Session(liveness) if liveness.loss().is_some() => return Err(place),
+            Standing::Session(liveness) if liveness.loss().is_some() => return Err(seat),
             Standing::Session(liveness) => Belief::kept(grant.lease, liveness.deadline()),
         };
         if now >= belief.deadline() {
-            return Err(place);
+            return Err(seat);
         }
         let late = belief.is_due(now).then(CancellationToken::new);
-        let seat = terms.owner.is_some().then(|| place.seat());
-        let life = Life {
-            state: State::Held,
-            guards: 1,
-            mode: grant.mode,
-            belief,
-            downgrades: 0,
-            seat: terms.owner.is_some().then(|| place.seat()),
-            place: Some(place.while_held(grant.mode)),
-            watch: None,
-        };
+        if grant.mode != Mode::Exclusive {
+            drop(seat.pass_turn());
+        }
+        let (state, guards, downgrades) = (State::Held, 1, 0);
+        let life =
+            Life { state, guards, mode: grant.mode, belief, downgrades, seat: Some(seat), watch: None };
         let hold = Arc::new(Self {
-            id: shared.renewal.next_id(),
-            shared: Arc::clone(shared),
-            background: shared.background.handle(),
-            callers: Handle::current(),
+            id,
+            store: Arc::clone(store),
             owner: terms.owner,
+            callers: Handle::current(),
             ends: terms.max_hold.map(|longest| now + longest),
             life: Mutex::new(life),
             lost: CancellationToken::new(),
             late,
             grant,
         });
-        if let Some(seat) = seat {
-            seat.entered(&hold);
-        }
         hold.watch_session();
-        if let Some(at) = hold.next_event() {
-            shared.renewal.add(&hold, at);
-        }
         Ok(hold)
     }
 
     /// Waits until a grant that came late has been renewed, since what is left of its lease may be next to nothing;
     /// `false` when it was lost first.
-    pub(crate) async fn fresh(&self) -> bool {
+    pub(super) async fn fresh(&self) -> bool {
         let Some(renewed) = &self.late else { return true };
         tokio::select! {
             biased;
@@ -143,7 +133,7 @@ impl Holding {
     fn watch_session(self: &Arc<Self>) {
         let Standing::Session(liveness) = &self.grant.standing else { return };
         let (liveness, hold) = (liveness.clone(), Arc::downgrade(self));
-        let watch = self.background.spawn(async move {
+        let watch = self.background().spawn(async move {
             let cause = liveness.ended().await;
             if let Some(hold) = hold.upgrade() {
                 hold.lose(cause);
@@ -152,34 +142,40 @@ impl Holding {
         self.life().watch = Some(watch.abort_handle());
     }
 
+    /// Where the hold is watched over: on the runtime that acquired it if time is paused there, or no thread can be had.
+    pub(super) fn background(&self) -> Handle {
+        let _entered = self.callers.enter();
+        self.store.background.handle()
+    }
+
     fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How the name is held now.
-    pub(crate) fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> Mode {
         self.life().mode
     }
 
-    pub(crate) fn set_mode(&self, mode: Mode) {
+    pub(super) fn set_mode(&self, mode: Mode) {
         self.life().mode = mode;
     }
 
-    pub(crate) fn downgrade_sent(&self) {
+    pub(super) fn downgrade_sent(&self) {
         self.life().downgrades += 1;
     }
 
-    pub(crate) fn downgrade_answered(&self) {
+    pub(super) fn downgrade_answered(&self) {
         self.life().downgrades -= 1;
     }
 
     /// Whether the store may still carry out a request to downgrade.
-    pub(crate) fn awaits_downgrade(&self) -> bool {
+    pub(super) fn awaits_downgrade(&self) -> bool {
         self.life().downgrades > 0
     }
 
-    /// Counts as a reader from now on, so that others of this process may contend.
-    pub(crate) fn weaken(&self) -> Result<(), Error> {
+    /// Counts as a reader from now on, so that others of this client may contend.
+    pub(super) fn count_as_reader(&self) -> Result<(), Error> {
         if !self.is_held() {
             return Err(self.lost_error());
         }
@@ -196,22 +192,16 @@ impl Holding {
                 return refused(&format_args!("one of {}", life.guards), "the only guard of its owner");
             }
             life.mode = Mode::Shared;
-            let turn = life.place.take();
-            life.place = turn.as_ref().map(|turn| Place::Seat(turn.seat()));
-            turn
+            life.seat.as_mut().and_then(Seat::pass_turn)
         };
         drop(turn);
         Ok(())
     }
 
     /// The grant as the store has it now.
-    pub(crate) fn grant_now(&self) -> Grant {
+    pub(super) fn grant_now(&self) -> Grant {
         let life = self.life();
         Grant { mode: life.mode, lease: life.belief.lease(), ..self.grant.clone() }
-    }
-
-    pub(crate) fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
     }
 
     fn deadline_of(&self, life: &Life) -> Moment {
@@ -236,12 +226,12 @@ impl Holding {
     }
 
     /// Until when the hold stands if nothing more is heard; `None` once it has ended.
-    pub(crate) fn deadline(&self) -> Option<Moment> {
+    pub(super) fn deadline(&self) -> Option<Moment> {
         self.is_held().then(|| self.deadline_of(&self.life()))
     }
 
     /// Why the hold was lost, if it was.
-    pub(crate) fn loss(&self) -> Option<LossCause> {
+    pub(super) fn loss(&self) -> Option<LossCause> {
         self.is_held();
         match self.life().state {
             State::Lost(cause) => Some(cause),
@@ -250,7 +240,7 @@ impl Holding {
     }
 
     /// Waits until the hold is lost.
-    pub(crate) async fn lost(&self) -> LossCause {
+    pub(super) async fn lost(&self) -> LossCause {
         loop {
             if let Some(cause) = self.loss() {
                 return cause;
@@ -266,7 +256,7 @@ impl Holding {
         }
     }
 
-    pub(crate) fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         let life = self.life();
         if !matches!(life.state, State::Held) {
             return false;
@@ -282,8 +272,8 @@ impl Holding {
     }
 
     /// Ends the hold with this cause, unless it has ended already.
-    pub(crate) fn lose(&self, cause: LossCause) {
-        let place = {
+    pub(super) fn lose(&self, cause: LossCause) {
+        let seat = {
             let mut life = self.life();
             if !matches!(life.state, State::Held) {
                 return;
@@ -292,35 +282,33 @@ impl Holding {
             if let Some(watch) = life.watch.take() {
                 watch.abort();
             }
-            life.place.take()
+            life.seat.take()
         };
-        self.shared.renewal.remove(self.id);
         self.lost.cancel();
-        let (name, token, store) =
-            (self.grant.name.clone(), self.grant.token, Arc::clone(&self.shared.store));
+        let (name, token, store) = (self.grant.name.clone(), self.grant.token, Arc::clone(&self.store.name));
         // Not here: who is told of the loss does not wait until a log is read (clause F8).
-        self.background.spawn(async move {
+        self.background().spawn(async move {
             tracing::error!(lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");
         });
         if cause == LossCause::MaxHold && matches!(self.grant.standing, Standing::Session(_)) {
             self.release_after_grace();
         }
-        drop(place);
+        drop(seat);
     }
 
     /// No lease runs out after `max_hold` where a session keeps the grant, so it is released as late as one would.
     fn release_after_grace(&self) {
-        let (shared, grant) = (Arc::clone(&self.shared), self.grant_now());
-        self.background.spawn(async move {
+        let (store, grant) = (Arc::clone(&self.store), self.grant_now());
+        self.background().spawn(async move {
             tokio::time::sleep(grant.lease).await;
-            if let Err(error) = shared.backend.release(&grant).await {
+            if let Err(error) = store.backend.release(&grant).await {
                 tracing::warn!(lock.name = %grant.name, %error, "a lock held for longer than max_hold could not be released");
             }
         });
     }
 
     /// One more guard, for the same owner: `None` when the hold is over and has no guard left.
-    pub(crate) fn enter_again(&self, wanted: Mode) -> Option<Result<(), Barred>> {
+    pub(super) fn enter_again(&self, wanted: Mode) -> Option<Result<(), Barred>> {
         self.is_held();
         let mut life = self.life();
         match life.state {
@@ -336,70 +324,63 @@ impl Holding {
     }
 
     /// One guard fewer.
-    pub(crate) fn leave(&self) -> Departure {
+    pub(super) fn leave(&self) -> Departure {
         self.is_held();
         let mut life = self.life();
         life.guards -= 1;
-        let last = life.guards == 0;
-        let seat = if last { life.seat.take() } else { None };
         match life.state {
-            State::Lost(cause) => {
-                drop(life);
-                drop(seat);
-                let kept = matches!(cause, LossCause::Expired | LossCause::MaxHold);
-                Departure::Lost(cause, kept && last)
-            }
-            State::Held | State::Released if !last => Departure::Shared,
+            State::Lost(cause) if life.guards > 0 => Departure::Others(Some(cause)),
+            State::Held | State::Released if life.guards > 0 => Departure::Others(None),
+            State::Lost(cause) => Departure::Lost(cause),
             State::Held | State::Released => {
                 life.state = State::Released;
                 if let Some(watch) = life.watch.take() {
                     watch.abort();
                 }
-                let (place, until) = (life.place.take(), self.deadline_of(&life));
-                drop(life);
-                drop(seat);
-                self.shared.renewal.remove(self.id);
-                Departure::Release(place, until)
+                Departure::Release(life.seat.take(), self.deadline_of(&life))
             }
         }
     }
 
     /// When renewal has to look at this hold again: to renew it, or to find it lost.
-    pub(crate) fn next_event(&self) -> Option<Moment> {
+    pub(super) fn next_event(&self) -> Option<Moment> {
         let life = self.life();
         let belief = matches!(self.grant.standing, Standing::Lease { .. }).then(|| life.belief.next_event());
         [belief, self.ends].into_iter().flatten().min()
     }
 
     /// Whether a renewal is due, or so nearly due that it may share a batch.
-    pub(crate) fn wants_renewal(&self, now: Moment) -> bool {
+    pub(super) fn wants_renewal(&self, now: Moment) -> bool {
         self.life().belief.wants_renewal(now)
     }
 
     /// How long a renewal may take before another one is sent.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         self.life().belief.patience()
     }
 
     /// The grant as it is to be renewed.
-    pub(crate) fn start_renewal(&self) -> Grant {
+    pub(super) fn start_renewal(&self) -> Grant {
         self.life().belief.renewal_sent();
         self.grant_now()
     }
 
     /// A request for another lease was sent at `sent`.
-    pub(crate) fn extension_sent(&self, lease: Duration, sent: Moment) {
+    pub(super) fn extension_sent(&self, lease: Duration, sent: Moment) {
         self.life().belief.extension_sent(lease, sent);
     }
 
-    /// Takes in the answer to a request for the lease `asked` that was sent at `sent`, and tells when to look again.
-    pub(crate) fn finish_renewal(&self, asked: Duration, sent: Moment, answer: Renewal) -> Option<Moment> {
+    /// Takes in the answer to an extension to `lease` that was sent at `sent`.
+    pub(super) fn finish_extension(&self, lease: Duration, sent: Moment, answer: Renewal) {
+        self.life().belief.extension_ended(lease);
+        self.finish_renewal(lease, sent, answer);
+    }
+
+    /// Takes in the answer to a request for the lease `asked` that was sent at `sent`.
+    pub(super) fn finish_renewal(&self, asked: Duration, sent: Moment, answer: Renewal) {
         let now = Moment::now();
         match answer {
-            Renewal::Lost(cause) => {
-                self.lose(cause);
-                return None;
-            }
+            Renewal::Lost(cause) => self.lose(cause),
             // Looks at the clock first: an answer that comes after the deadline revives nothing.
             Renewal::Renewed if self.is_held() => {
                 let mut life = self.life();
@@ -413,12 +394,11 @@ impl Holding {
             Renewal::Renewed => {}
             Renewal::Unanswered => self.life().belief.unanswered(asked, sent, now),
         }
-        self.next_event()
     }
 
-    pub(crate) fn lost_error(&self) -> Error {
+    pub(super) fn lost_error(&self) -> Error {
         let cause = self.loss().unwrap_or(LossCause::Expired);
-        self.shared.lost(&self.grant.name, cause)
+        self.store.lost(&self.grant.name, cause)
     }
 }
 

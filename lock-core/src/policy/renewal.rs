@@ -1,7 +1,7 @@
-//! The renewal of leases in the background: one task per `Locks`, nearest event first, in batches.
+//! The renewal of leases in the background: one task for each client, nearest event first, in batches.
 
-use super::holding::Holding;
-use crate::{Backend, Grant, Moment, Renewal};
+use super::{holding::Holding, store::Store};
+use crate::{Grant, Moment, Renewal};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Display,
@@ -15,13 +15,13 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// All holds of one `Locks`, in the order in which they want to be looked at.
+/// All holds of one client, in the order in which they want to be looked at.
 ///
 /// A hold's next event is a renewal, its deadline, or the end of `max_hold`. tokio-util's `DelayQueue` would wake the
 /// task at every insertion into an empty queue, which is every uncontended acquire; this agenda wakes it only for an
 /// event that is nearer than the one it sleeps for.
 pub(crate) struct Renewals {
-    backend: Arc<dyn Backend>,
+    store: Arc<Store>,
     agenda: Mutex<Agenda>,
     changed: Notify,
     stop: CancellationToken,
@@ -52,12 +52,12 @@ impl Agenda {
 }
 
 impl Renewals {
-    pub(crate) fn new(backend: Arc<dyn Backend>, stop: CancellationToken) -> Self {
+    pub(super) fn new(store: Arc<Store>, stop: CancellationToken) -> Self {
         let (agenda, changed, last_id) = (Mutex::default(), Notify::new(), AtomicU64::new(0));
-        Self { backend, agenda, changed, stop, last_id }
+        Self { store, agenda, changed, stop, last_id }
     }
 
-    pub(crate) fn next_id(&self) -> u64 {
+    pub(super) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -65,36 +65,39 @@ impl Renewals {
         self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks after `hold` from now on, first at `at`.
-    pub(crate) fn add(self: &Arc<Self>, hold: &Arc<Holding>, at: Moment) {
+    /// Looks after `hold` from now on, if it has an event to come.
+    pub(super) fn add(self: &Arc<Self>, hold: &Arc<Holding>) {
+        let Some(at) = hold.next_event() else { return };
         let start = {
             let mut agenda = self.agenda();
-            agenda.put(Arc::clone(hold), at);
-            if agenda.waking_at.is_none_or(|waking| at < waking) {
-                self.changed.notify_one();
-            }
+            self.put(&mut agenda, hold, at);
             !std::mem::replace(&mut agenda.running, true)
         };
         if start {
             let running = Running(Arc::clone(self));
-            hold.background.spawn(async move { running.0.run().await });
+            hold.background().spawn(async move { running.0.run().await });
         }
     }
 
-    /// Looks at `hold` next at `at`, unless it has left the agenda meanwhile.
-    pub(crate) fn move_to(&self, hold: &Arc<Holding>, at: Moment) {
+    /// Looks at `hold` again at its next event, unless it has left the agenda meanwhile.
+    pub(super) fn move_on(&self, hold: &Arc<Holding>) {
+        let Some(at) = hold.next_event() else { return };
         let mut agenda = self.agenda();
         if agenda.times.contains_key(&hold.id) {
-            agenda.put(Arc::clone(hold), at);
-            if agenda.waking_at.is_none_or(|waking| at < waking) {
-                self.changed.notify_one();
-            }
+            self.put(&mut agenda, hold, at);
+        }
+    }
+
+    fn put(&self, agenda: &mut Agenda, hold: &Arc<Holding>, at: Moment) {
+        agenda.put(Arc::clone(hold), at);
+        if agenda.waking_at.is_none_or(|waking| at < waking) {
+            self.changed.notify_one();
         }
     }
 
     /// Looks after that hold no longer.
-    pub(crate) fn remove(&self, id: u64) {
-        // The hold is dropped after the lock: it may be the last reference to everything.
+    pub(super) fn remove(&self, id: u64) {
+        // The hold is dropped after the lock.
         let _hold = self.agenda().take(id);
     }
 
@@ -120,18 +123,17 @@ impl Renewals {
         let mut shards: HashMap<u64, Vec<Due>> = HashMap::new();
         for hold in self.due(now) {
             if !hold.is_held() {
+                self.remove(hold.id);
                 continue;
             }
             let due = hold.wants_renewal(now).then(|| hold.start_renewal());
             // While an answer is awaited, the deadline is what comes next.
-            if let Some(at) = hold.next_event() {
-                self.move_to(&hold, at);
-            }
+            self.move_on(&hold);
             if let Some(grant) = due {
-                shards.entry(self.backend.shard(&grant.name)).or_default().push(Due { hold, grant });
+                shards.entry(self.store.backend.shard(&grant.name)).or_default().push(Due { hold, grant });
             }
         }
-        let largest = self.backend.capabilities().renew_batch.max(1);
+        let largest = self.store.backend.capabilities().renew_batch.max(1);
         for mut shard in shards.into_values() {
             while !shard.is_empty() {
                 let rest = shard.split_off(largest.min(shard.len()));
@@ -152,7 +154,7 @@ impl Renewals {
     async fn renew(self: Arc<Self>, batch: Vec<Due>) {
         let grants: Vec<Grant> = batch.iter().map(|due| due.grant.clone()).collect();
         let sent = Moment::now();
-        let mut answer = pin!(self.backend.renew(&grants));
+        let mut answer = pin!(self.store.backend.renew(&grants));
         let mut waiting: Vec<(Duration, &Due, usize)> =
             batch.iter().enumerate().map(|(at, due)| (due.hold.patience(), due, at)).collect();
         waiting.sort_by_key(|(patience, ..)| *patience);
@@ -184,13 +186,12 @@ impl Renewals {
     }
 
     fn finish(&self, due: &Due, sent: Moment, answer: Renewal) {
-        if let Some(at) = due.hold.finish_renewal(due.grant.lease, sent, answer) {
-            self.move_to(&due.hold, at);
-        }
+        due.hold.finish_renewal(due.grant.lease, sent, answer);
+        self.move_on(&due.hold);
     }
 
     fn failed(&self, waiting: &[(Duration, &Due, usize)], error: &dyn Display) {
-        let (store, count) = (self.backend.store(), waiting.len());
+        let (store, count) = (&self.store.name, waiting.len());
         let name = waiting.first().map_or("", |(_, due, _)| due.grant.name.as_str());
         tracing::warn!(lock.store = %store, count, lock.name = %name, %error, "a renewal failed; it is tried again until the lease runs out");
     }

@@ -1,12 +1,7 @@
 //! Several names in one request, where the store can and all of them are free.
 
-use super::{
-    acquire::{Acquisition, acquiring, granted, too_late, unavailable},
-    holding::Holding,
-    queue::Place,
-    release::OpenClaim,
-};
-use crate::{Claim, Error, Guard, StoreError, Together};
+use super::{acquire::Acquisition, guard::Guard, queue::Seat, withdraw::OpenClaim};
+use crate::{Claim, Error, StoreError, Together};
 use std::{sync::Arc, time::Duration};
 
 impl Acquisition {
@@ -17,26 +12,24 @@ impl Acquisition {
     /// # Cancel safety
     ///
     /// When dropped, what may have been granted is withdrawn in the background.
-    pub(crate) async fn together(all: Vec<Self>) -> Result<Together<Guard>, Error> {
-        let [first, _, ..] = all.as_slice() else { return Ok(Together::Apart) };
-        let (shared, name) = (Arc::clone(&first.shared), first.name.clone());
-        let apart = |one: &Self| one.terms.owner.is_some() || !Arc::ptr_eq(&one.shared, &shared);
-        if !shared.backend.capabilities().together || all.iter().any(apart) {
+    pub(crate) async fn together(all: &[Self]) -> Result<Together<Guard>, Error> {
+        let [first, _, ..] = all else { return Ok(Together::Apart) };
+        let client = &first.client;
+        let apart = |one: &Self| one.terms.owner.is_some() || !Arc::ptr_eq(&one.client, client);
+        if !client.store.backend.capabilities().together || all.iter().any(apart) {
             return Ok(Together::Apart);
         }
-        if shared.closing.is_cancelled() {
-            return Err(shared.closed_error());
-        }
-        let _under_way = shared.acquisitions.token();
-        let places = all.iter().map(|one| one.place(shared.queues.join(&one.name)));
-        let Some(places) = places.collect::<Option<Vec<Place>>>() else { return Ok(Together::Busy) };
-        let longest = all.iter().map(|one| one.lease).min().unwrap_or(Duration::ZERO);
-        let mut open: Vec<_> = all.iter().map(|one| OpenClaim::new(&shared, one.claim(false))).collect();
+        client.check_open()?;
+        let _under_way = client.acquisitions.token();
+        let seats = all.iter().map(Self::seat);
+        let Some(seats) = seats.collect::<Option<Vec<Seat>>>() else { return Ok(Together::Busy) };
+        let shortest = all.iter().map(|one| one.lease).min().unwrap_or(Duration::ZERO);
+        let mut open: Vec<_> = all.iter().map(|one| OpenClaim::new(client, one.claim(false))).collect();
         let claims: Vec<Claim> = open.iter().map(|open| open.claim().clone()).collect();
         let answer = tokio::select! {
             biased;
-            () = shared.closing.cancelled() => return Err(shared.closed_error()),
-            answer = tokio::time::timeout(longest, shared.backend.try_acquire_all(&claims)) => answer,
+            () = client.closing.cancelled() => return Err(client.closed_error()),
+            answer = tokio::time::timeout(shortest, client.store.backend.try_acquire_all(&claims)) => answer,
         };
         let grants = match answer {
             Ok(Ok(Together::Granted(grants)))
@@ -46,7 +39,7 @@ impl Acquisition {
             }
             Ok(Ok(Together::Granted(_))) => {
                 let error = StoreError::failed("the store granted other claims than it was asked for");
-                return Err(acquiring(&shared, &name, error));
+                return Err(first.failed(error));
             }
             Ok(Ok(no @ (Together::Busy | Together::Apart))) => {
                 open.iter_mut().for_each(OpenClaim::settle);
@@ -56,24 +49,19 @@ impl Acquisition {
                 for open in &mut open {
                     open.failed(&error);
                 }
-                return Err(acquiring(&shared, &name, error));
+                return Err(first.failed(error));
             }
-            Err(_) => return Err(unavailable(&shared, &name, "no answer within the lease")),
+            Err(_) => return Err(first.no_answer()),
         };
         // Where one has run out already the guards of the others are dropped, which releases them.
         let mut guards = Vec::with_capacity(all.len());
-        for (((one, grant), place), open) in all.into_iter().zip(grants).zip(places).zip(&mut open) {
-            match Holding::begin(&shared, grant, one.terms, place) {
-                Ok(hold) => {
-                    open.settle();
-                    guards.push(granted(hold));
-                }
-                Err(_) => return Err(too_late(&shared, &one.name)),
-            }
+        for (((one, grant), seat), open) in all.iter().zip(grants).zip(seats).zip(&mut open) {
+            guards.push(one.hold(grant, seat).map_err(|_| one.too_late())?);
+            open.settle();
         }
-        for guard in &guards {
+        for (one, guard) in all.iter().zip(&guards) {
             if !guard.fresh().await {
-                return Err(too_late(&shared, guard.name()));
+                return Err(one.too_late());
             }
         }
         Ok(Together::Granted(guards))

@@ -1,38 +1,63 @@
 //! What can be asked of a lock that is held.
 
-use crate::{ClaimId, Error, LossCause, Mode, Moment, Name, Token, lease, policy::holding::Holding};
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use super::{
+    client::Client,
+    holding::{Holding, Terms},
+    queue::Seat,
+};
+use crate::{ClaimId, Error, Grant, LossCause, Mode, Moment, Name, Token};
+use std::{fmt, future::Future, sync::Arc};
 
 /// A view of a lock that is held: its token, its state, its loss. It cannot release, and it does not keep the lock.
 ///
 /// [`Guard`](crate::Guard) dereferences to it, and [`run`](crate::Lock::run) hands it to the work. Cloning is cheap.
 #[derive(Clone)]
-pub struct Hold(pub(crate) Arc<Holding>);
+pub struct Hold {
+    pub(super) client: Arc<Client>,
+    pub(super) holding: Arc<Holding>,
+}
 
 impl Hold {
+    /// Begins to hold, unless the answer came so late that the grant has run out already.
+    pub(super) fn begin(client: &Arc<Client>, grant: Grant, terms: Terms, seat: Seat) -> Result<Self, Seat> {
+        let holding = Holding::begin(client.renewals.next_id(), &client.store, grant, terms, seat)?;
+        if holding.owner.is_some() {
+            client.owned.add(&holding);
+            // Another task of this owner may wait for the turn.
+            client.queues.tell(&holding.grant.name);
+        }
+        client.renewals.add(&holding);
+        Ok(Self { client: Arc::clone(client), holding })
+    }
+
+    /// The error for a hold that was lost.
+    pub(crate) fn lost_error(&self) -> Error {
+        self.holding.lost_error()
+    }
+
     /// The lock's name.
     #[must_use]
     pub fn name(&self) -> &Name {
-        &self.0.grant.name
+        &self.holding.grant.name
     }
 
     /// The fencing token of the grant. Send it along with every write that the lock protects, and let the resource
     /// refuse a smaller one.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.0.grant.token
+        self.holding.grant.token
     }
 
     /// How the lock is held: alone, as a reader, with permits.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.0.mode()
+        self.holding.mode()
     }
 
     /// The identity of this acquisition, as `tenure ls --json` shows it.
     #[must_use]
     pub fn claim(&self) -> ClaimId {
-        self.0.grant.claim
+        self.holding.grant.claim
     }
 
     /// Whether the lock is held, as far as anybody can tell without asking the store.
@@ -41,19 +66,19 @@ impl Hold {
     /// clocks, so it is right at once after the process was frozen, before any timer has run.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.0.is_held()
+        self.holding.is_held()
     }
 
     /// Until when the lock is held if no further renewal succeeds; `None` once it is released or lost.
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
-        self.0.deadline()
+        self.holding.deadline()
     }
 
     /// Why the lock was lost, or `None` when it is held or was released.
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
-        self.0.loss()
+        self.holding.loss()
     }
 
     /// Waits until the lock is lost, and tells why.
@@ -87,25 +112,7 @@ impl Hold {
     /// ```
     pub fn lost(&self) -> impl Future<Output = LossCause> + Send + Sync + 'static {
         let hold = self.clone();
-        async move { hold.0.lost().await }
-    }
-
-    /// Sets the lease to `lease` from now, by asking the store.
-    ///
-    /// For locks taken with [`renew(false)`](crate::Lock::renew); where renewal is on, it goes on with the new lease.
-    ///
-    /// # Cancel safety
-    ///
-    /// The request may have been carried out. The hold then believes in the shorter of the old and the new lease.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`] when the lease had run out, or another holds the lock; [`Error::Unavailable`] when the store
-    /// did not answer: the old lease still stands; [`Error::InvalidOption`] for a lease out of range;
-    /// [`Error::Unsupported`] where a session keeps the grant.
-    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        let lease = lease::check("lease", lease, lease::MIN_LEASE)?;
-        self.0.extend(lease).await
+        async move { hold.holding.lost().await }
     }
 }
 

@@ -1,90 +1,58 @@
-//! What every lock of one `Locks` shares.
+//! What the locks of one client share: the store, who waits, who holds, and what is still under way.
 
-use super::{queue::Queues, renewal::Renewals};
-use crate::{
-    Ability, Backend, Background, Capabilities, Error, HolderInfo, LossCause, Mode, Name, background::Use,
-};
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use super::{owned::Owned, queue::Queues, renewal::Renewals, store::Store};
+use crate::{Backend, Error, HolderInfo};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::OnceCell;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
 
-pub(crate) struct Shared {
-    pub(crate) backend: Arc<dyn Backend>,
-    /// The store in words.
-    pub(crate) store: Arc<str>,
+pub(crate) struct Client {
+    pub(crate) store: Arc<Store>,
     pub(crate) default_lease: Duration,
     /// This process, for locks without a label.
     pub(crate) here: Arc<HolderInfo>,
     pub(crate) queues: Arc<Queues>,
-    pub(crate) renewal: Arc<Renewals>,
-    /// Where renewal, releases and withdrawals go on whatever becomes of the callers' runtimes.
-    pub(crate) background: Background,
-    /// Until these locks are closed.
-    pub(crate) uses_background: Mutex<Option<Use>>,
+    pub(super) owned: Owned,
+    pub(crate) renewals: Arc<Renewals>,
     /// Releases and withdrawals in the background, for which `close` waits.
     pub(crate) tasks: TaskTracker,
-    /// Acquisitions under way, which end when these locks close.
+    /// Acquisitions under way, which end when the client closes.
     pub(crate) acquisitions: TaskTracker,
     pub(crate) closing: CancellationToken,
-    /// Whether the backend was told to let go of its connections.
+    /// Whether the store was closed.
     pub(crate) closed: OnceCell<()>,
-    /// Ends the renewal task when nobody can hold anything any more.
+    /// Ends renewal when nobody can hold anything any more.
     _stop: DropGuard,
 }
 
-impl Shared {
+impl Client {
     pub(crate) fn new(backend: Arc<dyn Backend>, default_lease: Duration) -> Self {
-        let (stop, background) = (CancellationToken::new(), backend.background());
+        let (store, stop) = (Arc::new(Store::new(backend)), CancellationToken::new());
         Self {
-            store: backend.store().into(),
             default_lease,
             here: Arc::new(HolderInfo::here(None)),
             queues: Arc::default(),
-            uses_background: Mutex::new(Some(background.used())),
-            background,
-            renewal: Arc::new(Renewals::new(Arc::clone(&backend), stop.clone())),
+            owned: Owned::default(),
+            renewals: Arc::new(Renewals::new(Arc::clone(&store), stop.clone())),
             tasks: TaskTracker::new(),
             acquisitions: TaskTracker::new(),
             closing: CancellationToken::new(),
             closed: OnceCell::new(),
             _stop: stop.drop_guard(),
-            backend,
+            store,
         }
     }
 
-    /// Refuses a mode that the store does not serve.
-    pub(crate) fn can_hold(&self, mode: Mode) -> Result<(), Error> {
-        let Capabilities { shared, permits, .. } = self.backend.capabilities();
-        let (served, ability) = match mode {
-            Mode::Exclusive => return Ok(()),
-            Mode::Shared => (shared, Ability::Readers),
-            Mode::Permit { .. } => (permits, Ability::Permits),
-        };
-        let store = Arc::clone(&self.store);
-        if served { Ok(()) } else { Err(Error::Unsupported { store, ability }) }
-    }
-
-    /// Lets go of the store. Called when nothing is held or waited for any more.
-    pub(crate) async fn let_go(&self) {
-        self.backend.close().await;
-        let used = self.uses_background.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(used) = used {
-            used.end().await;
-        }
+    /// Refuses whatever begins after the client was closed.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closing.is_cancelled() { Err(self.closed_error()) } else { Ok(()) }
     }
 
     pub(crate) fn closed_error(&self) -> Error {
-        Error::Closed { store: Arc::clone(&self.store) }
-    }
-
-    pub(crate) fn lost(&self, name: &Name, cause: LossCause) -> Error {
-        Error::Lost { name: name.clone(), store: Arc::clone(&self.store), cause }
+        Error::Closed { store: Arc::clone(&self.store.name) }
     }
 }
 

@@ -1,0 +1,95 @@
+//! The holder's handle.
+
+use super::hold::Hold;
+use crate::Error;
+use std::{fmt, ops::Deref};
+
+/// The holder's handle: it proves the grant, renews it, knows when it is lost, and releases it.
+///
+/// Everything that can be asked of a held lock is on [`Hold`], to which a guard dereferences:
+/// [`token`](Hold::token), [`is_held`](Hold::is_held), [`lost`](Hold::lost), [`extend`](Hold::extend).
+///
+/// Dropping a guard releases the lock in the background; [`Locks::close`](crate::Locks::close) waits for that. A
+/// program that ends before it is done leaves the lock to run out with its lease. Use [`release`](Self::release) to learn
+/// whether the lock was held to the end.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_core::Error> {
+/// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+/// let guard = locks.lock("orders/42").acquire().await?;
+/// println!("writing with token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping a guard releases the lock"]
+pub struct Guard {
+    pub(super) hold: Hold,
+    /// Whether this guard still counts among the hold's guards.
+    counted: bool,
+}
+
+impl Guard {
+    pub(super) fn new(hold: Hold) -> Self {
+        Self { hold, counted: true }
+    }
+
+    /// Waits until a grant that came late has been renewed; `false` when it was lost first.
+    pub(super) async fn fresh(&self) -> bool {
+        self.hold.holding.fresh().await
+    }
+
+    /// Releases this hold of the lock, and with the owner's last one the lock itself.
+    ///
+    /// A request whose reply is lost is sent again, until the lease would have run out.
+    ///
+    /// # Cancel safety
+    ///
+    /// When dropped, the release goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the lease had run out before the release, or another had taken the lock: what it protected
+    /// may have been changed by another holder. [`Error::Unavailable`] when the store did not answer before the lease
+    /// ran out.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.counted = false;
+        match self.hold.leave() {
+            Ok(Some(releasing)) => releasing.finish().await,
+            Ok(None) => Ok(()),
+            Err(_) => Err(self.hold.lost_error()),
+        }
+    }
+
+    /// A view of the hold, for code that may look but not release.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.hold.clone()
+    }
+}
+
+impl Deref for Guard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.counted {
+            // What it returns is done in the background when it is dropped.
+            drop(self.hold.leave());
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&self.hold).finish()
+    }
+}

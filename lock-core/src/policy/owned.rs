@@ -1,0 +1,45 @@
+//! Re-entry: the holds that their owners may enter again.
+
+use super::holding::{Barred, Holding};
+use crate::{Mode, Name, Owner};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// The holds of one client that have an owner, as long as any of their guards is alive: also those that were lost.
+#[derive(Default)]
+pub(super) struct Owned(Mutex<HashMap<Name, Vec<Arc<Holding>>>>);
+
+impl Owned {
+    fn holds(&self) -> MutexGuard<'_, HashMap<Name, Vec<Arc<Holding>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the owner of `hold` enter it again.
+    pub(super) fn add(&self, hold: &Arc<Holding>) {
+        self.holds().entry(hold.grant.name.clone()).or_default().push(Arc::clone(hold));
+    }
+
+    /// The last guard of `hold` has gone.
+    pub(super) fn remove(&self, hold: &Holding) {
+        if let Entry::Occupied(mut entry) = self.holds().entry(hold.grant.name.clone()) {
+            entry.get_mut().retain(|other| other.id != hold.id);
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Enters what `owner` holds already: `None` when it holds nothing.
+    pub(super) fn enter(
+        &self,
+        name: &Name,
+        owner: &Owner,
+        wanted: Mode,
+    ) -> Option<Result<Arc<Holding>, Barred>> {
+        let holds = self.holds();
+        let mut theirs = holds.get(name)?.iter().filter(|hold| hold.owner.as_ref() == Some(owner));
+        theirs.find_map(|hold| hold.enter_again(wanted).map(|entered| entered.map(|()| Arc::clone(hold))))
+    }
+}

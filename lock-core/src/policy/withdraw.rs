@@ -1,0 +1,140 @@
+//! A claim that the store may know of, and its withdrawal when nobody wants it any more.
+
+use super::{chore, client::Client, pauses::Pauses, store::Store};
+use crate::{Claim, Moment, StoreError, lease};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// A claim that the store may know of. Unless it is [settled](Self::settle), dropping it withdraws it in the background.
+pub(super) struct OpenClaim {
+    client: Arc<Client>,
+    callers: Handle,
+    claim: Claim,
+    open: bool,
+    /// Whether the caller was told that the store refuses what it is asked.
+    refused: bool,
+}
+
+impl OpenClaim {
+    pub(super) fn new(client: &Arc<Client>, claim: Claim) -> Self {
+        Self { client: Arc::clone(client), callers: Handle::current(), claim, open: true, refused: false }
+    }
+
+    pub(super) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The store neither grants this claim nor queues it, or its grant has found a holder.
+    pub(super) fn settle(&mut self) {
+        self.open = false;
+    }
+
+    /// The caller learns of this error: a withdrawal that the store refuses as well is no news.
+    pub(super) fn failed(&mut self, error: &StoreError) {
+        self.refused = !error.is_unavailable();
+    }
+
+    /// Withdraws the claim, and waits until the store has confirmed it or the claim's lease has run out.
+    ///
+    /// # Cancel safety
+    ///
+    /// When dropped, the withdrawal goes on in the background.
+    pub(super) async fn withdraw(mut self) {
+        withdraw(&self.client.store, &self.claim, self.refused).await;
+        self.open = false;
+    }
+}
+
+impl Drop for OpenClaim {
+    fn drop(&mut self) {
+        if self.open {
+            let (client, claim, refused) = (Arc::clone(&self.client), self.claim.clone(), self.refused);
+            let patience = lease::renewal_patience(claim.lease);
+            chore::leave(&self.client, &self.callers, patience, move || {
+                let (client, claim) = (Arc::clone(&client), claim.clone());
+                async move { withdraw(&client.store, &claim, refused).await }
+            });
+        }
+    }
+}
+
+async fn withdraw(store: &Store, claim: &Claim, refused: bool) {
+    let give_up = Moment::now() + claim.lease;
+    let mut pauses = Pauses::new();
+    loop {
+        let request = store.backend.withdraw(claim);
+        let error = match tokio::time::timeout(lease::renewal_patience(claim.lease), request).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(_) => StoreError::unavailable("no answer to the withdrawal"),
+        };
+        if !error.is_unavailable() || give_up.has_passed() {
+            let (name, id, store) = (&claim.name, claim.id, &store.name);
+            if refused && !error.is_unavailable() {
+                tracing::debug!(lock.name = %name, claim = %id, lock.store = %store, %error, "a claim that was refused could not be withdrawn");
+            } else {
+                tracing::warn!(lock.name = %name, claim = %id, lock.store = %store, %error, "a claim could not be withdrawn; its lease runs out by itself");
+            }
+            return;
+        }
+        pauses.pause().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Attempt, Backend, Capabilities, Claim, Grant, Locks, Release, Renewal, StoreError, async_trait,
+    };
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+    use tracing::level_filters::LevelFilter;
+    use tracing_subscriber::prelude::*;
+
+    /// A store that may not be written: it refuses every claim, and would refuse to take one back.
+    struct ReadOnly;
+
+    #[async_trait]
+    impl Backend for ReadOnly {
+        fn store(&self) -> &'static str {
+            "read-only"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::POLLED
+        }
+
+        async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
+            Err(StoreError::failed("it may not be written"))
+        }
+
+        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+            Err(StoreError::failed("it may not be written"))
+        }
+
+        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            Err(StoreError::failed("it may not be written"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_caller_learns_from_the_error_is_not_told_twice() {
+        let told = Arc::new(AtomicBool::new(false));
+        let layer = tracing_subscriber::fmt::layer().with_writer({
+            let told = Arc::clone(&told);
+            move || {
+                told.store(true, Ordering::SeqCst);
+                std::io::sink()
+            }
+        });
+        let warnings = tracing_subscriber::registry().with(layer).with(LevelFilter::WARN);
+        let _here = tracing::subscriber::set_default(warnings);
+        let locks = Locks::new(ReadOnly);
+        assert!(locks.lock("a").try_acquire().await.is_err());
+        assert!(locks.lock("a").acquire().await.is_err());
+        locks.close().await;
+        assert!(!told.load(Ordering::SeqCst));
+    }
+}
