@@ -12,6 +12,7 @@ mod names;
 mod people;
 mod permits;
 mod readers;
+mod record;
 mod reentrancy;
 mod release;
 mod running;
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Case> {
         people::CASES,
         readers::CASES,
         permits::CASES,
+        record::CASES,
         several::CASES,
         election::CASES,
         latch::CASES,

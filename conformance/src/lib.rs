@@ -46,6 +46,8 @@
 //! | clients, processes and faults for as long as you like | [`faults`] |
 //! | what a case is made of | [`Case`], [`Form`], [`Stage`], [`Check`] |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod case;
 mod cases;
 mod check;
@@ -84,3 +86,8 @@ pub use subject::{Absent, BoxError, Subject, Subjects};
 pub use suite::Outcome;
 pub use tenure_core::async_trait;
 pub use victim::{Victim, is_victim, play_victim_if_asked};
+
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -29,6 +29,8 @@ pub enum Hurt {
     HalfOpen,
     /// [`Saboteur::drop_replies`].
     DropReplies,
+    /// [`Saboteur::lose_ends`].
+    LoseEnds,
     /// [`Saboteur::expire_sessions`].
     ExpireSessions,
     /// [`Saboteur::terminate_backends`].
@@ -43,15 +45,19 @@ pub enum Hurt {
     FillConnections,
     /// [`Saboteur::fill_memory`].
     FillMemory,
+    /// [`Saboteur::fill_disk`].
+    FillDisk,
     /// [`Saboteur::lock_rows`].
     LockRows,
+    /// [`Saboteur::lock_tables`].
+    LockTables,
     /// [`Saboteur::partition`].
     Partition,
 }
 
 impl Hurt {
     /// Every hurt there is.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Freeze,
         Self::Kill,
         Self::Wipe,
@@ -60,6 +66,7 @@ impl Hurt {
         Self::Delay,
         Self::HalfOpen,
         Self::DropReplies,
+        Self::LoseEnds,
         Self::ExpireSessions,
         Self::TerminateBackends,
         Self::FlushScripts,
@@ -67,7 +74,9 @@ impl Hurt {
         Self::ReadOnly,
         Self::FillConnections,
         Self::FillMemory,
+        Self::FillDisk,
         Self::LockRows,
+        Self::LockTables,
         Self::Partition,
     ];
 
@@ -76,8 +85,15 @@ impl Hurt {
 
     /// Those that end connections which the server has, when they begin or when they are undone: what a store forgets
     /// whose grants stand no longer than the connections that they were made on.
-    pub const ENDS_CONNECTIONS: [Self; 6] =
-        [Self::Kill, Self::Wipe, Self::Cut, Self::DropReplies, Self::ExpireSessions, Self::TerminateBackends];
+    pub const ENDS_CONNECTIONS: [Self; 7] = [
+        Self::Kill,
+        Self::Wipe,
+        Self::Cut,
+        Self::DropReplies,
+        Self::LoseEnds,
+        Self::ExpireSessions,
+        Self::TerminateBackends,
+    ];
 }
 
 impl fmt::Display for Hurt {
@@ -91,6 +107,7 @@ impl fmt::Display for Hurt {
             Self::Delay => "delay",
             Self::HalfOpen => "half-open",
             Self::DropReplies => "drop replies",
+            Self::LoseEnds => "lose the ends of transactions",
             Self::ExpireSessions => "expire sessions",
             Self::TerminateBackends => "terminate backends",
             Self::FlushScripts => "flush scripts",
@@ -98,7 +115,9 @@ impl fmt::Display for Hurt {
             Self::ReadOnly => "make read-only",
             Self::FillConnections => "fill up connections",
             Self::FillMemory => "fill up memory",
+            Self::FillDisk => "fill up the disk",
             Self::LockRows => "lock rows",
+            Self::LockTables => "lock tables",
             Self::Partition => "partition",
         })
     }
@@ -167,6 +186,12 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
     /// Undoes every hurt, in the order that works, and returns when the server serves again.
     async fn heal(&self) -> Sabotage;
 
+    /// A number that is another after each failover. Whatever the reason for one, the replica may lack what its master
+    /// granted last.
+    async fn last_failover(&self) -> Result<u64, SabotageError> {
+        Ok(0)
+    }
+
     /// Stops the server's every process where it stands: connections stay open, nothing is answered.
     async fn freeze(&self) -> Sabotage {
         self.cannot(Hurt::Freeze)
@@ -220,8 +245,15 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         self.cannot(Hurt::DropReplies)
     }
 
-    /// Undoes [`refuse`](Self::refuse), [`delay`](Self::delay), [`half_open`](Self::half_open) and
-    /// [`drop_replies`](Self::drop_replies).
+    /// Has every client stop within its transaction: what would end one (`COMMIT`, `ROLLBACK`) is lost, and so is all that
+    /// comes after it on that connection, also that the client closed it. Connections that end none, as those where each
+    /// statement commits by itself, go on. Undone by [`mend`](Self::mend), which resets the connections that lost something.
+    async fn lose_ends(&self) -> Sabotage {
+        self.cannot(Hurt::LoseEnds)
+    }
+
+    /// Undoes [`refuse`](Self::refuse), [`delay`](Self::delay), [`half_open`](Self::half_open),
+    /// [`drop_replies`](Self::drop_replies) and [`lose_ends`](Self::lose_ends).
     async fn mend(&self) -> Sabotage {
         Ok(())
     }
@@ -283,6 +315,17 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Has the server refuse what would add to tenure's tables or change them, as one does whose disk is full. It still
+    /// reads, and deletes. A table that is so busy that this cannot be prepared in time is left out.
+    async fn fill_disk(&self) -> Sabotage {
+        self.cannot(Hurt::FillDisk)
+    }
+
+    /// Makes room on the server's disk.
+    async fn free_disk(&self) -> Sabotage {
+        Ok(())
+    }
+
     /// Locks every row of tenure's tables that nobody has locked, in a transaction of somebody else's.
     async fn lock_rows(&self) -> Sabotage {
         self.cannot(Hurt::LockRows)
@@ -290,6 +333,17 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
 
     /// Ends that transaction.
     async fn unlock_rows(&self) -> Sabotage {
+        Ok(())
+    }
+
+    /// Locks tenure's tables against everybody, readers too, in a session of somebody else's. It waits for those who use a
+    /// table, and others wait behind it; a table that it does not get in time is left out.
+    async fn lock_tables(&self) -> Sabotage {
+        self.cannot(Hurt::LockTables)
+    }
+
+    /// Gives the tables back.
+    async fn unlock_tables(&self) -> Sabotage {
         Ok(())
     }
 

@@ -73,6 +73,27 @@ async fn passes_and_counts() {
     assert_eq!(timeout(LONG, proxy.until(|c| c.open == 0)).await.unwrap().accepted, 1);
 }
 
+/// To the server a client has stopped for good at the word, and only there.
+#[tokio::test]
+async fn stops_a_connection_at_a_word() {
+    let proxy = proxy().await;
+    let (mut stopped, mut other) = (connect(&proxy).await, connect(&proxy).await);
+    proxy.set(Direction::Requests, Flow::StopAt(&["COMMIT", "END"]));
+    assert_eq!(ask(&mut stopped, "READ COMMITTED").await.unwrap(), "aREAD COMMITTED");
+    stopped.write_all(b"COMMIT;").await.unwrap();
+    timeout(LONG, proxy.until(|c| c.requests.dropped == 7)).await.unwrap();
+    stopped.write_all(b"more").await.unwrap();
+    timeout(LONG, proxy.until(|c| c.requests.dropped == 11)).await.unwrap();
+    assert!(is_silent(&mut stopped).await);
+    assert_eq!(ask(&mut other, "other").await.unwrap(), "aother");
+    // A closing that the server heard of would end the connection here.
+    drop(stopped);
+    assert_eq!(timeout(SHORT, proxy.until(|c| c.open < 2)).await.ok(), None);
+    proxy.mend().await.unwrap();
+    timeout(LONG, proxy.until(|c| c.open == 1)).await.unwrap();
+    assert_eq!(ask(&mut other, "END").await.unwrap(), "aEND");
+}
+
 #[tokio::test]
 async fn passes_much_and_closes_in_order() {
     let proxy = proxy().await;

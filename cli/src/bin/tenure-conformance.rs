@@ -161,7 +161,14 @@ fn forgets(use_: Use, kind: Option<Kind>, hurt: Hurt) -> bool {
         // Also when only the note of who holds it cannot be written: its holder is told, and the connection ends.
         (Use::RowLock, _) => {
             Hurt::ENDS_CONNECTIONS.contains(&hurt)
-                || matches!(hurt, Hurt::ReadOnly | Hurt::FillConnections | Hurt::LockRows)
+                || matches!(
+                    hurt,
+                    Hurt::ReadOnly
+                        | Hurt::FillConnections
+                        | Hurt::FillDisk
+                        | Hurt::LockRows
+                        | Hurt::LockTables
+                )
         }
         // Sentinels whose connections end, or cannot be had, take a master for one that does not answer.
         (_, Some(Kind::RedisSentinel)) if matches!(hurt, Hurt::TerminateBackends | Hurt::FillConnections) => {

@@ -3,6 +3,7 @@
 mod blocked;
 mod broken;
 mod counter;
+mod deploy;
 mod family;
 mod input;
 mod look;

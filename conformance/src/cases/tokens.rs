@@ -84,7 +84,9 @@ async fn increasing_after_restart(stage: &Stage) -> Check {
     let name = stage.name("a");
     let before = {
         let client = stage.client().await?;
-        let guard = take(&client, &name).await?;
+        // A crash may undo the release. Then the name is free when this is over (F4).
+        let lease = PATIENCE / 3;
+        let guard = client.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
         let token = guard.token();
         guard.release().await?;
         token

@@ -144,12 +144,16 @@ impl Injector {
                     self.end(Event::STORE, fault);
                 }
                 (Harm::Server(hurt), Some(saboteur)) => {
+                    let before = done(saboteur.last_failover().await)?;
                     let fault = self.begin(Event::STORE, planned.harm, effect(hurt, &*subject));
                     done(do_hurt(&**saboteur, hurt, planned.lasts).await)?;
                     if lasts(hurt) {
                         self.last_for(planned.lasts).await;
                     }
                     done(saboteur.heal().await)?;
+                    if done(saboteur.last_failover().await)? != before {
+                        self.recorder.note(Event::STORE, What::FailedOver { fault });
+                    }
                     self.end(Event::STORE, fault);
                 }
                 _ => {}
@@ -182,6 +186,7 @@ async fn do_hurt(saboteur: &dyn Saboteur, hurt: Hurt, lasts: Duration) -> Sabota
         Hurt::Delay => saboteur.delay(Direction::Replies, lasts / 3).await,
         Hurt::HalfOpen => saboteur.half_open().await,
         Hurt::DropReplies => saboteur.drop_replies().await,
+        Hurt::LoseEnds => saboteur.lose_ends().await,
         Hurt::ExpireSessions => saboteur.expire_sessions().await,
         Hurt::TerminateBackends => saboteur.terminate_backends().await,
         Hurt::FlushScripts => saboteur.flush_scripts().await,
@@ -189,12 +194,14 @@ async fn do_hurt(saboteur: &dyn Saboteur, hurt: Hurt, lasts: Duration) -> Sabota
         Hurt::ReadOnly => saboteur.make_read_only().await,
         Hurt::FillConnections => saboteur.fill_connections().await,
         Hurt::FillMemory => saboteur.fill_memory().await,
+        Hurt::FillDisk => saboteur.fill_disk().await,
         Hurt::LockRows => saboteur.lock_rows().await,
+        Hurt::LockTables => saboteur.lock_tables().await,
         Hurt::Partition => saboteur.partition(&[0]).await,
     }
 }
 
-fn done(sabotage: Result<(), SabotageError>) -> Check {
+fn done<T>(sabotage: Result<T, SabotageError>) -> Check<T> {
     sabotage.map_err(|error| Stop::failed(format_args!("the run itself failed: {}", chain(&error))))
 }
 

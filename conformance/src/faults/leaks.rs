@@ -26,7 +26,8 @@ pub(super) async fn look(
     let patience = options.lease * 2 + options.allowance;
     let locks = Locks::new(open(subject).await?);
     for name in names {
-        match locks.lock(name).lease(options.lease).wait(patience).acquire().await {
+        // So long that it is not lost before it is released, however busy the machine is.
+        match locks.lock(name).lease(options.lease * 30).wait(patience).acquire().await {
             Ok(guard) => guard.release().await?,
             Err(Error::Timeout { .. }) => {
                 let holders = match locks.holders(name).await {

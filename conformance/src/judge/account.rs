@@ -105,11 +105,14 @@ pub(super) struct Spell<'a> {
     pub(super) from: Stamp,
     pub(super) to: Option<Stamp>,
     fault: u64,
+    /// Whether a replica took its master's place meanwhile.
+    failed_over: bool,
 }
 
 impl Spell<'_> {
     pub(super) fn forgets(&self, about: &str) -> bool {
-        matches!(self.effect, Effect::Forgets { name } if name.as_deref().is_none_or(|name| name == about))
+        self.failed_over
+            || matches!(self.effect, Effect::Forgets { name } if name.as_deref().is_none_or(|name| name == about))
     }
 }
 
@@ -211,17 +214,28 @@ impl<'a> Account<'a> {
                 }
             }
             What::Fault { fault, kind, effect } => {
-                self.spells.push(Spell { whom: client, kind, effect, from: at, to: None, fault: *fault });
+                let (to, failed_over) = (None, false);
+                self.spells.push(Spell {
+                    whom: client,
+                    kind,
+                    effect,
+                    from: at,
+                    to,
+                    fault: *fault,
+                    failed_over,
+                });
             }
-            What::Healed { fault } => {
-                let is_it = |spell: &&mut Spell<'_>| spell.fault == *fault && spell.to.is_none();
-                if let Some(spell) = self.spells.iter_mut().rev().find(is_it) {
-                    spell.to = Some(at);
-                }
-            }
+            What::FailedOver { fault } => self.spell(*fault, |spell| spell.failed_over = true),
+            What::Healed { fault } => self.spell(*fault, |spell| spell.to = Some(at)),
             What::Leaked { name, holders } => self.leaks.push((at, name, holders)),
             What::Over => self.over = Some(at),
         }
+    }
+
+    /// Changes the fault, which is not over yet.
+    fn spell(&mut self, fault: u64, change: impl FnOnce(&mut Spell<'a>)) {
+        let is_it = |spell: &&mut Spell<'_>| spell.fault == fault && spell.to.is_none();
+        self.spells.iter_mut().rev().find(is_it).map(change);
     }
 
     fn about(&mut self, index: &Index<'a>, claim: &str, change: impl FnOnce(&mut Hold<'a>)) {

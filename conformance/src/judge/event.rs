@@ -168,6 +168,11 @@ pub enum What {
         /// What it may do to the contract.
         effect: Effect,
     },
+    /// By now a replica has taken its master's place: since the fault began, the store may have forgotten what it granted.
+    FailedOver {
+        /// Which fault.
+        fault: u64,
+    },
     /// A fault is over.
     Healed {
         /// Which.

@@ -346,6 +346,7 @@ impl<'a> About<'a> {
             | What::Closes
             | What::Closed
             | What::Fault { .. }
+            | What::FailedOver { .. }
             | What::Healed { .. }
             | What::Over => true,
         }
@@ -396,6 +397,7 @@ impl<'a> About<'a> {
             What::Closes => "closes its locks".to_owned(),
             What::Closed => "has closed its locks".to_owned(),
             What::Fault { kind, .. } => format!("FAULT begins: {kind}"),
+            What::FailedOver { .. } => "a replica has taken its master's place".to_owned(),
             What::Healed { .. } => "fault ends".to_owned(),
         })
     }

@@ -251,15 +251,19 @@ impl Connections {
         direction: Direction,
     ) -> io::Result<()> {
         let mut flow = state.flow(direction).subscribe();
+        let mut stopped = false;
         while let Some((arrived, event)) = receiver.recv().await {
             let Some(now) = due(arrived, &mut flow).await else {
                 return Err(io::ErrorKind::BrokenPipe.into());
             };
+            stopped |= matches!(&event, Event::Bytes(bytes) if now.stops_at(bytes));
             match event {
-                Event::Bytes(bytes) if now == Flow::Drop => {
+                Event::Bytes(bytes) if stopped || now == Flow::Drop => {
                     state.torn.store(true, Ordering::Relaxed);
                     self.counters.send_modify(|c| c.traffic(direction).dropped += bytes.len() as u64);
                 }
+                // Who has stopped closes nothing either.
+                Event::End | Event::Reset if stopped => {}
                 Event::Bytes(bytes) => {
                     writer.write_all(&bytes).await?;
                     self.counters.send_modify(|c| c.traffic(direction).passed += bytes.len() as u64);

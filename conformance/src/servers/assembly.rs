@@ -19,6 +19,8 @@ pub(super) struct Assembly {
     pub(super) links: Option<Links>,
     /// What tells whether the members agree, where they must.
     settled: Option<Settled>,
+    /// What tells which failover was the last, where there are any.
+    last_failover: Option<LastFailover>,
     /// How many of the members are there before the others are started.
     pub(super) first: usize,
 }
@@ -26,10 +28,14 @@ pub(super) struct Assembly {
 /// Succeeds when the members agree with each other.
 pub(super) type Settled = for<'a> fn(&'a [Arc<Node>]) -> futures_util::future::BoxFuture<'a, io::Result<()>>;
 
+/// The number of the last failover.
+pub(super) type LastFailover =
+    for<'a> fn(&'a [Arc<Node>]) -> futures_util::future::BoxFuture<'a, io::Result<u64>>;
+
 impl Assembly {
     /// An ensemble that somebody else runs.
     pub(super) fn foreign() -> Self {
-        Self { members: Vec::new(), links: None, settled: None, first: 0 }
+        Self::of(Vec::new())
     }
 
     pub(super) fn single(node: Node) -> Self {
@@ -38,7 +44,8 @@ impl Assembly {
 
     /// Servers that know nothing of each other.
     pub(super) fn of(nodes: Vec<Node>) -> Self {
-        Self { members: nodes.into_iter().map(Arc::new).collect(), links: None, settled: None, first: 0 }
+        let members = nodes.into_iter().map(Arc::new).collect();
+        Self { members, links: None, settled: None, last_failover: None, first: 0 }
     }
 
     /// Of these members so many are restarted before the others.
@@ -51,6 +58,19 @@ impl Assembly {
         self.settled = Some(settled);
         self.settle().await?;
         Ok(self)
+    }
+
+    /// Has it told, from now on, whether a replica takes its master's place.
+    pub(super) fn failing_over(self, last_failover: LastFailover) -> Self {
+        Self { last_failover: Some(last_failover), ..self }
+    }
+
+    /// The number of the last failover, where there are any.
+    pub(super) async fn last_failover(&self) -> io::Result<u64> {
+        match self.last_failover {
+            Some(last_failover) => last_failover(&self.members).await,
+            None => Ok(0),
+        }
     }
 
     /// Waits until the members agree.

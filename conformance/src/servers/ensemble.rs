@@ -5,6 +5,7 @@ use super::sabotage::NodeSaboteur;
 use crate::saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur};
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -56,14 +57,26 @@ impl EnsembleSaboteur {
 
     /// Waits until the members agree again.
     async fn settle(&self) -> Sabotage {
-        let assembly = Arc::clone(&self.assembly);
-        let settled = self.runtime.spawn(async move { assembly.settle().await }).await;
-        let source: Box<dyn std::error::Error + Send + Sync> = match settled {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.into(),
-            Err(ended) => ended.into(),
-        };
-        Err(SabotageError::Failed { what: "come to agree", server: self.server(), source })
+        self.ask("come to agree", |assembly| async move { assembly.settle().await }).await
+    }
+
+    /// Asks something of the assembly, on the servers' own runtime.
+    async fn ask<T, F>(
+        &self,
+        what: &'static str,
+        ask: impl FnOnce(Arc<Assembly>) -> F,
+    ) -> Result<T, SabotageError>
+    where
+        T: Send + 'static,
+        F: Future<Output = io::Result<T>> + Send + 'static,
+    {
+        let source: Box<dyn std::error::Error + Send + Sync> =
+            match self.runtime.spawn(ask(Arc::clone(&self.assembly))).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => error.into(),
+                Err(ended) => ended.into(),
+            };
+        Err(SabotageError::Failed { what, server: self.server(), source })
     }
 }
 
@@ -84,6 +97,10 @@ impl Saboteur for EnsembleSaboteur {
         self.rejoin().await?;
         begin!(self, heal, |_| true);
         self.settle().await
+    }
+
+    async fn last_failover(&self) -> Result<u64, SabotageError> {
+        self.ask("tell its last failover", |assembly| async move { assembly.last_failover().await }).await
     }
 
     async fn freeze(&self) -> Sabotage {
@@ -134,6 +151,10 @@ impl Saboteur for EnsembleSaboteur {
         every!(self, DropReplies, drop_replies)
     }
 
+    async fn lose_ends(&self) -> Sabotage {
+        every!(self, LoseEnds, lose_ends)
+    }
+
     async fn mend(&self) -> Sabotage {
         undo!(self, mend)
     }
@@ -182,12 +203,28 @@ impl Saboteur for EnsembleSaboteur {
         undo!(self, free_memory)
     }
 
+    async fn fill_disk(&self) -> Sabotage {
+        every!(self, FillDisk, fill_disk)
+    }
+
+    async fn free_disk(&self) -> Sabotage {
+        undo!(self, free_disk)
+    }
+
     async fn lock_rows(&self) -> Sabotage {
         every!(self, LockRows, lock_rows)
     }
 
     async fn unlock_rows(&self) -> Sabotage {
         undo!(self, unlock_rows)
+    }
+
+    async fn lock_tables(&self) -> Sabotage {
+        every!(self, LockTables, lock_tables)
+    }
+
+    async fn unlock_tables(&self) -> Sabotage {
+        undo!(self, unlock_tables)
     }
 
     async fn partition(&self, members: &[usize]) -> Sabotage {

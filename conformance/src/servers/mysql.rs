@@ -3,11 +3,11 @@
 use super::admin::{Admin, Order, unknown};
 use super::postgres::succeed;
 use super::program::find;
-use super::recipe::{Held, Recipe, Setup, hold_all};
+use super::recipe::{Held, Recipe, Setup, cannot_hold, hold_all};
 use super::way::Way;
 use crate::saboteur::Hurt;
 use async_trait::async_trait;
-use sqlx::mysql::MySqlConnectOptions;
+use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, Row};
 use std::fs;
 use std::io;
@@ -154,7 +154,22 @@ impl Recipe for Mysql {
         match way {
             // Its user may be one whom `read_only` does not hold.
             Way::Environment { .. } => &[Hurt::TerminateBackends, Hurt::FillConnections],
-            _ => &[Hurt::TerminateBackends, Hurt::ReadOnly, Hurt::FillConnections, Hurt::LockRows],
+            _ => &[
+                Hurt::TerminateBackends,
+                Hurt::ReadOnly,
+                Hurt::FillConnections,
+                Hurt::FillDisk,
+                Hurt::LockRows,
+                Hurt::LockTables,
+            ],
+        }
+    }
+
+    /// The last is what row locks have prepared. With MySQL clients encrypt what they send, so nothing is seen of it.
+    fn ends(&self) -> &'static [&'static str] {
+        match self {
+            Self::Mysql => &[],
+            Self::Mariadb => &["COMMIT", "ROLLBACK", "EXECUTE tenure_end"],
         }
     }
 
@@ -170,15 +185,28 @@ impl Recipe for Mysql {
         connection.close().await.map_err(io::Error::other)
     }
 
-    async fn lock(&self, admin: &Admin<'_>) -> io::Result<Held> {
-        let session = lock_rows(connect(admin).await?).await.map_err(io::Error::other)?;
-        Ok(Held::Mysql { session })
+    async fn hold(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<Held> {
+        let mut session = connect(admin).await?;
+        let held = match hurt {
+            Hurt::FillDisk => fill_disk(&mut session).await,
+            Hurt::LockRows => lock_rows(&mut session).await,
+            Hurt::LockTables => {
+                let sessions = lock_tables(admin, session).await?;
+                return Ok(Held::Mysql { sessions });
+            }
+            _ => return Err(cannot_hold(hurt)),
+        };
+        held.map_err(io::Error::other)?;
+        Ok(Held::Mysql { sessions: vec![session] })
     }
 
     async fn free(&self, held: Held) -> io::Result<()> {
-        if let Held::Mysql { mut session } = held {
-            // When the server has ended it meanwhile, its transaction has ended too.
-            let _ = sqlx::raw_sql("ROLLBACK").execute(&mut session).await;
+        if let Held::Mysql { sessions } = held {
+            for mut session in sessions {
+                let give_back = "ROLLBACK; UNLOCK TABLES; DO RELEASE_ALL_LOCKS()";
+                // When the server has ended it meanwhile, it has nothing any more.
+                let _ = sqlx::raw_sql(give_back).execute(&mut session).await;
+            }
         }
         Ok(())
     }
@@ -204,19 +232,75 @@ impl Mysql {
     }
 }
 
-/// Begins a transaction that locks the rows which nobody has locked.
-async fn lock_rows(mut session: MySqlConnection) -> Result<MySqlConnection, sqlx::Error> {
+/// Tenure's tables.
+async fn tables(session: &mut MySqlConnection) -> Result<Vec<String>, sqlx::Error> {
     let tables = format!(
         "SELECT CAST(table_name AS CHAR) FROM information_schema.tables \
          WHERE table_schema = '{NAME}' AND table_name LIKE 'tenure%'"
     );
-    let tables: Vec<String> = sqlx::query_scalar(AssertSqlSafe(tables)).fetch_all(&mut session).await?;
-    sqlx::raw_sql("BEGIN").execute(&mut session).await?;
+    sqlx::query_scalar(AssertSqlSafe(tables)).fetch_all(session).await
+}
+
+async fn execute(session: &mut MySqlConnection, sql: String) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(session).await.map(drop)
+}
+
+/// Begins a transaction that locks the rows which nobody has locked.
+async fn lock_rows(session: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    let tables = tables(session).await?;
+    execute(session, "BEGIN".into()).await?;
     for table in tables {
-        let lock = AssertSqlSafe(format!("SELECT 1 FROM {NAME}.`{table}` FOR UPDATE SKIP LOCKED"));
-        sqlx::raw_sql(lock).execute(&mut session).await?;
+        execute(session, format!("SELECT 1 FROM {NAME}.`{table}` FOR UPDATE SKIP LOCKED")).await?;
     }
-    Ok(session)
+    Ok(())
+}
+
+/// Locks the tables, but those that others use for longer than it waits, each in a session of its own.
+async fn lock_tables(admin: &Admin<'_>, mut first: MySqlConnection) -> io::Result<Vec<MySqlConnection>> {
+    let mut sessions = Vec::new();
+    for table in tables(&mut first).await.map_err(io::Error::other)? {
+        let mut session = connect(admin).await?;
+        let lock = format!("{PATIENCE}; LOCK TABLES {NAME}.`{table}` WRITE");
+        if in_time(execute(&mut session, lock).await).map_err(io::Error::other)? {
+            sessions.push(session);
+        }
+    }
+    Ok(sessions)
+}
+
+/// Fills the disk: as long as the session has this lock, a trigger refuses each new row and each change, as the server
+/// would without room. It has none of the tables' locks, so it ends whatever others do.
+async fn fill_disk(session: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    execute(session, format!("{PATIENCE}; USE {NAME}")).await?;
+    let there = "SELECT CAST(trigger_name AS CHAR) FROM information_schema.triggers";
+    let there: Vec<String> = sqlx::query_scalar(there).fetch_all(&mut *session).await?;
+    for table in tables(session).await? {
+        for event in ["INSERT", "UPDATE"] {
+            let name = format!("{table}_{event}");
+            if there.contains(&name) {
+                continue;
+            }
+            let trigger = format!(
+                "CREATE TRIGGER `{name}` BEFORE {event} ON `{table}` FOR EACH ROW \
+                 IF IS_USED_LOCK('conformance') IS NOT NULL THEN \
+                 SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'; \
+                 END IF"
+            );
+            in_time(execute(session, trigger).await)?;
+        }
+    }
+    execute(session, "DO GET_LOCK('conformance', 10)".into()).await
+}
+
+/// How many seconds a session waits for a table.
+const PATIENCE: &str = "SET SESSION lock_wait_timeout = 1";
+
+/// Whether it was not waited for too long.
+fn in_time(done: Result<(), sqlx::Error>) -> Result<bool, sqlx::Error> {
+    const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    let Err(sqlx::Error::Database(error)) = &done else { return done.map(|()| true) };
+    let number = error.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number);
+    if number == Some(LOCK_WAIT_TIMEOUT) { Ok(false) } else { done.map(|()| true) }
 }
 
 /// Ends every other client's connection, and returns when they have gone.

@@ -155,15 +155,15 @@ impl Node {
         within(self.recipe.obey(&self.admin(address, &url), order)).await
     }
 
-    /// Takes the server's last connections, or locks its rows.
+    /// Takes the server's last connections, or something that is tenure's.
     pub(super) async fn take(&self, state: &mut State, hurt: Hurt) -> io::Result<()> {
         if !state.held.contains_key(&hurt) {
             let address = state.engine()?.address();
             let url = self.admin_url(address);
             let admin = self.admin(address, &url);
             let held = match hurt {
-                Hurt::LockRows => within(self.recipe.lock(&admin)).await?,
-                _ => within(self.recipe.fill(&admin)).await?,
+                Hurt::FillConnections => within(self.recipe.fill(&admin)).await?,
+                hurt => within(self.recipe.hold(&admin, hurt)).await?,
             };
             state.held.insert(hurt, held);
         }

@@ -2,7 +2,7 @@
 
 use super::admin::{Admin, Order, unknown};
 use super::program::find;
-use super::recipe::{Held, Recipe, Setup, hold_all};
+use super::recipe::{Held, Recipe, Setup, cannot_hold, hold_all};
 use super::way::Way;
 use crate::saboteur::Hurt;
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ pub(super) struct Postgres;
 pub(super) const NAME: &str = "tenure";
 
 /// The connections that are held to fill it up have not said who they are; it must be patient with them. It has
-/// few connections, so that a client that uses them up is seen. A dozen cases run at once, each with several clients of four
+/// few connections, so that a client that uses them up is seen. Sixteen cases run at once, each with several clients of four
 /// connections or as many as it has row locks, and as many again in the background.
 const OPTIONS: [&str; 4] = ["-c", "authentication_timeout=600s", "-c", "max_connections=300"];
 
@@ -109,8 +109,19 @@ impl Recipe for Postgres {
         match way {
             // Others may have their locks in its tables.
             Way::Environment { .. } => &[Hurt::TerminateBackends, Hurt::ReadOnly, Hurt::FillConnections],
-            _ => &[Hurt::TerminateBackends, Hurt::ReadOnly, Hurt::FillConnections, Hurt::LockRows],
+            _ => &[
+                Hurt::TerminateBackends,
+                Hurt::ReadOnly,
+                Hurt::FillConnections,
+                Hurt::FillDisk,
+                Hurt::LockRows,
+                Hurt::LockTables,
+            ],
         }
+    }
+
+    fn ends(&self) -> &'static [&'static str] {
+        &["COMMIT", "ROLLBACK"]
     }
 
     async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()> {
@@ -122,8 +133,15 @@ impl Recipe for Postgres {
         }
     }
 
-    async fn lock(&self, admin: &Admin<'_>) -> io::Result<Held> {
-        let session = lock_rows(connect(admin).await?).await.map_err(io::Error::other)?;
+    async fn hold(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<Held> {
+        let mut session = connect(admin).await?;
+        let held = match hurt {
+            Hurt::FillDisk => fill_disk(&mut session).await,
+            Hurt::LockRows => lock_rows(&mut session).await,
+            Hurt::LockTables => lock_tables(&mut session).await,
+            _ => return Err(cannot_hold(hurt)),
+        };
+        held.map_err(io::Error::other)?;
         Ok(Held::Postgres { session })
     }
 
@@ -152,17 +170,76 @@ impl Recipe for Postgres {
     }
 }
 
-/// Begins a transaction that locks the rows which nobody has locked.
-async fn lock_rows(mut session: PgConnection) -> Result<PgConnection, sqlx::Error> {
+/// Tenure's tables.
+async fn tables(session: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     let tables = "SELECT quote_ident(tablename) FROM pg_tables \
                   WHERE schemaname = current_schema() AND tablename LIKE 'tenure%'";
-    let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut session).await?;
-    sqlx::raw_sql("BEGIN").execute(&mut session).await?;
+    sqlx::query_scalar(tables).fetch_all(session).await
+}
+
+async fn execute(session: &mut PgConnection, sql: String) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(session).await.map(drop)
+}
+
+/// Begins a transaction that locks the rows which nobody has locked.
+async fn lock_rows(session: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let tables = tables(session).await?;
+    execute(session, "BEGIN".into()).await?;
     for table in tables {
-        let lock = AssertSqlSafe(format!("SELECT 1 FROM {table} FOR UPDATE SKIP LOCKED"));
-        sqlx::raw_sql(lock).execute(&mut session).await?;
+        execute(session, format!("SELECT 1 FROM {table} FOR UPDATE SKIP LOCKED")).await?;
     }
-    Ok(session)
+    Ok(())
+}
+
+/// Begins a transaction that locks the tables, but those that others use for longer than it waits.
+async fn lock_tables(session: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let tables = tables(session).await?;
+    execute(session, format!("BEGIN; {PATIENCE}")).await?;
+    for table in tables {
+        let lock = format!("SAVEPOINT one; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+        if !in_time(execute(session, lock).await)? {
+            execute(session, "ROLLBACK TO one".into()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Begins a transaction with which the disk is full: as long as it has this lock, a trigger refuses each new row and each
+/// change, as the server would without room. It has none of the tables' locks, so it ends whatever others do.
+async fn fill_disk(session: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let function = "CREATE SCHEMA IF NOT EXISTS conformance; \
+         CREATE OR REPLACE FUNCTION conformance.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ \
+         BEGIN IF NOT pg_try_advisory_xact_lock_shared(53100) THEN \
+         RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; \
+         END IF; RETURN NEW; END $$";
+    execute(session, function.into()).await?;
+    for table in tables(session).await? {
+        let there = format!(
+            "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = '{table}'::regclass AND tgname = 'refuse')"
+        );
+        if sqlx::query_scalar(AssertSqlSafe(there)).fetch_one(&mut *session).await? {
+            continue;
+        }
+        let trigger = format!(
+            "BEGIN; {PATIENCE}; CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table} \
+             FOR EACH ROW EXECUTE FUNCTION conformance.refuse(); COMMIT"
+        );
+        if !in_time(execute(session, trigger).await)? {
+            execute(session, "ROLLBACK".into()).await?;
+        }
+    }
+    execute(session, "BEGIN; SELECT pg_advisory_xact_lock(53100)".into()).await
+}
+
+/// How long a transaction waits for a table.
+const PATIENCE: &str = "SET LOCAL lock_timeout = '1s'";
+
+/// Whether it was not waited for too long.
+fn in_time(done: Result<(), sqlx::Error>) -> Result<bool, sqlx::Error> {
+    match done {
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("55P03") => Ok(false),
+        done => done.map(|()| true),
+    }
 }
 
 /// Ends every other client's backend, and returns when they have gone.

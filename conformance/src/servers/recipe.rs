@@ -81,16 +81,21 @@ pub(super) trait Recipe: fmt::Debug + Send + Sync {
     /// The hurts that this kind's own protocol or tools can do to a server that was found so.
     fn hurts(&self, way: &Way) -> &'static [Hurt];
 
+    /// The words with which its clients end a transaction that they began in an earlier message.
+    fn ends(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Carries out one of them, or its undo.
     async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()>;
 
     /// Takes the connections that the server has left.
     async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held>;
 
-    /// Locks the rows of tenure's tables, as a foreign session: where [`hurts`](Self::hurts) says so.
-    async fn lock(&self, admin: &Admin<'_>) -> io::Result<Held> {
+    /// Has a foreign session hold what is tenure's, its rows for instance: where [`hurts`](Self::hurts) says so.
+    async fn hold(&self, admin: &Admin<'_>, hurt: Hurt) -> io::Result<Held> {
         let _ = admin;
-        Err(io::ErrorKind::Unsupported.into())
+        Err(cannot_hold(hurt))
     }
 
     /// Gives back what was taken.
@@ -109,8 +114,13 @@ pub(super) enum Held {
     Connections { _kept: Vec<TcpStream> },
     /// A foreign session in a transaction, which ends with it.
     Postgres { session: PgConnection },
-    /// The same.
-    Mysql { session: MySqlConnection },
+    /// Foreign sessions: one has one list of locked tables, all or none of which it gets.
+    Mysql { sessions: Vec<MySqlConnection> },
+}
+
+/// What this kind of server has nobody hold. [`Recipe::hurts`] keeps it from being asked for.
+pub(super) fn cannot_hold(hurt: Hurt) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("cannot {hurt}"))
 }
 
 /// Opens connections until the server has none left: until `greet`, which does what a client does first, says it was

@@ -33,7 +33,20 @@ pub(super) async fn start(platform: Platform) -> io::Result<Assembly> {
         nodes.push(platform.start(&format!("redis_cluster {number}"), recipe, Some(proxy)).await?);
     }
     join(&nodes, &buses).await?;
-    Assembly::of(nodes).settling(|members| Box::pin(settled(members))).await
+    let assembly = Assembly::of(nodes).failing_over(|members| Box::pin(last_failover(members)));
+    assembly.settling(|members| Box::pin(settled(members))).await
+}
+
+/// Each failover has a new epoch.
+async fn last_failover(members: &[Arc<Node>]) -> io::Result<u64> {
+    let mut last = 0;
+    for node in members {
+        let state = connect(node).await?.ask(&["CLUSTER", "INFO"]).await?;
+        let epoch = state.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+        let epoch: Option<u64> = epoch.and_then(|epoch| epoch.trim().parse().ok());
+        last = last.max(epoch.ok_or_else(|| io::Error::other("a member names no epoch"))?);
+    }
+    Ok(last)
 }
 
 /// Makes a cluster of them.

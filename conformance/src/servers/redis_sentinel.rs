@@ -51,7 +51,21 @@ pub(super) async fn start(platform: Platform) -> io::Result<Assembly> {
         nodes.push(platform.start(&format!("redis_sentinel sentinel {number}"), recipe, Some(proxy)).await?);
     }
     // Sentinels that come back before the master put another one in its place.
-    Assembly::of(nodes).beginning_with(DATA).settling(|members| Box::pin(settled(members))).await
+    let assembly = Assembly::of(nodes).beginning_with(DATA);
+    let assembly = assembly.failing_over(|members| Box::pin(last_failover(members)));
+    assembly.settling(|members| Box::pin(settled(members))).await
+}
+
+/// Each failover has a new epoch.
+async fn last_failover(members: &[Arc<Node>]) -> io::Result<u64> {
+    let mut last = 0;
+    for sentinel in &members[DATA..] {
+        let words = connect(sentinel).await?.ask(&["SENTINEL", "MASTER", SERVICE]).await?;
+        let epoch = words.lines().skip_while(|word| *word != "config-epoch").nth(1);
+        let epoch: Option<u64> = epoch.and_then(|epoch| epoch.parse().ok());
+        last = last.max(epoch.ok_or_else(|| io::Error::other("a sentinel names no epoch"))?);
+    }
+    Ok(last)
 }
 
 /// Waits until the master has all its replicas.

@@ -92,6 +92,7 @@ impl Saboteur for NodeSaboteur {
             Hurt::Freeze | Hurt::Kill => self.is_ours(),
             Hurt::Wipe => self.is_ours() && self.node.recipe().may_wipe(),
             hurt if Hurt::NETWORK.contains(&hurt) => self.node.proxy.is_some(),
+            Hurt::LoseEnds => self.node.proxy.is_some() && !self.node.recipe().ends().is_empty(),
             hurt => self.node.recipe().hurts(&self.node.way).contains(&hurt),
         }
     }
@@ -103,8 +104,9 @@ impl Saboteur for NodeSaboteur {
                     restart(node, state, false).await?;
                 }
                 thaw(state).await?;
-                node.free(state, Hurt::LockRows).await?;
-                node.free(state, Hurt::FillConnections).await?;
+                for held in [Hurt::FillDisk, Hurt::LockRows, Hurt::LockTables, Hurt::FillConnections] {
+                    node.free(state, held).await?;
+                }
                 free_memory(node, state).await?;
                 resume_writes(node, state).await?;
                 make_writable(node, state).await?;
@@ -211,6 +213,17 @@ impl Saboteur for NodeSaboteur {
         .await
     }
 
+    async fn lose_ends(&self) -> Sabotage {
+        let ends = self.node.recipe().ends();
+        self.proxied(Hurt::LoseEnds, move |proxy| {
+            Box::pin(async move {
+                proxy.set(Direction::Requests, crate::proxy::Flow::StopAt(ends));
+                Ok(())
+            })
+        })
+        .await
+    }
+
     async fn mend(&self) -> Sabotage {
         self.work("mend its network", |node, state| {
             Box::pin(async move {
@@ -288,12 +301,28 @@ impl Saboteur for NodeSaboteur {
         self.work("free its memory", |node, state| Box::pin(free_memory(node, state))).await
     }
 
+    async fn fill_disk(&self) -> Sabotage {
+        self.hurt(Hurt::FillDisk, |node, state| Box::pin(node.take(state, Hurt::FillDisk))).await
+    }
+
+    async fn free_disk(&self) -> Sabotage {
+        self.work("make room on its disk", |node, state| Box::pin(node.free(state, Hurt::FillDisk))).await
+    }
+
     async fn lock_rows(&self) -> Sabotage {
         self.hurt(Hurt::LockRows, |node, state| Box::pin(node.take(state, Hurt::LockRows))).await
     }
 
     async fn unlock_rows(&self) -> Sabotage {
         self.work("unlock its rows", |node, state| Box::pin(node.free(state, Hurt::LockRows))).await
+    }
+
+    async fn lock_tables(&self) -> Sabotage {
+        self.hurt(Hurt::LockTables, |node, state| Box::pin(node.take(state, Hurt::LockTables))).await
+    }
+
+    async fn unlock_tables(&self) -> Sabotage {
+        self.work("unlock its tables", |node, state| Box::pin(node.free(state, Hurt::LockTables))).await
     }
 }
 
@@ -364,7 +393,9 @@ fn what(hurt: Hurt) -> &'static str {
         Hurt::Freeze => "freeze",
         Hurt::Kill => "be killed or restarted",
         Hurt::Wipe => "restart empty",
-        Hurt::Cut | Hurt::Refuse | Hurt::Delay | Hurt::HalfOpen | Hurt::DropReplies => "lose its network",
+        Hurt::Cut | Hurt::Refuse | Hurt::Delay | Hurt::HalfOpen | Hurt::DropReplies | Hurt::LoseEnds => {
+            "lose its network"
+        }
         Hurt::ExpireSessions => Order::ExpireSessions.what(),
         Hurt::TerminateBackends => Order::TerminateBackends.what(),
         Hurt::FlushScripts => Order::FlushScripts.what(),
@@ -372,7 +403,9 @@ fn what(hurt: Hurt) -> &'static str {
         Hurt::ReadOnly => Order::MakeReadOnly.what(),
         Hurt::FillConnections => "fill up its connections",
         Hurt::FillMemory => Order::FillMemory.what(),
+        Hurt::FillDisk => "fill up its disk",
         Hurt::LockRows => "lock its rows",
+        Hurt::LockTables => "lock its tables",
         Hurt::Partition => "be partitioned",
     }
 }

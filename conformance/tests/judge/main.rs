@@ -96,6 +96,22 @@ fn a_store_made_to_forget_is_forgiven_for_a_lease() {
 }
 
 #[test]
+fn a_failover_that_nobody_ordered_is_forgiven_as_well() {
+    for (failed_over, expected) in [(true, vec![]), (false, vec![Broken::TwoHolders])] {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290).asks(2, "b", None);
+        script.note(40, "store", What::Fault { fault: 1, kind: "cut".into(), effect: Effect::None });
+        script.granted(50, "b", 8, 340).lost(290, "a", 7).releases(330, "b", 8);
+        if failed_over {
+            script.note(400, "store", What::FailedOver { fault: 1 });
+        }
+        script.note(401, "store", What::Healed { fault: 1 });
+        assert_eq!(found(&script), expected, "{failed_over}");
+    }
+}
+
+#[test]
 fn tokens_rise_whatever_happens() {
     for token in [6, 7] {
         let mut script = in_turn();

@@ -17,6 +17,11 @@ pub(crate) trait Client: Send {
 
     /// Reads it. `None`: there is none.
     async fn get(&mut self) -> io::Result<Option<String>>;
+
+    /// Sends a statement, to a database.
+    async fn execute(&mut self, statement: &'static str) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, statement))
+    }
 }
 
 /// Connects through the server's proxy.

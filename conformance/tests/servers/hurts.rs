@@ -23,6 +23,7 @@ cases! { CASES:
     delays: Delay,
     hangs_half_open: HalfOpen,
     drops_replies: DropReplies,
+    loses_the_ends_of_transactions: LoseEnds,
     expires_sessions: ExpireSessions,
     terminates_backends: TerminateBackends,
     flushes_scripts: FlushScripts,
@@ -30,10 +31,16 @@ cases! { CASES:
     is_read_only: ReadOnly,
     has_no_connections_left: FillConnections,
     has_no_memory_left: FillMemory,
+    has_no_room_on_its_disk: FillDisk,
     has_its_rows_locked: LockRows,
+    has_its_tables_locked: LockTables,
+    has_tables_that_are_in_use: LockTables,
     heals_everything_at_once: Freeze,
     is_hurt_from_any_runtime: Freeze,
 }
+
+/// Waits for the row, and changes nothing: who gave up waiting may still get it.
+const LOCK: &str = "SELECT value FROM tenure_test FOR UPDATE";
 
 pub(crate) async fn client(server: &Server) -> Box<dyn Client> {
     within(connect(server)).await.expect("a connection")
@@ -77,7 +84,10 @@ async fn says_what_it_cannot(server: &Server) {
             Hurt::TerminateBackends => saboteur.terminate_backends().await,
             Hurt::FillConnections => saboteur.fill_connections().await,
             Hurt::FillMemory => saboteur.fill_memory().await,
+            Hurt::LoseEnds => saboteur.lose_ends().await,
+            Hurt::FillDisk => saboteur.fill_disk().await,
             Hurt::LockRows => saboteur.lock_rows().await,
+            Hurt::LockTables => saboteur.lock_tables().await,
             Hurt::Partition => saboteur.partition(&[]).await,
             _ => continue,
         };
@@ -199,6 +209,31 @@ async fn drops_replies(server: &Server) {
     assert_eq!(exchange(server).await.unwrap().as_deref(), Some("carried-out"));
 }
 
+/// To the server a client whose `COMMIT` was lost has stopped within its transaction, also when it has gone.
+async fn loses_the_ends_of_transactions(server: &Server) {
+    let (mut open, mut blocked, mut other) =
+        (client(server).await, client(server).await, client(server).await);
+    open.put("before").await.unwrap();
+    server.saboteur().lose_ends().await.unwrap();
+    server.saboteur().lose_ends().await.unwrap();
+    open.execute("BEGIN").await.unwrap();
+    open.put("lost").await.unwrap();
+    hangs(open.execute("COMMIT")).await;
+    drop(open);
+    hangs(blocked.execute(LOCK)).await;
+    drop(blocked);
+    assert_eq!(within(other.get()).await.unwrap().as_deref(), Some("before"));
+    server.saboteur().mend().await.unwrap();
+    // It had ended no transaction, and goes on.
+    within(other.put("after")).await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("after"));
+    let mut last = client(server).await;
+    last.execute("BEGIN").await.unwrap();
+    last.put("last").await.unwrap();
+    last.execute("COMMIT").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
+}
+
 async fn expires_sessions(server: &Server) {
     assert_eq!(server.kind(), Kind::Zookeeper);
     let mut open = Zookeeper::connect(&server.url(), None).await.unwrap();
@@ -286,13 +321,34 @@ async fn has_no_memory_left(server: &Server) {
     within(open.put("more")).await.unwrap();
 }
 
+async fn has_no_room_on_its_disk(server: &Server) {
+    let mut open = client(server).await;
+    open.put("in").await.unwrap();
+    server.saboteur().fill_disk().await.unwrap();
+    server.saboteur().fill_disk().await.unwrap();
+    let error = within(open.put("more")).await.expect_err("it is full").to_string();
+    assert!(error.contains("No space left on device") || error.contains("is full"), "{error}");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("in"));
+    server.saboteur().free_disk().await.unwrap();
+    within(open.put("more")).await.unwrap();
+    // Beside a transaction of somebody's, which has the table in use; the second time, healed.
+    let mut user = client(server).await;
+    user.execute("BEGIN").await.unwrap();
+    user.execute(LOCK).await.unwrap();
+    server.saboteur().fill_disk().await.unwrap();
+    user.execute("ROLLBACK").await.unwrap();
+    within(open.put("much more")).await.expect_err("it is full");
+    server.saboteur().heal().await.unwrap();
+    within(open.put("all")).await.unwrap();
+}
+
 async fn has_its_rows_locked(server: &Server) {
     let mut open = client(server).await;
     open.put("mine").await.unwrap();
     server.saboteur().lock_rows().await.unwrap();
     server.saboteur().lock_rows().await.unwrap();
     assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("mine"));
-    hangs(open.put("yours")).await;
+    hangs(open.execute(LOCK)).await;
     server.saboteur().unlock_rows().await.unwrap();
     client(server).await.put("last").await.unwrap();
     assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
@@ -301,6 +357,35 @@ async fn has_its_rows_locked(server: &Server) {
     server.saboteur().terminate_backends().await.unwrap();
     server.saboteur().heal().await.unwrap();
     client(server).await.put("healed").await.unwrap();
+}
+
+async fn has_its_tables_locked(server: &Server) {
+    let mut open = client(server).await;
+    open.put("mine").await.unwrap();
+    server.saboteur().lock_tables().await.unwrap();
+    server.saboteur().lock_tables().await.unwrap();
+    hangs(open.get()).await;
+    server.saboteur().unlock_tables().await.unwrap();
+    client(server).await.put("last").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
+    // A session that the server ended holds nothing, and healing knows.
+    server.saboteur().lock_tables().await.unwrap();
+    server.saboteur().terminate_backends().await.unwrap();
+    server.saboteur().heal().await.unwrap();
+    client(server).await.put("healed").await.unwrap();
+}
+
+/// They are left out.
+async fn has_tables_that_are_in_use(server: &Server) {
+    client(server).await.put("in use").await.unwrap();
+    let mut user = client(server).await;
+    user.execute("BEGIN").await.unwrap();
+    user.execute(LOCK).await.unwrap();
+    server.saboteur().lock_tables().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("in use"));
+    user.execute("ROLLBACK").await.unwrap();
+    client(server).await.put("last").await.unwrap();
+    server.saboteur().heal().await.unwrap();
 }
 
 async fn heals_everything_at_once(server: &Server) {

@@ -39,6 +39,10 @@ macro_rules! client {
                 let row: $row = select.fetch_one(&mut self.0).await.map_err(io::Error::other)?;
                 row.try_get(0).map_err(io::Error::other)
             }
+
+            async fn execute(&mut self, statement: &'static str) -> io::Result<()> {
+                sqlx::raw_sql(statement).execute(&mut self.0).await.map(drop).map_err(io::Error::other)
+            }
         }
     };
 }

@@ -1,0 +1,157 @@
+//! What `deploy/` says of the command is so: its command lines are understood, and end with the codes that it counts on.
+
+use crate::stage::Stage;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn path(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
+}
+
+/// All files in these directories, and what is in them.
+fn files(directories: &[&str]) -> Vec<(PathBuf, String)> {
+    let entries = directories.iter().flat_map(|directory| fs::read_dir(path(directory)).unwrap());
+    let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|is| is == "yaml" || is == "yml")
+}
+
+/// A file of YAML, by Python's parser.
+fn parsed(path: &Path) -> Value {
+    // `on` is a word of GitHub's and a truth of YAML's, which no JSON has for a key.
+    let program = "import json, sys, yaml; print(json.dumps(yaml.load(open(sys.argv[1]), yaml.BaseLoader)))";
+    let output =
+        Command::new("python3").args(["-c", program]).arg(path).output().expect("python3 reads YAML");
+    let (json, error) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {error}", path.display());
+    serde_json::from_slice(&json).unwrap()
+}
+
+/// The values of a setting of a unit.
+fn settings<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
+    let line = |line: &'a str| line.strip_prefix(name)?.strip_prefix('=');
+    unit.lines().filter_map(line).flat_map(|values| values.split_whitespace()).collect()
+}
+
+/// The arguments for `tenure`, without the command at their end.
+fn options(line: Vec<String>) -> Vec<String> {
+    let mut words = line.into_iter().skip_while(|word| !word.ends_with("tenure")).skip(1);
+    let options: Vec<String> = words.by_ref().take_while(|word| word != "--").collect();
+    assert!(!options.is_empty() && words.next().is_some(), "no command is run under `tenure`");
+    options
+}
+
+/// The command lines in `deploy`, each with its file.
+fn command_lines() -> Vec<(PathBuf, Vec<String>)> {
+    let mut lines = Vec::new();
+    for (path, text) in files(&["deploy/systemd", "deploy/kubernetes"]) {
+        let line: Vec<String> = if is_yaml(&path) {
+            let manifest = parsed(&path);
+            let pods = ["/spec/template", "/spec/jobTemplate/spec/template"];
+            let pod = pods.iter().find_map(|pod| manifest.pointer(pod)).expect("it has pods");
+            let words = pod["spec"]["containers"][0]["command"].as_array().expect("and they a command");
+            words.iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+        } else {
+            settings(&text, "ExecStart").into_iter().map(str::to_owned).collect()
+        };
+        if !line.is_empty() {
+            lines.push((path, options(line)));
+        }
+    }
+    lines
+}
+
+/// `options` with this script in place of the command.
+fn with_script<'a>(options: &'a [String], script: &'a str) -> Vec<&'a str> {
+    options.iter().map(String::as_str).chain(["--", "sh", "-c", script]).collect()
+}
+
+#[test]
+fn command_lines_are_understood() {
+    let lines = command_lines();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    for (path, options) in &lines {
+        let stage = Stage::new();
+        let done = stage.done(&with_script(options, "echo $TENURE_NAME; exit 7"));
+        assert_eq!(
+            (done.code, done.out.trim()),
+            (Some(7), options[1].as_str()),
+            "{}: {}",
+            path.display(),
+            done.err
+        );
+    }
+}
+
+#[test]
+fn jobs_end_with_75_while_another_machine_is_at_it() {
+    let jobs = command_lines().into_iter().filter(|(_, options)| options[0] == "run");
+    for (_, options) in jobs.inspect(|(path, _)| println!("{}", path.display())) {
+        let stage = Stage::new();
+        let holder = stage.holder(&options[1]);
+        holder.line();
+        stage.done(&with_script(&options, "true")).expect(75);
+    }
+}
+
+#[test]
+fn whatever_is_stopped_ends_with_143() {
+    for (path, options) in command_lines() {
+        println!("{}", path.display());
+        let stage = Stage::new();
+        let running = stage.start(&with_script(&options, "echo $$; exec sleep 1000"));
+        running.line();
+        running.signal(Signal::SIGTERM);
+        running.end().expect(143);
+        // Released.
+        stage.done(&["show", &options[1]]).expect(1);
+    }
+}
+
+#[test]
+fn units_count_these_codes_as_success() {
+    for (unit, codes) in [("nightly", &["75", "143"][..]), ("scheduler", &["143"])] {
+        let unit = fs::read_to_string(path(&format!("deploy/systemd/{unit}.service"))).unwrap();
+        assert_eq!(settings(&unit, "SuccessExitStatus"), codes);
+    }
+}
+
+#[test]
+fn each_file_begins_with_what_it_is_for() {
+    let files = files(&["deploy", "deploy/systemd", "deploy/kubernetes", ".github/workflows"]);
+    assert_eq!(files.len(), 8);
+    for (path, text) in files {
+        assert_eq!(text.lines().take_while(|line| line.starts_with("# ")).count(), 3, "{}", path.display());
+    }
+}
+
+#[test]
+fn workflows_are_yaml_and_do_what_they_are_for() {
+    let steps = |file: &str, job: &str| {
+        let workflow = parsed(&path(".github/workflows").join(file));
+        assert!(!workflow["on"].is_null(), "{file}");
+        let steps = workflow["jobs"][job]["steps"].as_array().unwrap().clone();
+        steps.iter().filter_map(|step| step["run"].as_str()).collect::<Vec<_>>().join("\n")
+    };
+    assert!(steps("test.yml", "test").contains(".ci/run"));
+    assert!(steps("release.yml", "build").contains("cargo +"));
+    // Whoever raises the version of Rust raises it everywhere.
+    let manifest = fs::read_to_string(path("Cargo.toml")).unwrap();
+    let rust =
+        manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+    for (file, named) in [
+        (".github/workflows/test.yml", format!("rust:{rust}-")),
+        (".github/workflows/release.yml", format!("cargo +{rust} build")),
+        ("deploy/Dockerfile", format!("rust:{rust}-")),
+    ] {
+        assert!(fs::read_to_string(path(file)).unwrap().contains(&named), "{file} does not name Rust {rust}");
+    }
+}
