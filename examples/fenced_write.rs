@@ -1,6 +1,6 @@
 //! Fencing: the resource refuses a holder who was overtaken and does not know it yet.
 //!
-//! `cargo run --example fenced_write`, or `-- sqlite:locks.db`.
+//! `cargo run --example fenced_write`, or with `--features sqlite` and `-- sqlite:locks.db`.
 
 use std::{env, time::Duration};
 use tenure::{Error, Token};

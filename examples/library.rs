@@ -1,6 +1,6 @@
 //! A library that needs locks takes `&Locks`. It never chooses the store; the program that uses it does.
 //!
-//! `cargo run --example library`, or `-- sqlite:locks.db`.
+//! `cargo run --example library`, or with `--features sqlite` and `-- sqlite:locks.db`.
 
 use std::env;
 

@@ -1,8 +1,8 @@
 //! One at a time: however many of this program run, one makes the report, and the others wait for their turn.
 //!
 //! ```sh
-//! cargo run --example one_at_a_time                       # in memory: nobody else is there
-//! cargo run --example one_at_a_time -- sqlite:locks.db    # in several terminals at once
+//! cargo run --example one_at_a_time                                         # in memory: nobody else is there
+//! cargo run --example one_at_a_time --features sqlite -- sqlite:locks.db    # in several terminals at once
 //! ```
 
 use std::{env, time::Duration};

@@ -1,6 +1,6 @@
 //! Re-entrancy: functions that take the lock they need, and call each other, share one grant.
 //!
-//! `cargo run --example reentrant`, or `-- sqlite:locks.db`.
+//! `cargo run --example reentrant`, or with `--features sqlite` and `-- sqlite:locks.db`.
 
 use std::env;
 use tenure::{Error, Locks, Owner};

@@ -1,6 +1,6 @@
 //! Loss: a holder is told that its lock is gone, and why, while it works.
 //!
-//! `cargo run --example watch_loss`, or `-- sqlite:locks.db`.
+//! `cargo run --example watch_loss`, or with `--features sqlite` and `-- sqlite:locks.db`.
 
 use std::{env, time::Duration};
 use tenure::{Error, Hold};

@@ -30,7 +30,19 @@
 //!
 //! # Features
 //!
-//! Each store is a feature. `memory` and `sqlite` are on by default.
+//! Each store is a feature. Only `memory` is on by default, which costs nothing to build. A URL whose store is not built
+//! in is refused with an error that names the feature.
+//!
+//! | feature | URLs | what it brings |
+//! |---|---|---|
+//! | `memory` (default) | `memory:` | nothing else |
+//! | `sqlite` | `sqlite:` | SQLite itself, in C |
+//! | `redis` | `redis:`, `rediss:`, `redis+sentinel:`, `redis+cluster:`, `redlock:`, … | a client with TLS |
+//! | `postgres` | `postgres:` | a driver with TLS |
+//! | `mysql` | `mysql:`, `mariadb:` | a driver with TLS |
+//! | `zookeeper` | `zookeeper:` | a client |
+//! | `zookeeper-sasl` | `zookeeper:` with `auth=sasl` | users whom the servers know, by DIGEST-MD5 |
+//! | `zookeeper-tls` | `zookeeper+tls:` | cryptography in C that takes minutes to build |
 
 pub mod backend;
 mod connect;
@@ -44,3 +56,8 @@ pub use tenure_core::{
     HolderInfo, InvalidName, Latch, Lock, Locks, LossCause, Memory, Mode, Moment, Name, Owner, RwLock,
     Semaphore, StoreError, Term, Token, Wakeup, lease,
 };
+
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""Draws the pictures of the documentation.
+
+    python3 docs/pictures/draw.py             # draws them anew, beside this file
+    python3 docs/pictures/draw.py DIRECTORY   # draws them there, as the test does that compares them
+
+It needs Python 3, and nothing else.
+"""
+
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+from canvas import Canvas
+
+
+def overview():
+    picture = Canvas(
+        900,
+        566,
+        "Who talks to whom",
+        "In each process many tasks want a lock. They stand in the process's own queue for that name, and one of them, the "
+        "contender, asks the store through the backend. In the background the client renews what its tasks hold. Several "
+        "processes ask the same store, which keeps the holder, the lease and the token of each name, and sends hints of "
+        "releases back.",
+    )
+    picture.panel(24, 24, 616, 274, "process", "one client, many tasks")
+    for y in (76, 122, 168):
+        picture.box(44, y, 92, 36, "plain", "task")
+        picture.arrow((136, y + 18), (196, y + 18))
+    picture.box(196, 76, 132, 128, "plain", "queue", "one for each", "name")
+    chain(picture, 118)
+    picture.box(196, 230, 294, 48, "holds", "background", "renews what is held")
+    picture.arrow((490, 254), (572, 254), (572, 162))
+    for y in (318, 434):
+        picture.panel(24, y, 616, 100, "another process")
+        picture.box(44, y + 40, 92, 36, "plain", "tasks")
+        picture.arrow((136, y + 58), (196, y + 58))
+        picture.box(196, y + 36, 132, 44, "plain", "queue")
+        chain(picture, y + 36)
+    picture.text(686, 124, "requests", "middle", "faint")
+    picture.text(686, 170, "hints", "middle", "faint")
+    picture.store(732, 84, 144, 436, "store", "of each name:", "holder, lease,", "token")
+    return picture
+
+
+def chain(picture, y):
+    """From a queue to the store: requests go there, hints come back."""
+    picture.arrow((328, y + 22), (370, y + 22))
+    picture.box(370, y, 112, 44, "waits", "contender")
+    picture.arrow((482, y + 22), (524, y + 22))
+    picture.box(524, y, 96, 44, "plain", "backend")
+    picture.arrow((620, y + 14), (732, y + 14))
+    picture.arrow((732, y + 32), (620, y + 32), dashed=True)
+
+
+def life_of_a_hold():
+    picture = Canvas(
+        992,
+        492,
+        "The life of a hold",
+        "A claim is asked for. When the store grants it, it is held; a grant that comes late is renewed before anybody has "
+        "it. A claim that is given up is withdrawn. While a renewal stays without an answer the hold is in doubt: it is "
+        "still held, and the store is asked again. A guard releases its hold, and the store confirms that. A hold is lost "
+        "for ever when the store says that it is gone, or when its deadline or max_hold passes; a release that finds it "
+        "gone is Err(Lost).",
+    )
+    picture.panel(310, 106, 290, 250, "is_held() is true")
+    picture.pill(30, 150, 120, 52, "waits", "asked")
+    picture.arrow((150, 176), (400, 176))
+    picture.text(230, 166, "granted", "middle")
+    picture.pill(400, 150, 110, 52, "holds", "held")
+
+    picture.arrow((90, 150), (90, 50), (206, 50))
+    picture.text(148, 40, "granted late", "middle")
+    picture.pill(206, 24, 160, 52, "doubt", "late", "nobody has it yet")
+    picture.arrow((366, 50), (480, 50), (480, 150))
+    picture.text(424, 40, "renewed", "middle")
+
+    picture.arrow((90, 202), (90, 416))
+    picture.text(102, 304, "given up: dropped,")
+    picture.text(102, 322, "timed out or failed")
+    picture.pill(30, 416, 120, 52, "plain", "withdrawn")
+
+    picture.arrow((432, 202), (432, 284))
+    picture.text(422, 238, "a renewal is", "end")
+    picture.text(422, 255, "unanswered", "end")
+    picture.arrow((478, 284), (478, 202))
+    picture.text(488, 247, "renewed")
+    picture.pill(370, 284, 170, 52, "doubt", "in doubt", "asked again soon")
+
+    picture.arrow((455, 356), (455, 416))
+    picture.text(467, 382, "the store says that it is gone, or")
+    picture.text(467, 400, "the deadline or max_hold passes")
+    picture.pill(310, 416, 524, 52, "lost", "lost", "final, with its cause")
+
+    picture.arrow((510, 176), (676, 176))
+    picture.text(638, 166, "release", "middle")
+    picture.pill(676, 150, 120, 52, "plain", "releasing")
+    picture.text(736, 136, "asked again until answered", "middle", "faint")
+    picture.arrow((796, 176), (858, 176))
+    picture.text(825, 166, "done", "middle")
+    picture.pill(858, 150, 110, 52, "plain", "released")
+    picture.arrow((736, 202), (736, 416))
+    picture.text(748, 304, "it was gone:")
+    picture.text(748, 322, "Err(Lost)")
+    return picture
+
+
+def lease_and_token():
+    picture = Canvas(
+        912,
+        436,
+        "A lease, a deadline and a fencing token",
+        "Client A counts its hold from the instant at which it sent the request; the store counts the lease from when the "
+        "request arrived. So A's deadline passes before the lease expires, by a margin for clocks that run at different "
+        "rates. Then A's process is frozen. Its lease expires, and the store grants the name to B with the greater token 8. "
+        "B writes with 8. A wakes and writes with 7, and the resource refuses it.",
+    )
+    for y, title, more in (
+        (66, "client A", "by its own clock"),
+        (180, "store", "by its own clock"),
+        (288, "client B", ""),
+        (380, "resource", "keeps the greatest token"),
+    ):
+        picture.text(24, y, title, "start", "strong")
+        picture.text(24, y + 18, more, "start", "faint")
+
+    picture.line((540, 82), (540, 148), dashed=True)
+    picture.bar(200, 50, 540, 32, "holds", "counts as held, token 7")
+    picture.text(200, 40, "sent", "middle", "faint")
+    picture.text(540, 40, "deadline", "middle", "faint")
+    picture.bar(380, 94, 812, 24, "doubt", "the process is frozen")
+
+    picture.arrow((200, 82), (228, 166))
+    picture.arrow((240, 166), (268, 82))
+    picture.line((620, 132), (620, 166), dashed=True)
+    picture.line((540, 140), (620, 140))
+    picture.text(632, 145, "margin: 1 % + 2 ms", "start", "faint")
+    picture.bar(228, 166, 620, 32, "holds", "A's lease, token 7")
+    picture.text(612, 218, "expires", "middle", "faint")
+    picture.bar(668, 166, 796, 32, "holds", "B's, token 8")
+
+    picture.arrow((646, 268), (668, 198))
+    picture.arrow((676, 198), (698, 268))
+    picture.bar(420, 268, 646, 32, "waits", "waits")
+    picture.bar(646, 268, 796, 32, "holds", "held, token 8")
+
+    picture.arrow((716, 300), (716, 360))
+    picture.text(706, 335, "writes", "end", "faint")
+    picture.box(656, 360, 120, 48, "holds", "8", "is accepted")
+    picture.text(840, 66, "wakes", "middle", "faint")
+    picture.arrow((840, 76), (840, 360))
+    picture.text(830, 335, "writes", "end", "faint")
+    picture.box(792, 360, 96, 48, "lost", "7", "is refused")
+    return picture
+
+
+def crates():
+    picture = Canvas(
+        900,
+        458,
+        "The crates",
+        "An arrow leads from a crate to one that it depends on. A program and the command tenure-cli use the facade tenure, "
+        "which opens stores by URL. It has a crate for each family of stores: tenure-redis, tenure-sql and tenure-zk. All of "
+        "them depend on tenure-core. The suite, tenure-conformance, depends on tenure-core alone; the command runs it, and so "
+        "do the tests of the facade and the stores.",
+    )
+    picture.panel(24, 108, 566, 220)
+    picture.box(60, 24, 200, 52, "plain", "your program", dashed=True)
+    picture.box(350, 24, 200, 52, "plain", "tenure-cli", "the command")
+    picture.arrow((160, 76), (160, 128))
+    picture.arrow((450, 76), (450, 128))
+    picture.box(44, 128, 526, 56, "plain", "tenure", "a URL opens a store")
+    for x, crate, stores in (
+        (44, "tenure-redis", "Redis, Redlock"),
+        (232, "tenure-sql", "SQL databases"),
+        (420, "tenure-zk", "ZooKeeper"),
+    ):
+        picture.arrow((x + 75, 184), (x + 75, 252))
+        picture.box(x, 252, 150, 56, "plain", crate, stores)
+        picture.arrow((x + 75, 308), (x + 75, 378))
+    picture.arrow((213, 184), (213, 378))
+    picture.box(44, 378, 526, 56, "plain", "tenure-core", "the contract's policy, and the memory store")
+
+    picture.box(664, 190, 212, 56, "plain", "tenure-conformance", "the suite")
+    picture.arrow((550, 50), (770, 50), (770, 190))
+    picture.arrow((590, 218), (664, 218), dashed=True)
+    picture.text(625, 208, "tests", "middle", "faint")
+    picture.arrow((770, 246), (770, 406), (570, 406))
+    return picture
+
+
+def redlock():
+    picture = Canvas(
+        988,
+        426,
+        "Redlock's two rounds",
+        "Round one: the client asks five servers at once to set the key. Three of them, a majority, set it and issue the "
+        "tokens 41, 57 and 44; one has another claim's key, one does not answer. The greatest token is 57. Round two: these "
+        "three servers raise their counters to 57, because the claim's key still stands there. When a majority has raised it, "
+        "the lock is held with token 57.",
+    )
+    rows = (66, 138, 210, 282, 354)
+    tokens = (41, 57, 44)
+    picture.text(284, 40, "round 1: set the key", "middle", "faint")
+    picture.text(716, 40, "round 2: raise the counter", "middle", "faint")
+    for y in rows[:4]:
+        picture.arrow((120, 234), (206, y + 24))
+    picture.arrow((120, 234), (206, rows[4] + 24), dashed=True)
+    picture.box(24, 206, 96, 56, "waits", "client")
+    for server, y, token in zip("abc", rows, tokens):
+        picture.box(206, y, 156, 48, "holds", f"server {server}", f"yes, issues {token}")
+        nearly = 162 + (y - rows[1]) / 6
+        picture.arrow((362, y + 24), (432, nearly))
+        picture.arrow((570, 162), (636, y + 24))
+        picture.box(636, y, 160, 48, "holds", f"server {server}", f"raises {token} to 57" if token < 57 else "has 57")
+        picture.arrow((796, y + 24), (863, nearly))
+    picture.box(206, rows[3], 156, 48, "plain", "server d", "no: another's key")
+    picture.box(206, rows[4], 156, 48, "plain", "server e", "no answer", dashed=True)
+    picture.box(432, 130, 138, 64, "plain", "greatest: 57", "of a majority")
+    picture.pill(862, 130, 102, 64, "holds", "held", "token 57")
+    return picture
+
+
+def zookeeper_queue():
+    picture = Canvas(
+        900,
+        420,
+        "ZooKeeper's queue",
+        "Each claim has a sequential node below the lock's node, /tenure/orders. The first, number 7, holds the lock; each of "
+        "the others watches the node directly before its own. When node 7 is deleted, only the claim of node 8 is told, and "
+        "holds the lock. The others still watch the nodes before theirs. Tokens, the numbers of the transactions that created "
+        "the nodes, follow the order of the queue.",
+    )
+    places = ((44, "07", 512), (268, "08", 530), (492, "09", 531), (716, "10", 577))
+    for top, holder in ((24, 0), (226, 1)):
+        picture.panel(24, top, 852, 170, "/tenure/orders", ("while 07 holds", "after 07 was deleted")[holder])
+        for place, (x, number, token) in enumerate(places):
+            state = "gone" if place < holder else "holds" if place == holder else "waits"
+            kind = "plain" if state == "gone" else state
+            picture.box(x, top + 52, 140, 92, kind, f"…-lock-…{number}", f"token {token}", state, dashed=state == "gone")
+            if place > holder:
+                picture.arrow((x, top + 98), (x - 84, top + 98))
+                picture.text(x - 42, top + 88, "watches", "middle", "faint")
+            elif place == holder and holder:
+                picture.arrow((x - 84, top + 98), (x, top + 98), dashed=True)
+                picture.text(x - 42, top + 88, "event", "middle", "faint")
+    return picture
+
+
+PICTURES = {
+    "overview": overview,
+    "life-of-a-hold": life_of_a_hold,
+    "lease-and-token": lease_and_token,
+    "crates": crates,
+    "redlock": redlock,
+    "zookeeper-queue": zookeeper_queue,
+}
+
+
+def main():
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    for name, draw in PICTURES.items():
+        (directory / f"{name}.svg").write_bytes(draw().svg().encode())
+
+
+if __name__ == "__main__":
+    main()

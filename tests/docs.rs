@@ -1,0 +1,145 @@
+//! The documentation is whole: its links lead somewhere, and its pictures are what their script draws.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// All files below a directory whose names end in this, and what is in them.
+fn files(directory: &Path, ending: &str) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.append(&mut files(&path, ending));
+        } else if path.extension().is_some_and(|is| is == ending) {
+            found.insert(path.clone(), fs::read_to_string(path).unwrap());
+        }
+    }
+    found
+}
+
+/// The pages that readers see: those at the root, and those of `docs`.
+fn pages() -> BTreeMap<PathBuf, String> {
+    let mut pages = files(&Path::new(ROOT).join("docs"), "md");
+    for page in ["CHANGELOG.md", "CONTRIBUTING.md", "README.md"] {
+        let path = Path::new(ROOT).join(page);
+        let text = fs::read_to_string(&path).unwrap();
+        pages.insert(path, text);
+    }
+    pages
+}
+
+/// The lines that are not code.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut code = false;
+    page.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// Where the links and pictures of a page lead.
+fn targets(page: &str) -> impl Iterator<Item = &str> {
+    prose(page).flat_map(|line| {
+        line.split("](").skip(1).map(|rest| rest.split_once(')').expect("the link ends in its line").0)
+    })
+}
+
+/// The anchors of a page's headings, as GitHub makes them: a heading that comes again has a number.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let heading = |line: &str| -> Option<String> {
+        let words = line.trim_start_matches('#').strip_prefix(' ')?;
+        line.starts_with('#').then(|| words.to_lowercase())
+    };
+    let mut anchor = |words: String| {
+        let kept = words.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let plain: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let earlier = seen.entry(plain.clone()).or_default();
+        *earlier += 1;
+        if *earlier == 1 { plain } else { format!("{plain}-{}", *earlier - 1) }
+    };
+    prose(page).filter_map(heading).map(&mut anchor).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let pages = pages();
+    let mut checked = 0;
+    let mut broken = Vec::new();
+    for (path, page) in &pages {
+        for target in targets(page).filter(|target| !target.contains("://")) {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let there = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            let found = there.canonicalize().is_ok_and(|there| {
+                anchor.is_empty() || pages.get(&there).is_some_and(|page| anchors(page).contains(anchor))
+            });
+            checked += 1;
+            if !found {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(checked > 100, "only {checked} links were found");
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn pictures_are_what_the_script_draws() {
+    let pictures = Path::new(ROOT).join("docs/pictures");
+    let anew = tempfile::tempdir().unwrap();
+    let drawn = Command::new("python3")
+        .args([pictures.join("draw.py").as_path(), anew.path()])
+        .status()
+        .expect("python3 draws the pictures");
+    assert!(drawn.success(), "the script failed: {drawn}");
+    let by_name = |directory: &Path| -> BTreeMap<_, _> {
+        let name = |path: PathBuf| path.file_name().unwrap().to_owned();
+        files(directory, "svg").into_iter().map(|(path, svg)| (name(path), svg)).collect()
+    };
+    let (committed, anew) = (by_name(&pictures), by_name(anew.path()));
+    let (names, names_anew): (Vec<_>, Vec<_>) = (committed.keys().collect(), anew.keys().collect());
+    assert_eq!(names, names_anew);
+    for (name, svg) in &committed {
+        assert!(*svg == anew[name], "{name:?} is not what docs/pictures/draw.py draws: run it");
+    }
+}
+
+#[test]
+fn each_picture_is_shown_and_described() {
+    let shown: BTreeSet<PathBuf> = pages()
+        .iter()
+        .flat_map(|(path, page)| targets(page).map(|target| path.parent().unwrap().join(target)))
+        .filter_map(|target| target.canonicalize().ok())
+        .collect();
+    for (path, svg) in files(&Path::new(ROOT).join("docs/pictures"), "svg") {
+        assert!(shown.contains(&path.canonicalize().unwrap()), "no page shows {}", path.display());
+        assert!(svg.contains("<title") && svg.contains("<desc"), "{} is not described", path.display());
+    }
+}
+
+#[test]
+fn decisions_are_listed_and_name_code_that_is_there() {
+    let design = fs::read_to_string(Path::new(ROOT).join("docs/design.md")).unwrap();
+    for (path, page) in files(&Path::new(ROOT).join("docs/decisions"), "md") {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(design.contains(&format!("(decisions/{name})")), "docs/design.md does not list {name}");
+        let Some((_, rest)) = page.split_once("In the code: ") else { continue };
+        let paragraph = rest.split("\n\n").next().unwrap();
+        // Every second part is between backticks. A short path goes on where the last whole one left its `src`.
+        let mut source = PathBuf::new();
+        for code in paragraph.split('`').skip(1).step_by(2) {
+            let whole = Path::new(ROOT).join(code);
+            if let Some((package, _)) = code.split_once("/src/") {
+                source = Path::new(ROOT).join(package).join("src");
+            }
+            assert!(whole.exists() || source.join(code).exists(), "{name} names {code}, which is not there");
+        }
+    }
+}
