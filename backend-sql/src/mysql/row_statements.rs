@@ -228,9 +228,9 @@ ON DUPLICATE KEY UPDATE
   host = IF({later}, VALUES(host), host),
   pid = IF({later}, VALUES(pid), pid),
   claim = IF({later}, VALUES(claim), claim),
-  token = IF(claim = VALUES(claim), LAST_INSERT_ID(VALUES(token)), token + LAST_INSERT_ID(0))";
+  token = IF(claim <=> VALUES(claim), LAST_INSERT_ID(VALUES(token)), token + LAST_INSERT_ID(0))";
 
-const LATER: &str = "(token < VALUES(token) OR claim = VALUES(claim))";
+const LATER: &str = "(COALESCE(token, 0) < VALUES(token) OR claim <=> VALUES(claim))";
 
 const UNNOTED: &str = "
 SELECT 1 FROM {t} AS held

@@ -89,7 +89,7 @@ impl RowStatements {
     pub(super) fn new(table: &TablePath) -> Self {
         let name = table.quoted('"');
         let fill = |text: &str| {
-            let text = text.replace("{live}", LIVE).replace("{locked}", LOCKED).replace("{ours}", OURS);
+            let text = text.replace("{live}", LIVE).replace("{owners}", OWNERS).replace("{ours}", OURS);
             Statement::new(text.replace("{t}", &name))
         };
         Self {
@@ -108,8 +108,8 @@ impl RowStatements {
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND {ours}",
             ),
             terminate: fill(
-                "SELECT pg_terminate_backend(holder.pid) FROM {locked} \
-                 WHERE held.prefix = $1 AND held.name = $2 AND held.part = 0 AND holder.application_name = $3",
+                "SELECT pg_terminate_backend(holder.pid) FROM {owners} JOIN {t} AS held ON xmax = own.transactionid \
+                 WHERE prefix = $1 AND name = $2 AND part = 0 AND holder.application_name = $3",
             ),
             was_forced: fill(
                 "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 1 AND strpos(forced, $3) > 0",
@@ -196,34 +196,43 @@ ON CONFLICT (prefix, name, part) DO UPDATE SET
   label = excluded.label,
   host = excluded.host,
   pid = excluded.pid
-WHERE last.token < excluded.token OR last.claim = excluded.claim
+WHERE coalesce(last.token, 0) < excluded.token OR last.claim = excluded.claim
 RETURNING 1";
 
-/// Rows, and the connections that have them locked: who it is stands in the row itself, as the number of a transaction.
+/// Connections with the numbers of their transactions. Who has locked a row stands in the row itself, as such a number, `xmax`.
 ///
 /// Anybody may name a connection after a claim. Who has locked the row is nothing that others can pretend.
-const LOCKED: &str = "
-{t} AS held
-JOIN pg_locks AS own ON own.locktype = 'transactionid' AND own.transactionid = held.xmax
-  AND own.mode = 'ExclusiveLock' AND own.granted
-JOIN pg_stat_activity AS holder ON holder.pid = own.pid";
+const OWNERS: &str = "
+pg_stat_activity AS holder
+JOIN pg_locks AS own ON own.pid = holder.pid AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock'
+  AND own.granted";
 
 /// Whoever waits has locked nothing yet, so a connection must be of our user and in our database to be taken for it: there
 /// nobody else logs in.
 const OURS: &str = "usename = session_user AND datname = current_database()";
 
+/// Both questions are about one look at the connections.
+///
+/// `(… IN …) IS TRUE` says to the planner that it may not join: it would look at every connection for every name, as it does
+/// not know how many there are. So they are hashed once.
 const UNNOTED: &str = "
-SELECT 1 FROM {locked}
-LEFT JOIN {t} AS last ON last.prefix = held.prefix AND last.name = held.name AND last.part = 1
-WHERE held.prefix = $1 AND held.name >= $2 AND held.name < $3 AND held.part = 0
-  AND holder.application_name LIKE 'tenure %'
-  AND holder.application_name IS DISTINCT FROM 'tenure ' || last.claim
+WITH owner AS MATERIALIZED (
+  SELECT own.transactionid::text AS number, application_name AS name FROM {owners}
+  WHERE application_name LIKE 'tenure %'
+)
+SELECT 1 FROM {t} AS held
+WHERE prefix = $1 AND name >= $2 AND name < $3 AND part = 0
+  AND (xmax::text IN (SELECT number FROM owner)) IS TRUE
+  AND (xmax || ' tenure ' || (
+    SELECT claim FROM {t} AS last WHERE last.prefix = held.prefix AND last.name = held.name AND last.part = 1
+  ) IN (SELECT number || ' ' || name FROM owner)) IS NOT TRUE
 LIMIT 1";
 
-/// Whether the last grant's transaction stands.
-const LIVE: &str = "part = 1 AND EXISTS (SELECT FROM {locked} \
-  WHERE held.prefix = last.prefix AND held.name = last.name AND held.part = 0 \
-  AND holder.application_name = 'tenure ' || last.claim)";
+/// Whether the last grant's transaction stands. Not a join either.
+const LIVE: &str = "part = 1 AND ((
+    SELECT xmax || ' tenure ' || last.claim FROM {t} AS held
+    WHERE held.prefix = last.prefix AND held.name = last.name AND held.part = 0
+  ) IN (SELECT own.transactionid || ' ' || holder.application_name FROM {owners})) IS TRUE";
 
 /// With those before, who may not have asked for it yet: the last ten of them.
 const FORCED: &str =

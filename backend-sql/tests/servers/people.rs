@@ -1,8 +1,13 @@
 //! Who holds a row lock, and why it ended.
 
 use crate::{LossCause, Table, case::cases, claim, granted, lost};
+use std::time::Duration;
 
-cases!("people": a_holder_is_shown_by_its_connection.of_row_locks(), a_holder_learns_why_it_was_put_out.of_row_locks());
+cases!(
+    "people": a_holder_is_shown_by_its_connection.of_row_locks(),
+    a_holder_learns_why_it_was_put_out.of_row_locks(),
+    a_few_holders_are_found_among_many_names.of_row_locks().alone(),
+);
 
 async fn a_holder_is_shown_by_its_connection(table: &Table) {
     let store = table.open().await;
@@ -25,4 +30,28 @@ async fn a_holder_learns_why_it_was_put_out(table: &Table) {
     let grant = ours.acquire(&next).await.unwrap();
     table.end_connection_of(next.id).await;
     assert_eq!(lost(&grant).await, LossCause::SessionEnded);
+}
+
+/// The database may not look at every holder for every name: that took 3 s here.
+async fn a_few_holders_are_found_among_many_names(table: &Table) {
+    const NAMES: usize = 30_000;
+    const HOLDERS: usize = 60;
+    let options = table.options().connections(HOLDERS).response_timeout(Duration::from_secs(2));
+    let store = options.open().await.unwrap();
+    let digit = |named, digits| {
+        let rows: Vec<_> = (0..digits).map(|digit| format!("SELECT {digit} AS {named}")).collect();
+        format!("({}) AS digit_{named}", rows.join(" UNION ALL "))
+    };
+    let digits = [("a", 3), ("b", 10), ("c", 10), ("d", 10), ("e", 10), ("part", 2)];
+    let rows = digits.map(|(named, digits)| digit(named, digits)).join(", ");
+    let names = "SELECT '', concat('n', a, b, c, d, e), part, 1, 'nobody'";
+    table.execute(&format!("INSERT INTO {{t}} (prefix, name, part, token, claim) {names} FROM {rows}")).await;
+    let mut grants = Vec::new();
+    for held in (0..NAMES).step_by(NAMES / HOLDERS) {
+        grants.push(granted(&store, &claim(&format!("n{held:05}"))).await);
+    }
+    let listed = store.list("n").await.unwrap();
+    let held = |name: &str| name.strip_prefix('n').unwrap().parse::<usize>().unwrap();
+    let listed: Vec<_> = listed.iter().map(|holder| held(holder.name.as_str())).collect();
+    assert_eq!(listed, (0..NAMES).step_by(NAMES / HOLDERS).collect::<Vec<_>>());
 }

@@ -1,8 +1,8 @@
 //! Row locks: what a connection that ends leaves behind, and what it does not.
 
 use crate::{
-    Duration, LEASE, LONG, LossCause, RELEASED, Release, Table, busy, case::cases, claim, granted, name,
-    soon, until, waiting,
+    Attempt, Duration, LEASE, LONG, LossCause, RELEASED, Release, Table, busy, case::cases, claim, granted,
+    name, soon, until, waiting,
 };
 use futures_util::FutureExt;
 use std::pin::pin;
@@ -12,6 +12,7 @@ use tenure_core::{Error, Locks};
 cases!("row_locks":
     tokens_rise_also_past_a_holder_that_was_rolled_back.of_row_locks(), a_cancelled_wait_leaves_the_queue.of_row_locks(),
     a_row_that_was_deleted_is_not_taken_for_locked.of_row_locks(),
+    a_note_that_lost_its_token_is_written_anew.of_row_locks(),
     one_connection_too_many_is_refused_and_says_so.of_row_locks(), a_release_over_a_dead_connection_is_no_release.of_row_locks(),
     a_release_beside_a_server_that_is_gone_is_lost.of_row_locks(),
     a_release_that_nobody_heard_is_lost_to_force.of_row_locks(), force_is_asked_for_until_it_is_known.of_row_locks(),
@@ -67,6 +68,17 @@ async fn a_row_that_was_deleted_is_not_taken_for_locked(table: &Table) {
     let third = ours.acquire(&waiting("a")).await.unwrap();
     busy(&theirs, &claim("a")).await;
     assert_eq!(ours.release(&third).await.unwrap(), RELEASED);
+}
+
+/// Only another program takes it away. No grant came after it, because none could be noted.
+async fn a_note_that_lost_its_token_is_written_anew(table: &Table) {
+    let store = table.open_with_row("a").await;
+    table.execute("UPDATE {t} SET token = NULL WHERE part = 1").await;
+    let next = soon(store.try_acquire(&claim("a"))).await.unwrap();
+    assert!(matches!(next, Attempt::Granted(_)), "{next:?}");
+    let holders = store.holders(&name("a")).await.unwrap();
+    assert_eq!(holders.len(), 1, "{holders:?}");
+    assert!(holders[0].token.is_some(), "{holders:?}");
 }
 
 async fn one_connection_too_many_is_refused_and_says_so(table: &Table) {
