@@ -52,9 +52,9 @@ pub mod urls;
 
 pub use connect::connect;
 pub use tenure_core::{
-    Ability, All, AllGuard, Capabilities, ClaimId, Doing, Election, Error, Guard, HeldStream, Hold, Holder,
-    HolderInfo, InvalidName, Latch, Lock, Locks, LossCause, Memory, Mode, Moment, Name, Owner, RwLock,
-    Semaphore, StoreError, Term, Token, Wakeup, lease,
+    Ability, Capabilities, ClaimId, Election, Error, Guard, HeldStream, Hold, Holder, HolderInfo,
+    InvalidName, Latch, Lock, LockSet, LockSetGuard, Locks, LossCause, Memory, Mode, Moment, Name, Operation,
+    Owner, RwLock, Semaphore, StoreError, Term, Token, Wakeup, lease,
 };
 
 /// The example in the README compiles.

@@ -10,8 +10,8 @@ use crate::{
 use redis::Client;
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
-    LatchStep, LossCause, Mode, Name, Release, Renewal, StoreError, Together, Wakeup, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, Conversion, Error, Grant, Holder, LatchState,
+    LatchStep, LossCause, Mode, Name, Operation, Release, Renewal, StoreError, Together, Wakeup, async_trait,
 };
 
 /// Locks in one Redis or Valkey server, in the master of a service that Sentinel watches over, or in a Cluster.
@@ -105,7 +105,7 @@ impl RedisBackend {
     async fn with(store: Store, fair: bool, background: Background) -> Result<Self, Error> {
         let address: Arc<str> = store.url().into();
         let fit = store.check().await;
-        fit.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
+        fit.map_err(|error| Error::from_store(&address, Operation::Connecting, error))?;
         Ok(Self(Arc::new(Inner { address, fair, store, background })))
     }
 

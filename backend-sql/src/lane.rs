@@ -117,7 +117,7 @@ struct Request<S: Server> {
     again: Again,
     answer: oneshot::Sender<Result<S::Answer, StoreError>>,
     /// Held until the request is done with.
-    doing: Doing,
+    doing: Operation,
 }
 
 impl<S: Server> Lane<S> {
@@ -322,9 +322,9 @@ async fn given_up<A>(answer: &mut oneshot::Sender<A>, hurry: &Notify) {
 }
 
 /// The two ends of a request, which say together whether whoever asked gave up before it was done.
-fn patience(stuck: &Arc<AtomicUsize>) -> (Waiting, Doing) {
+fn patience(stuck: &Arc<AtomicUsize>) -> (Waiting, Operation) {
     let request = Arc::new((AtomicU8::new(ASKED), Arc::clone(stuck)));
-    (Waiting(Arc::clone(&request)), Doing(request))
+    (Waiting(Arc::clone(&request)), Operation(request))
 }
 
 const ASKED: u8 = 0;
@@ -345,9 +345,9 @@ impl Drop for Waiting {
 }
 
 /// With the request.
-struct Doing(Arc<(AtomicU8, Arc<AtomicUsize>)>);
+struct Operation(Arc<(AtomicU8, Arc<AtomicUsize>)>);
 
-impl Drop for Doing {
+impl Drop for Operation {
     fn drop(&mut self) {
         let (state, stuck) = &*self.0;
         if state.swap(DONE, Ordering::AcqRel) == GIVEN_UP {
@@ -357,7 +357,11 @@ impl Drop for Doing {
 }
 
 /// Ends the request first: whoever has the answer may ask again at once, and is not to find this lane stuck.
-fn reply<A>(doing: Doing, answer: oneshot::Sender<Result<A, StoreError>>, outcome: Result<A, StoreError>) {
+fn reply<A>(
+    doing: Operation,
+    answer: oneshot::Sender<Result<A, StoreError>>,
+    outcome: Result<A, StoreError>,
+) {
     drop(doing);
     // Whoever asked may have gone.
     let _ = answer.send(outcome);

@@ -23,7 +23,7 @@ use crate::{
 };
 use std::{fmt, ops::Deref, sync::Arc};
 use tenure_core::{
-    Ability, Backend, Background, Capabilities, Doing, Error, LatchState, LatchStep, Name, StoreError,
+    Ability, Backend, Background, Capabilities, Error, LatchState, LatchStep, Name, Operation, StoreError,
     async_trait, forward_backend,
 };
 
@@ -140,7 +140,7 @@ impl<D: Dialect> ServerBackend<D> {
             }
         };
         let opened = opened.map(|inner| Self(Arc::new(inner)));
-        opened.map_err(|error| Error::from_store(&store, Doing::Connecting, error))
+        opened.map_err(|error| Error::from_store(&store, Operation::Connecting, error))
     }
 
     /// Locks `name` inside a transaction of yours, and waits for it as long as the server lets that transaction wait: it is
@@ -209,7 +209,7 @@ impl<D: Dialect> ServerBackend<D> {
             return Err(Error::invalid_option("strategy", "lease-row", allowed));
         };
         let locked = rows.lock_in(transaction, &name, waits).await;
-        locked.map_err(|error| Error::from_store(&self.store().into(), Doing::Acquiring(name), error))
+        locked.map_err(|error| Error::from_store(&self.store().into(), Operation::Acquiring(name), error))
     }
 
     /// Deletes the rows that nobody has used for a day, and tells how many. Their tokens stay below every later one.

@@ -16,7 +16,7 @@ use options::Checked;
 use rows::SqliteRows;
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 use std::{fmt, sync::Arc};
-use tenure_core::{Backend, Background, Doing, Error, StoreError, async_trait, forward_backend};
+use tenure_core::{Backend, Background, Error, Operation, StoreError, async_trait, forward_backend};
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
@@ -121,7 +121,7 @@ impl SqliteBackend {
         let opened = LeaseRows::open(SqliteRows::new(file, Background::new())).await;
         opened
             .map(|rows| Self(Arc::new(rows)))
-            .map_err(|error| Error::from_store(&store, Doing::Connecting, error))
+            .map_err(|error| Error::from_store(&store, Operation::Connecting, error))
     }
 
     /// Deletes the rows that nobody has used for a day, and tells how many. Their tokens stay below every later one.

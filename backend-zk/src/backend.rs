@@ -16,9 +16,9 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Backend, Background, Capabilities, Claim, Conversion, Doing, Error, Grant, Holder, LatchState,
-    LatchStep, LossCause, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Term, Wakeup,
-    async_trait, lease,
+    Attempt, Backend, Background, Capabilities, Claim, Conversion, Error, Grant, Holder, LatchState,
+    LatchStep, LossCause, Mode, Moment, Name, Operation, Release, Renewal, Standing, StoreError, Term,
+    Wakeup, async_trait, lease,
 };
 
 /// How long a session is given to be closed.
@@ -96,7 +96,7 @@ impl ZkBackend {
         });
         match inner.first_session().await {
             Ok(_) => Ok(Self(inner)),
-            Err(error) => Err(Error::from_store(&inner.store, Doing::Connecting, error)),
+            Err(error) => Err(Error::from_store(&inner.store, Operation::Connecting, error)),
         }
     }
 }

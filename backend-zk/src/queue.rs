@@ -57,7 +57,7 @@ impl Contender<'_> {
             return Ok(Attempt::Granted(self.grant(&standing, None).await?));
         }
         self.leave().await?;
-        standing.line.agrees(standing.at).map_err(|why| Stop::Failed(StoreError::failed(why)))?;
+        standing.line.agrees(standing.at).map_err(|why| Stop::Failed(StoreError::mismatch(why)))?;
         Ok(Attempt::Busy { expires_in: None })
     }
 

@@ -49,7 +49,7 @@ impl Contender<'_> {
             }
             if let Err(why) = standing.line.agrees(standing.at) {
                 self.leave().await?;
-                return Err(Stop::Failed(StoreError::failed(why)));
+                return Err(Stop::Failed(StoreError::mismatch(why)));
             }
             let looks = async {
                 try_join!(

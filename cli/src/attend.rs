@@ -16,7 +16,7 @@ use std::{
     process::ExitStatus,
     time::Duration,
 };
-use tenure::{AllGuard, Error, Lock, Name};
+use tenure::{Error, Lock, LockSetGuard, Name};
 use tokio::time::{Instant, sleep_until};
 
 /// The lock as the options say, with the command's name for a label if they give none.
@@ -47,7 +47,7 @@ pub(crate) enum Ending {
 /// Runs the command while the locks are held.
 pub(crate) async fn run(
     command: &[OsString],
-    held: &AllGuard,
+    held: &LockSetGuard,
     signals: &mut Signals,
     kill_after: Duration,
 ) -> Result<Ending, Failure> {
@@ -75,7 +75,7 @@ enum Event {
 /// Stays with the job until its end: passes signals on to it, and ends it when a lock is lost.
 async fn attend(
     job: &mut Job,
-    held: &AllGuard,
+    held: &LockSetGuard,
     signals: &mut Signals,
     kill_after: Duration,
 ) -> Result<Ending, Failure> {
@@ -125,7 +125,7 @@ async fn reached(at: Option<Instant>) {
 
 /// Gives the locks back after the command has ended by itself. It had them to its end, and what it did counts: only
 /// their loss is a failure.
-pub(crate) async fn release(held: AllGuard) -> Result<(), Failure> {
+pub(crate) async fn release(held: LockSetGuard) -> Result<(), Failure> {
     match held.release().await {
         Err(error @ Error::Lost { .. }) => Err(error.into()),
         Err(error) => {

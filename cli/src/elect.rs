@@ -10,7 +10,7 @@ use crate::{
 };
 use nix::{sys::signal::Signal, unistd::getpgrp};
 use std::process::ExitCode;
-use tenure::{AllGuard, Locks};
+use tenure::{LockSetGuard, Locks};
 
 pub(crate) async fn elect(store: Option<String>, args: args::Elect) -> Result<ExitCode, Failure> {
     warnings::show();
@@ -38,7 +38,7 @@ async fn terms(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Resu
 }
 
 /// Waits until this machine leads.
-async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<AllGuard, Failure> {
+async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<LockSetGuard, Failure> {
     let names = [args.name.clone()];
     let all = locks.all(&names).with(|lock| on_terms(lock, &args.terms, &args.command));
     let elected = async {

@@ -15,7 +15,7 @@ use std::{
     process::{Child, ExitStatus},
     time::Duration,
 };
-use tenure::AllGuard;
+use tenure::LockSetGuard;
 use tokio::time::{Instant, sleep};
 
 /// A command in a process group of its own.
@@ -31,7 +31,7 @@ pub(crate) struct Job {
 impl Job {
     /// The command in a process of its own, which knows what it holds. It begins when it is [resumed](Self::resume), and
     /// never if this is dropped before.
-    pub(crate) fn prepare(program: &OsStr, args: &[OsString], held: &AllGuard) -> Result<Self, Failure> {
+    pub(crate) fn prepare(program: &OsStr, args: &[OsString], held: &LockSetGuard) -> Result<Self, Failure> {
         let failed = |error| Failure::system("the command could not be started", error);
         let terminal = Terminal::find();
         let mut watcher = Watcher::start().map_err(failed)?;

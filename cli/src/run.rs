@@ -8,7 +8,7 @@ use crate::{
     stderr, store, waiting, warnings,
 };
 use std::{process::ExitCode, time::Duration};
-use tenure::{All, AllGuard, Error, Holder, Locks, Name};
+use tenure::{Error, Holder, LockSet, LockSetGuard, Locks, Name};
 use tokio::time::timeout;
 
 /// How long the end waits for the store: what is not taken back by then runs out with its lease.
@@ -49,8 +49,8 @@ async fn locked(locks: &Locks, args: &args::Run, signals: &mut Signals) -> Resul
 }
 
 /// Takes the locks as the options say.
-async fn take(locks: &Locks, args: &args::Run) -> Result<AllGuard, Failure> {
-    let all = All::of(args.names.iter().map(|name| match args.permits {
+async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> {
+    let all = LockSet::of(args.names.iter().map(|name| match args.permits {
         Some(permits) => locks.semaphore(name, permits).permit(),
         None if args.shared => locks.rw(name).read(),
         None => locks.lock(name),

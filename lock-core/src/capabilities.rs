@@ -93,22 +93,6 @@ pub enum Ability {
     Latches,
 }
 
-impl Ability {
-    /// The stores that have it, for a person who looks for one.
-    #[must_use]
-    pub const fn stores(self) -> &'static str {
-        match self {
-            Self::Listing | Self::ForcedRelease | Self::Latches => {
-                "memory, SQLite, Redis, PostgreSQL, MySQL, MariaDB, ZooKeeper"
-            }
-            Self::Extending => "memory, SQLite, Redis, and lease rows in PostgreSQL, MySQL and MariaDB",
-            Self::Readers | Self::Permits => {
-                "memory, SQLite, Redis, ZooKeeper, and lease rows in PostgreSQL, MySQL and MariaDB"
-            }
-        }
-    }
-}
-
 impl fmt::Display for Ability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

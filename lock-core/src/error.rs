@@ -55,7 +55,7 @@ pub enum Error {
         /// The store.
         store: Arc<str>,
         /// What was being done.
-        during: Doing,
+        during: Operation,
         /// What the store or its client library said.
         #[source]
         source: StoreError,
@@ -83,8 +83,29 @@ pub enum Error {
         /// What would be valid.
         valid: String,
     },
+    /// The guard's hold is not in a state that allows the call.
+    #[error("lock {name:?} in {store} {problem}")]
+    Conflict {
+        /// The lock's name.
+        name: Name,
+        /// The store.
+        store: Arc<str>,
+        /// What stands in the way, and what to do.
+        problem: String,
+    },
+    /// Clients disagree about how many permits a semaphore has, or how many parties a latch waits for.
+    #[error("the clients of {store} disagree ({during})")]
+    Mismatch {
+        /// The store.
+        store: Arc<str>,
+        /// What was being done.
+        during: Operation,
+        /// Both numbers, in words.
+        #[source]
+        source: StoreError,
+    },
     /// The store lacks an ability.
-    #[error("{store} does not support {ability}; stores that do: {}", ability.stores())]
+    #[error("{store} does not support {ability}; docs/choose.md lists the stores that do")]
     Unsupported {
         /// The store.
         store: Arc<str>,
@@ -103,7 +124,7 @@ pub enum Error {
         /// The store.
         store: Arc<str>,
         /// What was being done.
-        during: Doing,
+        during: Operation,
         /// What the store or its client library said.
         #[source]
         source: StoreError,
@@ -111,10 +132,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed later without anybody mending anything.
+    /// Whether the same call may succeed later although nobody mends anything.
+    ///
+    /// Not after a loss: whatever the lock protected has to be looked at first.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Timeout { .. } | Self::Lost { .. } | Self::Unavailable { .. })
+        matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
     }
 
     /// A value that an option cannot have.
@@ -128,11 +151,12 @@ impl Error {
 
     /// Adds what was being done, and with which store, to what a backend said.
     #[must_use]
-    pub fn from_store(store: &Arc<str>, during: Doing, source: StoreError) -> Self {
+    pub fn from_store(store: &Arc<str>, during: Operation, source: StoreError) -> Self {
         let store = Arc::clone(store);
         match source.kind {
             Kind::Unavailable | Kind::ClaimSpent => Self::Unavailable { store, during, source },
             Kind::Failed => Self::Store { store, during, source },
+            Kind::Mismatch => Self::Mismatch { store, during, source },
             Kind::Unsupported(ability) => Self::Unsupported { store, ability },
         }
     }
@@ -141,7 +165,7 @@ impl Error {
 /// What was being done when a store failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Doing {
+pub enum Operation {
     /// Opening the store.
     Connecting,
     /// Acquiring this lock.
@@ -160,7 +184,7 @@ pub enum Doing {
     Forcing(Name),
 }
 
-impl fmt::Display for Doing {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connecting => write!(f, "connecting"),

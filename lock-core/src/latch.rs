@@ -1,7 +1,7 @@
 //! A gate that opens when all have come.
 
 use crate::{
-    Ability, Capabilities, Doing, Error, InvalidName, LatchState, LatchStep, Name, StoreError,
+    Ability, Capabilities, Error, InvalidName, LatchState, LatchStep, Name, Operation, StoreError,
     policy::{client::Client, pauses::Pauses},
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -60,7 +60,7 @@ impl Latch {
     /// # Errors
     ///
     /// [`Error::InvalidName`] for the latch or the party; [`Error::InvalidOption`] for a latch of no parties;
-    /// [`Error::Store`] when the latch waits for another number of parties; [`Error::Unavailable`], and then whether it
+    /// [`Error::Mismatch`] when the latch waits for another number of parties; [`Error::Unavailable`], and then whether it
     /// was counted is not known; [`Error::Unsupported`]; [`Error::Closed`].
     pub async fn count_down(&self, party: impl AsRef<str>) -> Result<u32, Error> {
         let (name, of) = self.checked()?;
@@ -166,13 +166,13 @@ impl Latch {
                     "the latch waits for {theirs} parties, as the first one said who counted down, and for {of} by this \
                      client; all clients must agree, or remove it first"
                 );
-                Err(self.error(name, StoreError::failed(disagree)))
+                Err(self.error(name, StoreError::mismatch(disagree)))
             }
         }
     }
 
     fn error(&self, name: &Name, error: StoreError) -> Error {
-        self.client.store.failed(Doing::AtLatch(name.clone()), error)
+        self.client.store.failed(Operation::AtLatch(name.clone()), error)
     }
 }
 

@@ -12,7 +12,7 @@
 //! | a store with sessions in place of leases | [`Session`], [`Liveness`] |
 //! | what goes on whatever becomes of the callers' runtimes | [`Background`], [`PerRuntime`] |
 //! | what users see | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
-//! | more than one holder, or name | [`RwLock`], [`Semaphore`], [`All`], [`Election`], [`Latch`] |
+//! | more than one holder, or name | [`RwLock`], [`Semaphore`], [`LockSet`], [`Election`], [`Latch`] |
 //! | every duration that exclusion depends on | [`lease`], [`Moment`] |
 //! | the contract as a value | [`record`] |
 //! | a store of locks made of compare-and-swap | [`record::RecordStore`], [`record::Records`] |
@@ -32,7 +32,6 @@
 //! | what goes wrong | `store_error`, said by a backend; `error`, told to programs |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
 
-mod all;
 mod backend;
 mod background;
 mod capabilities;
@@ -45,6 +44,7 @@ mod holder;
 mod latch;
 pub mod lease;
 mod lock;
+mod lock_set;
 mod locks;
 mod loss;
 mod memory;
@@ -62,18 +62,18 @@ mod session;
 mod store_error;
 mod token;
 
-pub use all::{All, AllGuard};
 pub use async_trait::async_trait;
 pub use backend::{Attempt, Backend, Conversion, LatchState, LatchStep, Release, Renewal, Together};
 pub use background::Background;
 pub use capabilities::{Ability, Capabilities, Term, Wakeup};
 pub use claim::{Claim, ClaimId, HolderInfo};
 pub use election::Election;
-pub use error::{Doing, Error};
+pub use error::{Error, Operation};
 pub use grant::{Grant, Standing};
 pub use holder::Holder;
 pub use latch::Latch;
 pub use lock::Lock;
+pub use lock_set::{LockSet, LockSetGuard};
 pub use locks::Locks;
 pub use loss::LossCause;
 pub use memory::Memory;

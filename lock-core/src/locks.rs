@@ -1,7 +1,7 @@
 //! The locks of one store.
 
 use crate::{
-    All, Backend, Capabilities, Doing, Election, Error, Holder, Latch, Lock, Name, RwLock, Semaphore,
+    Backend, Capabilities, Election, Error, Holder, Latch, Lock, LockSet, Name, Operation, RwLock, Semaphore,
     lease::{self, DEFAULT_LEASE, MIN_LEASE},
     policy::client::Client,
 };
@@ -57,9 +57,9 @@ impl Locks {
         Lock::new(Arc::clone(&self.0), Name::new(name))
     }
 
-    /// The locks of these names together, to be taken all or none: see [`All`]. A name that is said twice counts once.
-    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> All {
-        All::of(names.into_iter().map(|name| self.lock(name)))
+    /// The locks of these names together, to be taken all or none: see [`LockSet`]. A name that is said twice counts once.
+    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockSet {
+        LockSet::of(names.into_iter().map(|name| self.lock(name)))
     }
 
     /// The lock of this name for readers and writers: see [`RwLock`].
@@ -120,7 +120,7 @@ impl Locks {
     /// [`Error::Unavailable`], [`Error::Unsupported`], [`Error::Store`].
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
         let holders = self.0.store.backend.list(prefix.as_ref()).await;
-        holders.map_err(|error| self.0.store.failed(Doing::Looking, error))
+        holders.map_err(|error| self.0.store.failed(Operation::Looking, error))
     }
 
     /// Ends every grant of `name`, whoever holds it, and tells whom it put out.
@@ -138,7 +138,7 @@ impl Locks {
     pub async fn force_release(&self, name: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
         let name = Name::new(name)?;
         let ended = self.0.store.backend.force_release(&name).await;
-        ended.map_err(|error| self.0.store.failed(Doing::Forcing(name), error))
+        ended.map_err(|error| self.0.store.failed(Operation::Forcing(name), error))
     }
 
     /// Lets no more locks be taken, waits for releases and withdrawals in the background, and disconnects.

@@ -138,7 +138,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// [`StoreError::failed`] when the claim counts on another number of permits than those who hold some, and when there
+    /// [`StoreError::mismatch`] when the claim counts on another number of permits than those who hold some; [`StoreError::failed`] when there
     /// are no more tokens.
     pub fn acquire(&mut self, claim: &Claim, now: StoreTime, sent: Moment) -> Result<Attempt, StoreError> {
         let until = now + claim.lease;
@@ -303,7 +303,7 @@ impl Record {
     fn obstacle(&self, claim: &Claim, now: StoreTime) -> Result<Option<Duration>, StoreError> {
         let Claim { id, mode, .. } = claim;
         let modes = || self.live(now).map(|held| held.mode);
-        mode.agrees_with(modes()).map_err(StoreError::failed)?;
+        mode.agrees_with(modes()).map_err(StoreError::mismatch)?;
         // Whoever came before is in the way as if it held the name already.
         let holders = || self.live(now).map(|held| (held.mode, held.until));
         let in_the_way = || holders().chain(self.queue.before(*id, now));

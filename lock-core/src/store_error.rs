@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     /// The same, and the claim is of no use any more.
     ClaimSpent,
     Failed,
+    Mismatch,
     Unsupported(Ability),
 }
 
@@ -50,6 +51,11 @@ impl StoreError {
     /// table of another shape. Say what to do.
     pub fn failed(cause: impl Into<Cause>) -> Self {
         Self { kind: Kind::Failed, cause: cause.into() }
+    }
+
+    /// This client counts on another number of permits or parties than those who came before it. Say both numbers.
+    pub fn mismatch(cause: impl Into<Cause>) -> Self {
+        Self { kind: Kind::Mismatch, cause: cause.into() }
     }
 
     /// The store has no such ability.

@@ -4,8 +4,8 @@ use super::{attempt::Outcome, options::RedlockOptions, voters::Voters};
 use crate::{server::RENEW_BATCH, timing::ASK_AGAIN};
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Background, Capabilities, Claim, Doing, Error, Grant, Holder, Name, Release, Renewal,
-    StoreError, Wakeup, async_trait,
+    Attempt, Backend, Background, Capabilities, Claim, Error, Grant, Holder, Name, Operation, Release,
+    Renewal, StoreError, Wakeup, async_trait,
 };
 
 /// Locks held by a majority of Redis or Valkey servers that know nothing of each other.
@@ -70,7 +70,7 @@ impl RedlockBackend {
         let scheme = if names.iter().all(|name| name.tls) { "rediss+redlock" } else { "redlock" };
         let database = names[0].database;
         let address: Arc<str> = format!("{scheme}://{}/{database}", addresses.join(",")).into();
-        check(&voters).await.map_err(|error| Error::from_store(&address, Doing::Connecting, error))?;
+        check(&voters).await.map_err(|error| Error::from_store(&address, Operation::Connecting, error))?;
         Ok(Self(Arc::new(Inner { address, voters })))
     }
 

@@ -72,7 +72,7 @@ impl Server {
             }
             replies::AttemptReply::Busy { expires_in, at } => (Attempt::Busy { expires_in }, at),
             replies::AttemptReply::Otherwise(held) => {
-                claim.mode.agrees_with([held]).map_err(StoreError::failed)?;
+                claim.mode.agrees_with([held]).map_err(StoreError::mismatch)?;
                 (Attempt::Busy { expires_in: None }, None)
             }
         };

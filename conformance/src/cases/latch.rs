@@ -100,7 +100,7 @@ async fn party_count_mismatch_refused(stage: &Stage) -> Check {
             "{error}: {}",
             std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default()
         );
-        ensure!(matches!(error, Error::Store { .. }), "{error:?}");
+        ensure!(matches!(error, Error::Mismatch { .. }), "{error:?}");
         ensure!(text.contains('3') && text.contains('4'), "both numbers are not in {text:?}");
     }
     missing(&one.latch(&name, 3), 2).await?;

@@ -116,7 +116,7 @@ async fn permit_count_mismatch_refused(stage: &Stage) -> Check {
         within(PATIENCE, "a refusal", semaphore.permit().try_acquire()).await?,
         within(PATIENCE, "a refusal of one that waits", waits.acquire()).await?.map(Some),
     ] {
-        let Err(error @ Error::Store { .. }) = outcome else {
+        let Err(error @ Error::Mismatch { .. }) = outcome else {
             return Err(Stop::failed(format_args!("4 permits, or 7? {outcome:?}")));
         };
         let said = crate::check::chain(&error);

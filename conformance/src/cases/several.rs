@@ -56,7 +56,7 @@ async fn acquire_all_ordered_no_deadlock(stage: &Stage) -> Check {
     const ROUNDS: usize = 200;
     let ([one, other], names) = (stage.clients().await?, ["a", "b"].map(|last| stage.name(last)));
     let inside = Arc::new(AtomicBool::new(false));
-    let work = |all: tenure_core::All| {
+    let work = |all: tenure_core::LockSet| {
         let inside = Arc::clone(&inside);
         async move {
             for round in 0..ROUNDS / 2 {

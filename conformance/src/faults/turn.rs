@@ -3,7 +3,9 @@
 use crate::Form;
 use fastrand::Rng;
 use std::time::Duration;
-use tenure_core::{All, AllGuard, Capabilities, Election, Error, Guard, Hold, Lock, Locks, LossCause};
+use tenure_core::{
+    Capabilities, Election, Error, Guard, Hold, Lock, LockSet, LockSetGuard, Locks, LossCause,
+};
 
 /// How many permits every name has.
 const PERMITS: u32 = 3;
@@ -43,7 +45,7 @@ impl Turn {
 pub(super) enum Wanted {
     One(Lock),
     Leading(Election, Lock),
-    All(All),
+    All(LockSet),
 }
 
 impl Wanted {
@@ -86,7 +88,7 @@ impl Wanted {
 /// What was had.
 pub(super) enum Held {
     One(Guard),
-    All(AllGuard),
+    All(LockSetGuard),
 }
 
 impl Held {

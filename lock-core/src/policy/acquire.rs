@@ -9,7 +9,7 @@ use super::{
     queue::Seat,
     withdraw::OpenClaim,
 };
-use crate::{Attempt, Claim, ClaimId, Doing, Error, Grant, HolderInfo, Mode, Moment, Name, StoreError};
+use crate::{Attempt, Claim, ClaimId, Error, Grant, HolderInfo, Mode, Moment, Name, Operation, StoreError};
 use std::{sync::Arc, time::Duration};
 
 /// How long a failure of the store is remembered: a wait that ends meanwhile ends with it.
@@ -191,7 +191,7 @@ impl Acquisition {
     }
 
     pub(super) fn failed(&self, error: StoreError) -> Error {
-        self.client.store.failed(Doing::Acquiring(self.name.clone()), error)
+        self.client.store.failed(Operation::Acquiring(self.name.clone()), error)
     }
 
     pub(super) fn no_answer(&self) -> Error {

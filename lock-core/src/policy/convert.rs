@@ -1,7 +1,7 @@
 //! A writer that becomes a reader, and a reader that becomes a writer.
 
 use super::{guard::Guard, holding::Holding, pauses::Pauses};
-use crate::{Conversion, Doing, Error, Mode, Moment, StoreError, lease};
+use crate::{Conversion, Error, Mode, Moment, Operation, StoreError, lease};
 
 impl Guard {
     /// Makes a writer a reader, without letting another writer in between: it keeps its place, its token and its lease.
@@ -16,7 +16,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; [`Error::InvalidOption`] when the owner has other guards of the lock, which rely on its holding
+    /// [`Error::Lost`]; [`Error::Conflict`] when the owner has other guards of the lock, which rely on its holding
     /// it alone; [`Error::Unsupported`] where the store has no readers; [`Error::Store`].
     ///
     /// # Examples
@@ -74,12 +74,12 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; [`Error::Unavailable`], after which others may be kept out as above; [`Error::InvalidOption`] for
+    /// [`Error::Lost`]; [`Error::Unavailable`], after which others may be kept out as above; [`Error::Conflict`] for
     /// a permit; [`Error::Unsupported`] where the store has no readers; [`Error::Store`].
     pub async fn try_upgrade(&mut self) -> Result<bool, Error> {
         let holding = &self.hold.holding;
-        if let held @ Mode::Permit { .. } = self.mode() {
-            return Err(Error::invalid_option("the mode to upgrade", held, "as a reader"));
+        if matches!(self.mode(), Mode::Permit { .. }) {
+            return Err(holding.conflict("is a semaphore, and permits cannot be upgraded"));
         }
         if !self.is_held() {
             return Err(self.lost_error());
@@ -116,14 +116,14 @@ impl Holding {
     }
 
     fn converting(&self, error: StoreError) -> Error {
-        self.store.failed(Doing::Converting(self.grant.name.clone()), error)
+        self.store.failed(Operation::Converting(self.grant.name.clone()), error)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{
-        Backend, Capabilities, Conversion, Error, Grant, Locks, Memory, Mode, StoreError, async_trait,
+        Backend, Capabilities, Conversion, Error, Grant, Locks, Memory, Mode, Owner, StoreError, async_trait,
         forward_backend,
     };
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -148,6 +148,29 @@ mod tests {
         assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
         assert_eq!(guard.mode(), Mode::Exclusive);
         guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_hold_does_not_allow_changes_nothing() {
+        let locks = Locks::new(Memory::new());
+        let refused = |outcome: Result<(), Error>, because: &str| {
+            let error = outcome.unwrap_err();
+            assert!(
+                matches!(error, Error::Conflict { .. }) && error.to_string().contains(because),
+                "{error}"
+            );
+            assert!(!error.is_retryable());
+        };
+        let lock = locks.lock("a").owner(&Owner::new());
+        let (mut guard, again) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+        refused(guard.downgrade().await, "its owner has 1 other guard");
+        assert_eq!(guard.mode(), Mode::Exclusive);
+        again.release().await.unwrap();
+        guard.downgrade().await.unwrap();
+        let mut permit = locks.semaphore("b", 2).permits(1).acquire().await.unwrap();
+        refused(permit.downgrade().await, "permits cannot be downgraded");
+        refused(permit.try_upgrade().await.map(drop), "permits cannot be upgraded");
+        assert!(permit.is_held() && guard.is_held());
     }
 
     /// A store whose first answer to a conversion is lost.

@@ -1,7 +1,7 @@
 //! A lease that is extended by hand.
 
 use super::hold::Hold;
-use crate::{Ability, Doing, Error, Moment, Renewal, Standing, StoreError, lease};
+use crate::{Ability, Error, Moment, Operation, Renewal, Standing, StoreError, lease};
 use std::time::Duration;
 
 impl Hold {
@@ -42,7 +42,7 @@ impl Hold {
     }
 
     fn extending(&self, error: StoreError) -> Error {
-        self.client.store.failed(Doing::Extending(self.name().clone()), error)
+        self.client.store.failed(Operation::Extending(self.name().clone()), error)
     }
 }
 

@@ -3,7 +3,6 @@
 use super::{belief::Belief, queue::Seat, store::Store};
 use crate::{Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing};
 use std::{
-    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -182,14 +181,17 @@ impl Holding {
         // Passed on when nothing is locked any more.
         let turn = {
             let mut life = self.life();
-            let refused = |given: &dyn fmt::Display, allowed| {
-                Err(Error::invalid_option("the guard to downgrade", given, allowed))
-            };
-            if let held @ Mode::Permit { .. } = life.mode {
-                return refused(&held, "a guard that holds a lock alone");
+            if matches!(life.mode, Mode::Permit { .. }) {
+                return Err(self.conflict("is a semaphore, and permits cannot be downgraded"));
             }
             if life.guards > 1 {
-                return refused(&format_args!("one of {}", life.guards), "the only guard of its owner");
+                let others = life.guards - 1;
+                let problem = format!(
+                    "cannot be downgraded while its owner has {others} other guard{}; release {} first",
+                    if others == 1 { "" } else { "s" },
+                    if others == 1 { "it" } else { "them" },
+                );
+                return Err(self.conflict(problem));
             }
             life.mode = Mode::Shared;
             life.seat.as_mut().and_then(Seat::pass_turn)
@@ -394,6 +396,11 @@ impl Holding {
             Renewal::Renewed => {}
             Renewal::Unanswered => self.life().belief.unanswered(asked, sent, now),
         }
+    }
+
+    /// What this hold cannot do as it stands.
+    pub(super) fn conflict(&self, problem: impl Into<String>) -> Error {
+        self.store.conflict(&self.grant.name, problem)
     }
 
     pub(super) fn lost_error(&self) -> Error {

@@ -1,7 +1,7 @@
 //! What happens when a guard goes: the last one's hold ends here, and the store is told until it answers.
 
 use super::{chore, hold::Hold, holding::Departure, pauses::Pauses, queue::Seat};
-use crate::{Capabilities, Doing, Error, LossCause, Moment, Release, StoreError, Wakeup, lease};
+use crate::{Capabilities, Error, LossCause, Moment, Operation, Release, StoreError, Wakeup, lease};
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -125,7 +125,7 @@ impl Unfinished {
                 Err(_) => StoreError::unavailable("no answer to the release"),
             };
             if !error.is_unavailable() || self.until.has_passed() {
-                return Err(store.failed(Doing::Releasing(grant.name.clone()), error));
+                return Err(store.failed(Operation::Releasing(grant.name.clone()), error));
             }
             tracing::warn!(lock.name = %grant.name, lock.store = %store.name, %error, "a release is tried again");
             pauses.pause().await;

@@ -1,7 +1,7 @@
 //! The store of a client: whom to ask, what to call it in messages, and the thread where its work goes on.
 
 use crate::{
-    Ability, Backend, Background, Capabilities, Doing, Error, Holder, LossCause, Mode, Name, StoreError,
+    Ability, Backend, Background, Capabilities, Error, Holder, LossCause, Mode, Name, Operation, StoreError,
     background::Use,
 };
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,7 @@ impl Store {
 
     /// Who holds `name` now.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, Error> {
-        self.backend.holders(name).await.map_err(|error| self.failed(Doing::Looking, error))
+        self.backend.holders(name).await.map_err(|error| self.failed(Operation::Looking, error))
     }
 
     /// Disconnects. Called when nothing is held or waited for any more.
@@ -53,13 +53,18 @@ impl Store {
     }
 
     /// The error for what the backend said.
-    pub(crate) fn failed(&self, during: Doing, error: StoreError) -> Error {
+    pub(crate) fn failed(&self, during: Operation, error: StoreError) -> Error {
         Error::from_store(&self.name, during, error)
     }
 
     /// The error for a hold that was lost.
     pub(crate) fn lost(&self, name: &Name, cause: LossCause) -> Error {
         Error::Lost { name: name.clone(), store: Arc::clone(&self.name), cause }
+    }
+
+    /// The error for what a hold cannot do in the state that it is in.
+    pub(crate) fn conflict(&self, name: &Name, problem: impl Into<String>) -> Error {
+        Error::Conflict { name: name.clone(), store: Arc::clone(&self.name), problem: problem.into() }
     }
 
     /// The error for what the store cannot do.

@@ -27,12 +27,12 @@ use std::{fmt, future::Future, time::Duration};
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "it holds nothing until it is acquired"]
-pub struct All {
+pub struct LockSet {
     locks: Vec<Lock>,
     wait: Option<Duration>,
 }
 
-impl All {
+impl LockSet {
     /// These locks together, which may be of different forms and have different options, but are of one store: a name that
     /// is said twice counts once, with its first options.
     ///
@@ -40,9 +40,9 @@ impl All {
     ///
     /// ```
     /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
-    /// use tenure_core::All;
+    /// use tenure_core::LockSet;
     ///
-    /// let all = All::of([locks.rw("config").read(), locks.semaphore("gpu", 4).permits(2), locks.lock("job/7")]);
+    /// let all = LockSet::of([locks.rw("config").read(), locks.semaphore("gpu", 4).permits(2), locks.lock("job/7")]);
     /// # let _ = all;
     /// ```
     pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
@@ -89,7 +89,7 @@ impl All {
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled.
-    pub async fn acquire(&self) -> Result<AllGuard, Error> {
+    pub async fn acquire(&self) -> Result<LockSetGuard, Error> {
         let locks = self.in_order()?;
         if self.wait == Some(Duration::ZERO) {
             return match (self.try_acquire().await?, locks.first()) {
@@ -99,13 +99,13 @@ impl All {
         }
         let until = self.wait.map(|wait| Moment::now() + wait);
         match within(until, together(&locks)).await {
-            Some(Ok(Together::Granted(guards))) => return Ok(AllGuard(guards)),
+            Some(Ok(Together::Granted(guards))) => return Ok(LockSetGuard(guards)),
             // One by one it is waited for: until others release, until the store is back.
             None | Some(Ok(Together::Busy | Together::Apart) | Err(Error::Unavailable { .. })) => {}
             Some(Err(error)) => return Err(error),
         }
         loop {
-            let mut guard = AllGuard::default();
+            let mut guard = LockSetGuard::default();
             let lost = loop {
                 let Some(lock) = locks.get(guard.0.len()) else { break guard.loss().is_some() };
                 let lock = match until.map(Moment::left) {
@@ -139,14 +139,14 @@ impl All {
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled.
-    pub async fn try_acquire(&self) -> Result<Option<AllGuard>, Error> {
+    pub async fn try_acquire(&self) -> Result<Option<LockSetGuard>, Error> {
         let locks = self.in_order()?;
         match together(&locks).await? {
-            Together::Granted(guards) => return Ok(Some(AllGuard(guards))),
+            Together::Granted(guards) => return Ok(Some(LockSetGuard(guards))),
             Together::Busy => return Ok(None),
             Together::Apart => {}
         }
-        let mut guard = AllGuard::default();
+        let mut guard = LockSetGuard::default();
         for lock in locks {
             match lock.try_acquire().await? {
                 Some(next) => guard.0.push(next),
@@ -236,14 +236,14 @@ async fn within<T>(until: Option<Moment>, work: impl Future<Output = T>) -> Opti
     }
 }
 
-/// The holder's handle for several locks: lost as soon as one of them is. Made by [`All::acquire`].
+/// The holder's handle for several locks: lost as soon as one of them is. Made by [`LockSet::acquire`].
 ///
 /// Dropping it releases all of them in the background.
 #[must_use = "dropping a guard releases its locks"]
 #[derive(Default)]
-pub struct AllGuard(Vec<Guard>);
+pub struct LockSetGuard(Vec<Guard>);
 
-impl AllGuard {
+impl LockSetGuard {
     /// Each of the locks, in the order of their names.
     pub fn holds(&self) -> impl Iterator<Item = &Hold> {
         self.0.iter().map(|guard| &**guard)
@@ -303,7 +303,7 @@ impl AllGuard {
     }
 }
 
-impl fmt::Debug for AllGuard {
+impl fmt::Debug for LockSetGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.holds()).finish()
     }
