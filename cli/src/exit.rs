@@ -38,7 +38,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// A lock or its store.
     Lock(Error),
-    /// The lock was not acquired in time, and these have it.
+    /// The lock is not free, and these have it.
     Busy(String, Vec<Holder>),
     /// The loss has been told already, when it happened.
     Lost,

@@ -76,15 +76,9 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
         Some(wait) => all.wait(wait),
         None => all,
     };
-    let outcome = tokio::select! {
-        outcome = all.acquire() => outcome,
+    tokio::select! {
+        outcome = all.acquire() => Ok(outcome?),
         never = waiting::show(locks, &args.names) => match never {},
-    };
-    match outcome {
-        Err(error @ Error::Timeout { .. }) => {
-            Err(Failure::Busy(error.to_string(), holders(locks, &args.names).await))
-        }
-        outcome => Ok(outcome?),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The one error that users see.
 
-use crate::{Ability, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind};
+use crate::{Ability, Holder, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// What went wrong, with which name in which store, and what to do.
@@ -10,9 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 #[non_exhaustive]
 pub enum Error {
     /// The lock was not acquired within the time given with [`wait`](crate::Lock::wait).
-    #[error(
-        "lock {name:?} in {store} was not acquired within {waited:?}: another holder has it, or the store is slow to answer"
-    )]
+    #[error("lock {name:?} in {store} was not acquired within {waited:?}: {}", reason(holders))]
     Timeout {
         /// The lock's name.
         name: Name,
@@ -20,6 +18,9 @@ pub enum Error {
         store: Arc<str>,
         /// The time that was given.
         waited: Duration,
+        /// Who held it shortly before the wait was over. Empty if the store does not tell or did not answer in time, and
+        /// if the lock was never asked for, because other tasks of this client came first.
+        holders: Vec<Holder>,
     },
     /// The grant ended before its guard was released. What it protected may have been changed by another holder.
     #[error(
@@ -159,6 +160,15 @@ impl Error {
             Kind::Mismatch => Self::Mismatch { store, during, source },
             Kind::Unsupported(ability) => Self::Unsupported { store, ability },
         }
+    }
+}
+
+/// Why a lock was not acquired in time.
+fn reason(holders: &[Holder]) -> String {
+    match holders {
+        [] => "another holder has it, or the store is slow to answer".to_owned(),
+        [holder] => format!("it is held by {holder}"),
+        [holder, others @ ..] => format!("it is held by {holder} and {} others", others.len()),
     }
 }
 

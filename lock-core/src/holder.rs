@@ -1,7 +1,10 @@
 //! Who holds what, for people.
 
 use crate::{ClaimId, HolderInfo, Mode, Name, Token};
-use std::time::{Duration, SystemTime};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
 
 /// One holder of one name, as the store knows it.
 ///
@@ -68,5 +71,44 @@ impl Holder {
     pub fn left(mut self, left: Duration) -> Self {
         self.left = Some(left);
         self
+    }
+}
+
+/// Label, process, machine and how long already, as far as they are known: `"backup.sh" (4321@web1) for 3m 12s`.
+///
+/// What other programs wrote into the store does nothing to a terminal.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HolderInfo { label, host, pid } = &self.info;
+        let host = host.escape_debug();
+        let place = if *pid == 0 { host.to_string() } else { format!("{pid}@{host}") };
+        match label {
+            Some(label) if place.is_empty() => write!(f, "{label:?}")?,
+            Some(label) => write!(f, "{label:?} ({place})")?,
+            None if place.is_empty() => f.write_str("somebody")?,
+            None => f.write_str(&place)?,
+        }
+        let Some(age) = self.age else { return Ok(()) };
+        write!(f, " for {}", humantime::format_duration(Duration::from_secs(age.as_secs())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_in_words() {
+        let name = || Name::new("a").unwrap();
+        let info = |label: Option<&str>, host: &str, pid| {
+            let (label, host) = (label.map(str::to_owned), host.to_owned());
+            Holder::of(name()).info(HolderInfo { label, host, pid }).to_string()
+        };
+        assert_eq!(Holder::of(name()).to_string(), "somebody");
+        assert_eq!(info(None, "web1", 4321), "4321@web1");
+        assert_eq!(info(Some("backup.sh"), "", 0), r#""backup.sh""#);
+        assert_eq!(info(Some("a\u{1b}[2J\u{202e}"), "b\n", 0), r#""a\u{1b}[2J\u{202e}" (b\n)"#);
+        let since = Holder::of(name()).since(SystemTime::UNIX_EPOCH, Duration::from_millis(192_700));
+        assert_eq!(since.to_string(), "somebody for 3m 12s");
     }
 }

@@ -211,13 +211,16 @@ impl LockSet {
 
     /// The wait is over before this lock was had.
     fn too_late(&self, lock: &Lock) -> Error {
-        lock.checked().map_or_else(|error| error, |one| one.timeout(self.wait.unwrap_or_default()))
+        lock.checked()
+            .map_or_else(|error| error, |one| one.timeout(self.wait.unwrap_or_default(), Vec::new()))
     }
 
     /// A timeout says how long was waited in all, not for the last of them.
     fn timed_out(&self, error: Error) -> Error {
         match (error, self.wait) {
-            (Error::Timeout { name, store, .. }, Some(waited)) => Error::Timeout { name, store, waited },
+            (Error::Timeout { name, store, holders, .. }, Some(waited)) => {
+                Error::Timeout { name, store, waited, holders }
+            }
             (error, _) => error,
         }
     }

@@ -17,6 +17,7 @@
 //! | `holding` | the state of one grant: held, lost or released |
 //! | `belief` | its deadline, and when its renewal is due |
 //! | `queue` | who of this client may contend for a name |
+//! | `look` | who keeps a waiter waiting |
 //! | `store` | whom to ask, and what to call it in messages |
 //! | `pauses` | how long to wait after a failure |
 //!
@@ -46,6 +47,7 @@ mod extend;
 pub(crate) mod guard;
 pub(crate) mod hold;
 pub(crate) mod holding;
+mod look;
 mod owned;
 pub(crate) mod pauses;
 mod queue;

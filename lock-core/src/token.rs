@@ -20,6 +20,9 @@ use std::{fmt, num::NonZeroU64};
 /// assert!(earlier < later);
 /// assert_eq!(later.get(), 9);
 /// assert!(Token::new(0).is_none() && Token::new(1 << 63).is_none());
+/// // As a database's `bigint` has it.
+/// assert_eq!(Token::try_from(i64::from(later)), Ok(later));
+/// assert!(Token::try_from(0_u64).is_err());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "i64", into = "i64")]
@@ -60,13 +63,27 @@ impl TryFrom<i64> for Token {
     type Error = InvalidToken;
 
     fn try_from(number: i64) -> Result<Self, InvalidToken> {
-        u64::try_from(number).ok().and_then(Self::new).ok_or(InvalidToken(number))
+        u64::try_from(number).ok().and_then(Self::new).ok_or(InvalidToken(i128::from(number)))
     }
 }
 
 impl From<Token> for i64 {
     fn from(token: Token) -> Self {
         token.as_i64()
+    }
+}
+
+impl TryFrom<u64> for Token {
+    type Error = InvalidToken;
+
+    fn try_from(number: u64) -> Result<Self, InvalidToken> {
+        Self::new(number).ok_or(InvalidToken(i128::from(number)))
+    }
+}
+
+impl From<Token> for u64 {
+    fn from(token: Token) -> Self {
+        token.get()
     }
 }
 
@@ -82,7 +99,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A store gave a number that no fencing token can have.
+/// A number that no fencing token can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is no fencing token: tokens are 1 to 2^63 - 1")]
-pub struct InvalidToken(i64);
+#[error("{0} is not a fencing token: tokens are 1 to 2^63 - 1")]
+pub struct InvalidToken(i128);

@@ -5,12 +5,16 @@ use super::{
     guard::Guard,
     hold::Hold,
     holding::{Barred, Holding, Terms},
+    look::look,
     pauses::Pauses,
     queue::Seat,
     withdraw::OpenClaim,
 };
-use crate::{Attempt, Claim, ClaimId, Error, Grant, HolderInfo, Mode, Moment, Name, Operation, StoreError};
-use std::{sync::Arc, time::Duration};
+use crate::{
+    Attempt, Claim, ClaimId, Error, Grant, Holder, HolderInfo, Mode, Moment, Name, Operation, StoreError,
+};
+use std::{pin::pin, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How long a failure of the store is remembered: a wait that ends meanwhile ends with it.
 const TROUBLE_LASTS: Duration = Duration::from_secs(5);
@@ -26,8 +30,14 @@ pub(crate) struct Acquisition {
     pub(crate) holder: Arc<HolderInfo>,
 }
 
-/// The last failure of the store while an acquisition went on.
-type Trouble = Option<(Moment, StoreError)>;
+/// What a wait that ends without the lock can say of the reason.
+#[derive(Default)]
+struct Findings {
+    /// The store's last failure.
+    trouble: Option<(Moment, StoreError)>,
+    /// Who held the lock shortly before the end.
+    holders: Vec<Holder>,
+}
 
 impl Acquisition {
     /// At most one attempt.
@@ -65,29 +75,31 @@ impl Acquisition {
     /// Waits until the lock is acquired, the wait is over, or the client is closed.
     pub(crate) async fn wait(&self) -> Result<Guard, Error> {
         if self.wait == Some(Duration::ZERO) {
-            return self.once().await?.ok_or_else(|| self.timeout(Duration::ZERO));
+            return self.once().await?.ok_or_else(|| self.timeout(Duration::ZERO, Vec::new()));
         }
         self.client.check_open()?;
         let _under_way = self.client.acquisitions.token();
-        let mut trouble = None;
+        let end = self.wait.map(|wait| Instant::now() + wait);
+        let mut findings = Findings::default();
         let outcome = tokio::select! {
             biased;
             () = self.client.closing.cancelled() => Some(Err(self.client.closed_error())),
-            outcome = self.acquire(&mut trouble) => Some(outcome),
-            () = elapsed(self.wait) => None,
+            outcome = self.acquire(end, &mut findings) => Some(outcome),
+            () = at(end) => None,
         };
+        let Findings { trouble, holders } = findings;
         match (outcome, trouble) {
             (Some(outcome), _) => outcome,
             (None, Some((when, error))) if Moment::now().since(when) < TROUBLE_LASTS => {
                 Err(self.failed(error))
             }
-            (None, _) => Err(self.timeout(self.wait.unwrap_or_default())),
+            (None, _) => Err(self.timeout(self.wait.unwrap_or_default(), holders)),
         }
     }
 
-    async fn acquire(&self, trouble: &mut Trouble) -> Result<Guard, Error> {
+    async fn acquire(&self, end: Option<Instant>, findings: &mut Findings) -> Result<Guard, Error> {
         loop {
-            let guard = self.contend(trouble).await?;
+            let guard = self.contend(end, findings).await?;
             if guard.fresh().await {
                 return Ok(guard);
             }
@@ -95,7 +107,7 @@ impl Acquisition {
     }
 
     /// Waits for its turn in this client, and contends until the store grants the claim.
-    async fn contend(&self, trouble: &mut Trouble) -> Result<Guard, Error> {
+    async fn contend(&self, end: Option<Instant>, findings: &mut Findings) -> Result<Guard, Error> {
         let mut seat = self.client.queues.join(&self.name);
         if self.terms.owner.is_none() {
             seat.wait().await;
@@ -104,7 +116,7 @@ impl Acquisition {
         }
         loop {
             let mut open = OpenClaim::new(&self.client, self.claim(true));
-            let grant = match self.ask(open.claim(), trouble).await {
+            let grant = match self.ask(open.claim(), end, findings).await {
                 Ok(Some(grant)) => grant,
                 // What is left of the claim is withdrawn in the background.
                 Ok(None) => continue,
@@ -129,10 +141,21 @@ impl Acquisition {
 
     /// Asks the store until it grants the claim; pauses and asks again, with the same claim, while it is unavailable.
     /// `None` when another claim is to be asked for.
-    async fn ask(&self, claim: &Claim, trouble: &mut Trouble) -> Result<Option<Grant>, StoreError> {
+    async fn ask(
+        &self,
+        claim: &Claim,
+        end: Option<Instant>,
+        Findings { trouble, holders }: &mut Findings,
+    ) -> Result<Option<Grant>, StoreError> {
         let mut pauses = Pauses::new();
+        let mut looks = pin!(look(&self.client.store, &self.name, end, holders));
         loop {
-            match self.client.store.backend.acquire(claim).await {
+            let answer = tokio::select! {
+                biased;
+                answer = self.client.store.backend.acquire(claim) => answer,
+                never = &mut looks => match never {},
+            };
+            match answer {
                 Ok(grant) => return Ok(Some(grant)),
                 Err(error) if error.is_unavailable() => {
                     let (name, store, spent) = (&self.name, &self.client.store.name, error.spends_claim());
@@ -202,14 +225,19 @@ impl Acquisition {
         self.failed(StoreError::unavailable("the store answered after the lease had run out"))
     }
 
-    pub(crate) fn timeout(&self, waited: Duration) -> Error {
-        Error::Timeout { name: self.name.clone(), store: Arc::clone(&self.client.store.name), waited }
+    pub(crate) fn timeout(&self, waited: Duration, holders: Vec<Holder>) -> Error {
+        Error::Timeout {
+            name: self.name.clone(),
+            store: Arc::clone(&self.client.store.name),
+            waited,
+            holders,
+        }
     }
 }
 
-async fn elapsed(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait).await,
+async fn at(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
         None => std::future::pending().await,
     }
 }
