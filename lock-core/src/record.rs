@@ -106,6 +106,10 @@ struct Held {
 }
 
 impl Record {
+    /// How long a waiter keeps its place in the queue without being heard of: for so long dead ones can keep the others
+    /// waiting, however many they are. Less would cost a waiter its place whose process or disk stalls for a moment.
+    pub const PLACE: Duration = Duration::from_secs(3);
+
     /// A name that nobody holds, of which nothing is known but that every token so far was `token` or less.
     #[must_use]
     pub fn after(token: u64) -> Self {
@@ -187,7 +191,7 @@ impl Record {
     /// place.
     pub fn wait_in_line(&mut self, claim: &Claim, now: StoreTime) {
         if !self.is_held_by(claim.id, now) {
-            self.queue.stand(claim, now);
+            self.queue.stand(claim, now, Self::PLACE);
         }
     }
 

@@ -1,15 +1,9 @@
 //! Those who wait for a name.
 
-use super::{Record, StoreTime};
+use super::StoreTime;
 use crate::{Claim, ClaimId, Mode};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-impl Record {
-    /// How long a waiter keeps its place in the queue without being heard of: for so long dead ones can keep the others
-    /// waiting, however many they are. Less would cost a waiter its place whose process or disk stalls for a moment.
-    pub const PLACE: Duration = Duration::from_secs(3);
-}
 
 /// The waiters, in the order in which they came. One who is dead counts for nothing, and has its place back when it is
 /// heard of again before anybody was served.
@@ -29,14 +23,15 @@ impl Queue {
         self.0.is_empty()
     }
 
-    pub(super) fn stand(&mut self, claim: &Claim, now: StoreTime) {
-        let until = now + Record::PLACE;
+    /// Gives the claim the last place, or keeps the place that it has, for as long as a place lasts.
+    pub(super) fn stand(&mut self, claim: &Claim, now: StoreTime, lasts: Duration) {
+        let until = now + lasts;
         if let Some(place) = self.0.iter_mut().find(|place| place.claim == claim.id) {
             place.until = until;
             return;
         }
         // Those of whom nothing was heard for ten times as long do not come back.
-        self.0.retain(|place| now < place.until + Record::PLACE * 10);
+        self.0.retain(|place| now < place.until + lasts * 10);
         self.0.push(Place { claim: claim.id, mode: claim.mode, until });
     }
 
