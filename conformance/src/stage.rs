@@ -1,7 +1,7 @@
 //! What a case works with: clients, names of its own, other processes.
 
 use crate::{
-    Case, Form, Need, Probe, Subject,
+    Form, Need, Probe, Subject,
     check::{Check, Stop, chain, ensure, eventually, within},
     saboteur::{Hurt, Saboteur},
     victim::Victim,
@@ -67,7 +67,7 @@ impl Deref for Client {
 }
 
 impl Client {
-    /// The lock of this name, in the form that the case is about: see [`Case::form`].
+    /// The lock of this name, in the form that the case is about: see [`Case::form`](crate::Case::form).
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         self.form.of(&self.locks, name)
     }
@@ -79,15 +79,16 @@ impl Client {
 }
 
 impl Stage {
-    pub(crate) async fn new(subject: Arc<dyn Subject>, case: &Case) -> Check<Self> {
+    /// For the case of this name, in this form of locks.
+    pub(crate) async fn new(subject: Arc<dyn Subject>, case: &str, form: Form) -> Check<Self> {
         let backend = open(&*subject).await?;
         let capabilities = backend.capabilities();
         backend.close().await;
         let run = ClaimId::new().to_string();
-        let prefix = format!("{}.{}.", &run[..8], case.name);
-        let opener = Opener { subject: Arc::clone(&subject), form: case.form, clients: Arc::default() };
+        let prefix = format!("{}.{case}.", &run[..8]);
+        let opener = Opener { subject: Arc::clone(&subject), form, clients: Arc::default() };
         let stage = Self { subject, capabilities, prefix, opener };
-        match case.form {
+        match form {
             Form::Lock | Form::Writer => {}
             Form::Reader => stage.needs(Need::Readers)?,
             Form::Permit(_) | Form::AllPermits(_) => stage.needs(Need::Permits)?,

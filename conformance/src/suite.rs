@@ -97,7 +97,7 @@ impl<'a> Turn<'a> {
 }
 
 async fn play(subject: Arc<dyn Subject>, case: Case) -> Check {
-    let stage = Stage::new(subject, &case).await?;
+    let stage = Stage::new(subject, case.name, case.form).await?;
     (case.run)(&stage).await?;
     stage.strike().await
 }

@@ -12,7 +12,7 @@ use source::File;
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Files that need each other today. What is mended goes out, and nothing comes in.
-const KNOWN: [(&str, &[&str]); 3] = [
+const KNOWN: [(&str, &[&str]); 2] = [
     (
         "backend-sql/src",
         &[
@@ -24,12 +24,11 @@ const KNOWN: [(&str, &[&str]); 3] = [
             "postgres/server.rs",
         ],
     ),
-    ("conformance/src", &["case.rs", "stage.rs"]),
     ("conformance/src", &["judge/company.rs", "judge/timeline.rs", "judge/violation.rs"]),
 ];
 
 /// Rooms that need each other today: folders, each with the file of its name, and files beside them.
-const KNOWN_ROOMS: [(&str, &[&str]); 1] = [("conformance/src", &["case", "stage"])];
+const KNOWN_ROOMS: [(&str, &[&str]); 0] = [];
 
 /// The folders of the crates' sources: this one's, and those beside it.
 fn crates() -> Vec<String> {
