@@ -33,6 +33,7 @@
 //! assert!(violations[0].timeline(&history).to_string().contains("two holders"));
 //! ```
 
+mod about;
 mod account;
 mod checker;
 mod company;

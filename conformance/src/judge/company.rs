@@ -3,6 +3,7 @@
 use super::{
     Broken, Stamp, Violation,
     account::{Account, Hold},
+    mode::as_what,
     stamp::Span,
 };
 use tenure_core::Mode;
@@ -123,9 +124,4 @@ impl Stretch<'_, '_> {
         let verb = if self.from == *granted { "was granted" } else { "went on with" };
         format!("{client} {verb} {name:?}{} with token {token}", as_what(self.mode))
     }
-}
-
-/// How it is held, unless it is held as a lock is.
-pub(super) fn as_what(mode: Mode) -> String {
-    if mode == Mode::Exclusive { String::new() } else { format!(" {mode}") }
 }

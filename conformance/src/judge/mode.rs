@@ -1,4 +1,4 @@
-//! A mode, as a note holds it.
+//! A mode, as a note holds it, and in words.
 
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
@@ -12,4 +12,9 @@ pub(super) enum Noted {
     Exclusive,
     Shared,
     Permit { take: NonZeroU32, of: NonZeroU32 },
+}
+
+/// How it is held, unless it is held as a lock is.
+pub(super) fn as_what(mode: Mode) -> String {
+    if mode == Mode::Exclusive { String::new() } else { format!(" {mode}") }
 }

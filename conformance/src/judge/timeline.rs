@@ -2,14 +2,11 @@
 
 use super::{
     Broken, Event, History, Stamp, Violation, What,
+    about::About,
     account::{Account, Ask, Hold},
-    company::as_what,
-    stamp::{Relative, Span},
+    stamp::Relative,
 };
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 /// What happened around a [`Violation`]: one lane a client, holds and waits as bars, faults and notes as marks.
 ///
@@ -142,8 +139,16 @@ const LANES: usize = 10;
 /// How many notes a person reads.
 const NOTES: usize = 30;
 
+impl Violation {
+    /// What happened around it, for people: as text through `Display`, and as a drawing.
+    #[must_use]
+    pub fn timeline(&self, history: &History) -> Timeline {
+        Timeline::of(history, self)
+    }
+}
+
 impl Timeline {
-    pub(super) fn of(history: &History, violation: &Violation) -> Self {
+    fn of(history: &History, violation: &Violation) -> Self {
         let account = Account::of(history);
         let span = violation.to.since(violation.since).max(Duration::from_micros(10));
         let (from, to) = (violation.since - span / 4, violation.to + span / 8);
@@ -298,107 +303,5 @@ impl Bar {
 
     fn of_ask(ask: &Ask<'_>, end: Stamp) -> Self {
         Self { from: ask.at, to: ask.ended.unwrap_or(end), token: None }
-    }
-}
-
-/// Which notes are about a name: those of its claims and acquisitions too.
-struct About<'a> {
-    name: &'a str,
-    claims: HashMap<&'a str, u64>,
-    calls: HashSet<(&'a str, u64)>,
-}
-
-impl<'a> About<'a> {
-    fn of(history: &'a History, name: &'a str) -> Self {
-        let mut about = Self { name, claims: HashMap::new(), calls: HashSet::new() };
-        for event in history.events() {
-            match &event.what {
-                What::Granted { name: of, claim, token, .. } if of == name => {
-                    about.claims.insert(claim, *token);
-                }
-                What::Asks { call, name: of, .. } if of == name => {
-                    about.calls.insert((&event.client, *call));
-                }
-                _ => {}
-            }
-        }
-        about
-    }
-
-    fn concerns(&self, event: &Event) -> bool {
-        match &event.what {
-            What::Asks { name, .. }
-            | What::Granted { name, .. }
-            | What::Reads { name, .. }
-            | What::Writes { name, .. }
-            | What::Refused { name, .. }
-            | What::Looked { name, .. }
-            | What::Leaked { name, .. } => name == self.name,
-            What::Elsewhere { call } | What::Ended { call, .. } => {
-                self.calls.contains(&(event.client.as_str(), *call))
-            }
-            What::Holds { claim, .. }
-            | What::Converted { claim, .. }
-            | What::Lost { claim, .. }
-            | What::Releases { claim }
-            | What::Released { claim, .. } => self.claims.contains_key(claim.as_str()),
-            What::RuntimeEnded
-            | What::Closes
-            | What::Closed
-            | What::Fault { .. }
-            | What::FailedOver { .. }
-            | What::Healed { .. }
-            | What::Over => true,
-        }
-    }
-
-    /// The note in words, unless it is one of those that the lanes show well enough.
-    fn words(&self, event: &Event, at_the_resource: bool) -> Option<String> {
-        let token = |claim: &String| self.claims.get(claim.as_str()).copied().unwrap_or_default();
-        Some(match &event.what {
-            What::Asks { by: Some(by), .. } => format!("asks, for {} at most", Span(by.since(event.at))),
-            What::Asks { by: None, .. } => "asks, and waits as long as it takes".to_owned(),
-            What::Elsewhere { .. } => "in a runtime that ends".to_owned(),
-            What::Granted { mode, token, until, .. } => {
-                let (as_what, long) = (as_what(*mode), Span(until.since(event.at)));
-                format!("is granted it{as_what}, token {token}, and believes so for {long}")
-            }
-            What::Converted { claim, mode } => {
-                format!("holds it {mode} from here on, token {}", token(claim))
-            }
-            What::Looked { of, begun, sure, missing, .. } => {
-                format!("is told that {missing} of {of} are missing; {begun} have begun, {sure} are counted")
-            }
-            What::Ended { why, .. } => format!("ends its wait: {why}"),
-            What::Holds { claim, until } => {
-                format!(
-                    "still holds, token {}, believes so for {}",
-                    token(claim),
-                    Span(until.since(event.at))
-                )
-            }
-            What::Lost { claim, cause } => format!("notices that token {} is lost: {cause}", token(claim)),
-            What::Releases { claim } => format!("releases token {}", token(claim)),
-            What::Released { claim, outcome } => {
-                format!("hears of the release of token {}: {outcome}", token(claim))
-            }
-            What::Reads { token, value, .. } if at_the_resource => {
-                format!("reads {value} with token {token}")
-            }
-            What::Writes { token, over, value, .. } if at_the_resource => {
-                format!("writes {value} over {over} with token {token}")
-            }
-            What::Reads { .. } | What::Writes { .. } | What::Over => return None,
-            What::Refused { token, greatest, .. } => {
-                format!("is refused with token {token}: the resource has seen {greatest}")
-            }
-            What::Leaked { .. } => "still held, though every client has ended".to_owned(),
-            What::RuntimeEnded => "goes on, though the runtime in which it began has ended".to_owned(),
-            What::Closes => "closes its locks".to_owned(),
-            What::Closed => "has closed its locks".to_owned(),
-            What::Fault { kind, .. } => format!("FAULT begins: {kind}"),
-            What::FailedOver { .. } => "a replica has taken its master's place".to_owned(),
-            What::Healed { .. } => "fault ends".to_owned(),
-        })
     }
 }

@@ -1,6 +1,6 @@
 //! What a judge finds.
 
-use super::{History, Stamp, Timeline, stamp::Span};
+use super::{Stamp, stamp::Span};
 use std::fmt;
 
 /// A clause that a history breaks, where, and how.
@@ -20,14 +20,6 @@ pub struct Violation {
     pub since: Stamp,
     /// What happened, in a sentence.
     pub what: String,
-}
-
-impl Violation {
-    /// What happened around it, for people: as text through `Display`, and as a drawing.
-    #[must_use]
-    pub fn timeline(&self, history: &History) -> Timeline {
-        Timeline::of(history, self)
-    }
 }
 
 impl fmt::Display for Violation {
