@@ -11,7 +11,7 @@ mod statements;
 pub use row_statements::mysql_row_schema;
 pub use statements::mysql_schema;
 
-use crate::server::{Checked, Parts, ServerBackend, ServerOptions, place};
+use crate::server::{Checked, Parts, ServerBackend, ServerOptions};
 use row_locks::MySqlRowLocks;
 use rows::MySqlRows;
 use sqlx::mysql::MySqlConnectOptions;
@@ -70,8 +70,7 @@ impl Parts for sqlx::MySql {
     }
 
     fn store(connect: &MySqlConnectOptions) -> String {
-        let place = place(connect.get_host(), connect.get_port(), connect.get_socket());
-        format!("mysql://{place}/{}", connect.get_database().unwrap_or_default())
+        server::store(connect)
     }
 
     fn lease_rows(options: Checked<()>, connect: MySqlConnectOptions, background: Background) -> MySqlRows {

@@ -10,11 +10,11 @@ mod server;
 mod statements;
 mod values;
 
-pub use options::Durability;
+pub use options::{Durability, PostgresOptions};
 pub use row_statements::postgres_row_schema;
 pub use statements::postgres_schema;
 
-use crate::server::{Checked, Parts, ServerBackend, ServerOptions, place};
+use crate::server::{Checked, Parts, ServerBackend};
 use options::Own;
 use row_locks::PostgresRowLocks;
 use rows::PostgresRows;
@@ -25,7 +25,7 @@ use tenure_core::Background;
 /// Locks in a PostgreSQL database, version 11 or later.
 ///
 /// Waiters are told of releases by [`NOTIFY`](https://www.postgresql.org/docs/current/sql-notify.html), over one more connection
-/// that listens once somebody waits, and ask again every [`poll`](ServerOptions::poll) in case they were not.
+/// that listens once somebody waits, and ask again every [`poll`](crate::ServerOptions::poll) in case they were not.
 ///
 /// # Examples
 ///
@@ -42,18 +42,6 @@ use tenure_core::Background;
 /// # }
 /// ```
 pub type PostgresBackend = ServerBackend<sqlx::Postgres>;
-
-/// Which PostgreSQL server, which table, and how patient to be.
-///
-/// # Examples
-///
-/// ```
-/// use tenure_sql::PostgresOptions;
-///
-/// let options = PostgresOptions::new("postgres://app:secret@db.example/app").prefix("billing").table("app.locks");
-/// assert!(!format!("{options:?}").contains("secret"));
-/// ```
-pub type PostgresOptions = ServerOptions<sqlx::Postgres>;
 
 impl Parts for sqlx::Postgres {
     type Own = Own;
@@ -84,8 +72,7 @@ impl Parts for sqlx::Postgres {
     }
 
     fn store(connect: &PgConnectOptions) -> String {
-        let place = place(connect.get_host(), connect.get_port(), connect.get_socket());
-        format!("postgres://{place}/{}", connect.get_database().unwrap_or_else(|| connect.get_username()))
+        server::store(connect)
     }
 
     fn lease_rows(options: Checked<Own>, connect: PgConnectOptions, background: Background) -> PostgresRows {

@@ -5,7 +5,7 @@ use crate::{
     lane::{Server, Verdict},
     options::Strategy,
     patience::{Patience, in_seconds},
-    server::{Checked, Parts, Refusal, in_time},
+    server::{Checked, Refusal, in_time, place},
     statement::Statement,
     tls::choose_cryptography,
 };
@@ -38,6 +38,12 @@ pub(super) struct Done {
     pub(super) last_insert_id: u64,
 }
 
+/// The store in words.
+pub(super) fn store(connect: &MySqlConnectOptions) -> String {
+    let place = place(connect.get_host(), connect.get_port(), connect.get_socket());
+    format!("mysql://{place}/{}", connect.get_database().unwrap_or_default())
+}
+
 impl MySql {
     pub(super) fn new(
         options: Checked<()>,
@@ -45,7 +51,7 @@ impl MySql {
         create: Statement,
         probe: Statement,
     ) -> Self {
-        let store = sqlx::MySql::store(&connect);
+        let store = store(&connect);
         let connect = connect.disable_statement_logging();
         if matches!(connect.get_ssl_mode(), MySqlSslMode::VerifyCa) {
             choose_cryptography();

@@ -1,6 +1,18 @@
-//! How a PostgreSQL server is used for locks: what other servers do not have.
+//! How a PostgreSQL server is used for locks, with what other servers do not have.
 
-use super::PostgresOptions;
+use crate::server::ServerOptions;
+
+/// Which PostgreSQL server, which table, and how patient to be.
+///
+/// # Examples
+///
+/// ```
+/// use tenure_sql::PostgresOptions;
+///
+/// let options = PostgresOptions::new("postgres://app:secret@db.example/app").prefix("billing").table("app.locks");
+/// assert!(!format!("{options:?}").contains("secret"));
+/// ```
+pub type PostgresOptions = ServerOptions<sqlx::Postgres>;
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

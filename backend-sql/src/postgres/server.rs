@@ -9,7 +9,7 @@ use crate::{
     known_rows::KnownRows,
     lane::{Server, Verdict},
     patience::{Patience, in_millis},
-    server::{Checked, Parts, Refusal, in_time},
+    server::{Checked, Refusal, in_time, place},
     statement::Statement,
     tls::choose_cryptography,
 };
@@ -38,6 +38,12 @@ pub(super) struct Postgres {
 /// How often the server looks whether a client is still there for which a statement waits.
 const STILL_THERE: Duration = Duration::from_secs(1);
 
+/// The store in words.
+pub(super) fn store(connect: &PgConnectOptions) -> String {
+    let place = place(connect.get_host(), connect.get_port(), connect.get_socket());
+    format!("postgres://{place}/{}", connect.get_database().unwrap_or_else(|| connect.get_username()))
+}
+
 impl Postgres {
     pub(super) fn new(
         options: Checked<Own>,
@@ -45,7 +51,7 @@ impl Postgres {
         create: Statement,
         probe: Statement,
     ) -> Self {
-        let store = sqlx::Postgres::store(&connect);
+        let store = store(&connect);
         // Poolers refuse parameters that they do not know, and no statement reads a floating-point number.
         let connect = connect.extra_float_digits(None).disable_statement_logging();
         if matches!(connect.get_ssl_mode(), PgSslMode::VerifyCa) {
