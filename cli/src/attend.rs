@@ -19,7 +19,7 @@ use std::{
 use tenure::{Error, Lock, LockSetGuard, Name};
 use tokio::time::{Instant, sleep_until};
 
-/// The lock as the options say, with the command's name for a label if they give none.
+/// Applies the options to `lock`. The default label is the command's name.
 pub(crate) fn on_terms(lock: Lock, terms: &Terms, command: &[OsString]) -> Lock {
     let label = terms.label.clone().unwrap_or_else(|| default_label(command));
     let lock = lock.label(label);
@@ -29,7 +29,7 @@ pub(crate) fn on_terms(lock: Lock, terms: &Terms, command: &[OsString]) -> Lock 
     }
 }
 
-/// The command's name, as far as it is fit for a label.
+/// The command's name, escaped and cut to fit a label.
 fn default_label(command: &[OsString]) -> String {
     let name = command.first().map(Path::new).and_then(Path::file_name).unwrap_or(OsStr::new("?"));
     let mut label = plain(&name.to_string_lossy());
@@ -56,7 +56,7 @@ pub(crate) async fn run(
     stderr::written().await;
     let mut job = Job::prepare(program, rest, held)?;
     if let Some(lost) = held.lost_error() {
-        // To prepare it took as long as that, on a machine that was frozen or has too much to do.
+        // Preparing the job outlasted the lease: the machine was frozen or is overloaded.
         drop(job);
         stderr::say(&lost.to_string());
         return Ok(Ending::Lost);
@@ -72,14 +72,14 @@ enum Event {
     Signal(Signal),
 }
 
-/// Stays with the job until its end: passes signals on to it, and ends it when a lock is lost.
+/// Watches the job until it ends: forwards signals to it, and ends it when a lock is lost.
 async fn attend(
     job: &mut Job,
     held: &LockSetGuard,
     signals: &mut Signals,
     kill_after: Duration,
 ) -> Result<Ending, Failure> {
-    // Set when a lock is lost: when what is left of the job is killed.
+    // When to kill what is left of the job; set once a lock is lost.
     let mut kill_at: Option<Instant> = None;
     loop {
         let event = tokio::select! {
@@ -88,7 +88,8 @@ async fn attend(
             () = reached(kill_at) => Event::TooLate,
             signal = signals.next() => Event::Signal(signal),
         };
-        // Compares clocks: after a freeze it knows before any timer has run, so nothing goes before it.
+        // This compares clocks, so after a freeze it sees the loss before any timer has fired. It comes before
+        // everything else.
         if kill_at.is_none()
             && let Some(lost) = held.lost_error()
         {
@@ -123,8 +124,8 @@ async fn reached(at: Option<Instant>) {
     }
 }
 
-/// Gives the locks back after the command has ended by itself. It had them to its end, and what it did counts: only
-/// their loss is a failure.
+/// Releases the locks after the command has ended by itself. It held them to its end, so its work counts: only a loss
+/// is a failure.
 pub(crate) async fn release(held: LockSetGuard) -> Result<(), Failure> {
     match held.release().await {
         Err(error @ Error::Lost { .. }) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! `tenure conformance`: the suite, on the very store that a person is going to use.
+//! `tenure conformance`: runs the suite against the very store that is going to be used.
 
 use crate::{
     args,
@@ -13,12 +13,12 @@ use tenure::{
 use tenure_conformance::{BoxError, Outcome, Subject, Subjects, async_trait};
 use tokio::runtime::Runtime;
 
-/// Tells the processes that the suite starts which store it is about.
+/// Tells the suite's child processes which store to use.
 const URL: &str = "TENURE_CONFORMANCE_URL";
-/// Tells them in which namespace.
+/// Tells them which namespace to use.
 const NAMESPACE: &str = "TENURE_CONFORMANCE_NAMESPACE";
 
-/// Plays a victim if this process was started for that by a run of the suite.
+/// Plays a victim if the suite started this process as one.
 pub(crate) fn main() -> Option<ExitCode> {
     if !tenure_conformance::is_victim() {
         return None;
@@ -50,17 +50,17 @@ pub(crate) async fn conformance(store: Option<String>, args: args::Conformance) 
     stderr::written().await;
     backend.close().await;
     if report.entries.is_empty() {
-        return Err(Failure::Usage(format!("no case's name contains {:?}", args.filter)));
+        return Err(Failure::Usage(format!("no case name contains {:?}", args.filter)));
     }
     exit::print(&report.to_string())?;
     Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The store that a URL names, in a namespace of this run.
+/// The store that a URL names, in this run's namespace.
 struct Store {
     url: String,
     namespace: String,
-    /// The one store of this process, where each connection would be a store of its own.
+    /// The one shared backend, where each new connection would be a separate store.
     private: Option<Arc<dyn Backend>>,
 }
 

@@ -1,4 +1,4 @@
-//! `tenure elect`: a command that runs on one machine of many.
+//! `tenure elect`: a command that runs on one of many machines.
 
 use crate::{
     args,
@@ -24,13 +24,13 @@ pub(crate) async fn elect(store: Option<String>, args: args::Elect) -> Result<Ex
     outcome
 }
 
-/// One term after the other, until the command has ended by itself.
+/// Serves one term after another, until the command has ended by itself.
 async fn terms(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<ExitCode, Failure> {
     loop {
         let term = campaign(locks, args, signals).await?;
         match attend::run(&args.command, &term, signals, args.terms.kill_after).await? {
             Ending::Lost => {
-                stderr::say(&format!("no longer the leader of {:?}; campaigning again", args.name));
+                stderr::say(&format!("no longer leading {:?}; campaigning again", args.name));
             }
             Ending::Itself(status) => return attend::release(term).await.map(|()| exit::ended(status)),
         }
@@ -52,7 +52,7 @@ async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> R
         tokio::select! {
             term = &mut elected => return Ok(term?),
             signal = signals.next() => match signal {
-                // After a term these are still listened to.
+                // After a first term, these signals are still caught.
                 Signal::SIGTSTP => {
                     terminal::stop(getpgrp());
                 }

@@ -20,27 +20,27 @@ const USAGE: u8 = 64;
 const UNAVAILABLE: u8 = 69;
 /// The system refused something: a process, a pipe; `EX_IOERR`.
 pub(crate) const SYSTEM: u8 = 74;
-/// The lock was not acquired in time, `EX_TEMPFAIL`: it may be next time.
+/// The lock was not acquired in time, `EX_TEMPFAIL`: the next try may succeed.
 const BUSY: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 79;
-/// The command is there but cannot be run, as at a shell.
+/// The command exists but cannot be run, as in a shell.
 const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command, as at a shell.
+/// There is no such command, as in a shell.
 const NOT_FOUND: u8 = 127;
-/// Ended by a signal, as at a shell: this much plus its number.
+/// Ended by a signal, as in a shell: this plus the signal's number.
 const SIGNALLED: i32 = 128;
 
 /// Why `tenure` ends without the command's own exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What was written at the shell makes no sense.
+    /// The command line makes no sense.
     Usage(String),
-    /// A lock or its store.
+    /// An error of a lock or its store.
     Lock(Error),
-    /// The lock is not free, and these have it.
+    /// The lock is not free; these hold it.
     Busy(String, Vec<Holder>),
-    /// The loss has been told already, when it happened.
+    /// The loss was reported when it happened.
     Lost,
     /// A signal came while nothing ran yet.
     Signal(i32),
@@ -69,7 +69,7 @@ impl Failure {
         }
     }
 
-    /// Says it on stderr, and gives the exit code.
+    /// Prints it on stderr, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         match &self {
             Self::Usage(text) => say(text),
@@ -96,14 +96,14 @@ impl From<Error> for Failure {
     }
 }
 
-/// Tells a person about an error and its causes, on stderr.
+/// Prints an error and its causes on stderr.
 pub(crate) fn explain(error: &Error) {
     say(&error.to_string());
     let mut last = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        // Wrapped errors like to repeat what they wrap.
+        // Many errors repeat the text of the error that they wrap.
         if !last.contains(&text) {
             detail(&format!("because: {text}"));
         }
@@ -111,29 +111,29 @@ pub(crate) fn explain(error: &Error) {
     }
 }
 
-/// Prints on stdout. A reader that has gone away, as `head` does, is no failure.
+/// Prints on stdout. A closed pipe, as after `head`, is not a failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::system("stdout cannot be written", error))
+            Err(Failure::system("cannot write to stdout", error))
         }
         _ => Ok(()),
     }
 }
 
-/// Ends because of what clap found, which is also how `--help` ends.
+/// Exits after a clap error. `--help` ends here too.
 pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
     if let (Some(ContextValue::String(option)), Some(cause)) =
         (error.get(ContextKind::InvalidArg), error.source())
     {
-        // Ours say all there is to say, and do not repeat what would upset a terminal.
+        // Our own errors are complete, and contain no text that could upset a terminal.
         match option.split(' ').next() {
             Some(option) if option.starts_with("--") => say(&format!("{option}: {cause}")),
             _ => say(&cause.to_string()),
         }
     } else {
-        // A help text that nobody reads to its end is no failure. Nothing is held yet, so this may wait for a reader.
+        // A help text that is not read to its end is not a failure. Nothing is held yet, so this may block.
         let _ = error.print();
     }
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
@@ -144,7 +144,7 @@ pub(crate) fn not_started(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
 }
 
-/// The command ended: with its own code, or as a shell tells of a signal.
+/// The exit code of a command that ended: its own, or the one that a shell gives for a signal.
 pub(crate) fn ended(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().and_then(|code| u8::try_from(code).ok());

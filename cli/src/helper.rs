@@ -1,15 +1,13 @@
-//! Two small parts that this program plays in processes of its own, so that a command does not outlive a `tenure run`
-//! that was killed.
+//! Two small roles that this program plays in separate processes, so that no command outlives a killed `tenure run`.
 //!
-//! **exec** becomes the command. Before that it asks the kernel for SIGKILL at the death of its parent, which is a
-//! wish that a process can only have for itself and that outlives `execve`
-//! ([`PR_SET_PDEATHSIG`](https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html)). It covers this one process,
-//! whatever else is killed along with its parent. Then it stops itself, until the watcher knows its group and the
-//! terminal is lent to it: a command that ran earlier could have descendants of which nobody knows.
+//! **exec** becomes the command. Before that it asks the kernel for SIGKILL when its parent dies. A process can ask
+//! this only for itself, and it survives `execve`
+//! ([`PR_SET_PDEATHSIG`](https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html)). It covers this one
+//! process, even if the watcher is killed along with the parent. Then it stops itself until the watcher knows its group
+//! and the terminal is lent to it: a command that started earlier could have descendants that nobody knows of.
 //!
-//! **watch** waits at a pipe whose other end only `tenure run` has, and kills the command's whole process group when
-//! that end is closed by anything but a farewell, which is to kill the watcher first. It covers the command's
-//! descendants.
+//! **watch** reads a pipe whose other end only `tenure run` has, and kills the command's whole process group when that
+//! end closes. To say farewell, `tenure run` kills the watcher first. The watcher covers the command's descendants.
 
 use crate::exit;
 use nix::{
@@ -29,11 +27,11 @@ use std::{
     process::{Child, ChildStdin, Command, ExitCode, Stdio},
 };
 
-/// The names by which the parts are called: the first argument of a process is its name.
+/// The names of the roles, passed as `argv[0]`.
 const EXEC: &str = "tenure-exec";
 const WATCH: &str = "tenure-watch";
 
-/// Plays a part if this process was started for one.
+/// Plays a role if this process was started for one.
 pub(crate) fn main() -> Option<ExitCode> {
     let mut args = env::args_os();
     let name = args.next()?;
@@ -46,7 +44,7 @@ pub(crate) fn main() -> Option<ExitCode> {
     }
 }
 
-/// This program again. On Linux by a path that still leads to it when its file was replaced by a newer version.
+/// Starts this program again. On Linux, by a path that still works after an update has replaced the file.
 fn again(part: &str) -> io::Result<Command> {
     let program =
         if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { env::current_exe()? };
@@ -55,8 +53,8 @@ fn again(part: &str) -> io::Result<Command> {
     Ok(command)
 }
 
-/// `program`, to be started in a process group of its own, and ended by the death of this thread. It begins when it
-/// gets SIGCONT, after it has [stopped](ready) itself.
+/// Builds a command that runs `program` in its own process group and is killed when this thread dies. It [stops](ready)
+/// itself first, and begins on SIGCONT.
 pub(crate) fn command(program: &OsStr, args: &[OsString]) -> io::Result<Command> {
     let mut command = again(EXEC)?;
     command.arg(std::process::id().to_string()).arg(program).args(args);
@@ -69,19 +67,19 @@ fn exec(mut args: env::ArgsOs) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let promised = die_with_parent();
-    // Until it has stopped itself this says nothing: `tenure run` waits for it, and stderr may be blocked.
+    // Prints nothing until it has stopped itself: `tenure run` waits for that, and stderr may be blocked.
     if getppid() != Pid::from_raw(parent) || raise(Signal::SIGSTOP).is_err() {
         return ExitCode::FAILURE;
     }
     if let Err(error) = promised {
-        say(&format!("the kernel does not promise to end the command with tenure: {error}"));
+        say(&format!("the kernel cannot be asked to end the command when tenure dies: {error}"));
     }
     let error = Command::new(&program).args(args).exec();
-    say(&format!("{:?} cannot be run: {error}", program.to_string_lossy()));
+    say(&format!("cannot run {:?}: {error}", program.to_string_lossy()));
     ExitCode::from(exit::not_started(&error))
 }
 
-/// Waits for a reader, as a command does. It may, because whoever ends the command ends this.
+/// May block on stderr, as any command may: whatever ends the command ends this process.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "tenure: {text}");
 }
@@ -91,29 +89,29 @@ pub(crate) fn ready(process: &Child) -> io::Result<()> {
     loop {
         match waitpid(Pid::from_raw(process.id().cast_signed()), Some(WaitPidFlag::WUNTRACED)) {
             Ok(WaitStatus::Stopped(..)) => return Ok(()),
-            Ok(_) => return Err(io::Error::other("its process ended before it began")),
+            Ok(_) => return Err(io::Error::other("its process ended before it could start")),
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Asks the kernel to kill this process at the death of its parent, where it does such a thing. A parent that died
-/// before is not seen by that.
+/// Asks the kernel, where it can, to kill this process when its parent dies. This does not notice a parent that has
+/// died before.
 fn die_with_parent() -> nix::Result<()> {
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     Ok(())
 }
 
-/// A process that kills a group when this process dies. Dropping it is the farewell.
+/// A process that kills a group when this process dies. Dropping it stands it down.
 pub(crate) struct Watcher {
     process: Child,
     pipe: ChildStdin,
 }
 
 impl Watcher {
-    /// Starts it, to watch over nothing yet.
+    /// Starts it, with nothing to watch over yet.
     pub(crate) fn start() -> io::Result<Self> {
         let mut process = again(WATCH)?
             .current_dir("/")
@@ -133,7 +131,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // Both fail only when it has gone already.
+        // Both fail only if it has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -141,11 +139,11 @@ impl Drop for Watcher {
 
 fn watch() -> ExitCode {
     #[cfg(target_os = "linux")]
-    // Somebody who ends all processes called `tenure` is to leave this one alone. A wish, not a need.
+    // So that `killall tenure` leaves this one alone. Nice to have.
     let _ = nix::sys::prctl::set_name(c"tenure-watch");
     let mut group = String::new();
     match io::stdin().read_to_string(&mut group).ok().and_then(|_| group.parse().ok()) {
-        // A group that has ended by itself is no failure.
+        // A group that has ended by itself is not a failure.
         Some(group) => {
             killpg(Pid::from_raw(group), Signal::SIGKILL).map_or(ExitCode::SUCCESS, |()| ExitCode::SUCCESS)
         }

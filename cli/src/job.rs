@@ -18,21 +18,21 @@ use std::{
 use tenure::LockSetGuard;
 use tokio::time::{Instant, sleep};
 
-/// A command in a process group of its own.
+/// A command in its own process group.
 pub(crate) struct Job {
     leader: Child,
     group: Pid,
     terminal: Option<Terminal>,
-    /// Whether the command is to have the terminal whenever this process's group has it.
+    /// Whether the command gets the terminal whenever this process's group has it.
     uses_terminal: bool,
     _watcher: Watcher,
 }
 
 impl Job {
-    /// The command in a process of its own, which knows what it holds. It begins when it is [resumed](Self::resume), and
-    /// never if this is dropped before.
+    /// Starts a process for the command, with the names and tokens in its environment. The command begins when it is
+    /// [resumed](Self::resume), and never if this is dropped before.
     pub(crate) fn prepare(program: &OsStr, args: &[OsString], held: &LockSetGuard) -> Result<Self, Failure> {
-        let failed = |error| Failure::system("the command could not be started", error);
+        let failed = |error| Failure::system("cannot start the command", error);
         let terminal = Terminal::find();
         let mut watcher = Watcher::start().map_err(failed)?;
         let mut command = helper::command(program, args).map_err(failed)?;
@@ -42,7 +42,7 @@ impl Job {
         let mut leader = command.spawn().map_err(failed)?;
         let group = Pid::from_raw(leader.id().cast_signed());
         if let Err(error) = helper::ready(&leader).and_then(|()| watcher.watch_over(group)) {
-            // Unwatched it must not run.
+            // It must not run without a watcher.
             let _ = leader.kill();
             let _ = leader.wait();
             return Err(failed(error));
@@ -53,20 +53,20 @@ impl Job {
 
     /// Sends a signal to all its processes.
     pub(crate) fn signal(&self, signal: Signal) {
-        // It fails when they have all ended, and that is found elsewhere.
+        // This fails only if they have all ended, which is noticed elsewhere.
         let _ = killpg(self.group, signal);
     }
 
-    /// Tells all its processes to end, also those that are stopped.
+    /// Tells all its processes to end, including stopped ones.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);
     }
 
-    /// Looks what became of it: how the command ended, or `None` while it runs. Sees to it when it was stopped.
+    /// Checks on the command: how it ended, or `None` while it runs. Handles a stop.
     pub(crate) fn check(&mut self) -> Result<Option<ExitStatus>, Failure> {
         let status = self.leader.try_wait();
-        let status = status.map_err(|error| Failure::system("the command cannot be waited for", error))?;
+        let status = status.map_err(|error| Failure::system("cannot wait for the command", error))?;
         if status.is_none()
             && let Some(signal) = stop_of(self.group)
         {
@@ -75,18 +75,18 @@ impl Job {
         Ok(status)
     }
 
-    /// A command that the terminal stopped gets the terminal, or takes `tenure` along. One that somebody stopped by
-    /// SIGSTOP is left alone: it keeps the lock, and `--max-hold` ends that.
+    /// A command that the terminal stopped gets the terminal, or `tenure` stops with it. One that somebody stopped by
+    /// SIGSTOP is left alone: it keeps the lock, until `--max-hold` if that is set.
     fn stopped(&mut self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         self.uses_terminal |= wants_terminal;
-        // It may have been lent for another reason between the command's asking and this.
+        // The terminal may have been lent meanwhile for another reason.
         if wants_terminal && (terminal.is_ours() || terminal.is_of(self.group)) {
             self.resume();
         } else if wants_terminal || signal == Signal::SIGTSTP {
             terminal.take_back(self.group);
-            // Whoever continues this process's group sends it SIGCONT, and then the command resumes as well.
+            // Whoever continues this group sends it SIGCONT, which resumes the command too.
             if !terminal.stop() && !wants_terminal {
                 self.resume();
             }
@@ -105,8 +105,7 @@ impl Job {
         }
     }
 
-    /// Waits until none of its processes is left, and kills them when it is too late for anything else. The command
-    /// itself has ended before.
+    /// Waits until none of its processes is left, and kills them at `kill_at`. The command itself has already ended.
     pub(crate) async fn gone(&self, kill_at: Instant) {
         const LOOK_AGAIN: Duration = Duration::from_millis(10);
         while killpg(self.group, None) != Err(Errno::ESRCH) {
@@ -121,7 +120,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Whatever went wrong, nothing goes on without the lock.
+        // Whatever went wrong, nothing runs on without the lock.
         if !matches!(self.leader.try_wait(), Ok(Some(_))) {
             self.signal(Signal::SIGKILL);
             let _ = self.leader.wait();
@@ -132,8 +131,8 @@ impl Drop for Job {
     }
 }
 
-/// The signal that has stopped a child since this was last asked. Where the system cannot tell of stops alone, the
-/// standard library's wait would miss the end, so there a stopped command stays stopped.
+/// The signal that has stopped a child since the last call. Systems that cannot report stops separately would hide the
+/// child's end from the standard library's wait, so there a stopped command stays stopped.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn stop_of(child: Pid) -> Option<Signal> {
     use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};

@@ -40,7 +40,7 @@ fn print(holders: &[Holder], as_json: bool) -> Result<(), Failure> {
     exit::print(&if as_json { people::json(holders) } else { people::table(holders) })
 }
 
-/// For a person who looks at an empty screen.
+/// For a person, who would otherwise see an empty screen.
 fn note(text: &str) {
     if io::stderr().is_terminal() {
         stderr::say(text);

@@ -2,11 +2,11 @@
 //!
 //! | you look for | it is in |
 //! |---|---|
-//! | what can be written at the shell | [`args`] |
-//! | how it ends, and what it says: codes and messages | [`exit`], [`stderr`], [`warnings`] |
+//! | the command line | [`args`] |
+//! | exit codes and messages | [`exit`], [`stderr`], [`warnings`] |
 //! | which store is meant | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
-//! | `elect`: one machine of many | [`elect`] |
+//! | `elect`: one leader among many machines | [`elect`] |
 //! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
 //! | who holds what | [`look`], [`release`], [`people`] |
 //! | for those who run a store | [`conformance`], [`schema`] |
@@ -46,8 +46,8 @@ fn main() -> ExitCode {
     let _stderr = match Stderr::open() {
         Ok(stderr) => stderr,
         Err(error) => {
-            // Nothing has begun, so this may wait for a reader.
-            eprintln!("tenure: its own thread could not be started: {error}");
+            // Nothing has begun yet, so this may block on stderr.
+            eprintln!("tenure: cannot start a thread: {error}");
             return ExitCode::from(exit::SYSTEM);
         }
     };
@@ -58,9 +58,9 @@ fn main() -> ExitCode {
 }
 
 fn tenure(args: Args) -> Result<ExitCode, Failure> {
-    // One thread: the death of the thread that started a command ends that command.
+    // One thread only: a command is killed when the thread that started it dies.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::system("the runtime could not be started", error))?;
+    let runtime = runtime.map_err(|error| Failure::system("cannot start the runtime", error))?;
     let Args { store, command } = args;
     let outcome = runtime.block_on(async {
         match command {
@@ -73,7 +73,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
             Command::Schema(args) => schema::schema(&args),
         }
     });
-    // A look-up of a host that nobody answers is not waited for.
+    // Does not wait for a DNS lookup that hangs.
     runtime.shutdown_background();
     outcome
 }

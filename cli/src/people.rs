@@ -1,4 +1,4 @@
-//! Holders, as people and programs are shown them.
+//! How holders are shown to people and programs.
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use std::{
 };
 use tenure::{Holder, Mode};
 
-/// Who a holder is, in a sentence: `backup.sh (4321@web1) for 3m 12s`.
+/// A holder in a few words: `backup.sh (4321@web1) for 3m 12s`.
 pub(crate) fn who(holder: &Holder) -> String {
     let place = place(holder);
     let mut text = match &holder.info.label {
@@ -24,7 +24,7 @@ pub(crate) fn who(holder: &Holder) -> String {
     text
 }
 
-/// `pid@host`, as far as it is known.
+/// `pid@host`, as far as known.
 fn place(holder: &Holder) -> String {
     let host = plain(&holder.info.host);
     if holder.info.pid == 0 { host } else { format!("{}@{host}", holder.info.pid) }
@@ -35,7 +35,7 @@ pub(crate) fn span(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }
 
-/// A time in this form; nothing where it has none, before 1970 or past the year 9999. Stores tell what anybody wrote.
+/// Formats a time; `None` before 1970 and after the year 9999. Foreign clients may have written any time.
 fn date<F: Display>(time: SystemTime, form: impl FnOnce(SystemTime) -> F) -> Option<String> {
     time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let mut text = String::new();
@@ -43,8 +43,8 @@ fn date<F: Display>(time: SystemTime, form: impl FnOnce(SystemTime) -> F) -> Opt
     Some(text)
 }
 
-/// A text that does nothing to a terminal: control characters and those that turn the direction of writing are escaped.
-/// Foreign clients may have written anything.
+/// Makes a text safe for a terminal: escapes control characters and those that change the direction of writing. Foreign
+/// clients may have written anything.
 pub(crate) fn plain(text: &str) -> String {
     let escape = |c: char| if harmless(c) { c.to_string() } else { c.escape_unicode().to_string() };
     text.chars().map(escape).collect()
@@ -55,7 +55,7 @@ fn harmless(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
 }
 
-/// A table for people, with the columns NAME, LABEL, HOLDER, TOKEN, SINCE and LEFT. Empty when there is nobody.
+/// A table for people, with the columns NAME, LABEL, HOLDER, TOKEN, SINCE and LEFT. Empty if there are no holders.
 pub(crate) fn table(holders: &[Holder]) -> String {
     if holders.is_empty() {
         return String::new();
@@ -98,7 +98,7 @@ struct Row<'a> {
     left_ms: Option<u64>,
 }
 
-/// A JSON array for programs, an object a line, without control characters.
+/// A JSON array for programs, one object per line, without control characters.
 pub(crate) fn json(holders: &[Holder]) -> String {
     let rows: Vec<String> = holders.iter().map(json_row).collect();
     if rows.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", rows.join(",\n")) }
@@ -125,7 +125,7 @@ fn json_row(holder: &Holder) -> String {
     };
     let json =
         serde_json::to_string(&row).unwrap_or_else(|error| unreachable!("strings and numbers: {error}"));
-    // serde_json escapes the old control characters, but not DEL and those beyond ASCII.
+    // serde_json escapes ASCII control characters except DEL, but none beyond ASCII.
     json.chars()
         .map(|c| if c.is_control() { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() })
         .collect()

@@ -1,4 +1,4 @@
-//! `tenure release --force`: a lock is taken away from whoever holds it.
+//! `tenure release --force`: releases a lock by force, whoever holds it.
 
 use crate::{
     args,
@@ -12,8 +12,8 @@ pub(crate) async fn release(store: Option<String>, args: args::Release) -> Resul
     let name = &args.name;
     if !args.force {
         let text = format!(
-            "its holder may still be at work on what {name:?} protects, and learns of this only with its next renewal; \
-             to take the lock away all the same, add --force"
+            "the holder of {name:?} may still be at work, and learns of a forced release only at its next renewal; to \
+             release the lock anyway, add --force"
         );
         return Err(Failure::Usage(text));
     }
@@ -23,7 +23,7 @@ pub(crate) async fn release(store: Option<String>, args: args::Release) -> Resul
     let put_out = put_out?;
     for holder in &put_out {
         let token = holder.token.map_or_else(String::new, |token| format!(", token {token}"));
-        exit::print(&format!("{}: taken from {}{token}\n", plain(name), who(holder)))?;
+        exit::print(&format!("{}: released by force; was held by {}{token}\n", plain(name), who(holder)))?;
     }
     if put_out.is_empty() {
         stderr::say(&format!("nobody holds {name:?}"));

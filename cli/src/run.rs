@@ -11,7 +11,7 @@ use std::{process::ExitCode, time::Duration};
 use tenure::{Error, Holder, LockSet, LockSetGuard, Locks, Name};
 use tokio::time::timeout;
 
-/// How long the end waits for the store: what is not taken back by then runs out with its lease.
+/// How long the end waits for the store. What is not released by then expires with its lease.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(store: Option<String>, args: args::Run) -> Result<ExitCode, Failure> {
@@ -26,11 +26,11 @@ pub(crate) async fn run(store: Option<String>, args: args::Run) -> Result<ExitCo
     outcome
 }
 
-/// Closes the locks, and says so when the store does not answer.
+/// Closes the locks, and warns if the store does not answer.
 pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
     if timeout(FAREWELL, locks.close()).await.is_err() {
         stderr::say(&format!(
-            "{} does not answer; what it still keeps of {} runs out with its lease",
+            "{} does not answer; if it still keeps a grant of {}, that expires with its lease",
             locks.store(),
             quoted(names)
         ));
@@ -48,7 +48,7 @@ async fn locked(locks: &Locks, args: &args::Run, signals: &mut Signals) -> Resul
     }
 }
 
-/// Takes the locks as the options say.
+/// Acquires the locks as the options say.
 async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> {
     let all = LockSet::of(args.names.iter().map(|name| match args.permits {
         Some(permits) => locks.semaphore(name, permits).permit(),
@@ -65,8 +65,8 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
     if args.once {
         let Some(held) = all.try_acquire().await? else {
             let text = match &*args.names {
-                [name] => format!("lock {name:?} in {} is not free", locks.store()),
-                names => format!("one of the locks {} in {} is not free", quoted(names), locks.store()),
+                [name] => format!("lock {name:?} in {} is busy", locks.store()),
+                names => format!("one of the locks {} in {} is busy", quoted(names), locks.store()),
             };
             return Err(Failure::Busy(text, holders(locks, &args.names).await));
         };
@@ -82,7 +82,7 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
     }
 }
 
-/// Who has the locks, for a message. Without an answer in good time the message does without.
+/// Who holds the locks, for a message; empty if the store does not answer soon.
 async fn holders(locks: &Locks, names: &[Name]) -> Vec<Holder> {
     let asked = async {
         let mut holders = Vec::new();
@@ -94,7 +94,7 @@ async fn holders(locks: &Locks, names: &[Name]) -> Vec<Holder> {
     timeout(Duration::from_secs(1), asked).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// Names in a sentence: `"a", "b"`.
+/// Quotes names for a message: `"a", "b"`.
 fn quoted(names: &[Name]) -> String {
     names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! `tenure schema`: the tables, for those who create it by hand.
+//! `tenure schema`: prints the tables, for those who create them by hand.
 
 use crate::{
     args::{self, Dialect, Strategy},
@@ -6,10 +6,10 @@ use crate::{
 };
 use std::process::ExitCode;
 
-/// What the tables are called unless the URL says otherwise.
+/// The default names of the tables.
 const LEASE_ROWS: &str = "tenure_locks";
 const ROW_LOCKS: &str = "tenure_row_locks";
-/// Row locks have their latches in a table of lease rows.
+/// With row locks, latches live in a table of lease rows.
 const ROW_LOCK_LATCHES: &str = "tenure_row_locks_latches";
 
 pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
@@ -20,12 +20,12 @@ pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
         (Dialect::Postgres, Strategy::RowLock) => tenure_sql::postgres_row_schema(ROW_LOCKS)?,
         (Dialect::Mysql, Strategy::RowLock) => tenure_sql::mysql_row_schema(ROW_LOCKS)?,
         (Dialect::Sqlite, Strategy::RowLock) => {
-            let text = "SQLite has no row locks; it has --strategy lease-row";
+            let text = "SQLite has no row locks; use --strategy lease-row";
             return Err(Failure::Usage(text.to_owned()));
         }
     };
     let latches = match (args.dialect, args.strategy) {
-        // They are rows of the same table.
+        // Latches are rows of the same table.
         (_, Strategy::LeaseRow) | (Dialect::Sqlite, _) => None,
         (Dialect::Postgres, Strategy::RowLock) => Some(tenure_sql::postgres_schema(ROW_LOCK_LATCHES)?),
         (Dialect::Mysql, Strategy::RowLock) => Some(tenure_sql::mysql_schema(ROW_LOCK_LATCHES)?),

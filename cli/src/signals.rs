@@ -1,34 +1,34 @@
-//! The signals that this process gets, as a stream.
+//! The signals that this process receives, as a stream.
 
 use crate::exit::Failure;
 use nix::sys::signal::Signal;
 use std::{fs, future::poll_fn, io, task::Poll};
 use tokio::signal::unix::{self, SignalKind};
 
-/// Those that end `tenure` while it waits, and that a running command is told of.
+/// These end `tenure` while it waits, and are forwarded to a running command.
 const ENDING: [Signal; 6] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
-/// Those that matter besides while a command runs.
+/// These also matter while a command runs.
 const RUNNING: [Signal; 4] = [Signal::SIGCHLD, Signal::SIGCONT, Signal::SIGTSTP, Signal::SIGWINCH];
 
-/// The signals that are listened to, each by one stream for as long as the process lives: what was once listened to
-/// never again does what it does by default.
+/// The signals that are caught, each by one stream for the life of the process: once caught, a signal never has its
+/// default effect again.
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Listens to those that end a program.
+    /// Catches the signals that end a program.
     pub(crate) fn that_end() -> Result<Self, Failure> {
         let mut signals = Self(Vec::new());
         signals.listen(&ENDING)?;
         Ok(signals)
     }
 
-    /// Listens also to those that matter while a command runs, from the first one on.
+    /// Also catches those that matter while a command runs, from the first command on.
     pub(crate) fn while_running(&mut self) -> Result<(), Failure> {
         self.listen(&RUNNING)
     }
 
-    /// What was ignored from the start stays ignored, here and in the command: that is how `nohup` works.
+    /// Signals that were ignored from the start stay ignored, here and in the command, as `nohup` needs.
     fn listen(&mut self, which: &[Signal]) -> Result<(), Failure> {
         let ignored = ignored();
         for &signal in which {
@@ -38,14 +38,13 @@ impl Signals {
                 continue;
             }
             let stream = unix::signal(SignalKind::from_raw(number));
-            let stream =
-                stream.map_err(|error| Failure::system(format!("{signal} cannot be listened to"), error))?;
+            let stream = stream.map_err(|error| Failure::system(format!("cannot catch {signal}"), error))?;
             self.0.push((signal, stream));
         }
         Ok(())
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     ///
     /// # Cancel safety
     ///
@@ -62,7 +61,7 @@ impl Signals {
     }
 }
 
-/// The set of signals that this process ignores, as the kernel writes it; where it does not tell, none.
+/// The set of signals that this process ignores, as a bit mask; empty where the system does not tell.
 fn ignored() -> u64 {
     let mask = |status: io::Result<String>| {
         let status = status.ok()?;

@@ -1,9 +1,9 @@
-//! What `tenure` says on stderr. Nobody has to listen: acting comes before telling.
+//! What `tenure` says on stderr. It never waits for a reader: acting comes before telling.
 //!
 //! A pipe that nobody reads and a terminal stopped by Ctrl-S block whoever writes to them, for as long as they like. So
-//! one thread alone writes, and all the others leave their messages in a bounded channel and go on. When the channel is
-//! full, messages are dropped, and how many is told as soon as there is a reader again. (`tracing-appender` has such a
-//! thread too, but when its guard is dropped while the writer is blocked, it says so on stderr itself, and hangs.)
+//! only one thread writes; all others put their messages into a bounded channel and go on. When the channel is full,
+//! messages are dropped, and their number is reported as soon as there is a reader again. (`tracing-appender` has such
+//! a thread too, but if its guard is dropped while the writer is blocked, it reports that on stderr itself, and hangs.)
 
 use indicatif::ProgressBar;
 use nix::sys::signal::{SigSet, Signal};
@@ -24,18 +24,18 @@ use tokio::{sync::oneshot, time::timeout};
 const CAPACITY: usize = 1024;
 /// How long the end of the process waits for a reader.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a command waits until the line of a wait is gone.
+/// How long the start of a command waits until the moving line is cleared.
 const CLEARING: Duration = Duration::from_millis(200);
 /// How often that line moves.
 const TICK: Duration = Duration::from_millis(100);
 
 static VOICE: OnceLock<Voice> = OnceLock::new();
 
-/// Messages are written as long as this lives, and for a short while when it is dropped.
+/// Messages are written as long as this lives, and for a short while after it is dropped.
 pub(crate) struct Stderr(());
 
 impl Stderr {
-    /// Starts the thread that writes. It tells of panics too: the default way would wait for a reader before the panic
+    /// Starts the thread that writes. It reports panics too: the default hook would wait for a reader before the panic
     /// ends the command.
     pub(crate) fn open() -> io::Result<Self> {
         let voice = Voice::of(io::stderr(), CAPACITY)?;
@@ -49,7 +49,7 @@ impl Stderr {
 impl Drop for Stderr {
     fn drop(&mut self) {
         let (written, all) = sync_channel(1);
-        // Without a reader the process ends all the same.
+        // The process ends even without a reader.
         when_written(move || {
             let _ = written.send(());
         });
@@ -57,12 +57,12 @@ impl Drop for Stderr {
     }
 }
 
-/// Tells a person something. Never waits.
+/// Prints a message. Never waits.
 pub(crate) fn say(text: &str) {
     write(format!("tenure: {text}\n").into_bytes());
 }
 
-/// Tells more about what was said last. Never waits.
+/// Prints a detail of the last message. Never waits.
 pub(crate) fn detail(text: &str) {
     write(format!("  {text}\n").into_bytes());
 }
@@ -74,15 +74,15 @@ pub(crate) fn write(lines: Vec<u8>) {
     }
 }
 
-/// Shows a line that moves while something is waited for, or none. Never waits.
+/// Shows a moving line while something is waited for, or clears it. Never waits.
 pub(crate) fn show(line: Option<String>) {
     if let Some(voice) = VOICE.get() {
         voice.show(line);
     }
 }
 
-/// Waits a moment until all is written, so that it does not get between the lines of a command. Without a reader the
-/// command begins all the same.
+/// Waits a moment until everything is written, so that it does not mix with a command's output. The command begins even
+/// without a reader.
 pub(crate) async fn written() {
     let (written, all) = oneshot::channel();
     when_written(move || {
@@ -93,20 +93,20 @@ pub(crate) async fn written() {
 
 fn when_written(tell: impl FnOnce() + Send + 'static) {
     if let Some(voice) = VOICE.get() {
-        // When there is no room nobody reads, and to drop `tell` tells as well.
+        // A full channel means that nobody reads; dropping `tell` ends the wait as well.
         voice.send(Message::Written(Box::new(tell)));
     }
 }
 
 enum Message {
     Lines(Vec<u8>),
-    /// The moving line is another one.
+    /// The moving line has changed.
     Moving,
-    /// To be called when all that came before is written.
+    /// To be called when everything before it is written.
     Written(Box<dyn FnOnce() + Send>),
 }
 
-/// What all threads speak with.
+/// The handle that all threads write with.
 struct Voice {
     messages: SyncSender<Message>,
     shared: Arc<Shared>,
@@ -114,9 +114,9 @@ struct Voice {
 
 #[derive(Default)]
 struct Shared {
-    /// How many messages were dropped, and not told of yet.
+    /// How many messages were dropped and not reported yet.
     dropped: AtomicUsize,
-    /// A state and no message, so that its end cannot be dropped.
+    /// A state, not a message, so that clearing it cannot be dropped.
     moving: Mutex<Option<String>>,
 }
 
@@ -129,7 +129,7 @@ impl Voice {
         Ok(Self { messages, shared })
     }
 
-    /// Whether there was room for it. What has no room is dropped.
+    /// Whether there was room for the message; if not, it is dropped.
     fn send(&self, message: Message) -> bool {
         self.messages.try_send(message).is_ok()
     }
@@ -142,7 +142,7 @@ impl Voice {
 
     fn show(&self, line: Option<String>) {
         *self.shared.moving.lock().unwrap_or_else(PoisonError::into_inner) = line;
-        // Without room there are messages after which it is looked at anyhow.
+        // If there is no room, the writer looks at it after the messages in the channel.
         self.send(Message::Moving);
     }
 }
@@ -157,8 +157,8 @@ struct Scribe<W> {
 
 impl<W: Write> Scribe<W> {
     fn write_all(mut self) {
-        // A terminal may stop those in the background who write to it (`stty tostop`), and with this thread all who
-        // have to act. Where this fails, it does.
+        // A terminal may stop background processes that write to it (`stty tostop`), which would stop the threads that
+        // must act. If this fails, that can happen.
         let _ = SigSet::from(Signal::SIGTTOU).thread_block();
         loop {
             let message = match &self.bar {
@@ -174,13 +174,13 @@ impl<W: Write> Scribe<W> {
             }
             let dropped = self.shared.dropped.swap(0, Ordering::Relaxed);
             if dropped > 0 {
-                let lost = format!("tenure: messages lost while nobody read stderr: {dropped}\n");
+                let lost = format!("tenure: messages dropped while nobody read stderr: {dropped}\n");
                 self.write(lost.as_bytes());
             }
         }
     }
 
-    /// Nobody is left to be told when it fails.
+    /// If writing fails, there is nowhere to report it.
     fn write(&mut self, lines: &[u8]) {
         let mut write = || drop(self.writer.write_all(lines));
         match &self.bar {
@@ -245,8 +245,8 @@ mod tests {
         }
         drop(reads);
         let mut told: Vec<String> = lines.iter().take(4).collect();
-        // As soon as somebody reads, whatever was to come next.
-        assert_eq!(told.remove(1), "tenure: messages lost while nobody read stderr: 2\n");
+        // It comes as soon as somebody reads, whatever was next.
+        assert_eq!(told.remove(1), "tenure: messages dropped while nobody read stderr: 2\n");
         assert_eq!(told, ["first\n", "second\n", "third\n"]);
     }
 }

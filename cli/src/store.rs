@@ -1,4 +1,4 @@
-//! Which store is meant, and its locks.
+//! Which store to use, and how to open it.
 
 use crate::exit::Failure;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -8,7 +8,7 @@ use std::{
 };
 use tenure::Locks;
 
-/// What has a meaning of its own in a URL, or none.
+/// Characters that are special or not allowed in a URL.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'#').add(b'@');
 
 /// Opens the store.
@@ -16,12 +16,12 @@ pub(crate) async fn open(given: Option<String>) -> Result<Locks, Failure> {
     Ok(tenure::connect(url(given)?).await?)
 }
 
-/// Opens the store for a command that runs while it holds a lock, which is to keep others out.
+/// Opens the store for a command that holds a lock. Refuses a store that would keep nobody out.
 pub(crate) async fn open_to_hold(given: Option<String>) -> Result<Locks, Failure> {
     let locks = open(given).await?;
     if locks.store() == "memory" {
-        let text = "the locks of memory: are in this process alone, so they keep nobody out; use sqlite:PATH between the \
-                    processes of one machine, and the URL of a server between machines (tenure --help lists them)";
+        let text = "memory: keeps locks in this process only, so they exclude nobody; use sqlite:PATH between \
+                    processes of one machine, or a server's URL between machines (see tenure --help)";
         return Err(Failure::Usage(text.to_owned()));
     }
     Ok(locks)
@@ -35,14 +35,15 @@ pub(crate) fn url(given: Option<String>) -> Result<String, Failure> {
 fn default_url(state: Option<PathBuf>) -> Result<String, Failure> {
     let file = state.map(|state| state.join("tenure/locks.db"));
     let Some(path) = file.as_deref().and_then(Path::to_str) else {
-        let text = "there is no store: give --store URL or set TENURE_STORE, or set HOME to an absolute path in UTF-8";
+        let text =
+            "no store is given: use --store URL, set TENURE_STORE, or set HOME to an absolute path in UTF-8";
         return Err(Failure::Usage(text.to_owned()));
     };
     Ok(format!("sqlite:{}?create_directory=true", utf8_percent_encode(path, ENCODED)))
 }
 
-/// The [XDG base directory](https://specifications.freedesktop.org/basedir-spec/latest/) for what a program remembers. Relative paths in the environment are to be
-/// ignored.
+/// The [XDG base directory](https://specifications.freedesktop.org/basedir-spec/latest/) for a program's state. It says
+/// to ignore relative paths in the environment.
 fn state_directory() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))

@@ -1,8 +1,8 @@
-//! The terminal, and whose turn it is to use it.
+//! The terminal, and which process group may use it.
 //!
-//! A command in a process group of its own can use the terminal only while its group is the one in the foreground. So
-//! `tenure` lends it the terminal and takes it back, as a shell does:
-//! [Implementing a Job Control Shell](https://www.gnu.org/software/libc/manual/html_node/Implementing-a-Shell.html).
+//! A command in its own process group can use the terminal only while that group is in the foreground. So `tenure`
+//! lends it the terminal and takes it back, as a shell does: [Implementing a Job Control
+//! Shell](https://www.gnu.org/software/libc/manual/html_node/Implementing-a-Shell.html).
 
 use nix::{
     sys::signal::{SigSet, Signal, killpg},
@@ -22,16 +22,16 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// The terminal, or `None` when this session has none.
     ///
-    /// From then on this process may write to it and take it back also from the background.
+    /// From then on this process may write to it, and take it back, even from the background.
     pub(crate) fn find() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
-        // The standard library lets children start without this.
+        // The standard library does not pass this on to children.
         SigSet::from(Signal::SIGTTOU).thread_block().ok()?;
         Some(Self { tty, ours: getpgrp() })
     }
 
-    /// Whether a command should have the terminal from its start: it reads from it and writes to it. In a pipeline it
-    /// may be the next program, `less` for instance, that needs the terminal; then a command gets it when it asks.
+    /// Whether a command gets the terminal from its start: if stdin and stdout are the terminal. In a pipeline the next
+    /// program, such as `less`, may need it; then the command gets the terminal when it asks.
     pub(crate) fn is_for_command() -> bool {
         io::stdin().is_terminal() && io::stdout().is_terminal()
     }
@@ -53,7 +53,7 @@ impl Terminal {
     /// Puts `group` in the foreground if this process's group is there.
     pub(crate) fn lend(&self, group: Pid) {
         if self.is_ours() {
-            // It fails when the group has ended or the terminal was hung up, and then nobody needs it.
+            // This fails if the group has ended or the terminal was hung up; then nobody needs it.
             let _ = tcsetpgrp(&self.tty, group);
         }
     }
@@ -72,8 +72,8 @@ impl Terminal {
     }
 }
 
-/// Stops `ours`, this process's group, as Ctrl-Z would have, until somebody continues it. Does nothing and says so where
-/// nobody would: in the group of the session's first process, which no shell with job control has started.
+/// Stops `ours`, this process's group, as Ctrl-Z would, until somebody continues it. Does nothing and returns `false`
+/// in the group of the session's first process: no job-control shell started it, so nobody would continue it.
 pub(crate) fn stop(ours: Pid) -> bool {
     getsid(None) != Ok(ours) && killpg(ours, Signal::SIGSTOP).is_ok()
 }

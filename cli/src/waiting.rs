@@ -1,4 +1,4 @@
-//! What a person sees who waits: who holds the lock, and for how long.
+//! What a person sees while waiting: who holds the lock, and for how long.
 
 use crate::{
     people::{span, who},
@@ -14,12 +14,13 @@ use std::{
 use tenure::{Error, Holder, Locks, Name};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// A wait that ends sooner needs no words.
+/// A wait shorter than this shows nothing.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How often the store is asked who holds the lock.
 const ASK: Duration = Duration::from_secs(1);
 
-/// Shows one line on stderr, until it is dropped. None when stderr is no terminal, or is somebody else's to write on.
+/// Shows one line on stderr until it is dropped. Shows nothing if stderr is not a terminal, or this process is not in
+/// its foreground.
 pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
     let stderr = io::stderr();
     if !stderr.is_terminal() || tcgetpgrp(&stderr) != Ok(getpgrp()) {
@@ -34,7 +35,7 @@ pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
     }
 }
 
-/// Goes when it is dropped.
+/// Clears the line when it is dropped.
 struct Line;
 
 impl Drop for Line {
@@ -43,13 +44,13 @@ impl Drop for Line {
     }
 }
 
-/// Who holds the first of the names that others hold: they are taken in this order.
+/// Who holds the first name that others hold: names are acquired in this order.
 async fn news(locks: &Locks, names: &[Name]) -> String {
     let mut news = None;
     for name in names {
         let mut holders = locks.holders(name).await;
         if let Ok(holders) = &mut holders {
-            // Of several names some are had already.
+            // Some of several names may be held by this process already.
             holders.retain(|holder| holder.info.pid != std::process::id());
         }
         let is_held = !matches!(holders.as_deref(), Ok([]));

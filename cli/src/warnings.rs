@@ -1,4 +1,4 @@
-//! What goes wrong on the way and may yet go well: warnings of the library, as lines on stderr.
+//! The library's warnings, about what may still go well, as lines on stderr.
 
 use crate::stderr;
 use std::{
@@ -17,26 +17,26 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Shows them from now on. Losses, which are errors, are told by `run` itself.
+/// Shows warnings from now on. Losses are errors; `run` itself reports them.
 pub(crate) fn show() {
     let lines = tracing_subscriber::fmt::layer()
         .fmt_fields(DefaultFields::new())
         .event_format(Line)
         .with_ansi(false)
         .with_writer(|| Lines)
-        // It would do so on stderr itself.
+        // It would print them on stderr itself.
         .log_internal_errors(false)
         .with_filter(filter_fn(|event| *event.level() == Level::WARN));
     tracing_subscriber::registry().with(lines).with(LevelFilter::WARN).init();
 }
 
-/// How often the same is told. A store that is away for long is asked many times.
+/// How often the same warning is shown. During a long outage the store is asked many times.
 const AGAIN: Duration = Duration::from_mins(1);
 
-/// What was told last, and when.
+/// The last warning, and when it was shown.
 static LAST: Mutex<Option<(Vec<u8>, Instant)>> = Mutex::new(None);
 
-/// Each event comes as one piece.
+/// Each event arrives in one write.
 struct Lines;
 
 impl io::Write for Lines {
@@ -54,7 +54,7 @@ impl io::Write for Lines {
     }
 }
 
-/// As all that `tenure` says: `tenure: a release is tried again lock.name=a …`.
+/// Formats like all messages of `tenure`: `tenure: the release failed; trying again lock.name=a …`.
 struct Line;
 
 impl<S, Fields> FormatEvent<S, Fields> for Line

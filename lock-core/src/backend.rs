@@ -8,62 +8,61 @@ use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use std::{num::NonZeroU32, time::Duration};
 
-/// A store of locks: an algorithm and its options.
+/// A store of locks.
 ///
-/// A backend answers single requests. All policy lives above it, once for all stores, in [`Locks`](crate::Locks):
-/// waiting budgets, retries, re-entrancy, renewal, the detection of loss, cancellation. Three requests are required;
-/// `docs/write-a-store.md` leads through a complete small store, and `tenure-conformance` proves it.
+/// A backend answers single requests. All policy is above it, in [`Locks`](crate::Locks), once for all stores: time
+/// limits, retries, re-entry, renewal, detection of loss, cancellation. Three requests are required.
+/// `docs/write-a-store.md` walks through a complete small store, and `tenure-conformance` proves it.
 ///
-/// # Behaviour that every method keeps
+/// # Behaviour of every method
 ///
-/// - **Idempotent on the claim.** Every request may be sent twice, because its first reply was lost. A claim that is
-///   granted already is granted again, with the same token and a fresh lease.
+/// - **Idempotent on the claim.** Every request may be sent twice, because its first reply was lost. A claim that
+///   already holds the name is granted again, with the same token and a fresh lease.
 /// - **Compare the claim.** Every change to a held name compares [`Claim::id`], so a stale client changes nothing.
-/// - **The store's clock alone** decides whether a lease has run out.
-/// - **Dropped at any await.** Every future may be dropped at any point. A request on its way may still be carried out:
-///   the caller withdraws the claim. What must not happen is that a half-finished exchange goes back to a pool.
+/// - **The store's clock alone** decides whether a lease has expired.
+/// - **Dropped at any await.** Every future may be dropped at any point. A request on its way may still be carried out;
+///   the caller withdraws the claim. A half-finished exchange must never go back to a pool.
 /// - **Bounded.** A request ends within the store's own connect and response timeouts.
 /// - **From any runtime.** Requests come from the callers' runtimes, and renewals and releases from the
-///   [background](Self::background). A runtime may end, or be kept busy, at any time, and takes with it what it drives:
-///   a connection belongs to one runtime ([`PerRuntime`](crate::PerRuntime)), a session to the background.
+///   [background](Self::background). A runtime may end or be busy at any time, and so may everything that it drives. So
+///   a connection belongs to one runtime ([`PerRuntime`](crate::PerRuntime)), and a session to the background.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// The store in words, for errors, logs and people: `sqlite:/var/lib/app/locks.db`, `redis://cache:6379/0`. Never a
-    /// password.
+    /// Returns the store's name for errors, logs and people: `sqlite:/var/lib/app/locks.db`, `redis://cache:6379/0`. It
+    /// never contains a password.
     fn store(&self) -> &str;
 
-    /// What this store can do.
+    /// Returns what this store can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// One attempt to hold the claim's name.
+    /// Makes one attempt to grant the claim.
     ///
     /// # Behaviour
     ///
-    /// Grants the name when it is free or its lease has run out by the store's clock; grants it again to a claim that
-    /// holds it already. A new grant's token is greater than every earlier one's of that name, also after the store
-    /// forgot the name: `max(last + 1, the store's clock in µs)`. Leaves nothing behind when the answer is
-    /// [`Attempt::Busy`].
+    /// Grants the name if it is free or its lease has expired by the store's clock, and grants it again to a claim that
+    /// already holds it. A new grant's token is greater than all earlier ones of that name, even after the store forgot
+    /// the name: `max(last + 1, the store's clock in µs)`. Leaves nothing behind if the answer is [`Attempt::Busy`].
     ///
     /// # Errors
     ///
-    /// [`StoreError::unavailable`] when the store could not be asked or did not answer; the claim may have been
-    /// granted all the same. [`StoreError::failed`] when asking again is of no use.
+    /// [`StoreError::unavailable`] if the store could not be asked or did not answer; the claim may have been granted
+    /// anyway. [`StoreError::failed`] if asking again will not help.
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError>;
 
-    /// One attempt to hold the names of all these claims: all of them, or none.
+    /// Makes one attempt to grant all these claims: all of them, or none.
     ///
     /// # Behaviour
     ///
-    /// As [`try_acquire`](Self::try_acquire) for each, in one request and in one step: where one name is busy, none is
-    /// granted. There are two claims or more, each for another name, in the order of their names, and their grants are
-    /// answered in that order. [`Together::Apart`] when the store cannot do it for just these; they are then asked for one
-    /// by one.
+    /// Like [`try_acquire`](Self::try_acquire) for each, in one request and in one step: if one name is busy, none is
+    /// granted. There are two claims or more, for different names, sorted by name. The grants are returned in that
+    /// order. Returns [`Together::Apart`] if the store cannot do this for these claims; they are then requested one by
+    /// one.
     ///
-    /// Only called where [`Capabilities::together`] says so.
+    /// Only called if [`Capabilities::together`] is set.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire): any of the claims may have been granted all the same.
+    /// Those of [`try_acquire`](Self::try_acquire): any of the claims may have been granted anyway.
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
         let _ = claims;
         Ok(Together::Apart)
@@ -73,37 +72,37 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Behaviour
     ///
-    /// Wakes waiters where the store can. [`Release::NotHeld`] also when the claim's lease had run out although
-    /// nobody took the name.
+    /// Wakes waiters if the store can. Returns [`Release::NotHeld`] even if the claim's lease has expired but nobody
+    /// else has acquired the name.
     ///
-    /// The caller may give up before there is an answer. Within a session no lease ends what is left then, so the store
-    /// itself carries on, in the [background](Self::background), until the grant is gone or the session is over.
+    /// The caller may give up before there is an answer. In a session, no lease would end the grant then, so the store
+    /// itself goes on in the [background](Self::background) until the grant is gone or the session has ended.
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError>;
 
-    /// Extends each grant's lease to [`Grant::lease`] from now, and answers for each in the same order.
+    /// Renews each grant: its lease becomes [`Grant::lease`] from now. Returns one answer for each, in the same order.
     ///
     /// # Behaviour
     ///
-    /// Never more than [`Capabilities::renew_batch`] grants, all of one [`shard`](Self::shard). A lease that has run
-    /// out is not extended, even if nobody took the name. Never called for grants that stand in a session.
+    /// Gets at most [`Capabilities::renew_batch`] grants, all of one [`shard`](Self::shard). Does not renew an expired
+    /// lease, even if nobody else has acquired the name. Never called for grants in a session.
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError>;
 
-    /// Takes a claim back whose acquisition was given up: afterwards it neither holds nor queues.
+    /// Withdraws a claim whose acquisition was cancelled: afterwards it neither holds nor waits.
     ///
     /// # Behaviour
     ///
-    /// Also right for a claim that was never granted, or that the store never heard of. A request of that claim which
-    /// is still on its way should find itself withdrawn where the store can do that; elsewhere its lease runs out.
+    /// Also works for a claim that was never granted, or that the store does not know. If the store can, a request of
+    /// that claim that is still on its way finds the claim withdrawn; otherwise its lease expires.
     ///
-    /// The default releases by the claim; the grant that it passes has a token that means nothing. A store with a
-    /// queue must also leave the queue.
+    /// The default releases by the claim, with a grant whose token means nothing. A store with a queue must also remove
+    /// the claim from it.
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
         self.release(&Grant::leased(claim, Token::MIN, Moment::now())).await.map(drop)
     }
 
-    /// Waits until it is worth asking again for the claim's name, and never longer than `at_most`.
+    /// Waits until asking again for the claim's name may succeed, at most for `at_most`.
     ///
-    /// The default lets `at_most` pass. A store that pushes returns as soon as it is told of a release. A hint is
+    /// The default waits for `at_most`. A store that pushes returns as soon as it learns of a release. A hint is
     /// enough: the caller asks again in any case.
     async fn wait_for_release(&self, claim: &Claim, at_most: Duration) -> Result<(), StoreError> {
         let _ = claim;
@@ -113,7 +112,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Asks until the claim is granted.
     ///
-    /// The default asks, waits for a release, and asks again. Stores with a queue of their own override it.
+    /// The default asks, waits for a release, and asks again. Stores with their own queue override it.
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let mut rounds = Rounds::of(self.capabilities());
         loop {
@@ -128,13 +127,13 @@ pub trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// Changes how the grant's claim holds its name, without a moment in which it does not hold it.
+    /// Changes the mode of a grant, without a moment in which it does not hold the name.
     ///
     /// # Behaviour
     ///
-    /// Only between [`Mode::Exclusive`] and [`Mode::Shared`], in stores that serve readers. Claim, token and lease stay.
-    /// A writer becomes a reader in any case, and readers who wait are woken; a reader becomes a writer if nobody else
-    /// holds the name, also when others wait. Converted already is [`Conversion::Converted`].
+    /// Only between [`Mode::Exclusive`] and [`Mode::Shared`], in stores that support shared mode. Claim, token and
+    /// lease stay. A downgrade always succeeds, and waiting readers are woken. An upgrade succeeds if nobody else holds
+    /// the name, even if others wait. A grant that already has the mode gives [`Conversion::Converted`].
     ///
     /// # Errors
     ///
@@ -144,13 +143,13 @@ pub trait Backend: Send + Sync + 'static {
         Err(StoreError::unsupported(Ability::Readers))
     }
 
-    /// Takes one step at the latch `name`, and tells how far the latch has come then.
+    /// Takes one step at the latch `name`, and returns the latch's state after it.
     ///
     /// # Behaviour
     ///
-    /// A latch has nothing to do with a lock of the same name, and no lease: what was counted stays until it is removed.
-    /// [`LatchStep::CountDown`] makes the latch where there is none, and counts each party once. Where the latch waits
-    /// for another number of parties it changes nothing, and tells of the latch as it is.
+    /// A latch is independent of a lock of the same name, and has no lease: the count stays until the latch is removed.
+    /// [`LatchStep::CountDown`] makes the latch if there is none, and counts each party once. If the latch waits for
+    /// another number of parties, it changes nothing and returns the latch as it is.
     ///
     /// # Errors
     ///
@@ -160,7 +159,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(StoreError::unsupported(Ability::Latches))
     }
 
-    /// Who holds `name` now: nobody, one holder, or several readers.
+    /// Returns the current holders of `name`: none, one, or several.
     ///
     /// # Errors
     ///
@@ -170,7 +169,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(StoreError::unsupported(Ability::Listing))
     }
 
-    /// Everybody who holds a name that begins with `prefix`, ordered by name.
+    /// Returns the holders of all names that begin with `prefix`, sorted by name.
     ///
     /// # Errors
     ///
@@ -180,8 +179,8 @@ pub trait Backend: Send + Sync + 'static {
         Err(StoreError::unsupported(Ability::Listing))
     }
 
-    /// Ends every grant of `name`, whoever holds it, and tells whom it put out. Their guards learn of it at the latest
-    /// with their next renewal.
+    /// Ends every grant of `name` by force, and returns who held it. Their guards learn of it at their next renewal at
+    /// the latest.
     ///
     /// # Errors
     ///
@@ -191,26 +190,26 @@ pub trait Backend: Send + Sync + 'static {
         Err(StoreError::unsupported(Ability::ForcedRelease))
     }
 
-    /// Which part of the store keeps `name`. Grants of different shards never share a renewal request, so a slot or
-    /// node that hangs does not hold up the others' renewal (clause L4). The default has one shard.
+    /// Returns the part of the store that keeps `name`. Grants of different shards never share a renewal request, so a
+    /// slot or node that hangs does not delay renewals of the others (clause L4). The default is one shard.
     fn shard(&self, name: &Name) -> u64 {
         let _ = name;
         0
     }
 
-    /// Where renewal and releases in the background run. [`Locks`](crate::Locks) asks once, when it is made.
+    /// Returns where renewal and background releases run. [`Locks`](crate::Locks) asks once, when it is made.
     ///
-    /// The default is a thread of their own. A store that has tasks of its own which must go on, or a connection that
-    /// must outlive the runtime in which it was opened, runs them there too and so returns what it has.
+    /// The default is a separate thread. A store whose own tasks must go on, or whose connection must outlive the
+    /// runtime that opened it, uses its own background for them and returns that one.
     fn background(&self) -> Background {
         Background::new()
     }
 
-    /// Lets go of connections. Called once, by [`Locks::close`](crate::Locks::close), after the last release.
+    /// Closes connections. Called once, by [`Locks::close`](crate::Locks::close), after the last release.
     async fn close(&self) {}
 }
 
-/// How long a waiter lets pass before it asks again: from a moment up to [`Capabilities::ask_again`], jittered.
+/// How long a waiter pauses before it asks again: growing up to [`Capabilities::ask_again`], with jitter.
 pub(crate) struct Rounds {
     pauses: ExponentialBackoff,
     longest: Duration,
@@ -220,7 +219,7 @@ impl Rounds {
     pub(crate) fn of(capabilities: Capabilities) -> Self {
         let Capabilities { wakeup, ask_again: longest, .. } = capabilities;
         let first = if wakeup == Wakeup::Poll { Duration::from_millis(1).min(longest) } else { longest };
-        // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
+        // backon's jitter adds up to the whole delay, so this asks for half of what is meant.
         let growing =
             ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2).with_max_delay(longest / 2);
         Self { pauses: growing.with_jitter().without_max_times().build(), longest }
@@ -238,7 +237,7 @@ pub enum Attempt {
     Granted(Grant),
     /// No: another holds the name.
     Busy {
-        /// How much of the holder's lease is left by the store's clock, where the store tells.
+        /// How much of the holder's lease is left by the store's clock, if the store tells.
         expires_in: Option<Duration>,
     },
 }
@@ -246,11 +245,11 @@ pub enum Attempt {
 /// The answer to one attempt at several names.
 #[derive(Clone, Debug)]
 pub enum Together<T = Grant> {
-    /// Yes: one for each claim, in their order.
+    /// Yes: one grant for each claim, in their order.
     Granted(Vec<T>),
     /// No: another holds one of the names, and none is granted.
     Busy,
-    /// The store was not asked for all at once, because it cannot grant just these in one step.
+    /// The store cannot grant these claims in one step, so they must be requested one by one.
     Apart,
 }
 
@@ -259,11 +258,11 @@ pub enum Together<T = Grant> {
 pub enum Release {
     /// The claim held the name until now.
     Released {
-        /// Whether the store knows that another client waits for the name and cannot serve it in order. `Locks` then
-        /// lets that client have a turn before it asks for the name again. `false` where the store has a queue.
+        /// Whether the store knows that another client waits for the name, but cannot serve it in order. `Locks` then
+        /// gives that client a chance before it asks for the name again. `false` if the store has a queue.
         awaited: bool,
     },
-    /// The claim did not hold the name any more; [`LossCause::Expired`] where the store cannot tell why.
+    /// The claim no longer held the name; [`LossCause::Expired`] if the store cannot tell why.
     NotHeld(LossCause),
 }
 
@@ -272,50 +271,50 @@ pub enum Release {
 pub enum Conversion {
     /// The claim holds the name in the other mode now.
     Converted,
-    /// Others hold the name as well: the claim holds it as before.
+    /// Others hold the name too, so the claim holds it as before.
     Refused,
-    /// The claim does not hold the name any more.
+    /// The claim no longer holds the name.
     NotHeld(LossCause),
 }
 
 /// The answer to the renewal of one grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// The lease was extended.
+    /// The lease was renewed.
     Renewed,
-    /// The claim does not hold the name any more.
+    /// The claim no longer holds the name.
     Lost(LossCause),
-    /// No answer could be had for this one: it is asked again soon.
+    /// There was no answer for this one; it is asked again soon.
     Unanswered,
 }
 
-/// What is asked of a store about one latch.
+/// A request about one latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LatchStep {
-    /// Only to look.
+    /// Returns the state, without changing it.
     Look,
-    /// To count this party down, once.
+    /// Counts this party down, once.
     CountDown {
-        /// Who has come.
+        /// The party that counts down.
         party: Name,
-        /// How many parties the latch waits for, as this client knows it.
+        /// How many parties the latch waits for, according to this client.
         of: NonZeroU32,
     },
-    /// To forget the latch, and who has counted down.
+    /// Removes the latch and its count.
     Remove,
 }
 
-/// How far a latch has come, after a [`LatchStep`].
+/// The state of a latch after a [`LatchStep`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatchState {
-    /// How many parties it waits for, as the first one said who counted down; 0 when there is no such latch.
+    /// How many parties it waits for, according to the first that counted down; 0 if there is no such latch.
     pub of: u32,
     /// How many parties have counted down.
     pub counted: u32,
 }
 
 impl LatchState {
-    /// How many parties are still missing.
+    /// Returns how many parties are still missing.
     #[must_use]
     pub const fn missing(self) -> u32 {
         self.of.saturating_sub(self.counted)

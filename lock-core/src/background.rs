@@ -1,4 +1,4 @@
-//! A thread with a small runtime of its own, for what must go on whatever becomes of the callers' runtimes.
+//! A thread with its own small runtime, for work that must outlive the callers' runtimes.
 
 use crate::moment;
 use std::{
@@ -15,22 +15,23 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Where a client of a store does what must go on: renewal, releases in the background, sessions, subscriptions.
+/// Where a client does the work that must go on: renewal, releases in the background, sessions, subscriptions.
 ///
-/// A program's runtimes come and go, as in tests that share a `static`, and a runtime may be kept busy by computation or
-/// blocking calls for longer than a lease. So this work runs on a thread of its own (clause L8). The thread starts with
-/// the first work and ends with the last clone, or when the last [`Locks`](crate::Locks) that uses it is closed.
+/// A program's runtimes come and go, as in tests that share a `static`, and computation or blocking calls may keep a
+/// runtime busy for longer than a lease. So this work runs on its own thread (clause L8). The thread starts with the
+/// first work. It ends with the last clone, or when the last [`Locks`](crate::Locks) that uses it is closed.
 ///
-/// Where tokio's time is paused, as in tests, the work runs on the caller's runtime and follows its time.
+/// If tokio's time is paused, as in tests, the work runs on the caller's runtime and follows its time.
 ///
-/// Cloning gives the same thread. A task that runs here keeps no clone, or the thread never ends: hand it a [`Handle`].
+/// Clones use the same thread. A task that runs here must not keep a clone, or the thread never ends: give it a
+/// [`Handle`].
 #[derive(Clone, Debug, Default)]
 pub struct Background(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     thread: Mutex<Option<Thread>>,
-    /// How many clients count on it: several may be on top of one store.
+    /// How many clients use it: several may share one store.
     uses: AtomicUsize,
 }
 
@@ -43,7 +44,7 @@ struct Thread {
 }
 
 impl Background {
-    /// A thread that has not started yet.
+    /// Makes one whose thread has not started yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -58,13 +59,13 @@ impl Background {
         self.handle().spawn(work)
     }
 
-    /// The runtime of the background, which starts if it has not yet; the caller's own where time is paused.
+    /// Returns the background's runtime, starting it if necessary; the caller's own if time is paused.
     ///
-    /// Should the system refuse another thread, the caller's runtime has to serve, and a warning says so.
+    /// If the system refuses another thread, returns the caller's runtime and logs a warning.
     ///
     /// # Panics
     ///
-    /// When the system refuses another thread and the caller is outside a tokio runtime.
+    /// If the system refuses another thread and the caller is outside a tokio runtime.
     #[must_use]
     pub fn handle(&self) -> Handle {
         if moment::is_paused()
@@ -78,20 +79,20 @@ impl Background {
             None => match Thread::start() {
                 Ok(started) => thread.insert(started).runtime.clone(),
                 Err(error) => {
-                    tracing::warn!(%error, "no thread could be started for renewal; it depends on the caller's runtime");
+                    tracing::warn!(%error, "cannot start a thread for renewal; using the caller's runtime instead");
                     Handle::current()
                 }
             },
         }
     }
 
-    /// Counts one more client that uses it.
+    /// Registers one more client.
     pub(crate) fn used(&self) -> Use {
         self.0.uses.fetch_add(1, Ordering::Relaxed);
         Use(self.clone())
     }
 
-    /// Ends the thread, and waits until it has gone. What still runs there is dropped; later work starts it again.
+    /// Ends the thread, and waits for its end. What still runs there is dropped; later work starts it again.
     async fn stop(&self) {
         let thread = self.0.thread().take();
         if let Some(thread) = thread {
@@ -106,7 +107,7 @@ impl Background {
 pub(crate) struct Use(Background);
 
 impl Use {
-    /// Ends the use, and with the last one the thread: waits until that has gone.
+    /// Ends this use. The last one also ends the thread, and waits for its end.
     pub(crate) async fn end(self) {
         let background = self.0.clone();
         drop(self);
@@ -137,7 +138,7 @@ impl Thread {
         std::thread::Builder::new().name("tenure".to_owned()).spawn(move || {
             let _gone = gone;
             runtime.block_on(stop.cancelled());
-            // Not even a look-up of an address that hangs keeps the thread.
+            // Even a DNS lookup that hangs does not keep the thread.
             runtime.shutdown_background();
         })?;
         Ok(thread)
@@ -146,7 +147,7 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // Not waited for: the last clone may be dropped on the thread itself.
+        // Does not wait: the last clone may be dropped on the thread itself.
         self.stop.cancel();
     }
 }

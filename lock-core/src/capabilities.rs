@@ -2,11 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-/// What a store can do, as one flat value.
+/// What a store can do.
 ///
 /// # Examples
 ///
-/// A store with leases that can only be asked again, which is where most new stores begin:
+/// A store with leases whose waiters can only poll, which is how most new stores begin:
 ///
 /// ```
 /// use tenure_core::Capabilities;
@@ -21,19 +21,19 @@ pub struct Capabilities {
     pub term: Term,
     /// How a waiter learns that it is worth asking again.
     pub wakeup: Wakeup,
-    /// The longest time that a waiter lets pass without asking the store again, whatever it was told (clause W4).
+    /// The longest time for which a waiter does not ask the store again, whatever hints it got (clause W4).
     pub ask_again: Duration,
-    /// Whether waiters of different clients are served in the order in which they came.
+    /// Whether waiters of different clients are served first come, first served.
     pub fair: bool,
-    /// Whether [`Mode::Shared`](crate::Mode::Shared) is served.
+    /// Whether [`Mode::Shared`](crate::Mode::Shared) is supported.
     pub shared: bool,
-    /// Whether [`Mode::Permit`](crate::Mode::Permit) is served.
+    /// Whether [`Mode::Permit`](crate::Mode::Permit) is supported.
     pub permits: bool,
-    /// Whether [`latch`](crate::Backend::latch) is served.
+    /// Whether [`latch`](crate::Backend::latch) is supported.
     pub latches: bool,
     /// Whether [`try_acquire_all`](crate::Backend::try_acquire_all) grants several names in one request.
     pub together: bool,
-    /// Whether [`holders`](crate::Backend::holders) and [`list`](crate::Backend::list) tell who holds what.
+    /// Whether [`holders`](crate::Backend::holders) and [`list`](crate::Backend::list) list holders.
     pub listing: bool,
     /// How many grants one renewal request may carry.
     pub renew_batch: usize,
@@ -51,11 +51,11 @@ pub enum Term {
 /// How a waiter learns that it is worth asking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wakeup {
-    /// It asks again and again, with growing pauses up to [`Capabilities::ask_again`].
+    /// It polls, with growing pauses up to [`Capabilities::ask_again`].
     Poll,
     /// The store tells it when the holder releases.
     Push,
-    /// It stands in the store's queue and is told when its turn has come.
+    /// It waits in the store's queue and is told when its turn has come.
     Queue,
 }
 
@@ -75,19 +75,19 @@ impl Capabilities {
     };
 }
 
-/// Something that not every store can do: what [`Error::Unsupported`](crate::Error::Unsupported) names.
+/// Something that not every store can do, named by [`Error::Unsupported`](crate::Error::Unsupported).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ability {
-    /// Telling who holds a lock.
+    /// Listing holders.
     Listing,
     /// Releasing a lock by force.
     ForcedRelease,
     /// Extending a lease by hand.
     Extending,
-    /// Readers beside each other.
+    /// Shared mode, which readers need.
     Readers,
-    /// Permits of a semaphore.
+    /// Semaphores.
     Permits,
     /// Latches.
     Latches,
@@ -96,11 +96,11 @@ pub enum Ability {
 impl fmt::Display for Ability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Listing => "telling who holds a lock",
+            Self::Listing => "listing holders",
             Self::ForcedRelease => "releasing a lock by force",
             Self::Extending => "extending a lease by hand",
-            Self::Readers => "readers beside each other",
-            Self::Permits => "permits of a semaphore",
+            Self::Readers => "shared mode",
+            Self::Permits => "semaphores",
             Self::Latches => "latches",
         })
     }

@@ -1,26 +1,26 @@
-//! One attempt to hold a name.
+//! What an acquisition asks the store for.
 
 use crate::{Error, Mode, Name};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 use uuid::Uuid;
 
-/// The identity of one acquisition: a fresh UUID v4 each time, never one per process or per lock object.
+/// The identity of one claim: a fresh UUID v4 each time, never one per process or per lock object.
 ///
-/// A store keeps it beside the name and compares it at every change, so a stale holder can never touch its successor,
-/// and a request sent twice is carried out once.
+/// A store keeps it with the name and compares it on every change. So a stale holder can never touch its successor, and
+/// a request that is sent twice takes effect once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClaimId(Uuid);
 
 impl ClaimId {
-    /// A new identity.
+    /// Makes a new identity.
     #[must_use]
     pub fn new() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// The UUID.
+    /// Returns the UUID.
     #[must_use]
     pub const fn as_uuid(self) -> Uuid {
         self.0
@@ -59,28 +59,28 @@ impl fmt::Debug for ClaimId {
     }
 }
 
-/// One attempt to hold a name: what a store is asked for.
+/// What an acquisition asks the store for.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Who asks; the store's answers are idempotent on it.
+    /// Who asks. Requests are idempotent on it.
     pub id: ClaimId,
-    /// What is asked for.
+    /// The name to hold.
     pub name: Name,
-    /// How it is to be held.
+    /// How to hold it.
     pub mode: Mode,
-    /// How long the grant is to stand without renewal. A session store has its session's timeout instead.
+    /// How long the grant lasts without renewal. A session store uses its session's timeout instead.
     pub lease: Duration,
-    /// Whether the contender goes on waiting when the answer is no. A store without an order of its own may leave a
-    /// mark, so that a releasing client learns that it is awaited.
+    /// Whether the contender goes on waiting if the name is busy. A store without a queue may then leave a mark, so
+    /// that the releasing client learns of the waiter.
     pub waits: bool,
-    /// What people are told about the holder.
+    /// What people see of the holder.
     pub holder: Arc<HolderInfo>,
 }
 
-/// What people are told about a holder: stored with the grant, shown by `tenure ls`, and never used for exclusion.
+/// What people see of a holder: stored with the grant, shown by `tenure ls`, and never used for exclusion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderInfo {
-    /// The text given with [`Lock::label`](crate::Lock::label).
+    /// The text set with [`Lock::label`](crate::Lock::label).
     pub label: Option<String>,
     /// The name of the holder's machine.
     pub host: String,
@@ -89,7 +89,7 @@ pub struct HolderInfo {
 }
 
 impl HolderInfo {
-    /// This process on this machine.
+    /// Describes this process on this machine.
     #[must_use]
     pub fn here(label: Option<String>) -> Self {
         Self {
@@ -99,11 +99,11 @@ impl HolderInfo {
         }
     }
 
-    /// Refuses a text that cannot be a label, before any store is asked.
+    /// Checks that a text can be a label, before any store is asked.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] when it is longer than 200 bytes or holds a control character.
+    /// [`Error::InvalidOption`] if it is longer than 200 bytes or contains a control character.
     ///
     /// # Examples
     ///

@@ -5,15 +5,15 @@ use futures_core::Stream;
 use futures_util::stream;
 use std::{future::Future, time::Duration};
 
-/// How often the store may be asked who leads.
+/// The shortest interval at which [`Election::leaders`] may ask the store.
 const SHORTEST_WATCH: Duration = Duration::from_millis(10);
 
-/// An election: of all candidates, on all machines, one leads at a time. Made by
+/// An election: one of all candidates, on all machines, leads at a time. Made by
 /// [`Locks::election`](crate::Locks::election).
 ///
-/// An election is the lock of that name, seen from the other side: to lead is to hold it. So leading has a lease that is
-/// renewed, it ends in time when the leader is cut off, and the [token](Hold::token) of the leader's guard is the number
-/// of its term: it rises with each term. The guard's [`lost`](Hold::lost) resolves when the term has ended,
+/// An election is the lock of that name, seen from the other side: to lead is to hold it. So leadership has a lease
+/// that is renewed, and ends in time when the leader is cut off. The [token](Hold::token) of the leader's guard is the
+/// number of its term, which rises with each term. The guard's [`lost`](Hold::lost) resolves when the term has ended,
 /// [`release`](Guard::release) resigns, and `tenure ls` shows who leads.
 ///
 /// # Examples
@@ -41,8 +41,8 @@ impl Election {
         Self { lock }
     }
 
-    /// Sets the options of this candidate's lock: the label by which it is known, the lease within which its death is
-    /// noticed, the longest term ([`max_hold`](Lock::max_hold)), how long it campaigns ([`wait`](Lock::wait)).
+    /// Sets options of this candidate's lock: its label, the lease within which its death is noticed, the longest term
+    /// ([`max_hold`](Lock::max_hold)), how long it campaigns ([`wait`](Lock::wait)).
     pub fn with(mut self, options: impl FnOnce(Lock) -> Lock) -> Self {
         self.lock = options(self.lock);
         self
@@ -65,10 +65,10 @@ impl Election {
         self.lock.acquire().await
     }
 
-    /// Does `work` whenever this candidate leads, until the work has ended by itself during a term.
+    /// Runs `work` whenever this candidate leads, until the work has ended by itself during a term.
     ///
     /// The work is dropped at the moment its term ends, before another can lead; then the candidate campaigns again,
-    /// and the next term begins the work anew. Code that blocks the thread cannot be stopped this way; let it check
+    /// and its next term starts the work anew. Code that blocks the thread cannot be stopped this way; let it check
     /// [`Hold::is_held`]. When the work has ended, the candidate resigns.
     ///
     /// # Cancel safety
@@ -81,7 +81,7 @@ impl Election {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with time enabled, and when the work does.
+    /// Outside a tokio runtime with time enabled, and if the work panics.
     ///
     /// # Examples
     ///
@@ -108,9 +108,9 @@ impl Election {
         }
     }
 
-    /// Who leads now, by the store's knowledge; `None` when nobody does.
+    /// Returns who leads now, as the store knows it; `None` if nobody does.
     ///
-    /// For people and for finding the leader's address (its label): by the time the answer is here, another may lead.
+    /// For people, and for finding the leader's address (its label). When the answer arrives, another may already lead.
     ///
     /// # Cancel safety
     ///
@@ -124,14 +124,14 @@ impl Election {
         Ok(client.store.holders(&name).await?.into_iter().next())
     }
 
-    /// Who leads, now and after each change, by asking the store so often: every 10 ms at the most.
+    /// Streams who leads, now and after each change, by asking the store at this interval: at least 10 ms.
     ///
-    /// A term that begins and ends between two questions is not seen. After an error it goes on asking.
+    /// A term that begins and ends between two requests is not seen. After an error it goes on asking.
     ///
     /// # Errors
     ///
-    /// Each item that could not be had is an error of [`leader`](Self::leader). An `every` that is shorter than 10 ms or
-    /// longer than 365 days gives [`Error::InvalidOption`], and the stream ends.
+    /// A request that fails gives an item with an error of [`leader`](Self::leader). If `every` is shorter than 10 ms
+    /// or longer than 365 days, the stream gives [`Error::InvalidOption`] and ends.
     ///
     /// # Examples
     ///
@@ -183,7 +183,7 @@ impl Election {
 #[derive(Default)]
 struct Watch {
     asked: bool,
-    /// Who led when somebody was last told; nothing at first and after an error.
+    /// The last leader in the stream; `None` at first and after an error.
     told: Option<Seen>,
 }
 

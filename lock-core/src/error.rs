@@ -1,31 +1,29 @@
-//! The one error that users see.
+//! The error type that users see.
 
 use crate::{Ability, Holder, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind};
 use std::{fmt, sync::Arc, time::Duration};
 
-/// What went wrong, with which name in which store, and what to do.
+/// An error: what went wrong, with which name in which store, and what to do.
 ///
 /// Messages never contain passwords. The store's own words are in [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock was not acquired within the time given with [`wait`](crate::Lock::wait).
+    /// The lock was not acquired within the time set with [`wait`](crate::Lock::wait).
     #[error("lock {name:?} in {store} was not acquired within {waited:?}: {}", reason(holders))]
     Timeout {
         /// The lock's name.
         name: Name,
         /// The store.
         store: Arc<str>,
-        /// The time that was given.
+        /// How long the acquisition was allowed to wait.
         waited: Duration,
         /// Who held it shortly before the wait was over. Empty if the store does not tell or did not answer in time, and
         /// if the lock was never asked for, because other tasks of this client came first.
         holders: Vec<Holder>,
     },
-    /// The grant ended before its guard was released. What it protected may have been changed by another holder.
-    #[error(
-        "lock {name:?} in {store} was lost: {cause}; what it protected may have been changed by another holder"
-    )]
+    /// The grant ended before its guard was released. Another holder may have changed what it protected.
+    #[error("lock {name:?} in {store} was lost: {cause}; another holder may have changed what it protected")]
     Lost {
         /// The lock's name.
         name: Name,
@@ -34,10 +32,10 @@ pub enum Error {
         /// Why.
         cause: LossCause,
     },
-    /// The [`owner`](crate::Lock::owner) holds the name already, in a way that does not include what it asks for, so it
+    /// The [`owner`](crate::Lock::owner) already holds the name in a mode that does not cover the requested one, so it
     /// would wait for itself.
     #[error(
-        "lock {name:?} in {store} is held {held} by the same owner, who would wait for itself to hold it {wanted}; release it first{}",
+        "the owner already holds lock {name:?} in {store} {held}, so acquiring it {wanted} would deadlock; release it first{}",
         if *held == Mode::Shared { ", or upgrade the reader's guard" } else { "" }
     )]
     WouldDeadlock {
@@ -45,13 +43,13 @@ pub enum Error {
         name: Name,
         /// The store.
         store: Arc<str>,
-        /// How the owner holds it.
+        /// The mode in which the owner holds it.
         held: Mode,
-        /// How the owner wants to hold it.
+        /// The mode that the owner asked for.
         wanted: Mode,
     },
     /// The store could not be reached or did not answer in time.
-    #[error("{store} is unavailable ({during}); check that it runs and can be reached, then try again")]
+    #[error("{store} is unavailable ({during}); check that it is running and reachable, then try again")]
     Unavailable {
         /// The store.
         store: Arc<str>,
@@ -61,11 +59,11 @@ pub enum Error {
         #[source]
         source: StoreError,
     },
-    /// A text that is no lock name.
+    /// The text is not a valid lock name.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// An option with a value that it cannot have.
-    #[error("{given} is no value for {option}: {allowed}")]
+    /// An option has an invalid value.
+    #[error("{given} is not a valid value for {option}: {allowed}")]
     InvalidOption {
         /// The option's name.
         option: &'static str,
@@ -74,7 +72,7 @@ pub enum Error {
         /// What would be valid.
         allowed: String,
     },
-    /// A URL that names no store.
+    /// The URL names no store.
     #[error("{url:?} names no store: {problem}; {valid}")]
     InvalidUrl {
         /// What was given, without password and query.
@@ -84,14 +82,14 @@ pub enum Error {
         /// What would be valid.
         valid: String,
     },
-    /// The guard's hold is not in a state that allows the call.
+    /// The state of the guard's hold does not allow the call.
     #[error("lock {name:?} in {store} {problem}")]
     Conflict {
         /// The lock's name.
         name: Name,
         /// The store.
         store: Arc<str>,
-        /// What stands in the way, and what to do.
+        /// What prevents it, and what to do.
         problem: String,
     },
     /// Clients disagree about how many permits a semaphore has, or how many parties a latch waits for.
@@ -101,25 +99,25 @@ pub enum Error {
         store: Arc<str>,
         /// What was being done.
         during: Operation,
-        /// Both numbers, in words.
+        /// Both numbers, as text.
         #[source]
         source: StoreError,
     },
-    /// The store lacks an ability.
+    /// The store does not support this.
     #[error("{store} does not support {ability}; docs/choose.md lists the stores that do")]
     Unsupported {
         /// The store.
         store: Arc<str>,
-        /// The ability.
+        /// What it does not support.
         ability: Ability,
     },
     /// [`Locks::close`](crate::Locks::close) was called.
-    #[error("these locks of {store} are closed; connect again to take more")]
+    #[error("this client of {store} is closed; connect again to acquire locks")]
     Closed {
         /// The store.
         store: Arc<str>,
     },
-    /// The store answered that it cannot do what was asked, and asking again will not help.
+    /// The store answered that it cannot carry out the request, and asking again will not help.
     #[error("{store} failed ({during})")]
     Store {
         /// The store.
@@ -133,15 +131,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed later although nobody mends anything.
+    /// Returns whether the same call may succeed later without anybody fixing anything.
     ///
-    /// Not after a loss: whatever the lock protected has to be looked at first.
+    /// `false` after a loss: check first what the lock protected.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
     }
 
-    /// A value that an option cannot have.
+    /// Makes an [`InvalidOption`](Self::InvalidOption) error.
     pub fn invalid_option(
         option: &'static str,
         given: impl fmt::Display,
@@ -150,7 +148,7 @@ impl Error {
         Self::InvalidOption { option, given: given.to_string(), allowed: allowed.into() }
     }
 
-    /// Adds what was being done, and with which store, to what a backend said.
+    /// Makes an error from a backend's, adding the store and the operation.
     #[must_use]
     pub fn from_store(store: &Arc<str>, during: Operation, source: StoreError) -> Self {
         let store = Arc::clone(store);
@@ -182,13 +180,13 @@ pub enum Operation {
     Acquiring(Name),
     /// Extending this lock's lease.
     Extending(Name),
-    /// Making this lock's writer a reader, or its reader a writer.
+    /// Upgrading or downgrading this lock.
     Converting(Name),
     /// Releasing this lock.
     Releasing(Name),
-    /// Counting down at this latch, or looking at it.
+    /// Counting down this latch, or checking it.
     AtLatch(Name),
-    /// Asking who holds what.
+    /// Listing holders.
     Looking,
     /// Releasing this lock by force.
     Forcing(Name),
@@ -202,8 +200,8 @@ impl fmt::Display for Operation {
             Self::Extending(name) => write!(f, "extending {name:?}"),
             Self::Converting(name) => write!(f, "converting {name:?}"),
             Self::Releasing(name) => write!(f, "releasing {name:?}"),
-            Self::AtLatch(name) => write!(f, "at the latch {name:?}"),
-            Self::Looking => write!(f, "asking who holds what"),
+            Self::AtLatch(name) => write!(f, "using latch {name:?}"),
+            Self::Looking => write!(f, "listing holders"),
             Self::Forcing(name) => write!(f, "releasing {name:?} by force"),
         }
     }

@@ -3,12 +3,12 @@
 use crate::{Backend, async_trait};
 use std::sync::Arc;
 
-/// Within an `impl Backend`: forwards every method to another backend, except those that are named.
+/// Inside an `impl Backend`, forwards every method to another backend, except those that are named.
 ///
-/// Write the named ones by hand; one that is named but not written gets the trait's default. A method that is added to
-/// the trait later is forwarded too, so a wrapper cannot forget one.
+/// Write the named ones by hand; a method that is named but not written gets the trait's default. Methods added to the
+/// trait later are forwarded too, so a wrapper cannot forget one.
 ///
-/// The other backend is given as a place, such as `self.0` or `**self`, which is borrowed.
+/// Give the other backend as a place expression, such as `self.0` or `**self`. It is borrowed.
 ///
 /// # Examples
 ///
@@ -78,7 +78,7 @@ macro_rules! __forward_backend {
             @async $self $to; $name <$($life),*> $args -> ::std::result::Result<$answer, $crate::StoreError>
         }
     };
-    // What `async_trait` makes of an `async fn`. It does not look into macros, and no second box is needed here.
+    // What `async_trait` makes of an `async fn`. It does not expand inside macros, and this way there is no second box.
     (@async $self:ident $to:expr; $name:ident <$($life:lifetime),*> ($($arg:ident: $type:ty),*) -> $answer:ty) => {
         fn $name<'this, $($life,)* 'future>(
             &'this $self,
@@ -93,7 +93,7 @@ macro_rules! __forward_backend {
         }
     };
 
-    // A macro cannot compare two names, but it recognizes one that is written in it.
+    // A macro cannot compare two identifiers, but it can match one that is written in it.
     (@unless [store $($_:ident)*] store $method:tt) => {};
     (@unless [capabilities $($_:ident)*] capabilities $method:tt) => {};
     (@unless [try_acquire $($_:ident)*] try_acquire $method:tt) => {};
@@ -119,7 +119,7 @@ macro_rules! __forward_backend {
     };
 }
 
-// Catches a method that was added to the trait and forgotten above.
+// Fails to compile if a method of the trait is missing above.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<B: Backend + ?Sized> Backend for Arc<B> {

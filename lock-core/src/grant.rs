@@ -1,18 +1,18 @@
-//! The store's yes.
+//! What a store has granted.
 
 use crate::{Claim, ClaimId, Liveness, Mode, Moment, Name, Token};
 use std::time::Duration;
 
-/// The store's yes: this claim holds this name, with this token, for so long.
+/// The store's yes: this claim holds this name, with this token, until its standing ends.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The claim that was granted.
     pub claim: ClaimId,
-    /// What it holds.
+    /// The name that it holds.
     pub name: Name,
-    /// How it holds it.
+    /// How it holds the name.
     pub mode: Mode,
-    /// Greater than every earlier grant's token of that name.
+    /// Greater than the tokens of all earlier grants of that name.
     pub token: Token,
     /// The lease to ask for when this grant is renewed.
     pub lease: Duration,
@@ -25,10 +25,9 @@ pub struct Grant {
 pub enum Standing {
     /// A lease on the store's clock, which renewal extends.
     Lease {
-        /// The instant before the request was sent that the store answered with this grant; the holder's deadline
-        /// counts from it (clause L3).
+        /// The instant before the request for this grant was sent. The holder's deadline counts from it (clause L3).
         sent: Moment,
-        /// How long the store keeps the grant until it is renewed for the first time: [`Grant::lease`], or less.
+        /// How long the store keeps the grant until its first renewal: [`Grant::lease`] or less.
         stands: Duration,
     },
     /// A session or a connection, which the backend keeps alive.
@@ -36,23 +35,23 @@ pub enum Standing {
 }
 
 impl Grant {
-    /// A grant of `claim` that stands for the claim's lease. `sent` is the instant before the request left.
+    /// Makes a grant of `claim` that lasts for the claim's lease. `sent` is the instant before the request was sent.
     #[must_use]
     pub fn leased(claim: &Claim, token: Token, sent: Moment) -> Self {
         Self::new(claim, token, Standing::Lease { sent, stands: claim.lease })
     }
 
-    /// A grant of `claim` that stands for less than the claim's lease until it is renewed for the first time, which is
-    /// then done in any case.
+    /// Makes a grant of `claim` that lasts for less than the claim's lease until its first renewal, which is then
+    /// always made.
     ///
-    /// For stores that hand a lock over to a client without being asked at that moment, and cannot know whether it is
-    /// still alive. `sent` is an instant before the store did so.
+    /// For stores that hand a lock over to a client without being asked at that moment, and cannot know whether the
+    /// client is still alive. `sent` is an instant before the hand-over.
     #[must_use]
     pub fn handed_over(claim: &Claim, token: Token, sent: Moment, stands: Duration) -> Self {
         Self::new(claim, token, Standing::Lease { sent, stands: stands.min(claim.lease) })
     }
 
-    /// A grant of `claim` that stands as long as a session does.
+    /// Makes a grant of `claim` that lasts as long as a session.
     #[must_use]
     pub fn in_session(claim: &Claim, token: Token, liveness: Liveness) -> Self {
         Self::new(claim, token, Standing::Session(liveness))

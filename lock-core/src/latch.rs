@@ -1,4 +1,4 @@
-//! A gate that opens when all have come.
+//! A latch, which opens when all parties have counted down.
 
 use crate::{
     Ability, Capabilities, Error, InvalidName, LatchState, LatchStep, Name, Operation, StoreError,
@@ -7,22 +7,22 @@ use crate::{
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
-/// The first pause between two looks at a latch that is closed, and the longest.
+/// The first and the longest pause between two checks of a closed latch.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// A latch: closed until each of so many parties has counted down once, and open from then on. Made by
+/// A latch: closed until each of a number of parties has counted down, and open from then on. Made by
 /// [`Locks::latch`](crate::Locks::latch).
 ///
-/// What has been counted is kept in the store without a lease: a party may end, and start again, and counts once all the
-/// same, because it is known by its name. All clients must agree on the number of parties; one that disagrees is refused,
-/// with both numbers in the error. A latch and a lock of the same name have nothing to do with each other.
+/// The store keeps the count without a lease. A party that ends and starts again still counts only once, because it is
+/// known by its name. All clients must agree on the number of parties; a client that disagrees gets an error with both
+/// numbers. A latch and a lock of the same name are independent.
 ///
-/// A latch stays, open or closed, until somebody [removes](Self::remove) it. Name it after what it is for, once:
+/// A latch stays, open or closed, until somebody [removes](Self::remove) it. So use a new name for each purpose:
 /// `import/2026-11-21`.
 ///
 /// # Examples
 ///
-/// Three machines load their parts of a batch, and the report is written when all have done so:
+/// Three machines load their parts of a batch, and the report is written when all are done:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -50,8 +50,8 @@ impl Latch {
         Self { client, name, parties }
     }
 
-    /// Counts `party` down, and tells how many are still missing. Who has counted down before changes nothing, and neither
-    /// does one more than the latch waits for.
+    /// Counts `party` down, and returns how many parties are still missing. Counting down again changes nothing, and
+    /// neither does one party more than the latch waits for.
     ///
     /// # Cancel safety
     ///
@@ -60,8 +60,8 @@ impl Latch {
     /// # Errors
     ///
     /// [`Error::InvalidName`] for the latch or the party; [`Error::InvalidOption`] for a latch of no parties;
-    /// [`Error::Mismatch`] when the latch waits for another number of parties; [`Error::Unavailable`], and then whether it
-    /// was counted is not known; [`Error::Unsupported`]; [`Error::Closed`].
+    /// [`Error::Mismatch`] if the latch waits for another number of parties; [`Error::Unavailable`], after which the
+    /// party may or may not have been counted; [`Error::Unsupported`]; [`Error::Closed`].
     pub async fn count_down(&self, party: impl AsRef<str>) -> Result<u32, Error> {
         let (name, of) = self.checked()?;
         let step = LatchStep::CountDown { party: Name::new(party)?, of };
@@ -69,7 +69,7 @@ impl Latch {
         self.still_missing(name, of, state)
     }
 
-    /// How many parties are still missing: 0 when it is open.
+    /// Returns how many parties are still missing: 0 if the latch is open.
     ///
     /// # Cancel safety
     ///
@@ -84,8 +84,8 @@ impl Latch {
         self.still_missing(name, of, state)
     }
 
-    /// Waits until the latch is open; at once if it is. The store is asked again and again, at least every half second,
-    /// also while it is unavailable.
+    /// Waits until the latch is open. Asks the store at least every half second, and goes on asking while it is
+    /// unavailable.
     ///
     /// # Cancel safety
     ///
@@ -119,7 +119,7 @@ impl Latch {
                 Ok(state) if self.still_missing(name, of, state)? == 0 => return Ok(()),
                 Ok(_) => tokio::time::sleep(looks.next().unwrap_or(longest)).await,
                 Err(error) if error.is_unavailable() => {
-                    tracing::warn!(lock.name = %name, lock.store = %self.client.store.name, %error, "the store is unavailable; the latch is looked at again");
+                    tracing::warn!(lock.name = %name, lock.store = %self.client.store.name, %error, "the store is unavailable; checking the latch again");
                     failures.pause().await;
                 }
                 Err(error) => return Err(self.error(name, error)),
@@ -127,12 +127,12 @@ impl Latch {
         }
     }
 
-    /// Forgets the latch and who has counted down, whether it is open or closed; harmless when there is none. Whoever
-    /// waits goes on waiting, for a latch that begins anew.
+    /// Removes the latch and its count, whether it is open or closed. Does nothing if there is none. Waiters go on
+    /// waiting, for a latch that starts from zero.
     ///
     /// # Cancel safety
     ///
-    /// The request may have been carried out. Calling it again is harmless unless somebody has counted down meanwhile.
+    /// The request may have been carried out. Calling it again is harmless unless a party has counted down meanwhile.
     ///
     /// # Errors
     ///
@@ -156,15 +156,15 @@ impl Latch {
         self.client.store.backend.latch(name, step).await
     }
 
-    /// Nobody may wait for another number of parties than those who count down.
+    /// Refuses to wait for another number of parties than the latch has.
     fn still_missing(&self, name: &Name, of: NonZeroU32, state: LatchState) -> Result<u32, Error> {
         match state.of {
             0 => Ok(of.get()),
             theirs if theirs == of.get() => Ok(state.missing()),
             theirs => {
                 let disagree = format!(
-                    "the latch waits for {theirs} parties, as the first one said who counted down, and for {of} by this \
-                     client; all clients must agree, or remove it first"
+                    "the latch was made for {theirs} parties by the first that counted down, and this client expects \
+                     {of}; all clients must agree, or remove the latch first"
                 );
                 Err(self.error(name, StoreError::mismatch(disagree)))
             }

@@ -3,14 +3,14 @@
 use crate::{Error, Moment};
 use std::time::Duration;
 
-/// The lease that a lock has when nobody chose one: 30 s.
+/// The default lease: 30 s.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-/// The shortest lease: 100 ms. A shorter one would be eaten by the network and the scheduler.
+/// The shortest lease: 100 ms. Network and scheduler delays would use up a shorter one.
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
-/// The longest lease, wait or hold: 365 days. Every store can count that far.
+/// The longest lease, wait or hold: 365 days. Every store can represent it.
 pub const MAX_LEASE: Duration = Duration::from_hours(365 * 24);
 
-/// Refuses a duration that an option cannot have, before any store is asked (clause B2).
+/// Checks that a duration is valid for an option, before any store is asked (clause B2).
 ///
 /// # Errors
 ///
@@ -22,8 +22,8 @@ pub const MAX_LEASE: Duration = Duration::from_hours(365 * 24);
 /// use std::time::Duration;
 /// use tenure_core::lease;
 ///
-/// let error = lease::check("lease", Duration::ZERO, lease::MIN_LEASE).unwrap_err();
-/// assert_eq!(error.to_string(), "0ns is no value for lease: 100ms to 31536000s (365 days)");
+/// let error = lease::check("lease", Duration::ZERO, lease::MIN_LEASE).unwrap_err(); assert_eq!(error.to_string(), "0ns
+/// is not a valid value for lease: 100ms to 31536000s (365 days)");
 /// ```
 pub fn check(option: &'static str, given: Duration, least: Duration) -> Result<Duration, Error> {
     if given >= least && given <= MAX_LEASE {
@@ -32,23 +32,25 @@ pub fn check(option: &'static str, given: Duration, least: Duration) -> Result<D
     Err(Error::invalid_option(option, format!("{given:?}"), format!("{least:?} to {MAX_LEASE:?} (365 days)")))
 }
 
-/// What a holder takes off its lease because its clock and the store's may run at different rates: 1 % and 2 ms.
+/// How much a holder deducts from its lease because its clock and the store's may run at different rates: 1 % plus 2
+/// ms.
 ///
-/// The figure is the one of the Redlock description, [Distributed Locks with Redis](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/).
+/// The figures come from the description of Redlock, [Distributed Locks with
+/// Redis](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/).
 #[must_use]
 pub fn drift_allowance(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
 
-/// Until when a holder may believe in a grant that it asked for at `sent` (clause L3).
+/// Returns until when a holder may rely on a grant that it asked for at `sent` (clause L3).
 ///
-/// `sent` is the instant *before* the request left: the store's lease starts at the earliest then.
+/// `sent` is the instant *before* the request was sent: the store's lease starts no earlier.
 #[must_use]
 pub fn deadline(sent: Moment, lease: Duration) -> Moment {
     sent + lease.saturating_sub(drift_allowance(lease))
 }
 
-/// How long after a successful request the next renewal is due (clause L4).
+/// Returns how long after a successful request the next renewal is due (clause L4).
 #[must_use]
 pub fn renewal_period(lease: Duration) -> Duration {
     lease / 3

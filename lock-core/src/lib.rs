@@ -1,21 +1,21 @@
 //! The contract of tenure's locks, and the trait that a store implements.
 //!
-//! Programs use the `tenure` crate, which picks a store by URL and re-exports what they need of this one. This crate is
-//! for authors of stores: implement [`Backend`], hand it to [`Locks::new`], and prove it with `tenure-conformance`.
+//! Programs use the `tenure` crate, which picks a store by URL and re-exports what they need from this one. This crate
+//! is for authors of stores: implement [`Backend`], hand it to [`Locks::new`], and prove it with `tenure-conformance`.
 //!
 //! | you look for | it is in |
 //! |---|---|
 //! | what a store must answer | [`Backend`], [`Claim`], [`Grant`], [`Attempt`], [`Release`], [`Renewal`], [`Conversion`], [`LatchStep`] |
-//! | what a store says of itself | [`Capabilities`] |
-//! | what a store says when it fails | [`StoreError`] |
-//! | a store that stands before another | [`forward_backend`] |
+//! | what a store can do | [`Capabilities`] |
+//! | how a store reports a failure | [`StoreError`] |
+//! | a store that wraps another | [`forward_backend`] |
 //! | a store with sessions in place of leases | [`Session`], [`Liveness`] |
-//! | what goes on whatever becomes of the callers' runtimes | [`Background`], [`PerRuntime`] |
+//! | work that must outlive the callers' runtimes | [`Background`], [`PerRuntime`] |
 //! | what users see | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
-//! | more than one holder, or name | [`RwLock`], [`Semaphore`], [`LockSet`], [`Election`], [`Latch`] |
+//! | several holders or several names | [`RwLock`], [`Semaphore`], [`LockSet`], [`Election`], [`Latch`] |
 //! | every duration that exclusion depends on | [`lease`], [`Moment`] |
 //! | the contract as a value | [`record`] |
-//! | a store of locks made of compare-and-swap | [`record::RecordStore`], [`record::Records`] |
+//! | locks made from compare-and-swap | [`record::RecordStore`], [`record::Records`] |
 //! | the reference store | [`Memory`] |
 //!
 //! # Reading the code
@@ -27,9 +27,9 @@
 //! | what programs call | `locks`, `election`, `all`, `latch`, `run`, `rw_lock`, `semaphore`, `lock` |
 //! | what all stores have in common | `policy`, with the program's handles in `policy/guard` and `policy/hold` |
 //! | a store that needs no server | `memory`, and `record`, its names as values |
-//! | what a store is asked | `backend`, `forward`; `background` and `per_runtime`, where requests run |
-//! | what it answers | `claim`, `grant`, `session`, `holder`; `lease`, the arithmetic of deadlines |
-//! | what goes wrong | `store_error`, said by a backend; `error`, told to programs |
+//! | the requests to a store | `backend`, `forward`; `background` and `per_runtime`, where requests run |
+//! | the answers | `claim`, `grant`, `session`, `holder`; `lease`, the arithmetic of deadlines |
+//! | what goes wrong | `store_error`, from a backend; `error`, for programs |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
 
 mod backend;

@@ -7,10 +7,10 @@ use crate::{
 };
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
-/// A lock that may be taken: a name and how it is to be held. Made by [`Locks::lock`](crate::Locks::lock).
+/// A lock to acquire: a name and options. Made by [`Locks::lock`](crate::Locks::lock).
 ///
-/// It is a set of options and holds nothing; it can be kept, cloned and taken again and again. Options are checked,
-/// and a bad one is refused, before the store is asked.
+/// It holds nothing by itself. Keep it, clone it, acquire it as often as you like. Invalid options are refused before
+/// the store is asked.
 #[derive(Clone)]
 #[must_use = "a Lock holds nothing until it is acquired"]
 pub struct Lock {
@@ -25,7 +25,7 @@ pub struct Lock {
     mode: Wanted,
 }
 
-/// How the name is to be held, as it was written.
+/// The mode as it was given, not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted {
     Exclusive,
@@ -44,76 +44,78 @@ impl Lock {
         self
     }
 
-    /// Takes back what [`wait`](Self::wait) said.
+    /// Undoes [`wait`](Self::wait).
     pub(crate) fn wait_for_ever(mut self) -> Self {
         self.wait = None;
         self
     }
 
-    /// How long the store keeps the lock for a holder of whom it hears nothing: 100 ms to 365 days, 30 s unless said.
+    /// Sets how long the store keeps the lock without hearing from its holder: 100 ms to 365 days. Default: 30 s.
     ///
-    /// Renewed at a third of it. A short lease is noticed to be over soon after its holder died; a long one survives
-    /// longer outages of the store. A session store (`ZooKeeper`) has its session's timeout instead.
+    /// It is renewed after a third of that time. With a short lease, a dead holder's lock is free sooner; a long one
+    /// survives longer outages of the store. A session store (`ZooKeeper`) uses its session's timeout instead.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long [`acquire`](Self::acquire) waits at most: up to 365 days, for ever unless said. Zero means one attempt.
+    /// Sets how long [`acquire`](Self::acquire) waits at most: up to 365 days. Zero means one attempt. Default: no
+    /// limit.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Whether the lease is renewed in the background: `true` unless said. Without renewal the lock is held for one
+    /// Sets whether the lease is renewed in the background. Default: `true`. Without renewal the lock is held for one
     /// lease, or as long as [`extend`](crate::Hold::extend) makes it.
     pub fn renew(mut self, renews: bool) -> Self {
         self.renews = renews;
         self
     }
 
-    /// How long the lock may be held at most: 100 ms to 365 days, without limit unless said.
+    /// Sets how long the lock may be held at most: 100 ms to 365 days. Default: no limit.
     ///
-    /// Then it is lost, with [`LossCause::MaxHold`](crate::LossCause::MaxHold), and the store frees it one lease later
-    /// at the latest. So a holder that hangs cannot keep a lock for ever.
+    /// After that it is lost, with [`LossCause::MaxHold`](crate::LossCause::MaxHold), and the store frees it at most
+    /// one lease later. So a holder that hangs cannot keep a lock for ever.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
         self
     }
 
-    /// A text for people, shown by `tenure ls`: at most 200 bytes without control characters. Not a secret.
+    /// Sets a text for people, shown by `tenure ls`: at most 200 bytes without control characters. It is not kept
+    /// secret.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Lets `owner` enter again what it holds already: see [`Owner`].
+    /// Lets `owner` re-enter what it already holds: see [`Owner`].
     ///
-    /// A re-entered hold shares the grant, so it has the token, the lease and the options of the first acquisition.
+    /// A re-entered hold shares the grant, with the token, lease and options of the first acquisition.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// Takes the lock, and waits for it while another has it.
+    /// Acquires the lock, waiting while another holds it.
     ///
-    /// Waiters of one process are served in the order in which they came; between processes, where the store can do
-    /// so. While the store is unavailable it is asked again, with pauses, as long as [`wait`](Self::wait) allows.
+    /// Waiters of one client are served first come, first served; waiters of different clients only where the store can
+    /// do so. While the store is unavailable, this asks again, with pauses, as long as [`wait`](Self::wait) allows.
     ///
-    /// A grant whose answer took a third of the lease or more is renewed before it is returned, since the lease counts from
-    /// when the store was asked.
+    /// If the answer took a third of the lease or more, the grant is renewed before it is returned, because the lease
+    /// counts from the request.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future at any point leaves no grant and no queue entry behind. What the store may
-    /// have granted meanwhile is withdrawn in the background.
+    /// Cancel safe: dropping the future at any point leaves no grant and no place in a queue. A grant that the store
+    /// may have made meanwhile is withdrawn in the background.
     ///
     /// # Errors
     ///
     /// [`Error::Timeout`] when the wait is over; [`Error::Unavailable`] when it is over and the store was unavailable;
-    /// [`Error::Lost`] when the [`owner`](Self::owner) has lost this lock and still has guards of it;
+    /// [`Error::Lost`] if the [`owner`](Self::owner) has lost this lock and still has guards of it;
     /// [`Error::InvalidName`] and [`Error::InvalidOption`] before the store is asked; [`Error::Closed`]; and
-    /// [`Error::Store`] or [`Error::Unsupported`] when the store says that it cannot.
+    /// [`Error::Store`] or [`Error::Unsupported`] if the store cannot carry out the request.
     ///
     /// # Panics
     ///
@@ -136,7 +138,8 @@ impl Lock {
         self.checked()?.wait().await
     }
 
-    /// Takes the lock if it is free: at most one attempt, and `None` when another has it or is before us in the queue.
+    /// Acquires the lock if it is free, with at most one attempt. Returns `None` if another holds it or is ahead in the
+    /// queue.
     ///
     /// # Cancel safety
     ///
@@ -173,7 +176,7 @@ impl Lock {
         self.name.as_deref().unwrap_or("(invalid)")
     }
 
-    /// The options, each within its range.
+    /// Checks that each option is within its range.
     pub(crate) fn checked(&self) -> Result<Acquisition, Error> {
         let check = |option, value: Option<Duration>, least| {
             value.map(|value| lease::check(option, value, least)).transpose()
@@ -221,7 +224,7 @@ impl Wanted {
                     Error::invalid_option(
                         "permits",
                         take,
-                        format!("1 to {of}, which is all the semaphore has"),
+                        format!("1 to {of}, the number that the semaphore has"),
                     )
                 })?;
                 Ok(Mode::Permit { take, of })

@@ -4,12 +4,11 @@ use crate::{Error, Guard, Hold, Lock, LossCause, Moment, Together, Token, policy
 use futures_util::future::{join_all, select_all};
 use std::{fmt, future::Future, time::Duration};
 
-/// Several locks that are taken together, all or none. Made by [`Locks::all`](crate::Locks::all).
+/// Several locks that are acquired all or none. Made by [`Locks::all`](crate::Locks::all).
 ///
-/// Where the store can, and all of them are free, they are taken in one request
-/// ([`Capabilities::together`](crate::Capabilities::together)). Otherwise they are taken one after the other in the order
-/// of their names, which is the same for every client, so clients that want the same locks in another order never wait
-/// for each other in a circle.
+/// If all are free and the store can do it, they are acquired in one request
+/// ([`Capabilities::together`](crate::Capabilities::together)). Otherwise they are acquired one after another, sorted
+/// by name. Every client uses the same order, so clients that want the same locks never deadlock.
 ///
 /// # Examples
 ///
@@ -33,8 +32,8 @@ pub struct LockSet {
 }
 
 impl LockSet {
-    /// These locks together, which may be of different forms and have different options, but are of one store: a name that
-    /// is said twice counts once, with its first options.
+    /// Makes a set of these locks. They may differ in mode and options, but must be of one store. A name that is given
+    /// twice counts once, with its first options.
     ///
     /// # Examples
     ///
@@ -49,14 +48,14 @@ impl LockSet {
         Self { locks: locks.into_iter().collect(), wait: None }
     }
 
-    /// How long [`acquire`](Self::acquire) waits for all of them together: up to 365 days, for ever unless said. Zero
-    /// means one attempt.
+    /// Sets how long [`acquire`](Self::acquire) waits for all of them together: up to 365 days. Zero means one attempt.
+    /// Default: no limit.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Gives each of the locks the same options.
+    /// Sets options on each of the locks.
     ///
     /// A [`Lock::wait`] has no effect here; use [`wait`](Self::wait).
     ///
@@ -73,18 +72,18 @@ impl LockSet {
         self
     }
 
-    /// Takes all the locks, and waits for them.
+    /// Acquires all the locks, waiting for them.
     ///
-    /// Those that are held already are kept, and renewed, while the next is waited for. When one of them is lost
-    /// meanwhile, all are given back and taken anew.
+    /// Those already held are kept and renewed while it waits for the next. If one of them is lost meanwhile, all are
+    /// released and acquired again.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping the future at any point leaves no grant and no queue entry behind.
+    /// Cancel safe: dropping the future at any point leaves no grant and no place in a queue.
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`]; none of the locks is held then. [`Error::InvalidOption`] when there is no name.
+    /// Those of [`Lock::acquire`]; then none of the locks is held. [`Error::InvalidOption`] if there are no names.
     ///
     /// # Panics
     ///
@@ -100,7 +99,7 @@ impl LockSet {
         let until = self.wait.map(|wait| Moment::now() + wait);
         match within(until, together(&locks)).await {
             Some(Ok(Together::Granted(guards))) => return Ok(LockSetGuard(guards)),
-            // One by one it is waited for: until others release, until the store is back.
+            // Waits for them one by one, until others release and the store is back.
             None | Some(Ok(Together::Busy | Together::Apart) | Err(Error::Unavailable { .. })) => {}
             Some(Err(error)) => return Err(error),
         }
@@ -109,7 +108,7 @@ impl LockSet {
             let lost = loop {
                 let Some(lock) = locks.get(guard.0.len()) else { break guard.loss().is_some() };
                 let lock = match until.map(Moment::left) {
-                    // A wait of zero would be an attempt, which is bounded by the store's timeouts alone (clause W2).
+                    // A wait of zero would mean one attempt, which is bounded only by the store's timeouts (clause W2).
                     Some(Duration::ZERO) => return Err(self.too_late(lock)),
                     Some(left) => lock.clone().wait(left),
                     None => lock.clone(),
@@ -126,7 +125,8 @@ impl LockSet {
         }
     }
 
-    /// Takes all the locks if they are free: at most one attempt for each, or for all together, and `None` when one is not.
+    /// Acquires all the locks if they are free, with at most one attempt for each or for all together. Returns `None`
+    /// if one is not free.
     ///
     /// # Cancel safety
     ///
@@ -156,7 +156,7 @@ impl LockSet {
         Ok(Some(guard))
     }
 
-    /// Takes all the locks, does `work` while all are held, and releases them; as [`Lock::run`].
+    /// Acquires all the locks, runs `work` while all are held, and releases them, like [`Lock::run`].
     ///
     /// # Cancel safety
     ///
@@ -164,8 +164,8 @@ impl LockSet {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] when one of the locks was lost before the work was done
-    /// and all of them released.
+    /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] if one of the locks was lost before the work was done
+    /// and all of them were released.
     ///
     /// # Panics
     ///
@@ -187,11 +187,11 @@ impl LockSet {
         match (outcome, guard.lost_error()) {
             (Some(output), _) => guard.release().await.map(|()| output),
             (None, Some(error)) => Err(error),
-            (None, None) => unreachable!("a loss is for ever"),
+            (None, None) => unreachable!("a loss is final"),
         }
     }
 
-    /// The locks, checked, each name once, in the order in which every client takes them.
+    /// Checks the locks, and returns each name once, in the order in which every client acquires them.
     fn in_order(&self) -> Result<Vec<Lock>, Error> {
         let mut locks = Vec::with_capacity(self.locks.len());
         for lock in &self.locks {
@@ -209,13 +209,13 @@ impl LockSet {
         Ok(locks.into_iter().map(|(_, lock)| lock).collect())
     }
 
-    /// The wait is over before this lock was had.
+    /// The error for a wait that ended before this lock was acquired.
     fn too_late(&self, lock: &Lock) -> Error {
         lock.checked()
             .map_or_else(|error| error, |one| one.timeout(self.wait.unwrap_or_default(), Vec::new()))
     }
 
-    /// A timeout says how long was waited in all, not for the last of them.
+    /// Makes a timeout tell the wait for all the locks, not for the last of them.
     fn timed_out(&self, error: Error) -> Error {
         match (error, self.wait) {
             (Error::Timeout { name, store, holders, .. }, Some(waited)) => {
@@ -231,7 +231,7 @@ async fn together(locks: &[Lock]) -> Result<Together<Guard>, Error> {
     Acquisition::together(&all).await
 }
 
-/// `None` when the time is over first.
+/// Returns `None` if time runs out first.
 async fn within<T>(until: Option<Moment>, work: impl Future<Output = T>) -> Option<T> {
     match until {
         Some(until) => tokio::time::timeout(until.left(), work).await.ok(),
@@ -247,30 +247,30 @@ async fn within<T>(until: Option<Moment>, work: impl Future<Output = T>) -> Opti
 pub struct LockSetGuard(Vec<Guard>);
 
 impl LockSetGuard {
-    /// Each of the locks, in the order of their names.
+    /// Returns each of the locks, sorted by name.
     pub fn holds(&self) -> impl Iterator<Item = &Hold> {
         self.0.iter().map(|guard| &**guard)
     }
 
-    /// The fencing token of the lock of this name; `None` when it is not one of them.
+    /// Returns the fencing token of the lock with this name; `None` if it is not one of them.
     #[must_use]
     pub fn token(&self, name: impl AsRef<str>) -> Option<Token> {
         self.holds().find(|hold| hold.name().as_str() == name.as_ref()).map(Hold::token)
     }
 
-    /// Whether all of them are held: see [`Hold::is_held`].
+    /// Returns whether all of them are held: see [`Hold::is_held`].
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holds().all(Hold::is_held)
     }
 
-    /// Why the first of them that is lost was lost; `None` while all are held.
+    /// Returns why the first lost one was lost; `None` while all are held.
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
         self.holds().find_map(Hold::loss)
     }
 
-    /// Waits until one of them is lost, and tells why: see [`Hold::lost`].
+    /// Waits until one of them is lost, and returns why: see [`Hold::lost`].
     ///
     /// # Cancel safety
     ///
@@ -285,7 +285,7 @@ impl LockSetGuard {
         }
     }
 
-    /// Releases all of them, at once.
+    /// Releases all of them concurrently.
     ///
     /// # Cancel safety
     ///
@@ -293,13 +293,12 @@ impl LockSetGuard {
     ///
     /// # Errors
     ///
-    /// Those of [`Guard::release`], for the first by name that could not be released; the others are released all the
-    /// same.
+    /// Those of [`Guard::release`], for the first name that could not be released; the others are released anyway.
     pub async fn release(self) -> Result<(), Error> {
         join_all(self.0.into_iter().map(Guard::release)).await.into_iter().collect()
     }
 
-    /// The first of them that is lost, as the error that its release would be; `None` while all are held.
+    /// Returns the error that releasing the first lost one would give; `None` while all are held.
     #[must_use]
     pub fn lost_error(&self) -> Option<Error> {
         self.holds().find(|hold| hold.loss().is_some()).map(Hold::lost_error)

@@ -7,15 +7,15 @@ use crate::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 
-/// How long [`Locks::close`] lets acquisitions notice that they are over.
+/// How long [`Locks::close`] waits for acquisitions to notice that the client closes.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// The locks of one store: the way in.
+/// The locks of one store: the entry point.
 ///
-/// One `Locks` is one client of the store, with one queue per name and whatever connections the store needs. It renews
-/// from a thread of its own, so it can be used from any number of runtimes, also as a `static`, and a hold outlives the
-/// runtime that took it. Cloning gives the same client, so a program needs one and hands out clones; two that are made separately
-/// exclude each other like two processes.
+/// One `Locks` is one client of the store, with one queue per name and the connections that the store needs. It renews
+/// from its own thread, so it can be used from any number of runtimes, even as a `static`, and a hold outlives the
+/// runtime that acquired it. Clones are the same client, so a program needs one and hands out clones. Two that are made
+/// separately exclude each other like two processes.
 ///
 /// # Examples
 ///
@@ -35,12 +35,12 @@ const NOTICE: Duration = Duration::from_secs(1);
 pub struct Locks(Arc<Client>);
 
 impl Locks {
-    /// The locks of `backend`, with leases of 30 s.
+    /// Makes a client of `backend`, with a default lease of 30 s.
     pub fn new(backend: impl Backend) -> Self {
         Self(Arc::new(Client::new(Arc::new(backend), DEFAULT_LEASE)))
     }
 
-    /// The locks of `backend`, with another lease for those that do not choose one.
+    /// Makes a client of `backend` with another default lease.
     ///
     /// # Errors
     ///
@@ -50,53 +50,54 @@ impl Locks {
         Ok(Self(Arc::new(Client::new(Arc::new(backend), lease))))
     }
 
-    /// The lock of this name, to be given options and then taken.
+    /// Returns the lock of this name, to set options on and then acquire.
     ///
-    /// A text that is no [`Name`] is refused when the lock is taken, before the store is asked.
+    /// A text that is not a valid [`Name`] is refused when the lock is acquired, before the store is asked.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.0), Name::new(name))
     }
 
-    /// The locks of these names together, to be taken all or none: see [`LockSet`]. A name that is said twice counts once.
+    /// Returns the locks of these names, to be acquired all or none: see [`LockSet`]. A name that is given twice counts
+    /// once.
     pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockSet {
         LockSet::of(names.into_iter().map(|name| self.lock(name)))
     }
 
-    /// The lock of this name for readers and writers: see [`RwLock`].
+    /// Returns the read-write lock of this name: see [`RwLock`].
     pub fn rw(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(self.lock(name))
     }
 
-    /// The semaphore of this name with so many permits, at least 1: see [`Semaphore`].
+    /// Returns the semaphore of this name, with this number of permits, at least 1: see [`Semaphore`].
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore::new(self.lock(name), permits)
     }
 
-    /// The election of this name: see [`Election`].
+    /// Returns the election of this name: see [`Election`].
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(self.lock(name))
     }
 
-    /// The latch of this name, which waits for so many parties, at least 1: see [`Latch`].
+    /// Returns the latch of this name, for this number of parties, at least 1: see [`Latch`].
     pub fn latch(&self, name: impl AsRef<str>, parties: u32) -> Latch {
         Latch::new(Arc::clone(&self.0), Name::new(name), parties)
     }
 
-    /// What the store can do.
+    /// Returns what the store can do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.0.store.backend.capabilities()
     }
 
-    /// The store in words, without secrets: `sqlite:/var/lib/app/locks.db`.
+    /// Returns the store's name for messages, without secrets: `sqlite:/var/lib/app/locks.db`.
     #[must_use]
     pub fn store(&self) -> &str {
         &self.0.store.name
     }
 
-    /// Who holds `name` now.
+    /// Returns the current holders of `name`.
     ///
-    /// For people: by the time the answer is here, things may have changed.
+    /// For people only: the answer may be outdated when it arrives.
     ///
     /// # Cancel safety
     ///
@@ -109,7 +110,7 @@ impl Locks {
         self.0.store.holders(&Name::new(name)?).await
     }
 
-    /// Everybody who holds a name that begins with `prefix`, ordered by name; an empty prefix lists all.
+    /// Returns the holders of all names that begin with `prefix`, sorted by name. An empty prefix lists all.
     ///
     /// # Cancel safety
     ///
@@ -123,10 +124,10 @@ impl Locks {
         holders.map_err(|error| self.0.store.failed(Operation::Looking, error))
     }
 
-    /// Ends every grant of `name`, whoever holds it, and tells whom it put out.
+    /// Ends every grant of `name` by force, and returns who held it.
     ///
-    /// The holders learn of it at the latest with their next renewal; until then they still believe that they hold the
-    /// lock. Only a fencing token protects what they do meanwhile.
+    /// The holders learn of it at their next renewal at the latest, and believe until then that they still hold the
+    /// lock. Only fencing tokens protect the resource meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -141,11 +142,11 @@ impl Locks {
         ended.map_err(|error| self.0.store.failed(Operation::Forcing(name), error))
     }
 
-    /// Lets no more locks be taken, waits for releases and withdrawals in the background, and disconnects.
+    /// Stops further acquisitions, waits for releases and withdrawals in the background, and disconnects.
     ///
     /// Acquisitions that wait end with [`Error::Closed`]. Guards that are still alive stay valid and are renewed; drop
-    /// them first if the program is to end. While the store is unavailable this waits for one lease at most. Safe to
-    /// call twice.
+    /// them before the program ends. If the store is unavailable, this waits for at most one lease. Calling it twice is
+    /// safe.
     ///
     /// # Cancel safety
     ///
@@ -153,7 +154,7 @@ impl Locks {
     pub async fn close(&self) {
         self.0.closing.cancel();
         self.0.acquisitions.close();
-        // What they leave to be withdrawn is among the tasks. One that nobody polls would never be over.
+        // Their withdrawals are among the tasks. An acquisition that nobody polls would never end.
         let _ = tokio::time::timeout(NOTICE, self.0.acquisitions.wait()).await;
         self.0.tasks.close();
         self.0.tasks.wait().await;
@@ -162,7 +163,7 @@ impl Locks {
         }
     }
 
-    /// How many names this client holds or waits for: what its in-process queues cost.
+    /// Returns how many names this client holds or waits for, each with a queue in memory.
     #[must_use]
     pub fn names_in_use(&self) -> usize {
         self.0.queues.len()

@@ -1,4 +1,4 @@
-//! Why a grant ended that nobody released.
+//! Why a grant ended without being released.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// The lease ran out before a renewal succeeded, by the holder's clock or by the store's.
+    /// The lease expired before a renewal succeeded, by the holder's clock or the store's.
     Expired,
     /// Another claim holds the name.
     TakenOver,
-    /// The session or connection that the grant depended on ended.
+    /// The grant's session or connection ended.
     SessionEnded,
     /// The store no longer knows the grant: it restarted empty, failed over or was wiped.
     Forgotten,
@@ -21,7 +21,8 @@ pub enum LossCause {
 }
 
 impl LossCause {
-    /// One word for machines: `expired`, `taken_over`, `session_ended`, `forgotten`, `forced`, `max_hold`.
+    /// Returns the cause as one word for programs: `expired`, `taken_over`, `session_ended`, `forgotten`, `forced`,
+    /// `max_hold`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,9 +39,9 @@ impl LossCause {
 impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "the lease ran out before it was renewed or released",
-            Self::TakenOver => "another holder has taken it",
-            Self::SessionEnded => "the session it depended on ended",
+            Self::Expired => "its lease expired before it was renewed or released",
+            Self::TakenOver => "another has acquired it",
+            Self::SessionEnded => "its session ended",
             Self::Forgotten => "the store no longer knows it",
             Self::Forced => "it was released by force",
             Self::MaxHold => "it was held for as long as max_hold allows",

@@ -16,9 +16,10 @@ use tokio::sync::Notify;
 
 /// Locks in this process's memory: the same contract as every store, without any I/O.
 ///
-/// For tests, and for programs that run alone today and in a fleet tomorrow. Waiters stand in a queue and are served in
-/// the order in which they came; one that nobody polls for three seconds loses its place. Follows tokio's paused time. Cloning gives the same store, so two
-/// [`Locks`](crate::Locks) made of clones exclude each other; `Memory::new()` is a store of its own.
+/// For tests, and for programs that run alone today and in a fleet tomorrow. Waiters queue and are served first come,
+/// first served; one that nobody polls for three seconds loses its place. Follows tokio's paused time. Clones are the
+/// same store, so two [`Locks`](crate::Locks) made of clones exclude each other. Each `Memory::new()` is a separate
+/// store.
 ///
 /// # Examples
 ///
@@ -37,20 +38,20 @@ use tokio::sync::Notify;
 #[derive(Clone, Debug, Default)]
 pub struct Memory(Arc<Mutex<Store>>);
 
-/// With fewer names nothing is swept.
+/// With fewer names than this, nothing is swept.
 const SWEEP_AT: usize = 64;
 
 #[derive(Debug)]
 struct Store {
     clock: Clock,
-    /// Only names of which there is something to keep.
+    /// Only names for which there is something to keep.
     names: BTreeMap<Name, Record>,
     latches: HashMap<Name, LatchRecord>,
-    /// Wakes those who wait.
+    /// Wakes waiters.
     turns: HashMap<ClaimId, Arc<Notify>>,
     /// The greatest token of all names that were forgotten.
     last_token: u64,
-    /// With so many names, those are looked for that have become idle without being asked for again.
+    /// The number of names at which idle ones are swept.
     sweep_at: usize,
 }
 
@@ -67,7 +68,7 @@ impl Default for Store {
     }
 }
 
-/// Follows tokio's time, which a test may have paused, and begins at the machine's.
+/// Starts at the machine's time and follows tokio's, which a test may pause.
 #[derive(Debug)]
 struct Clock {
     wall: SystemTime,
@@ -81,7 +82,7 @@ impl Clock {
 }
 
 impl Memory {
-    /// A new, empty store.
+    /// Makes a new, empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -97,8 +98,7 @@ impl Store {
         self.clock.at(Moment::now())
     }
 
-    /// Changes the record of `name`, lets the one know whose turn it is then, and forgets the record if there is nothing
-    /// to keep.
+    /// Changes the record of `name`, wakes whoever is next, and forgets the record if there is nothing to keep.
     fn with<T>(&mut self, name: &Name, now: StoreTime, change: impl FnOnce(&mut Record) -> T) -> T {
         if !self.names.contains_key(name) {
             self.sweep(now);
@@ -116,7 +116,7 @@ impl Store {
         outcome
     }
 
-    /// Forgets the names whose holders' time was over, or who have been told that they were put out (clause W8).
+    /// Forgets the names whose leases have expired, or whose holders know that they were forced to release (clause W8).
     fn sweep(&mut self, now: StoreTime) {
         if self.names.len() < self.sweep_at {
             return;
@@ -139,7 +139,7 @@ impl Store {
     }
 }
 
-/// The turn of one who waits. Whoever goes away without a word leaves the queue with it.
+/// A waiter's place in the queue. Dropping it leaves the queue, so a cancelled waiter leaves too.
 struct Turn<'a> {
     memory: &'a Memory,
     claim: &'a Claim,
@@ -188,7 +188,7 @@ impl Backend for Memory {
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
-        // Nobody comes between, because the store is locked.
+        // Nobody can intervene, because the store is locked.
         let mut store = self.store();
         let now = store.now();
         for claim in claims {
@@ -201,7 +201,7 @@ impl Backend for Memory {
             match store.acquire(claim)? {
                 Attempt::Granted(grant) => grants.push(grant),
                 Attempt::Busy { .. } => {
-                    return Err(StoreError::failed("a name was free, and is not any more"));
+                    return Err(StoreError::failed("a name that was free is busy now"));
                 }
             }
         }

@@ -5,18 +5,18 @@ use std::{fmt, num::NonZeroU32};
 
 /// How a claim wants to hold its name.
 ///
-/// A store adds one rule for each mode that it serves: whom it [admits](Self::admits) beside those who hold the name.
+/// One rule defines each mode: whom it [admits](Self::admits) beside the current holders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Alone: nobody else holds the name in any mode.
+    /// Nobody else holds the name, in any mode.
     #[default]
     Exclusive,
     /// With other readers, and with no exclusive holder.
     Shared,
     /// `take` of the name's `of` permits, all or nothing.
     Permit {
-        /// How many permits this claim wants.
+        /// How many permits this claim takes.
         take: NonZeroU32,
         /// How many permits the name has; clients must agree.
         of: NonZeroU32,
@@ -24,7 +24,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether a claim in this mode may hold the name beside `others`, who hold it now: the rule of every store.
+    /// Returns whether a claim in this mode may hold the name beside `others`, its current holders. Every store follows
+    /// this rule.
     ///
     /// # Examples
     ///
@@ -51,11 +52,11 @@ impl Mode {
         }
     }
 
-    /// Refuses a number of permits that is not the one of `others`, who hold the name now.
+    /// Refuses a number of permits that differs from that of `others`, the current holders.
     ///
     /// # Errors
     ///
-    /// Both numbers, in words.
+    /// Both numbers, as text.
     pub fn agrees_with(self, others: impl IntoIterator<Item = Self>) -> Result<(), String> {
         let Self::Permit { of, .. } = self else { return Ok(()) };
         let other = others.into_iter().find_map(|other| match other {
@@ -65,12 +66,12 @@ impl Mode {
         match other {
             None => Ok(()),
             Some(theirs) => Err(format!(
-                "the semaphore has {theirs} permits for those who hold some, and {of} for this client; all clients must agree"
+                "the semaphore has {theirs} permits for its holders and {of} for this client; all clients must agree"
             )),
         }
     }
 
-    /// Whether who holds a name in this mode has all that `wanted` would give: a writer may read.
+    /// Returns whether holding a name in this mode includes `wanted`: a writer may read.
     #[must_use]
     pub fn covers(self, wanted: Self) -> bool {
         match (self, wanted) {
@@ -86,8 +87,8 @@ impl Mode {
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exclusive => f.write_str("alone"),
-            Self::Shared => f.write_str("as a reader"),
+            Self::Exclusive => f.write_str("exclusively"),
+            Self::Shared => f.write_str("in shared mode"),
             Self::Permit { take, of } => write!(f, "with {take} of {of} permits"),
         }
     }

@@ -1,4 +1,4 @@
-//! A monotonic clock that goes on while the machine sleeps.
+//! A monotonic clock that also counts while the machine sleeps.
 
 #[cfg(target_vendor = "apple")]
 use nix::libc;
@@ -7,11 +7,12 @@ use nix::time::ClockId;
 use std::{ops::Add, time::Duration};
 use tokio::time::Instant;
 
-/// An instant on a clock that never goes back and, where the system tells, also counts the time a machine was asleep.
+/// An instant on a clock that never goes back and, where the system allows, also counts the time that the machine was
+/// asleep.
 ///
-/// A lease runs out on the server while a laptop is shut or a host is suspended, but on many systems `Instant` stands
-/// still meanwhile. So a moment is tokio's instant plus the time spent asleep since boot, and it still follows tokio's
-/// paused time in tests. What keeps clause L3 through a sleep:
+/// A lease expires on the server even while a laptop is closed or a host is suspended, but on many systems `Instant`
+/// stops meanwhile. So a moment is tokio's instant plus the time spent asleep since boot. It still follows tokio's
+/// paused time in tests. How clause L3 holds through a sleep:
 ///
 /// | system | `Instant` | counts sleep | a moment |
 /// |---|---|---|---|
@@ -21,31 +22,32 @@ use tokio::time::Instant;
 /// | OpenBSD | `CLOCK_MONOTONIC` | the same | is the instant |
 /// | FreeBSD, NetBSD and others | `CLOCK_MONOTONIC` | none known | **misses sleep** |
 ///
-/// Tested on Linux only; the others are by their manuals. Where sleep is missed, a guard may believe in itself for as
-/// long as the machine was asleep after its lease ran out: keep such machines awake, or check the fencing token.
+/// Only Linux is tested; the other rows follow the systems' manuals. Where sleep is missed, a guard may count as held
+/// after its lease has expired, for as long as the machine was asleep: keep such machines awake, or check the fencing
+/// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Instant);
 
 impl Moment {
-    /// Now.
+    /// Returns the current moment.
     #[must_use]
     pub fn now() -> Self {
         Self(Instant::now() + suspended())
     }
 
-    /// The time from `earlier` to this moment; zero when `earlier` is the later one.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_duration_since(earlier.0)
     }
 
-    /// The time from now to this moment; zero when it has passed.
+    /// Returns the time from now to this moment; zero if it has passed.
     #[must_use]
     pub fn left(self) -> Duration {
         self.since(Self::now())
     }
 
-    /// Whether this moment has come.
+    /// Returns whether this moment has come.
     #[must_use]
     pub fn has_passed(self) -> bool {
         Self::now() >= self
@@ -53,11 +55,11 @@ impl Moment {
 
     /// Waits until this moment has come.
     ///
-    /// Timers stand still while the machine is suspended, so it looks again at least once a second.
+    /// Timers stop while the machine is suspended, so this checks the clock at least once a second.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it has no effect but the passing of time.
+    /// Cancel safe: it only waits.
     pub async fn reached(self) {
         const LONGEST_NAP: Duration = Duration::from_secs(1);
         loop {
@@ -77,7 +79,7 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// Whether tokio's time stands still here, as it does in tests that pause it.
+/// Returns whether tokio's time is paused here, as in some tests.
 pub(crate) fn is_paused() -> bool {
     let (instant, clock) = (Instant::now(), std::time::Instant::now());
     while std::time::Instant::now() == clock {
@@ -86,7 +88,7 @@ pub(crate) fn is_paused() -> bool {
     Instant::now() == instant
 }
 
-/// A clock that counts the time asleep, and the clock that `Instant` is.
+/// A clock that counts the time asleep, and the clock of `Instant`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_BOOTTIME, ClockId::CLOCK_MONOTONIC);
 /// The same. `CLOCK_MONOTONIC` counts sleep too, but its rate is adjusted, so the difference would drift.
@@ -100,8 +102,9 @@ fn suspended() -> Duration {
     // Systems that lack these clocks are older than any that Rust runs on.
     let read = |clock: ClockId| clock.now().map_or(Duration::ZERO, Duration::from);
     let (counting, awake) = CLOCKS;
-    // The two clocks cannot be read at once. Reading the one that counts first errs towards less sleep by the time between
-    // the two readings, and a reading that was interrupted is repeated: an error here would move a lease's deadline.
+    // The two clocks cannot be read at once. Reading the one that counts sleep first errs towards less sleep, by the
+    // time between the two readings. An interrupted reading is repeated, because an error here would move a lease's
+    // deadline.
     for _ in 0..8 {
         let before = read(awake);
         let all = read(counting);
@@ -113,7 +116,7 @@ fn suspended() -> Duration {
     read(counting).saturating_sub(read(awake))
 }
 
-/// Nothing: `Instant` counts it, or no clock does.
+/// Zero: `Instant` counts the time asleep, or no clock does.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn suspended() -> Duration {
     Duration::ZERO

@@ -4,8 +4,8 @@ use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
 /// What is locked: 1 to 200 bytes of UTF-8 without control characters.
 ///
-/// The rules are the same on every store, and a name means itself: `A` is not `a`, `job ` is not `job`, and `/`, `%`,
-/// `{}`, `..`, quotes and spaces are ordinary characters. Each store encodes what it must.
+/// The rules are the same on every store, and names are compared exactly: `A` is not `a`, `job ` is not `job`, and `/`,
+/// `%`, `{}`, `..`, quotes and spaces are ordinary characters. Each store encodes what it must.
 ///
 /// Cloning is cheap.
 ///
@@ -17,8 +17,7 @@ use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 /// let name = Name::new("orders/42")?;
 /// assert_eq!(name.as_str(), "orders/42");
 /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
-/// let lock = locks.lock(&name); // a checked name can be used wherever a text can
-/// assert!(Name::new("").is_err());
+/// let lock = locks.lock(&name); // a checked name works wherever a string does assert!(Name::new("").is_err());
 /// assert!(Name::new("two\nlines").is_err());
 /// # Ok::<(), tenure_core::InvalidName>(())
 /// ```
@@ -26,14 +25,14 @@ use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// The greatest length of a name, in bytes.
+    /// The maximum length of a name, in bytes.
     pub const MAX_BYTES: usize = 200;
 
-    /// Checks `text` and makes it a name.
+    /// Makes a name of `text`, after checking it.
     ///
     /// # Errors
     ///
-    /// [`InvalidName`] when `text` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or holds a control character.
+    /// [`InvalidName`] if `text` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or contains a control character.
     pub fn new(text: impl AsRef<str>) -> Result<Self, InvalidName> {
         let text = text.as_ref();
         let broken = if text.is_empty() {
@@ -50,7 +49,7 @@ impl Name {
         Err(InvalidName { given: format!("{given:?}{more}"), broken })
     }
 
-    /// The name as it was given.
+    /// Returns the name as it was given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -89,9 +88,11 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Why a text is no lock name.
+/// Why a text is not a valid lock name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{given} is no lock name: {broken}; a name is 1 to 200 bytes of UTF-8 without control characters")]
+#[error(
+    "{given} is not a valid lock name: {broken}; a name is 1 to 200 bytes of UTF-8 without control characters"
+)]
 pub struct InvalidName {
     given: String,
     broken: String,

@@ -2,13 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-/// An identity that may take again what it already holds.
+/// An identity that may re-enter what it already holds.
 ///
-/// Re-entrancy is explicit: a lock taken without an owner excludes everybody, also its own task. Two acquisitions with
-/// the same owner through the same [`Locks`](crate::Locks) share one grant, one token and one lease; the store's grant
-/// is released with the last of their guards. An owner means nothing to another `Locks`.
+/// Re-entrancy is explicit: a lock acquired without an owner excludes everybody, including its own task. Two
+/// acquisitions with the same owner through the same [`Locks`](crate::Locks) share one grant, one token and one lease;
+/// the grant is released with the last of their guards. An owner means nothing to another `Locks`.
 ///
-/// Cloning gives the same owner; [`new`](Self::new) always gives another.
+/// Clones are the same owner; [`new`](Self::new) always makes another.
 ///
 /// # Examples
 ///
@@ -28,7 +28,7 @@ use std::{fmt, sync::Arc};
 #[derive(Clone)]
 pub struct Owner(Arc<Identity>);
 
-/// Owners are told apart by the address of this, which must therefore not be of size zero.
+/// Owners are told apart by its address, so its size must not be zero.
 struct Identity {
     _address: u8,
 }

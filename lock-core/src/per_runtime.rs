@@ -7,11 +7,11 @@ use std::{
 use tokio::runtime::{Handle, Id};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// One `T` for each runtime that asks: a connection, or whatever else is bound to the runtime that made it.
+/// One `T` for each runtime that asks: a connection, or anything else that is bound to the runtime that made it.
 ///
-/// A socket is driven by the runtime in which it was opened. It is dead when that runtime ends, and silent while that
-/// runtime is kept busy. So a store that is used from several runtimes, and by [`Background`](crate::Background) work
-/// besides, opens a connection in each; a request never crosses threads.
+/// A socket is driven by the runtime in which it was opened. It dies with that runtime, and is silent while that
+/// runtime is busy. So a store that is used from several runtimes, and from the [`Background`](crate::Background),
+/// opens a connection in each; a request never crosses threads.
 ///
 /// When a runtime ends, its `T` is dropped.
 pub struct PerRuntime<T> {
@@ -21,18 +21,18 @@ pub struct PerRuntime<T> {
     over: CancellationToken,
 }
 
-/// A program has few runtimes, so they are simply gone through.
+/// A program has few runtimes, so a linear search is enough.
 type Each<T> = Mutex<Vec<(Id, Arc<T>)>>;
 
 impl<T: Send + Sync + 'static> PerRuntime<T> {
-    /// Nothing yet.
+    /// Makes an empty one.
     #[must_use]
     pub fn new() -> Self {
         let over = CancellationToken::new();
         Self { each: Arc::default(), _watches: over.clone().drop_guard(), over }
     }
 
-    /// The `T` of the runtime in which this is called, made by `make` when there is none.
+    /// Returns the `T` of the current runtime, made by `make` if there is none yet.
     ///
     /// # Panics
     ///
@@ -49,7 +49,7 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
             each.push((id, Arc::clone(&made)));
             made
         };
-        // Dropped with the task, which is when the runtime ends, even if it has never run.
+        // Dropped with the task when the runtime ends, even if the task has never run.
         let watch = Watch { each: Arc::downgrade(&self.each), id };
         let over = self.over.clone();
         runtime.spawn(async move {
@@ -59,7 +59,7 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
         made
     }
 
-    /// Those of all runtimes that have not ended.
+    /// Returns the `T`s of all runtimes that have not ended.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<T>> {
         lock(&self.each).iter().map(|(_, one)| Arc::clone(one)).collect()
@@ -88,7 +88,7 @@ impl<T> Drop for Watch<T> {
         if let Some(each) = self.each.upgrade() {
             let mut each = lock(&each);
             let gone = each.iter().position(|(of, _)| *of == self.id).map(|at| each.swap_remove(at));
-            // Dropped after the lock: it may be anything.
+            // Dropped after unlocking: its `Drop` may do anything.
             drop(each);
             drop(gone);
         }

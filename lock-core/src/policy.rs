@@ -8,12 +8,12 @@
 //! | `acquire` | one name: from the options of a lock to its guard |
 //! | `convert` | a guard's downgrade and upgrade |
 //! | `guard` | the program's handle, which releases |
-//! | `release`, `withdraw` | how a hold ends; how a claim ends that nobody wants any more |
-//! | `chore` | how such work goes on when nobody waits for it |
+//! | `release`, `withdraw` | how a hold ends; how a cancelled claim ends |
+//! | `chore` | how that work goes on when nobody waits for it |
 //! | `extend` | a lease that is extended by hand |
-//! | `hold` | what a program may ask of its hold |
+//! | `hold` | what a program can ask about its hold |
 //! | `client` | what all locks of one client share |
-//! | `owned`, `renewal` | which holds may be entered again; which are to be renewed, and when |
+//! | `owned`, `renewal` | which holds may be re-entered; which to renew, and when |
 //! | `holding` | the state of one grant: held, lost or released |
 //! | `belief` | its deadline, and when its renewal is due |
 //! | `queue` | who of this client may contend for a name |
@@ -24,17 +24,17 @@
 //! One `acquire()`:
 //!
 //! 1. `Lock::acquire` checks the lock's options, which gives an `Acquisition`.
-//! 2. It enters a hold of the same owner, if there is one (`owned`); otherwise it takes a seat and waits for its turn
-//!    (`queue`).
-//! 3. It makes a claim, of which an `OpenClaim` takes care (`withdraw`), and asks the backend: once, or again and again
-//!    while the store is unavailable.
-//! 4. `Hold::begin` makes a `Holding` of the grant, with its deadline and the seat, and gives it to `renewal` and, if it has
-//!    an owner, to `owned`.
+//! 2. It re-enters a hold of the same owner, if there is one (`owned`). Otherwise it takes a seat and waits for its
+//!    turn (`queue`).
+//! 3. It makes a claim, guarded by an `OpenClaim` (`withdraw`), and asks the backend: once, or repeatedly while the
+//!    store is unavailable.
+//! 4. `Hold::begin` makes a `Holding` of the grant, with its deadline and the seat. It registers it with `renewal` and,
+//!    if it has an owner, with `owned`.
 //! 5. The claim is settled, and the caller has a `Guard`.
 //!
 //! One `release()`:
 //!
-//! 1. `Hold::leave` takes one guard off the `Holding`. With the last one, nobody renews it or enters it again.
+//! 1. `Hold::leave` removes one guard from the `Holding`. After the last one, it is no longer renewed or re-entered.
 //! 2. `Releasing` asks the backend until it answers, or leaves that to `chore` when it is dropped.
 //! 3. The seat is dropped, and its turn passes to the next in the queue.
 

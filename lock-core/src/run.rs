@@ -10,7 +10,7 @@ use std::{
 };
 
 impl Lock {
-    /// Takes the lock, does `work` while it is held, and releases it.
+    /// Acquires the lock, runs `work` while it is held, and releases it.
     ///
     /// The work is dropped at the moment the lock is lost: when the holder's deadline passes, which is before the
     /// store would grant the lock to another. Code that blocks the thread cannot be stopped this way; let it check
@@ -22,12 +22,12 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] when the lock was lost before the work was done and the
-    /// lock released; the work's result is then dropped, since another holder may have worked meanwhile.
+    /// Those of [`acquire`](Self::acquire), and [`Error::Lost`] if the lock was lost before the work was done and the
+    /// lock was released. The work's result is then dropped, because another holder may have worked meanwhile.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with time enabled, and when the work does.
+    /// Outside a tokio runtime with time enabled, and if the work panics.
     ///
     /// # Examples
     ///
@@ -57,11 +57,11 @@ impl Lock {
         }
     }
 
-    /// Takes the lock and holds it as long as the stream that `items` makes goes on; the same as
-    /// [`run`](Self::run) for a stream of results.
+    /// Acquires the lock, and holds it until the stream that `items` makes has ended: [`run`](Self::run) for a stream
+    /// of results.
     ///
-    /// When the lock is lost, the stream is dropped and [`Error::Lost`] is the last item. After the stream's own end
-    /// the lock is released; [`Error::Lost`] is the last item if that comes too late.
+    /// If the lock is lost, the stream is dropped and [`Error::Lost`] is the last item. After the stream's own end the
+    /// lock is released; if that comes too late, [`Error::Lost`] is the last item.
     ///
     /// # Cancel safety
     ///
@@ -101,7 +101,7 @@ impl Lock {
     }
 }
 
-/// A stream whose items are made while a lock is held. Made by [`Lock::run_stream`].
+/// A stream whose items are produced while a lock is held. Made by [`Lock::run_stream`].
 #[must_use = "dropping a held stream releases its lock"]
 pub struct HeldStream<Items> {
     phase: Phase<Items>,

@@ -2,15 +2,14 @@
 
 use crate::{Lock, lock::Wanted};
 
-/// A name that many may read at once, and one may write alone. Made by [`Locks::rw`](crate::Locks::rw).
+/// A read-write lock: many may read at once, or one may write. Made by [`Locks::rw`](crate::Locks::rw).
 ///
-/// Both sides are [`Lock`]s, with the same options, waits, leases, loss and tokens as any. A writer excludes everybody,
-/// also holders of [`Locks::lock`](crate::Locks::lock) with that name. A writer that waits keeps new readers out, so
-/// readers that come and go cannot keep it waiting for ever. A reader that dies frees its share when its own lease is
-/// over; nobody else renews it.
+/// Both sides are ordinary [`Lock`]s. A writer excludes everybody, including holders of
+/// [`Locks::lock`](crate::Locks::lock) with that name. A waiting writer keeps new readers out, so a stream of readers
+/// cannot keep it waiting for ever. A dead reader's share is freed when its own lease expires; nobody else renews it.
 ///
-/// [`Guard::downgrade`](crate::Guard::downgrade) makes a writer a reader without letting another writer in between, and
-/// [`Guard::try_upgrade`](crate::Guard::try_upgrade) makes the only reader a writer.
+/// [`Guard::downgrade`](crate::Guard::downgrade) turns a writer into a reader without letting another writer in
+/// between. [`Guard::try_upgrade`](crate::Guard::try_upgrade) turns the only reader into a writer.
 ///
 /// # Examples
 ///
@@ -37,12 +36,12 @@ impl RwLock {
         Self(lock)
     }
 
-    /// The readers' side: held together with other readers.
+    /// Returns the readers' side: held together with other readers.
     pub fn read(&self) -> Lock {
         self.0.clone().held_as(Wanted::Shared)
     }
 
-    /// The writers' side: held alone.
+    /// Returns the writers' side: held exclusively.
     pub fn write(&self) -> Lock {
         self.0.clone()
     }

@@ -1,12 +1,12 @@
-//! A number of permits.
+//! Semaphores.
 
 use crate::{Lock, lock::Wanted};
 
-/// A name that so many may hold at once. Made by [`Locks::semaphore`](crate::Locks::semaphore).
+/// A semaphore: a name with a fixed number of permits. Made by [`Locks::semaphore`](crate::Locks::semaphore).
 ///
-/// Every permit is a [`Lock`] with a lease of its own: the permits of a dead holder come back when its lease is over.
-/// All clients must agree on the number of permits; one that disagrees with those who hold some is refused, with both
-/// numbers in the error.
+/// Every permit is a [`Lock`] with its own lease: the permits of a dead holder come back when its lease expires. All
+/// clients must agree on the number of permits; a client that disagrees with the current holders gets an error with
+/// both numbers.
 ///
 /// # Examples
 ///
@@ -37,13 +37,13 @@ impl Semaphore {
         Self { lock, of }
     }
 
-    /// One permit.
+    /// Returns a lock for one permit.
     pub fn permit(&self) -> Lock {
         self.permits(1)
     }
 
-    /// So many permits, all or none, in one grant. At least 1, and at most as many as the semaphore has: another number
-    /// is refused when they are acquired, before the store is asked.
+    /// Returns a lock for `take` permits, all or none, in one grant: at least 1, and at most as many as the semaphore
+    /// has. Any other number is refused on acquisition, before the store is asked.
     pub fn permits(&self, take: u32) -> Lock {
         self.lock.clone().held_as(Wanted::Permits { take, of: self.of })
     }

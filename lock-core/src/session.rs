@@ -1,4 +1,4 @@
-//! Grants that stand as long as a session or a connection does.
+//! Grants that last as long as a session or a connection.
 
 use crate::{LossCause, Moment, lease};
 use std::{
@@ -8,12 +8,12 @@ use std::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The store's side of a session: a backend makes one per connection or ensemble session, and keeps it true.
+/// The store's side of a session. A backend makes one per connection or ensemble session, and keeps it up to date.
 ///
-/// A server may end a session before the client hears of it, so a session also has a deadline of its own: the last
-/// [proof of life](Self::proven) plus the timeout, less the drift allowance. Past it nothing in the session is held.
+/// A server may end a session before the client hears of it, so a session also has its own deadline: the last answered
+/// [heartbeat](Self::proven) plus the timeout, less the drift allowance. After it, nothing in the session is held.
 ///
-/// Cloning gives the same session.
+/// Clones are the same session.
 #[derive(Clone)]
 pub struct Session(Arc<Shared>);
 
@@ -25,8 +25,8 @@ struct Shared {
 }
 
 impl Session {
-    /// A session that the server ends when it hears nothing for `timeout`; `sent` is the instant before the request
-    /// left that opened it.
+    /// Makes a session that the server ends when it hears nothing for `timeout`. `sent` is the instant before the
+    /// request that opened it was sent.
     #[must_use]
     pub fn new(timeout: Duration, sent: Moment) -> Self {
         Self(Arc::new(Shared {
@@ -37,7 +37,7 @@ impl Session {
         }))
     }
 
-    /// Records that the server answered a request that was sent at `sent`. Does nothing once the session has ended.
+    /// Records that the server answered a request sent at `sent`. Does nothing once the session has ended.
     ///
     /// A session whose deadline has passed stays ended: a late answer revives nothing (clause L5).
     pub fn proven(&self, sent: Moment) {
@@ -50,19 +50,19 @@ impl Session {
         *deadline = (*deadline).max(lease::deadline(sent, self.0.timeout));
     }
 
-    /// Ends the session: every grant in it is lost with this cause. The first cause stays.
+    /// Ends the session. Every grant in it is lost with this cause; the first cause stays.
     pub fn end(&self, cause: LossCause) {
         let _ = self.0.cause.set(cause);
         self.0.ended.cancel();
     }
 
-    /// Whether the session stands.
+    /// Returns whether the session is alive.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !self.0.ended.is_cancelled() && !self.0.deadline().has_passed()
     }
 
-    /// A handle for one grant in this session.
+    /// Returns a handle for one grant in this session.
     #[must_use]
     pub fn liveness(&self) -> Liveness {
         Liveness(Arc::new(Watched {
@@ -88,9 +88,9 @@ impl Shared {
     }
 }
 
-/// Whether one grant of a session store still stands: it ends with its session, or alone by [`revoke`](Self::revoke).
+/// Whether one grant of a session store is alive. It ends with its session, or by [`revoke`](Self::revoke).
 ///
-/// Cloning gives the same handle.
+/// Clones are the same handle.
 #[derive(Clone)]
 pub struct Liveness(Arc<Watched>);
 
@@ -101,19 +101,19 @@ struct Watched {
 }
 
 impl Liveness {
-    /// Ends this one grant, for instance because its node was deleted. The first cause stays.
+    /// Ends this grant only, for instance because its node was deleted. The first cause stays.
     pub fn revoke(&self, cause: LossCause) {
         let _ = self.0.cause.set(cause);
         self.0.ended.cancel();
     }
 
-    /// Until when the holder may believe in the grant if nothing more is heard of the server.
+    /// Returns until when the holder may rely on the grant if nothing more is heard from the server.
     #[must_use]
     pub fn deadline(&self) -> Moment {
         *self.0.session.deadline()
     }
 
-    /// Why the grant ended, or `None` while it stands.
+    /// Returns why the grant ended; `None` while it is alive.
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
         if self.0.ended.is_cancelled() {
@@ -123,7 +123,7 @@ impl Liveness {
         self.deadline().has_passed().then_some(LossCause::SessionEnded)
     }
 
-    /// Waits until the grant has ended, and tells why.
+    /// Waits until the grant has ended, and returns why.
     ///
     /// # Cancel safety
     ///

@@ -1,11 +1,11 @@
-//! What a backend says when it cannot answer.
+//! How a backend reports that it cannot answer.
 
 use crate::Ability;
 use std::fmt;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a store gave no answer. [`Locks`](crate::Locks) adds the lock's and the store's name and makes it an
+/// Why a store could not answer. [`Locks`](crate::Locks) adds the names of lock and store, and makes it an
 /// [`Error`](crate::Error).
 ///
 /// # Examples
@@ -26,7 +26,7 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unavailable,
-    /// The same, and the claim is of no use any more.
+    /// The same, and the claim must not be used again.
     ClaimSpent,
     Failed,
     Mismatch,
@@ -34,49 +34,50 @@ pub(crate) enum Kind {
 }
 
 impl StoreError {
-    /// The store could not be asked or did not answer. It may have carried out the request; it may answer later.
+    /// Reports that the store could not be asked or did not answer. It may have carried out the request, and may answer
+    /// a later one.
     pub fn unavailable(cause: impl Into<Cause>) -> Self {
         Self { kind: Kind::Unavailable, cause: cause.into() }
     }
 
-    /// As [`unavailable`](Self::unavailable), to an attempt with a claim that must not be used again: a request that ends
-    /// what this claim holds may still be on its way, and would end what it is granted next.
+    /// Like [`unavailable`](Self::unavailable), for an attempt whose claim must not be used again: a request that ends
+    /// this claim's grant may still be on its way, and would end its next grant too.
     ///
     /// [`Locks`](crate::Locks) withdraws the claim, and asks again with another.
     pub fn claim_spent(cause: impl Into<Cause>) -> Self {
         Self { kind: Kind::ClaimSpent, cause: cause.into() }
     }
 
-    /// The store answered, and asking again will not help before somebody mends it: no permission, a full disk, a
-    /// table of another shape. Say what to do.
+    /// Reports that asking again will not help until somebody fixes something: a missing permission, a full disk, a
+    /// table with the wrong columns. Say what to do.
     pub fn failed(cause: impl Into<Cause>) -> Self {
         Self { kind: Kind::Failed, cause: cause.into() }
     }
 
-    /// This client counts on another number of permits or parties than those who came before it. Say both numbers.
+    /// Reports that this client expects another number of permits or parties than earlier clients. Say both numbers.
     pub fn mismatch(cause: impl Into<Cause>) -> Self {
         Self { kind: Kind::Mismatch, cause: cause.into() }
     }
 
-    /// The store has no such ability.
+    /// Reports that the store does not support this.
     #[must_use]
     pub fn unsupported(ability: Ability) -> Self {
         Self { kind: Kind::Unsupported(ability), cause: format!("it does not support {ability}").into() }
     }
 
-    /// Whether asking again may help.
+    /// Returns whether asking again may help.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self.kind, Kind::Unavailable | Kind::ClaimSpent)
     }
 
-    /// Whether asking again is for another claim: see [`claim_spent`](Self::claim_spent).
+    /// Returns whether the next attempt needs a new claim: see [`claim_spent`](Self::claim_spent).
     #[must_use]
     pub fn spends_claim(&self) -> bool {
         self.kind == Kind::ClaimSpent
     }
 
-    /// What the store or its client library said.
+    /// Returns what the store or its client library said.
     #[must_use]
     pub fn cause(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
         &*self.cause

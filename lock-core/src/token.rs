@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 use std::{fmt, num::NonZeroU64};
 
-/// A number that rises with every grant of a name, so that a resource can refuse a holder who was overtaken.
+/// A number that rises with every grant of a name, so that a resource can refuse a stale holder.
 ///
-/// Strictly greater than the token of every earlier grant of that name: across release, expiry, forced release, the
-/// death of a client and the restart of a server. Between 1 and 2^63 − 1, so it fits in a signed 64-bit column.
+/// It is strictly greater than the tokens of all earlier grants of that name, across release, expiry, forced release,
+/// client crashes and server restarts. It is between 1 and 2^63 − 1, so it fits in a signed 64-bit column.
 ///
-/// A token protects only what checks it: let the resource remember the greatest token it has seen, and refuse a smaller
-/// one. See Martin Kleppmann, [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
+/// A token protects only what checks it: let the resource remember the greatest token that it has seen, and refuse
+/// smaller ones. See Martin Kleppmann, [How to do distributed
+/// locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 ///
 /// # Examples
 ///
@@ -29,12 +30,12 @@ use std::{fmt, num::NonZeroU64};
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// The least token: 1.
+    /// The smallest token: 1.
     pub const MIN: Self = Self(NonZeroU64::MIN);
-    /// The greatest token there can be: 2^63 − 1.
+    /// The greatest possible token: 2^63 − 1.
     pub const MAX: u64 = i64::MAX as u64;
 
-    /// Makes a token of a number between 1 and [`MAX`](Self::MAX), and `None` of any other.
+    /// Makes a token from a number between 1 and [`MAX`](Self::MAX); `None` for any other.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
         if number > Self::MAX {
@@ -46,13 +47,13 @@ impl Token {
         }
     }
 
-    /// The token as a number.
+    /// Returns the token as a number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 
-    /// The token as stores and databases keep it.
+    /// Returns the token as a signed number, as databases store it.
     #[must_use]
     pub const fn as_i64(self) -> i64 {
         self.0.get().cast_signed()

@@ -1,8 +1,8 @@
-//! `tenure-conformance faults STORE`: clients, processes and faults on a store that may be broken for it.
+//! `tenure-conformance faults STORE`: clients, processes and faults on a store that may be broken in the process.
 //!
-//! STORE is `memory`; `sqlite`, which is a new file; the name of a server (`redis`, `redis-sentinel`, …), which is then
-//! found or started, and hurt; or a URL. `-fair` or `-row-lock` behind a name says how it is used. What a URL names is not
-//! hurt itself, only the clients' way to it.
+//! STORE is `memory`; `sqlite`, which is a new file; the name of a server (`redis`, `redis-sentinel`, …), which is
+//! found or started, and then hurt; or a URL. A suffix `-fair` or `-row-lock` says how it is used. A store given by URL
+//! is not hurt itself, only the clients' way to it.
 
 use std::{env, process::ExitCode, sync::Arc, time::Duration};
 use tempfile::TempDir;
@@ -18,23 +18,23 @@ use tenure_conformance::{
 
 /// Tells the client processes where the store is.
 const URL: &str = "TENURE_CONFORMANCE_FAULTS_URL";
-/// Tells them in which namespace.
+/// Tells them which namespace to use.
 const NAMESPACE: &str = "TENURE_CONFORMANCE_FAULTS_NAMESPACE";
 
 fn main() -> ExitCode {
     faults::main(|store| async move { Ok(Arc::new(Store::named(&store).await?) as Arc<dyn Subject>) })
 }
 
-/// The sessions of `ZooKeeper`: three servers that have just been hurt take their time until they agree.
+/// The sessions of `ZooKeeper`: three servers that have just been hurt need some time to agree.
 const SESSION: Duration = Duration::from_secs(4);
 
-/// The store, and what has to live as long as it is used.
+/// The store, and what must live as long as it does.
 struct Store {
     name: String,
     url: String,
     namespace: String,
     use_: Use,
-    /// The one store of this process, where each connection would be a store of its own.
+    /// The one shared backend, where each new connection would be a separate store.
     private: Option<Arc<dyn Backend>>,
     server: Option<Server>,
     _directory: Option<TempDir>,
@@ -49,7 +49,7 @@ enum Use {
 }
 
 impl Use {
-    /// The store of a lane's name, and how it is used there.
+    /// Splits a lane's name into its store and how it is used.
     fn of(lane: &str) -> (&str, Self) {
         match (lane.strip_suffix("-fair"), lane.strip_suffix("-row-lock")) {
             (Some(store), _) => (store, Self::Fair),
@@ -88,7 +88,7 @@ impl Store {
             return Ok(Self { url, namespace, ..this });
         }
         if let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name().replace('_', "-") == store) {
-            // As many as the suite has.
+            // As many servers as in the suite.
             let kind = if let Kind::Redlock(_) = kind { Kind::Redlock(5) } else { kind };
             let server = Server::find(kind).await?;
             eprintln!("{server}");
@@ -114,7 +114,7 @@ impl Store {
     }
 }
 
-/// The URL with these parameters behind its own.
+/// The URL with these parameters added.
 fn with(url: &str, parameters: &str) -> String {
     match (parameters, url.contains('?')) {
         ("", _) => url.to_owned(),
@@ -155,10 +155,10 @@ impl Subject for Store {
     }
 }
 
-/// Whether such a store forgets what was granted when its server suffers this: no more is excused than is named here.
+/// Whether such a store forgets its grants when its server suffers this fault. Nothing else is excused.
 fn forgets(use_: Use, kind: Option<Kind>, hurt: Hurt) -> bool {
     match (use_, kind) {
-        // Also when only the note of who holds it cannot be written: its holder is told, and the connection ends.
+        // This includes faults that only keep the note from being written: the holder is told, and its connection ends.
         (Use::RowLock, _) => {
             Hurt::ENDS_CONNECTIONS.contains(&hurt)
                 || matches!(
@@ -170,11 +170,11 @@ fn forgets(use_: Use, kind: Option<Kind>, hurt: Hurt) -> bool {
                         | Hurt::LockTables
                 )
         }
-        // Sentinels whose connections end, or cannot be had, take a master for one that does not answer.
+        // Sentinels that lose their connections, or get none, take the master for one that does not answer.
         (_, Some(Kind::RedisSentinel)) if matches!(hurt, Hurt::TerminateBackends | Hurt::FillConnections) => {
             true
         }
-        // A replica may take the place of a master that does not answer, without the newest of what it had.
+        // A replica that replaces an unresponsive master may lack its latest writes.
         (_, Some(Kind::RedisSentinel | Kind::RedisCluster)) => matches!(
             hurt,
             Hurt::Freeze

@@ -88,7 +88,7 @@ fn a_leader_that_is_put_out_ends_its_command_and_campaigns_again() {
     leader.signal(Signal::SIGTERM);
     assert_eq!(leader.line(), "ended");
     let done = leader.end().expect(3);
-    assert!(done.err.contains("no longer the leader of \"s\""), "{}", done.err);
+    assert!(done.err.contains("no longer leading \"s\""), "{}", done.err);
 }
 
 /// A command that has done its work ends its machine's candidacy, with its code, and the next one's turn comes.

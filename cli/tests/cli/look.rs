@@ -73,7 +73,7 @@ fn release_needs_force_and_says_whom_it_put_out() {
     assert!(done.err.contains("--force"), "{}", done.err);
     stage.done(&["show", "a"]).expect(0);
     let done = stage.done(&["release", "a", "--force"]).expect(0);
-    let who = format!("a: taken from the holder ({}@", holder.pid());
+    let who = format!("a: released by force; was held by the holder ({}@", holder.pid());
     assert!(done.out.starts_with(&who) && done.out.contains(", token "), "{}", done.out);
     stage.done(&["show", "a"]).expect(1);
     holder.signal(Signal::SIGKILL);

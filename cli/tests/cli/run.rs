@@ -26,7 +26,7 @@ fn a_command_that_cannot_be_run() {
     let stage = Stage::new();
     fs::write(stage.path("plain"), "echo hello\n").unwrap();
     let done = stage.done(&["run", "a", "--", "no-such-command"]).expect(127);
-    assert!(done.err.starts_with("tenure: \"no-such-command\" cannot be run: "), "{}", done.err);
+    assert!(done.err.starts_with("tenure: cannot run \"no-such-command\": "), "{}", done.err);
     stage.done(&["run", "a", "--", "./absent"]).expect(127);
     stage.done(&["run", "a", "--", "./plain"]).expect(126);
     stage.done(&["run", "a", "--", "."]).expect(126);

@@ -16,10 +16,10 @@ use crate::{
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long a failure of the store is remembered: a wait that ends meanwhile ends with it.
+/// How long a failure of the store is remembered: a wait that ends within this time reports it.
 const TROUBLE_LASTS: Duration = Duration::from_secs(5);
 
-/// What is to be acquired, by whom and how: a lock's options, checked.
+/// A lock's options, checked: what to acquire, for whom and how.
 pub(crate) struct Acquisition {
     pub(crate) client: Arc<Client>,
     pub(crate) name: Name,
@@ -30,7 +30,7 @@ pub(crate) struct Acquisition {
     pub(crate) holder: Arc<HolderInfo>,
 }
 
-/// What a wait that ends without the lock can say of the reason.
+/// What a wait that ends without the lock can say about the reason.
 #[derive(Default)]
 struct Findings {
     /// The store's last failure.
@@ -40,7 +40,7 @@ struct Findings {
 }
 
 impl Acquisition {
-    /// At most one attempt.
+    /// Makes at most one attempt.
     pub(crate) async fn once(&self) -> Result<Option<Guard>, Error> {
         self.client.check_open()?;
         let _under_way = self.client.acquisitions.token();
@@ -106,7 +106,7 @@ impl Acquisition {
         }
     }
 
-    /// Waits for its turn in this client, and contends until the store grants the claim.
+    /// Waits for its turn in this client, then contends until the store grants the claim.
     async fn contend(&self, end: Option<Instant>, findings: &mut Findings) -> Result<Guard, Error> {
         let mut seat = self.client.queues.join(&self.name);
         if self.terms.owner.is_none() {
@@ -130,7 +130,7 @@ impl Acquisition {
                     open.settle();
                     return Ok(guard);
                 }
-                // The answer took longer than the lease. The claim is withdrawn, and another asked for.
+                // The answer took longer than the lease. Withdraws the claim and tries another.
                 Err(kept) => {
                     seat = kept;
                     open.withdraw().await;
@@ -139,8 +139,8 @@ impl Acquisition {
         }
     }
 
-    /// Asks the store until it grants the claim; pauses and asks again, with the same claim, while it is unavailable.
-    /// `None` when another claim is to be asked for.
+    /// Asks the store until it grants the claim. While it is unavailable, pauses and asks again with the same claim.
+    /// Returns `None` if a new claim is needed.
     async fn ask(
         &self,
         claim: &Claim,
@@ -159,7 +159,7 @@ impl Acquisition {
                 Ok(grant) => return Ok(Some(grant)),
                 Err(error) if error.is_unavailable() => {
                     let (name, store, spent) = (&self.name, &self.client.store.name, error.spends_claim());
-                    tracing::warn!(lock.name = %name, lock.store = %store, %error, "the store is unavailable; the lock is asked for again");
+                    tracing::warn!(lock.name = %name, lock.store = %store, %error, "the store is unavailable; trying again");
                     *trouble = Some((Moment::now(), error));
                     pauses.pause().await;
                     if spent {
@@ -171,10 +171,10 @@ impl Acquisition {
         }
     }
 
-    /// A seat from which the store may be asked at once, unless others of this client come first.
+    /// Takes a seat from which the store may be asked at once; `None` if others of this client come first.
     pub(super) fn seat(&self) -> Option<Seat> {
         let mut seat = self.client.queues.join(&self.name);
-        // Beside holders of this client others may hold the name in the other modes, so only the store knows.
+        // In the other modes, several may hold the name at once, so only the store can tell.
         (self.mode != Mode::Exclusive || seat.try_turn()).then_some(seat)
     }
 
@@ -189,7 +189,7 @@ impl Acquisition {
         }
     }
 
-    /// Begins to hold what was granted, unless it has run out already.
+    /// Begins to hold what was granted, unless it has already expired.
     pub(super) fn hold(&self, grant: Grant, seat: Seat) -> Result<Guard, Seat> {
         let hold = Hold::begin(&self.client, grant, self.terms.clone(), seat)?;
         let (name, token, claim) = (hold.name(), hold.token(), hold.claim());
@@ -222,7 +222,7 @@ impl Acquisition {
     }
 
     pub(super) fn too_late(&self) -> Error {
-        self.failed(StoreError::unavailable("the store answered after the lease had run out"))
+        self.failed(StoreError::unavailable("the store answered after the lease had expired"))
     }
 
     pub(crate) fn timeout(&self, waited: Duration, holders: Vec<Holder>) -> Error {

@@ -3,28 +3,28 @@
 use crate::{Moment, lease};
 use std::time::Duration;
 
-/// Until when the store surely keeps a lease (clause L3), and when it is to be asked again (clause L4).
+/// Until when the store certainly keeps a lease (clause L3), and when to renew it (clause L4).
 ///
-/// A request for another lease than the present one may have been carried out after the present one's, and a request
-/// that was never answered may yet be. So the holder believes in no more than the shortest of them.
+/// Requests for different leases may be carried out in any order, and a request that was never answered may still be
+/// carried out. So the holder relies only on the shortest of them.
 pub(crate) struct Belief {
     lease: Duration,
     renews: bool,
     deadline: Moment,
-    /// When the next renewal is due; `None` while one is on its way, or when there is none.
+    /// When the next renewal is due; `None` while one is on its way, or if there is none.
     renew_at: Option<Moment>,
     /// The leases of extensions on their way, which may be carried out in any order.
     extending: Vec<Duration>,
-    /// The shortest lease among the requests that were never answered: they may yet be carried out, at any time.
+    /// The shortest lease among requests that were never answered: they may still be carried out at any time.
     doubt: Option<Duration>,
-    /// How long the store keeps a grant that was handed over, or came late, and was not renewed yet.
+    /// How long the store keeps a grant that was handed over, or came late, and has not been renewed yet.
     provisional: Option<Duration>,
 }
 
 impl Belief {
-    /// In a lease that was asked for at `sent`, and `stands` for so long until it is renewed.
+    /// For a lease that was requested at `sent`, and lasts for `stands` until it is renewed.
     ///
-    /// One that is handed over, or came so late that its renewal is due, is renewed in any case.
+    /// A lease that was handed over, or came so late that its renewal is due, is always renewed.
     pub(crate) fn leased(lease: Duration, sent: Moment, stands: Duration, renews: bool, now: Moment) -> Self {
         let due = sent + lease::renewal_period(stands);
         let provisional = (now >= due || stands < lease).then_some(stands);
@@ -33,7 +33,7 @@ impl Belief {
         Self { lease, renews, deadline, renew_at, extending, doubt: None, provisional }
     }
 
-    /// In what somebody else keeps: nothing renews it here.
+    /// For a grant that a session keeps: it is not renewed here.
     pub(crate) fn kept(lease: Duration, deadline: Moment) -> Self {
         let extending = Vec::new();
         Self { lease, renews: false, deadline, renew_at: None, extending, doubt: None, provisional: None }
@@ -53,13 +53,13 @@ impl Belief {
         self.provisional.is_some()
     }
 
-    /// The lease that the store keeps at least, whatever becomes of requests without an answer.
+    /// The lease that the store keeps at least, whatever happens to unanswered requests.
     fn trusted(&self) -> Duration {
         let least = [self.doubt, self.provisional].into_iter().flatten().fold(self.lease, Duration::min);
         self.extending.iter().copied().fold(least, Duration::min)
     }
 
-    /// When it is to be renewed, or has run out.
+    /// When to renew it, or when it has expired.
     pub(crate) fn next_event(&self) -> Moment {
         self.renew_at.map_or(self.deadline, |due| due.min(self.deadline))
     }
@@ -82,14 +82,14 @@ impl Belief {
         self.renew_at = None;
     }
 
-    /// Another lease was asked for. Until the answer is here, the shorter of the two is the one to believe in.
+    /// Another lease was requested. Until there is an answer, only the shorter of the two counts.
     pub(crate) fn extension_sent(&mut self, lease: Duration, sent: Moment) {
         self.lease = lease;
         self.extending.push(lease);
         self.deadline = self.deadline.min(lease::deadline(sent, lease));
     }
 
-    /// An extension to this lease is awaited no longer; whether it was answered is said next.
+    /// The wait for an extension to this lease is over. The next call says whether it was answered.
     pub(crate) fn extension_ended(&mut self, lease: Duration) {
         if let Some(at) = self.extending.iter().position(|one| *one == lease) {
             self.extending.swap_remove(at);

@@ -1,4 +1,4 @@
-//! Work that is left behind: a release or a withdrawal for which nobody waits.
+//! Work that nobody waits for: a release or a withdrawal.
 
 use super::client::Client;
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
@@ -7,11 +7,11 @@ use tokio::{runtime::Handle, sync::Notify};
 /// How long a runtime may be silent before the background takes over, however long the lease.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Does `work` although nobody waits for it; [`Locks::close`](crate::Locks::close) does.
+/// Runs `work` that nobody waits for, except [`Locks::close`](crate::Locks::close).
 ///
-/// It begins on the runtime of whoever left it behind, because there a store has its connection, and sends it behind what
-/// it may undo. When that runtime ends first, or is not polled for `patience` (1 s at the most) because it is busy or
-/// nobody runs it any more, the background begins anew. An answer may take as long as the work lets it.
+/// It begins on the runtime of its caller: the store's connection is there, so the request is sent after the one that
+/// it may undo. If that runtime ends first, or is not polled for `patience` (at most 1 s) because it is busy or no
+/// longer driven, the background starts the work again. An answer may take as long as the work allows.
 pub(super) fn leave<Work>(
     client: &Client,
     callers: &Handle,
@@ -34,8 +34,8 @@ pub(super) fn leave<Work>(
             }
         }
     };
-    // Not among the tasks: on a runtime that nobody polls it would never be over. It is not ended either when the
-    // background takes over: once polled again, the runtime may first send what this undoes.
+    // Not among the tasks: on a runtime that nobody polls, it would never end. It is not cancelled when the background
+    // takes over either: once polled again, the runtime may first send the request that this undoes.
     let mut first = callers.spawn(first);
     let watch = async move {
         let silent = async { while tokio::time::timeout(patience, polled.notified()).await.is_ok() {} };

@@ -1,4 +1,4 @@
-//! What the locks of one client share: the store, who waits, who holds, and what is still under way.
+//! What the locks of one client share: the store, waiters, holders and background tasks.
 
 use super::{owned::Owned, queue::Queues, renewal::Renewals, store::Store};
 use crate::{Backend, Error, HolderInfo};
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     pub(crate) closing: CancellationToken,
     /// Whether the store was closed.
     pub(crate) closed: OnceCell<()>,
-    /// Ends renewal when nobody can hold anything any more.
+    /// Ends renewal when nothing can be held any more.
     _stop: DropGuard,
 }
 
@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Refuses whatever begins after the client was closed.
+    /// Refuses calls after the client was closed.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.closing.is_cancelled() { Err(self.closed_error()) } else { Ok(()) }
     }

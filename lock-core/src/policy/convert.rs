@@ -1,14 +1,14 @@
-//! A writer that becomes a reader, and a reader that becomes a writer.
+//! Downgrades, from writer to reader, and upgrades, from reader to writer.
 
 use super::{guard::Guard, holding::Holding, pauses::Pauses};
 use crate::{Conversion, Error, Mode, Moment, Operation, StoreError, lease};
 
 impl Guard {
-    /// Makes a writer a reader, without letting another writer in between: it keeps its place, its token and its lease.
+    /// Turns a writer into a reader, without letting another writer in between. It keeps its place, token and lease.
     ///
-    /// Readers that wait get in beside it. A reader stays a reader. The guard counts as a reader's as soon as this is
-    /// called, whatever the store answers; as long as the store cannot be reached it is asked again, and other readers
-    /// are kept out meanwhile.
+    /// Waiting readers then join it. A reader stays a reader. The guard counts as a reader's as soon as this is called,
+    /// whatever the store answers. While the store is unreachable, this asks again, and other readers are kept out
+    /// meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -16,8 +16,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; [`Error::Conflict`] when the owner has other guards of the lock, which rely on its holding
-    /// it alone; [`Error::Unsupported`] where the store has no readers; [`Error::Store`].
+    /// [`Error::Lost`]; [`Error::Conflict`] if the owner has other guards of the lock, which rely on exclusive mode;
+    /// [`Error::Unsupported`] if the store has no shared mode; [`Error::Store`].
     ///
     /// # Examples
     ///
@@ -35,7 +35,7 @@ impl Guard {
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         let holding = &self.hold.holding;
         holding.store.can_hold(Mode::Shared)?;
-        // Before the store is asked: whatever becomes of the request, the holder never counts on more than it has.
+        // Before the store is asked: whatever happens to the request, the holder never counts on more than it has.
         holding.count_as_reader()?;
         let mut pauses = Pauses::new();
         loop {
@@ -50,7 +50,7 @@ impl Guard {
                 Ok(Conversion::Converted | Conversion::Refused) => {}
                 Err(error) if error.is_unavailable() && self.is_held() => {
                     let (name, store) = (self.name(), &holding.store.name);
-                    tracing::warn!(lock.name = %name, lock.store = %store, %error, "a downgrade is tried again");
+                    tracing::warn!(lock.name = %name, lock.store = %store, %error, "the downgrade failed; trying again");
                 }
                 Err(error) => return Err(holding.converting(error)),
             }
@@ -61,11 +61,11 @@ impl Guard {
         }
     }
 
-    /// Makes the only reader a writer, with the same token and lease; `false`, and still a reader, when there are other
-    /// readers. Two readers that want to write can so never wait for each other.
+    /// Turns the only reader into a writer, with the same token and lease. Returns `false`, and stays a reader, if
+    /// there are other readers. So two readers that both want to write never wait for each other.
     ///
-    /// Also `false` after a [`downgrade`](Self::downgrade) of which an answer was lost: its request may still arrive, and
-    /// would let readers in beside the writer. Release the guard and take the lock anew.
+    /// Also returns `false` if an answer to a [`downgrade`](Self::downgrade) was lost: that request may still arrive,
+    /// and would let readers in beside the writer. Release the guard and acquire the lock again.
     ///
     /// # Cancel safety
     ///
@@ -74,8 +74,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; [`Error::Unavailable`], after which others may be kept out as above; [`Error::Conflict`] for
-    /// a permit; [`Error::Unsupported`] where the store has no readers; [`Error::Store`].
+    /// [`Error::Lost`]; [`Error::Unavailable`], after which others may be kept out as above; [`Error::Conflict`] for a
+    /// permit; [`Error::Unsupported`] if the store has no shared mode; [`Error::Store`].
     pub async fn try_upgrade(&mut self) -> Result<bool, Error> {
         let holding = &self.hold.holding;
         if matches!(self.mode(), Mode::Permit { .. }) {

@@ -5,19 +5,19 @@ use crate::{Ability, Error, Moment, Operation, Renewal, Standing, StoreError, le
 use std::time::Duration;
 
 impl Hold {
-    /// Sets the lease to `lease` from now, by asking the store.
+    /// Extends the lease: asks the store to make it `lease` from now.
     ///
-    /// For locks taken with [`renew(false)`](crate::Lock::renew); where renewal is on, it goes on with the new lease.
+    /// For locks acquired with [`renew(false)`](crate::Lock::renew). If renewal is on, it goes on with the new lease.
     ///
     /// # Cancel safety
     ///
-    /// The request may have been carried out. The hold then believes in the shorter of the old and the new lease.
+    /// The request may have been carried out. The hold then relies on the shorter of the old and the new lease.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the lease had run out, or another holds the lock; [`Error::Unavailable`] when the store
-    /// did not answer: the old lease still stands; [`Error::InvalidOption`] for a lease out of range;
-    /// [`Error::Unsupported`] where a session keeps the grant.
+    /// [`Error::Lost`] if the lease has expired or another holds the lock; [`Error::Unavailable`] if the store did not
+    /// answer, and then the old lease still stands; [`Error::InvalidOption`] for a lease out of range;
+    /// [`Error::Unsupported`] if a session keeps the grant.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = lease::check("lease", lease, lease::MIN_LEASE)?;
         let holding = &self.holding;
@@ -36,7 +36,9 @@ impl Hold {
         drop(extending);
         match answer {
             Renewal::Renewed if self.is_held() => Ok(()),
-            Renewal::Unanswered => Err(self.extending(StoreError::unavailable("too few answers"))),
+            Renewal::Unanswered => {
+                Err(self.extending(StoreError::unavailable("the store did not answer for this lock")))
+            }
             Renewal::Renewed | Renewal::Lost(_) => Err(self.lost_error()),
         }
     }
@@ -46,7 +48,7 @@ impl Hold {
     }
 }
 
-/// An extension on its way. The answer is taken in when it is dropped, also when it is given up.
+/// An extension on its way. Dropping it records the answer, even if the extension was cancelled.
 struct Extending<'a> {
     hold: &'a Hold,
     lease: Duration,

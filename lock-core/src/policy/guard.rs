@@ -6,11 +6,11 @@ use std::{fmt, ops::Deref};
 
 /// The holder's handle: it proves the grant, renews it, knows when it is lost, and releases it.
 ///
-/// Everything that can be asked of a held lock is on [`Hold`], to which a guard dereferences:
-/// [`token`](Hold::token), [`is_held`](Hold::is_held), [`lost`](Hold::lost), [`extend`](Hold::extend).
+/// Everything that a held lock can tell is on [`Hold`], to which a guard dereferences: [`token`](Hold::token),
+/// [`is_held`](Hold::is_held), [`lost`](Hold::lost), [`extend`](Hold::extend).
 ///
-/// Dropping a guard releases the lock in the background; [`Locks::close`](crate::Locks::close) waits for that. A
-/// program that ends before it is done leaves the lock to run out with its lease. Use [`release`](Self::release) to learn
+/// Dropping a guard releases the lock in the background; [`Locks::close`](crate::Locks::close) waits for that. If the
+/// program ends before it is done, the lock stays until its lease expires. Use [`release`](Self::release) to learn
 /// whether the lock was held to the end.
 ///
 /// # Examples
@@ -37,14 +37,14 @@ impl Guard {
         Self { hold, counted: true }
     }
 
-    /// Waits until a grant that came late has been renewed; `false` when it was lost first.
+    /// Waits until a grant that came late has been renewed; `false` if it was lost first.
     pub(super) async fn fresh(&self) -> bool {
         self.hold.holding.fresh().await
     }
 
-    /// Releases this hold of the lock, and with the owner's last one the lock itself.
+    /// Releases this guard; with the owner's last guard, the lock itself.
     ///
-    /// A request whose reply is lost is sent again, until the lease would have run out.
+    /// A request whose reply is lost is sent again, until the lease would have expired.
     ///
     /// # Cancel safety
     ///
@@ -52,9 +52,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the lease had run out before the release, or another had taken the lock: what it protected
-    /// may have been changed by another holder. [`Error::Unavailable`] when the store did not answer before the lease
-    /// ran out.
+    /// [`Error::Lost`] if the lease expired before the release, or another acquired the lock: another holder may have
+    /// changed what it protected. [`Error::Unavailable`] if the store did not answer before the lease expired.
     pub async fn release(mut self) -> Result<(), Error> {
         self.counted = false;
         match self.hold.leave() {
@@ -64,7 +63,7 @@ impl Guard {
         }
     }
 
-    /// A view of the hold, for code that may look but not release.
+    /// Returns a view of the hold, for code that may look but not release.
     #[must_use]
     pub fn hold(&self) -> Hold {
         self.hold.clone()
@@ -82,7 +81,7 @@ impl Deref for Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.counted {
-            // What it returns is done in the background when it is dropped.
+            // Dropping the result finishes the release in the background.
             drop(self.hold.leave());
         }
     }

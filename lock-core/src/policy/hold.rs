@@ -1,4 +1,4 @@
-//! What can be asked of a lock that is held.
+//! What a held lock can tell.
 
 use super::{
     client::Client,
@@ -18,12 +18,12 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Begins to hold, unless the answer came so late that the grant has run out already.
+    /// Begins to hold, unless the answer came so late that the grant has already expired.
     pub(super) fn begin(client: &Arc<Client>, grant: Grant, terms: Terms, seat: Seat) -> Result<Self, Seat> {
         let holding = Holding::begin(client.renewals.next_id(), &client.store, grant, terms, seat)?;
         if holding.owner.is_some() {
             client.owned.add(&holding);
-            // Another task of this owner may wait for the turn.
+            // Another task of this owner may be waiting for the turn.
             client.queues.tell(&holding.grant.name);
         }
         client.renewals.add(&holding);
@@ -35,57 +35,57 @@ impl Hold {
         self.holding.lost_error()
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.holding.grant.name
     }
 
-    /// The fencing token of the grant. Send it along with every write that the lock protects, and let the resource
+    /// Returns the grant's fencing token. Send it along with every write that the lock protects, and let the resource
     /// refuse a smaller one.
     #[must_use]
     pub fn token(&self) -> Token {
         self.holding.grant.token
     }
 
-    /// How the lock is held: alone, as a reader, with permits.
+    /// Returns how the lock is held: exclusively, shared, or with permits.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.holding.mode()
     }
 
-    /// The identity of this acquisition, as `tenure ls --json` shows it.
+    /// Returns the claim's identity, as `tenure ls --json` shows it.
     #[must_use]
     pub fn claim(&self) -> ClaimId {
         self.holding.grant.claim
     }
 
-    /// Whether the lock is held, as far as anybody can tell without asking the store.
+    /// Returns whether the lock is held, as far as can be told without asking the store.
     ///
-    /// True from the grant until the release or the loss, whichever is first, and never again afterwards. It compares
-    /// clocks, so it is right at once after the process was frozen, before any timer has run.
+    /// True from the grant until the release or the loss, whichever comes first, and never again. It compares clocks,
+    /// so it is right immediately after the process was frozen, before any timer has fired.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holding.is_held()
     }
 
-    /// Until when the lock is held if no further renewal succeeds; `None` once it is released or lost.
+    /// Returns until when the lock is held if no further renewal succeeds; `None` once it is released or lost.
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
         self.holding.deadline()
     }
 
-    /// Why the lock was lost, or `None` when it is held or was released.
+    /// Returns why the lock was lost; `None` if it is held or was released.
     #[must_use]
     pub fn loss(&self) -> Option<LossCause> {
         self.holding.loss()
     }
 
-    /// Waits until the lock is lost, and tells why.
+    /// Waits until the lock is lost, and returns why.
     ///
-    /// Resolves when the store says that the grant is gone or when the deadline passes without a renewal, whichever is
-    /// first; at once when the lock is lost already; never because of a release. Afterwards
-    /// [`is_held`](Self::is_held) is false for ever.
+    /// Resolves when the store says that the grant is gone, or when the deadline passes without a renewal, whichever
+    /// comes first. Resolves at once if the lock is already lost, and never because of a release. Afterwards
+    /// [`is_held`](Self::is_held) is `false` for ever.
     ///
     /// # Cancel safety
     ///
@@ -93,7 +93,7 @@ impl Hold {
     ///
     /// # Panics
     ///
-    /// When polled in a tokio runtime without time enabled. Outside a runtime it is told by the renewal's thread alone.
+    /// If polled in a tokio runtime without time enabled. Outside a runtime it relies on the renewal thread alone.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! What a client knows of one grant: until when it holds, in which mode, for how many guards, and why no more.
+//! What a client knows about one grant: its deadline, mode and guards, and why it ended.
 
 use super::{belief::Belief, queue::Seat, store::Store};
 use crate::{Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing};
@@ -14,16 +14,16 @@ pub(crate) struct Holding {
     /// Its key in the renewal agenda.
     pub(super) id: u64,
     pub(super) store: Arc<Store>,
-    /// As it was given; [`mode`](Self::mode) tells how it is held now.
+    /// As it was granted; [`mode`](Self::mode) is the current mode.
     pub(super) grant: Grant,
     pub(super) owner: Option<Owner>,
-    /// The runtime that acquired it, where its release begins when nobody waits for that.
+    /// The runtime that acquired it, where its release begins if nobody waits for that.
     pub(super) callers: Handle,
-    /// When `max_hold` is over.
+    /// When `max_hold` ends.
     ends: Option<Moment>,
     life: Mutex<Life>,
     lost: CancellationToken,
-    /// Where the grant came so late that its renewal was due: cancelled when the first renewal has been answered.
+    /// For a grant that came so late that its renewal was due: cancelled when the first renewal has been answered.
     late: Option<CancellationToken>,
 }
 
@@ -32,9 +32,9 @@ struct Life {
     guards: usize,
     mode: Mode,
     belief: Belief,
-    /// How many requests to downgrade have not been answered: each may yet be carried out.
+    /// How many downgrade requests have not been answered: each may still be carried out.
     downgrades: usize,
-    /// In its name's queue, with the turn as long as nobody else of this client may contend.
+    /// The seat in its name's queue, with the turn as long as nobody else of this client may contend.
     seat: Option<Seat>,
     watch: Option<AbortHandle>,
 }
@@ -46,7 +46,7 @@ enum State {
     Released,
 }
 
-/// How a lock is to be held, once it is granted.
+/// How to hold a lock once it is granted.
 #[derive(Clone)]
 pub(crate) struct Terms {
     pub(crate) owner: Option<Owner>,
@@ -54,29 +54,29 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// What a guard leaves behind.
+/// What remains to be done when a guard goes.
 pub(super) enum Departure {
-    /// Other guards of the same owner.
+    /// Nothing: the owner has other guards.
     Others(Option<LossCause>),
-    /// The last one: the store is to be told. The lease runs at least until this moment, so a store that does not know the
-    /// claim before then has released it.
+    /// It was the last one: tell the store. The lease lasts at least until this moment, so a store that no longer knows
+    /// the claim before then has already released it.
     Release(Option<Seat>, Moment),
-    /// The last one of a hold that was lost.
+    /// It was the last one of a lost hold.
     Lost(LossCause),
 }
 
 /// Why an owner cannot enter again.
 pub(super) enum Barred {
-    /// It has lost what it held, and its guards are still alive.
+    /// It has lost the lock, and its guards are still alive.
     Lost(LossCause),
-    /// It holds the name in this mode, which does not include what it wants.
+    /// It holds the name in this mode, which does not cover the requested one.
     Holds(Mode),
 }
 
 impl Holding {
-    /// Begins to hold, unless the answer came so late that the grant has run out already.
+    /// Begins to hold, unless the answer came so late that the grant has already expired.
     ///
-    /// A grant that came late, its renewal due, is renewed at once and in any case: see [`fresh`](Self::fresh).
+    /// A grant that came so late that its renewal is due is always renewed at once: see [`fresh`](Self::fresh).
     pub(super) fn begin(
         id: u64,
         store: &Arc<Store>,
@@ -117,8 +117,8 @@ impl Holding {
         Ok(hold)
     }
 
-    /// Waits until a grant that came late has been renewed, since what is left of its lease may be next to nothing;
-    /// `false` when it was lost first.
+    /// Waits until a grant that came late has been renewed, because little of its lease may be left; `false` if it was
+    /// lost first.
     pub(super) async fn fresh(&self) -> bool {
         let Some(renewed) = &self.late else { return true };
         tokio::select! {
@@ -141,7 +141,7 @@ impl Holding {
         self.life().watch = Some(watch.abort_handle());
     }
 
-    /// Where the hold is watched over: on the runtime that acquired it if time is paused there, or no thread can be had.
+    /// Where the hold is watched: on the runtime that acquired it if time is paused there or no thread can be started.
     pub(super) fn background(&self) -> Handle {
         let _entered = self.callers.enter();
         self.store.background.handle()
@@ -151,7 +151,7 @@ impl Holding {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the name is held now.
+    /// The current mode.
     pub(super) fn mode(&self) -> Mode {
         self.life().mode
     }
@@ -178,7 +178,7 @@ impl Holding {
         if !self.is_held() {
             return Err(self.lost_error());
         }
-        // Passed on when nothing is locked any more.
+        // Passed on after the mutex is unlocked.
         let turn = {
             let mut life = self.life();
             if matches!(life.mode, Mode::Permit { .. }) {
@@ -213,7 +213,7 @@ impl Holding {
         }
     }
 
-    /// Why the hold is over although nothing has said so yet.
+    /// Why the hold has ended, if that has not been noticed yet.
     fn overdue(&self, life: &Life) -> Option<LossCause> {
         let now = Moment::now();
         if let Standing::Session(liveness) = &self.grant.standing
@@ -227,7 +227,7 @@ impl Holding {
         self.ends.is_some_and(|ends| now >= ends).then_some(LossCause::MaxHold)
     }
 
-    /// Until when the hold stands if nothing more is heard; `None` once it has ended.
+    /// Until when the hold lasts if nothing more is heard; `None` once it has ended.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.is_held().then(|| self.deadline_of(&self.life()))
     }
@@ -248,7 +248,8 @@ impl Holding {
                 return cause;
             }
             match self.deadline().filter(|_| Handle::try_current().is_ok()) {
-                // The agenda tells then, unless its thread is kept: by a log, for instance, that nobody reads.
+                // The agenda reports the loss then, unless its thread is blocked, for instance by a log that nobody
+                // reads.
                 Some(deadline) => {
                     let ends = self.ends.map_or(deadline, |ends| ends.min(deadline));
                     let _ = tokio::time::timeout(ends.left(), self.lost.cancelled()).await;
@@ -288,7 +289,7 @@ impl Holding {
         };
         self.lost.cancel();
         let (name, token, store) = (self.grant.name.clone(), self.grant.token, Arc::clone(&self.store.name));
-        // Not here: who is told of the loss does not wait until a log is read (clause F8).
+        // Not here: a loss must not wait for a log that blocks (clause F8).
         self.background().spawn(async move {
             tracing::error!(lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");
         });
@@ -298,7 +299,8 @@ impl Holding {
         drop(seat);
     }
 
-    /// No lease runs out after `max_hold` where a session keeps the grant, so it is released as late as one would.
+    /// If a session keeps the grant, no lease expires after `max_hold`. So it is released when a lease would have
+    /// expired.
     fn release_after_grace(&self) {
         let (store, grant) = (Arc::clone(&self.store), self.grant_now());
         self.background().spawn(async move {
@@ -309,7 +311,7 @@ impl Holding {
         });
     }
 
-    /// One more guard, for the same owner: `None` when the hold is over and has no guard left.
+    /// Adds a guard for the same owner: `None` if the hold has ended and has no guard left.
     pub(super) fn enter_again(&self, wanted: Mode) -> Option<Result<(), Barred>> {
         self.is_held();
         let mut life = self.life();
@@ -325,7 +327,7 @@ impl Holding {
         }
     }
 
-    /// One guard fewer.
+    /// Removes a guard.
     pub(super) fn leave(&self) -> Departure {
         self.is_held();
         let mut life = self.life();
@@ -344,7 +346,7 @@ impl Holding {
         }
     }
 
-    /// When renewal has to look at this hold again: to renew it, or to find it lost.
+    /// When the agenda must look at this hold again: to renew it, or to find it lost.
     pub(super) fn next_event(&self) -> Option<Moment> {
         let life = self.life();
         let belief = matches!(self.grant.standing, Standing::Lease { .. }).then(|| life.belief.next_event());
@@ -361,29 +363,29 @@ impl Holding {
         self.life().belief.patience()
     }
 
-    /// The grant as it is to be renewed.
+    /// Starts a renewal, and returns the grant to renew.
     pub(super) fn start_renewal(&self) -> Grant {
         self.life().belief.renewal_sent();
         self.grant_now()
     }
 
-    /// A request for another lease was sent at `sent`.
+    /// Notes that a request for another lease was sent at `sent`.
     pub(super) fn extension_sent(&self, lease: Duration, sent: Moment) {
         self.life().belief.extension_sent(lease, sent);
     }
 
-    /// Takes in the answer to an extension to `lease` that was sent at `sent`.
+    /// Records the answer to an extension to `lease` that was sent at `sent`.
     pub(super) fn finish_extension(&self, lease: Duration, sent: Moment, answer: Renewal) {
         self.life().belief.extension_ended(lease);
         self.finish_renewal(lease, sent, answer);
     }
 
-    /// Takes in the answer to a request for the lease `asked` that was sent at `sent`.
+    /// Records the answer to a request for the lease `asked` that was sent at `sent`.
     pub(super) fn finish_renewal(&self, asked: Duration, sent: Moment, answer: Renewal) {
         let now = Moment::now();
         match answer {
             Renewal::Lost(cause) => self.lose(cause),
-            // Looks at the clock first: an answer that comes after the deadline revives nothing.
+            // Checks the clock first: an answer after the deadline revives nothing.
             Renewal::Renewed if self.is_held() => {
                 let mut life = self.life();
                 life.belief.renewed(asked, sent, now);
@@ -398,7 +400,7 @@ impl Holding {
         }
     }
 
-    /// What this hold cannot do as it stands.
+    /// The error for what this hold cannot do in its current state.
     pub(super) fn conflict(&self, problem: impl Into<String>) -> Error {
         self.store.conflict(&self.grant.name, problem)
     }

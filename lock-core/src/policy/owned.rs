@@ -1,4 +1,4 @@
-//! Re-entry: the holds that their owners may enter again.
+//! Re-entry: the holds that their owners may re-enter.
 
 use super::holding::{Barred, Holding};
 use crate::{Mode, Name, Owner};
@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The holds of one client that have an owner, as long as any of their guards is alive: also those that were lost.
+/// The holds of one client that have an owner, as long as any of their guards is alive, even if they were lost.
 #[derive(Default)]
 pub(super) struct Owned(Mutex<HashMap<Name, Vec<Arc<Holding>>>>);
 
@@ -16,12 +16,12 @@ impl Owned {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the owner of `hold` enter it again.
+    /// Lets the owner of `hold` re-enter it.
     pub(super) fn add(&self, hold: &Arc<Holding>) {
         self.holds().entry(hold.grant.name.clone()).or_default().push(Arc::clone(hold));
     }
 
-    /// The last guard of `hold` has gone.
+    /// Forgets `hold`, whose last guard is gone.
     pub(super) fn remove(&self, hold: &Holding) {
         if let Entry::Occupied(mut entry) = self.holds().entry(hold.grant.name.clone()) {
             entry.get_mut().retain(|other| other.id != hold.id);
@@ -31,7 +31,7 @@ impl Owned {
         }
     }
 
-    /// Enters what `owner` holds already: `None` when it holds nothing.
+    /// Re-enters what `owner` already holds: `None` if it holds nothing.
     pub(super) fn enter(
         &self,
         name: &Name,

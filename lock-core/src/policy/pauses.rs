@@ -3,7 +3,7 @@
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use std::time::Duration;
 
-/// Growing, jittered pauses from 50 ms to 2 s, without end: whoever uses them has a limit of its own.
+/// Growing, jittered pauses from 50 ms to 2 s, without end: the caller sets the limit.
 pub(crate) struct Pauses(ExponentialBackoff);
 
 impl Pauses {

@@ -8,10 +8,10 @@ use std::{
 };
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// The queues of one client, one for each name that is in use, and none for any other (clause W8).
+/// The queues of one client: one for each name in use, and no others (clause W8).
 #[derive(Default)]
 pub(crate) struct Queues {
-    /// With how many seats each has.
+    /// Each with its number of seats.
     in_use: Mutex<HashMap<Name, (Arc<Queue>, usize)>>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Queues {
 struct Queue {
     /// One permit: the turn. Tokio's semaphore is fair.
     turn: Semaphore,
-    /// Told when those who wait may have something better than the turn.
+    /// Notified when waiters may find something better than the turn.
     news: Notify,
 }
 
@@ -46,7 +46,7 @@ impl Queues {
         Seat { queues: Arc::clone(self), name: name.clone(), queue, turn: None }
     }
 
-    /// Lets those who wait for `name` look again for something better than the turn.
+    /// Makes the waiters for `name` look again for something better than the turn.
     pub(crate) fn tell(&self, name: &Name) {
         let queue = self.in_use().get(name).map(|(queue, _)| Arc::clone(queue));
         if let Some(queue) = queue {
@@ -65,7 +65,7 @@ impl Queues {
     }
 }
 
-/// What keeps a name's queue alive: whoever waits for the name or holds it has one, with the turn or without.
+/// Keeps a name's queue alive: every waiter and every holder of the name has one, with the turn or without.
 pub(crate) struct Seat {
     queues: Arc<Queues>,
     name: Name,
@@ -84,7 +84,7 @@ impl Seat {
     }
 
     /// Waits for the turn, or until `look` finds something better. It looks at once, and again whenever it is
-    /// [told](Queues::tell) to.
+    /// [told](Queues::tell).
     pub(crate) async fn wait_or<T>(&mut self, look: impl Fn() -> Option<T>) -> Option<T> {
         let turn = {
             let mut turn = pin!(self.queue.next());
@@ -104,7 +104,7 @@ impl Seat {
         None
     }
 
-    /// Whether it has the turn, which it takes if nobody has it or waits for it.
+    /// Takes the turn if nobody has it or waits for it. Returns whether it has the turn.
     pub(crate) fn try_turn(&mut self) -> bool {
         if self.turn.is_none() {
             self.turn = self.queue.turn.try_acquire().ok().map(|permit| self.queue.turn(permit));
@@ -112,7 +112,7 @@ impl Seat {
         self.turn.is_some()
     }
 
-    /// The turn, to be dropped, so that others may contend while the seat is kept.
+    /// Gives up the turn but keeps the seat. Others may contend once the result is dropped.
     pub(crate) fn pass_turn(&mut self) -> Option<Turn> {
         self.turn.take()
     }

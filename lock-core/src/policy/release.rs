@@ -1,4 +1,4 @@
-//! What happens when a guard goes: the last one's hold ends here, and the store is told until it answers.
+//! What happens when a guard goes: with the last one the hold ends, and the store is told until it answers.
 
 use super::{chore, hold::Hold, holding::Departure, pauses::Pauses, queue::Seat};
 use crate::{Capabilities, Error, LossCause, Moment, Operation, Release, StoreError, Wakeup, lease};
@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-/// How long a client takes to ask again when the store tells it of a release: one hop there, one back.
+/// How long a client takes to ask again after a hint: one hop there, one back.
 const TOLD_AND_ASKED: Duration = Duration::from_millis(20);
 
 impl Hold {
-    /// One guard fewer. `None` while the owner has others; with the last one, the release that is left to be done.
+    /// Removes a guard. Returns `None` while the owner has others, and the release to be done after the last one.
     ///
     /// # Errors
     ///
@@ -43,14 +43,14 @@ impl Hold {
     }
 }
 
-/// A release on its way. Whatever is not finished when it is dropped goes on in the background.
+/// A release on its way. If it is dropped unfinished, it goes on in the background.
 pub(super) struct Releasing(Option<Arc<Unfinished>>);
 
 struct Unfinished {
     hold: Hold,
     /// Its turn passes to the next waiter of this client when the store has answered.
     seat: Mutex<Option<Seat>>,
-    /// Until when the lease runs at least.
+    /// Until when the lease lasts at least.
     until: Moment,
     /// Whether an earlier request may have been carried out although its reply was lost.
     asked_before: AtomicBool,
@@ -85,7 +85,7 @@ impl Drop for Releasing {
                 async move {
                     if let Err(error) = unfinished.tell_store().await {
                         let name = unfinished.hold.name();
-                        tracing::debug!(lock.name = %name, %error, "a release in the background did not succeed");
+                        tracing::debug!(lock.name = %name, %error, "a release in the background failed");
                     }
                     drop(unfinished.take_seat());
                 }
@@ -113,8 +113,8 @@ impl Unfinished {
                     }
                     return Ok(());
                 }
-                // The reply to the first request may have been lost: then this is what it looks like. A forced release is
-                // certain, since the store remembers it only of those whom it put out.
+                // This is also the answer if the first request was carried out and its reply was lost. A forced release
+                // is certain, because the store remembers it only for those that held the name.
                 Ok(Ok(Release::NotHeld(cause)))
                     if again && cause != LossCause::Forced && !self.until.has_passed() =>
                 {
@@ -127,17 +127,17 @@ impl Unfinished {
             if !error.is_unavailable() || self.until.has_passed() {
                 return Err(store.failed(Operation::Releasing(grant.name.clone()), error));
             }
-            tracing::warn!(lock.name = %grant.name, lock.store = %store.name, %error, "a release is tried again");
+            tracing::warn!(lock.name = %grant.name, lock.store = %store.name, %error, "the release failed; trying again");
             pauses.pause().await;
         }
     }
 
-    /// Another client waits and must ask again to get in: this one lets one round of asking pass before it contends for
-    /// the name again, or a loop that relocks would keep the other out for ever.
+    /// Another client waits and must ask again to get in. So this client pauses for one round of polling before it
+    /// contends for the name again: a loop that relocks would otherwise keep the other out for ever.
     fn let_others_in(&self) {
         let Some(mut seat) = self.take_seat() else { return };
         if !seat.try_turn() {
-            // Another task of this client contends already, and asks in rounds like everybody.
+            // Another task of this client already contends, and polls like everybody.
             return;
         }
         let Hold { client, holding } = self.hold.clone();

@@ -1,4 +1,4 @@
-//! The renewal of leases in the background: one task for each client, nearest event first, in batches.
+//! The renewal of leases in the background: one task per client, nearest event first, in batches.
 
 use super::{holding::Holding, store::Store};
 use crate::{Grant, Moment, Renewal};
@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// All holds of one client, in the order in which they want to be looked at.
+/// All holds of one client, sorted by their next event.
 ///
 /// A hold's next event is a renewal, its deadline, or the end of `max_hold`. tokio-util's `DelayQueue` would wake the
 /// task at every insertion into an empty queue, which is every uncontended acquire; this agenda wakes it only for an
@@ -65,7 +65,7 @@ impl Renewals {
         self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks after `hold` from now on, if it has an event to come.
+    /// Adds `hold` to the agenda, if it has an event to come.
     pub(super) fn add(self: &Arc<Self>, hold: &Arc<Holding>) {
         let Some(at) = hold.next_event() else { return };
         let start = {
@@ -79,7 +79,7 @@ impl Renewals {
         }
     }
 
-    /// Looks at `hold` again at its next event, unless it has left the agenda meanwhile.
+    /// Moves `hold` to its next event, unless it has left the agenda meanwhile.
     pub(super) fn move_on(&self, hold: &Arc<Holding>) {
         let Some(at) = hold.next_event() else { return };
         let mut agenda = self.agenda();
@@ -95,9 +95,9 @@ impl Renewals {
         }
     }
 
-    /// Looks after that hold no longer.
+    /// Removes that hold from the agenda.
     pub(super) fn remove(&self, id: u64) {
-        // The hold is dropped after the lock.
+        // The hold is dropped after unlocking.
         let _hold = self.agenda().take(id);
     }
 
@@ -117,7 +117,7 @@ impl Renewals {
         }
     }
 
-    /// Looks at every hold whose event has come: some are lost, some are renewed.
+    /// Handles every hold whose event has come: some are lost, some are renewed.
     fn attend(self: &Arc<Self>) {
         let now = Moment::now();
         let mut shards: HashMap<u64, Vec<Due>> = HashMap::new();
@@ -127,7 +127,7 @@ impl Renewals {
                 continue;
             }
             let due = hold.wants_renewal(now).then(|| hold.start_renewal());
-            // While an answer is awaited, the deadline is what comes next.
+            // While an answer is awaited, the next event is the deadline.
             self.move_on(&hold);
             if let Some(grant) = due {
                 shards.entry(self.store.backend.shard(&grant.name)).or_default().push(Due { hold, grant });
@@ -149,8 +149,8 @@ impl Renewals {
         agenda.events.iter().take_while(ready).map(|(_, hold)| Arc::clone(hold)).collect()
     }
 
-    /// Each hold awaits the answer for as long as its own lease bears it: a lease too short for the way to a distant store
-    /// costs no other its renewal (clause L9).
+    /// Each hold waits for the answer as long as its own lease allows: a lease too short for a distant store costs no
+    /// other hold its renewal (clause L9).
     async fn renew(self: Arc<Self>, batch: Vec<Due>) {
         let grants: Vec<Grant> = batch.iter().map(|due| due.grant.clone()).collect();
         let sent = Moment::now();
@@ -193,7 +193,7 @@ impl Renewals {
     fn failed(&self, waiting: &[(Duration, &Due, usize)], error: &dyn Display) {
         let (store, count) = (&self.store.name, waiting.len());
         let name = waiting.first().map_or("", |(_, due, _)| due.grant.name.as_str());
-        tracing::warn!(lock.store = %store, count, lock.name = %name, %error, "a renewal failed; it is tried again until the lease runs out");
+        tracing::warn!(lock.store = %store, count, lock.name = %name, %error, "a renewal failed; trying again until the lease expires");
     }
 }
 
@@ -210,8 +210,8 @@ async fn reached(next: Option<Moment>) {
     }
 }
 
-/// The task, from before it is spawned: lets another runtime take over when its own goes away, also when it was never
-/// polled there.
+/// Marks the task as running, from before it is spawned. When its runtime goes away, even before the first poll,
+/// another may take over.
 struct Running(Arc<Renewals>);
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! The store of a client: whom to ask, what to call it in messages, and the thread where its work goes on.
+//! A client's store: its backend, its name for messages, and its background thread.
 
 use crate::{
     Ability, Backend, Background, Capabilities, Error, Holder, LossCause, Mode, Name, Operation, StoreError,
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) struct Store {
     pub(crate) backend: Arc<dyn Backend>,
-    /// The store in words.
+    /// The store's name for messages.
     pub(crate) name: Arc<str>,
-    /// Where renewal, releases and withdrawals go on whatever becomes of the callers' runtimes.
+    /// Where renewal, releases and withdrawals go on, whatever happens to the callers' runtimes.
     pub(crate) background: Background,
     /// Until the client is closed.
     uses_background: Mutex<Option<Use>>,
@@ -27,7 +27,7 @@ impl Store {
         }
     }
 
-    /// Refuses a mode that the store does not serve.
+    /// Refuses a mode that the store does not support.
     pub(crate) fn can_hold(&self, mode: Mode) -> Result<(), Error> {
         let Capabilities { shared, permits, .. } = self.backend.capabilities();
         let (served, ability) = match mode {
@@ -38,12 +38,12 @@ impl Store {
         if served { Ok(()) } else { Err(self.unsupported(ability)) }
     }
 
-    /// Who holds `name` now.
+    /// Returns the current holders of `name`.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, Error> {
         self.backend.holders(name).await.map_err(|error| self.failed(Operation::Looking, error))
     }
 
-    /// Disconnects. Called when nothing is held or waited for any more.
+    /// Disconnects. Called when nothing is held or waited for.
     pub(crate) async fn close(&self) {
         self.backend.close().await;
         let used = self.uses_background.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -52,7 +52,7 @@ impl Store {
         }
     }
 
-    /// The error for what the backend said.
+    /// The error for a failure of the backend.
     pub(crate) fn failed(&self, during: Operation, error: StoreError) -> Error {
         Error::from_store(&self.name, during, error)
     }
@@ -62,12 +62,12 @@ impl Store {
         Error::Lost { name: name.clone(), store: Arc::clone(&self.name), cause }
     }
 
-    /// The error for what a hold cannot do in the state that it is in.
+    /// The error for what a hold cannot do in its current state.
     pub(crate) fn conflict(&self, name: &Name, problem: impl Into<String>) -> Error {
         Error::Conflict { name: name.clone(), store: Arc::clone(&self.name), problem: problem.into() }
     }
 
-    /// The error for what the store cannot do.
+    /// The error for what the store does not support.
     pub(crate) fn unsupported(&self, ability: Ability) -> Error {
         Error::Unsupported { store: Arc::clone(&self.name), ability }
     }

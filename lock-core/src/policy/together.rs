@@ -1,13 +1,14 @@
-//! Several names in one request, where the store can and all of them are free.
+//! Several names in one request, if the store can do that and all of them are free.
 
 use super::{acquire::Acquisition, guard::Guard, queue::Seat, withdraw::OpenClaim};
 use crate::{Claim, Error, StoreError, Together};
 use std::{sync::Arc, time::Duration};
 
 impl Acquisition {
-    /// One attempt at all of these, which are for different names and in their order.
+    /// Makes one attempt at all of these, which are for different names and sorted by name.
     ///
-    /// [`Together::Apart`] also when one of them has an owner: what an owner holds already is entered, not asked for.
+    /// Also returns [`Together::Apart`] if one of them has an owner: what an owner already holds is re-entered, not
+    /// requested.
     ///
     /// # Cancel safety
     ///
@@ -38,7 +39,7 @@ impl Acquisition {
                 grants
             }
             Ok(Ok(Together::Granted(_))) => {
-                let error = StoreError::failed("the store granted other claims than it was asked for");
+                let error = StoreError::failed("the store granted other claims than requested");
                 return Err(first.failed(error));
             }
             Ok(Ok(no @ (Together::Busy | Together::Apart))) => {
@@ -53,7 +54,7 @@ impl Acquisition {
             }
             Err(_) => return Err(first.no_answer()),
         };
-        // Where one has run out already the guards of the others are dropped, which releases them.
+        // If one has already expired, the guards of the others are dropped, which releases them.
         let mut guards = Vec::with_capacity(all.len());
         for (((one, grant), seat), open) in all.iter().zip(grants).zip(seats).zip(&mut open) {
             guards.push(one.hold(grant, seat).map_err(|_| one.too_late())?);

@@ -1,17 +1,17 @@
-//! A claim that the store may know of, and its withdrawal when nobody wants it any more.
+//! A claim that the store may know, and its withdrawal when it is no longer wanted.
 
 use super::{chore, client::Client, pauses::Pauses, store::Store};
 use crate::{Claim, Moment, StoreError, lease};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// A claim that the store may know of. Unless it is [settled](Self::settle), dropping it withdraws it in the background.
+/// A claim that the store may know. Unless it is [settled](Self::settle), dropping it withdraws it in the background.
 pub(super) struct OpenClaim {
     client: Arc<Client>,
     callers: Handle,
     claim: Claim,
     open: bool,
-    /// Whether the caller was told that the store refuses what it is asked.
+    /// Whether the caller got an error that the store refuses requests.
     refused: bool,
 }
 
@@ -24,17 +24,17 @@ impl OpenClaim {
         &self.claim
     }
 
-    /// The store neither grants this claim nor queues it, or its grant has found a holder.
+    /// Call this when the store neither granted nor queued the claim, or its grant has a holder.
     pub(super) fn settle(&mut self) {
         self.open = false;
     }
 
-    /// The caller learns of this error: a withdrawal that the store refuses as well is no news.
+    /// The caller gets this error, so a refused withdrawal is not worth another warning.
     pub(super) fn failed(&mut self, error: &StoreError) {
         self.refused = !error.is_unavailable();
     }
 
-    /// Withdraws the claim, and waits until the store has confirmed it or the claim's lease has run out.
+    /// Withdraws the claim, and waits until the store has confirmed it or the claim's lease has expired.
     ///
     /// # Cancel safety
     ///
@@ -71,9 +71,9 @@ async fn withdraw(store: &Store, claim: &Claim, refused: bool) {
         if !error.is_unavailable() || give_up.has_passed() {
             let (name, id, store) = (&claim.name, claim.id, &store.name);
             if refused && !error.is_unavailable() {
-                tracing::debug!(lock.name = %name, claim = %id, lock.store = %store, %error, "a claim that was refused could not be withdrawn");
+                tracing::debug!(lock.name = %name, claim = %id, lock.store = %store, %error, "could not withdraw a refused claim");
             } else {
-                tracing::warn!(lock.name = %name, claim = %id, lock.store = %store, %error, "a claim could not be withdrawn; its lease runs out by itself");
+                tracing::warn!(lock.name = %name, claim = %id, lock.store = %store, %error, "could not withdraw a claim; it ends when its lease expires");
             }
             return;
         }
