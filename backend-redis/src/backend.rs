@@ -1,4 +1,4 @@
-//! Locks in one Redis server, in the one that Sentinel says is the master, or in a Cluster.
+//! Locks in one Redis server, in the master that Sentinel names, or in a Cluster.
 
 use crate::{
     connection::dial::Endpoint,
@@ -16,14 +16,13 @@ use tenure_core::{
 
 /// Locks in one Redis or Valkey server, in the master of a service that Sentinel watches over, or in a Cluster.
 ///
-/// The lock of a name is the key *prefix + name*: a string that holds the claim, with the lease as its time to live. Where
-/// readers or permits hold the name, it is the list of them, and lives as long as the longest of their leases.
-/// A second key beside it remembers the last token and who had it. Acquiring, releasing and renewing are one script call
-/// each. Waiters share one connection on which the server tells them of releases, and ask again now and then in any
-/// case.
+/// The lock of a name is the key *prefix + name*: a string that holds the claim, with the lease as its time to live. If
+/// readers or permits hold the name, it is the list of them, and lives as long as the longest of their leases. A second
+/// key remembers the last token and its holder. Acquiring, releasing and renewing take one script call each. Waiters
+/// share one connection on which the server tells them of releases, and poll now and then as well.
 ///
-/// How safe the locks are depends on the server: one that restarts without its data, or a replica that takes over before
-/// it had the last writes, forgets who holds what. `docs/redis.md` says what to set, and fencing tokens protect what
+/// How safe the locks are depends on the server: one that restarts without its data, or a replica that takes over
+/// without the last writes, forgets who holds what. `docs/redis.md` says what to configure. Fencing tokens protect what
 /// matters in any case.
 ///
 /// Cloning is cheap, and clones share the connections.
@@ -47,7 +46,7 @@ use tenure_core::{
 pub struct RedisBackend(Arc<Inner>);
 
 struct Inner {
-    /// In words, as a URL without secrets.
+    /// The store's name: a URL without secrets.
     address: Arc<str>,
     fair: bool,
     store: Store,
@@ -55,17 +54,17 @@ struct Inner {
 }
 
 impl RedisBackend {
-    /// Connects to the server that the options name, and checks that it can keep locks.
+    /// Connects to the server in the options, and checks that it can keep locks.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no lock is taken.
+    /// Cancel safe: it acquires no lock.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] before the server is asked; [`Error::Unavailable`] when it cannot be reached, does not
-    /// answer in time, or is a read-only replica; [`Error::Store`] when it refuses the password, has no such database,
-    /// or forbids this user what locks need.
+    /// [`Error::InvalidOption`] before the server is asked; [`Error::Unavailable`] if it cannot be reached, does not
+    /// answer in time, or is a read-only replica; [`Error::Store`] if it refuses the password, has no such database, or
+    /// denies this user what locks need.
     ///
     /// # Panics
     ///
@@ -77,11 +76,11 @@ impl RedisBackend {
         Self::with(Store::new(&options, checked, &background)?, fair, background).await
     }
 
-    /// Connects with a client of the `redis` crate, which says where the server is and who asks. The options say the
-    /// rest; what they say of the address is not used.
+    /// Connects with a client of the `redis` crate, which has the server's address and the login. The options provide
+    /// the rest; their address is ignored.
     ///
     /// The connections are tenure's own. Set `nodelay` in the client's TCP settings: without it a request may wait for
-    /// the acknowledgement of the one before.
+    /// the TCP acknowledgement of the previous one.
     ///
     /// # Cancel safety
     ///
@@ -166,7 +165,7 @@ impl Backend for RedisBackend {
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         match ask!(self.0.store, &grant.name, server => server.release(&grant.name, grant.claim).await)? {
             Some(released) => Ok(released),
-            // That it is gone is certain, also when the store does not answer a second time.
+            // The grant is certainly gone, even if the store does not answer this second request.
             None => Ok(Release::NotHeld(self.why(grant).await.unwrap_or(LossCause::Expired))),
         }
     }

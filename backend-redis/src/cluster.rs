@@ -1,4 +1,4 @@
-//! A Redis Cluster: for each name the node that keeps its slot.
+//! A Redis Cluster: sends each request to the node that keeps the name's slot.
 
 mod slots;
 
@@ -21,24 +21,24 @@ use std::{
 };
 use tenure_core::{Background, Holder, Moment, Name, PerRuntime, StoreError};
 
-/// How often a request is sent on to another server.
+/// How often a request may be redirected.
 const REDIRECTIONS: u32 = 5;
-/// The shortest time between two looks at who keeps what: a failover takes seconds.
+/// The shortest time between two look-ups of the slots: a failover takes seconds.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// The nodes of a Cluster, each a server with connections of its own.
+/// The nodes of a Cluster, each a server with its own connections.
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
     tls: bool,
     checked: CheckedOptions,
-    /// One for all: a slot may move while a request of a claim is on its way.
+    /// Shared by all nodes: a slot may move while a request of a claim is on its way.
     doubts: Doubts,
     background: Background,
     nodes: Arc<Nodes>,
-    /// Those nodes that were asked about a name.
+    /// The nodes that have been asked about a name.
     servers: Mutex<HashMap<Address, Arc<Server>>>,
     slots: Mutex<Arc<Slots>>,
-    /// Something has shown that the slots are not as they were.
+    /// Whether the known slots may be out of date.
     stale: AtomicBool,
     looked: PerRuntime<tokio::sync::Mutex<Option<Moment>>>,
 }
@@ -76,7 +76,7 @@ impl Cluster {
         Ok(server)
     }
 
-    /// Lets go of nodes that keep no slot.
+    /// Drops all nodes but these.
     fn keep(&self, these: &[&Address]) {
         self.servers().retain(|address, server| {
             let stays = these.contains(&address);
@@ -111,7 +111,7 @@ impl Cluster {
         self.slots().place(self.slot(name)).map_or(0, |place| place as u64 + 1)
     }
 
-    /// The way of a request about a name.
+    /// The route of a request about a name.
     pub(crate) fn route(&self, name: &Name) -> SlotRoute<'_> {
         SlotRoute { cluster: self, slot: self.slot(name), left: REDIRECTIONS, next: None }
     }
@@ -123,7 +123,7 @@ impl Cluster {
         fitness::check(&server.lane, &server.scripts, self.prefix(), true).await.map(drop)
     }
 
-    /// Who holds names that begin so, in order.
+    /// The holders of all names that begin with `prefix`, sorted by name.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let slots = self.look().await?;
         let mut holders = Vec::new();
@@ -143,7 +143,7 @@ impl Cluster {
         let slots = self.look().await?;
         let Some(node) = slots.node(slot) else {
             self.stale.store(true, Ordering::Relaxed);
-            let what = format!("{}: no server is known to keep slot {slot}", self.url());
+            let what = format!("{}: no known node keeps slot {slot}", self.url());
             return Err(StoreError::unavailable(what));
         };
         self.at(node)
@@ -153,7 +153,7 @@ impl Cluster {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slots; asks for them where they are not known, or may have changed.
+    /// Returns the slots. Asks for them if they are unknown or may have changed.
     async fn look(&self) -> Result<Arc<Slots>, StoreError> {
         let known = Arc::clone(&self.slots());
         if !known.is_empty() && !self.stale.load(Ordering::Relaxed) {
@@ -163,7 +163,7 @@ impl Cluster {
         let mut looked = looked.lock().await;
         let latest = Arc::clone(&self.slots());
         if !Arc::ptr_eq(&known, &latest) {
-            // Somebody else has looked meanwhile.
+            // Another task has looked meanwhile.
             return Ok(latest);
         }
         if let Some(before) = *looked {
@@ -177,7 +177,8 @@ impl Cluster {
         Ok(slots)
     }
 
-    /// Asks all servers at once who keeps what: the newest word of a majority, or of as many as answer in time.
+    /// Asks all nodes at once who keeps which slots: the newest answer of a majority counts, or of as many as answer in
+    /// time.
     async fn ask(&self, known: &Slots) -> Result<Slots, StoreError> {
         let mut addresses: Vec<&Address> = known.nodes().collect();
         for seed in &self.seeds {
@@ -213,10 +214,10 @@ impl Cluster {
             }
             Ok(Answer { value: Value::VerbatimString { text, .. }, .. }) => Ok(slots::read(&text, address)),
             Err(failure) if failure.error.to_string().contains("cluster support disabled") => {
-                Err(StoreError::failed(format!("{address} is no node of a Redis Cluster; write redis:")))
+                Err(StoreError::failed(format!("{address} is not a node of a Redis Cluster; write redis:")))
             }
             Err(failure) => Err(failure.error),
-            Ok(_) => Err(StoreError::failed(format!("{address} does not say who keeps which slots"))),
+            Ok(_) => Err(StoreError::failed(format!("{address} does not say which node keeps which slots"))),
         }
     }
 }
@@ -238,7 +239,8 @@ impl SlotRoute<'_> {
         }
     }
 
-    /// Whether the answer was that another server keeps the slot. Nothing was carried out then.
+    /// Whether the error is a redirection to another node, which is then next. A redirected request was not carried
+    /// out.
     pub(crate) fn follows(&mut self, error: &StoreError) -> bool {
         let moved = match redirect(error) {
             Some(Redirect::Moved(address)) => self.cluster.at(&address).ok(),

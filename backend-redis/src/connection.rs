@@ -1,7 +1,7 @@
-//! Connections: which server a URL means, how it is reached, what its errors mean, and one connection each for requests and
-//! for what the server tells unasked.
+//! Connections: what a URL means, how the server is reached, what its errors mean, and one connection each for requests
+//! and for messages that the server pushes.
 //!
-//! Where Sentinel watches, the master is looked up whenever a connection is made, so that is here too.
+//! With Sentinel, the master is looked up for each new connection, so that is here too.
 
 pub(crate) mod address;
 pub(crate) mod connecting;

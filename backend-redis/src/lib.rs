@@ -3,25 +3,25 @@
 //! | you look for | it is in |
 //! |---|---|
 //! | locks in one Redis server | [`RedisBackend`] |
-//! | which server, and how patient to be | [`RedisOptions`] |
+//! | which server, and the timeouts | [`RedisOptions`] |
 //! | locks held by a majority of independent servers | [`RedlockBackend`], [`RedlockOptions`] |
 //!
-//! A lock is a plain key: the prefix and the name, with the claim as its value and the lease as its time to live, as the
-//! [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) describes it. So every
-//! client that follows that pattern excludes tenure on the same key, and is excluded by it. Every request is one Lua
-//! script, which Redis runs as a whole.
+//! A lock is a plain key: the prefix and the name, with the claim as its value and the lease as its time to live, as
+//! the [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) describes it. So
+//! tenure and every client that follows that pattern exclude each other on the same key. Every request is one Lua
+//! script, which Redis runs atomically.
 //!
-//! Inside, in the order in which to read it; each uses only what stands before it:
+//! The modules, in reading order; each uses only those above it:
 //!
 //! | room | what is in it |
 //! |---|---|
 //! | `timing` | the times that the others must agree on |
-//! | `requests` | what is said and answered: keys, scripts, the forms of modes, holders and answers |
-//! | `connection` | URLs and addresses, connections, the master that Sentinel knows, messages to waiters, what errors mean |
+//! | `requests` | requests and answers: keys, scripts, and how modes, holders and answers are written |
+//! | `connection` | URLs and addresses, connections, Sentinel, messages to waiters, what errors mean |
 //! | `options` | [`RedisOptions`] |
-//! | `server` | what one server is asked about a name: attempts, waiting, renewals, endings, holders, latches |
+//! | `server` | the requests to one server: attempts, waiting, renewals, endings, holders, latches |
 //! | `cluster` | a Redis Cluster: which node keeps a name |
-//! | `redlock` | [`RedlockBackend`]: voters, each a server, and what their quorum says |
+//! | `redlock` | [`RedlockBackend`]: one voter per server, and their quorum |
 //! | `store`, `backend` | [`RedisBackend`]: one server or a Cluster |
 
 mod backend;

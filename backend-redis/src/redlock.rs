@@ -1,4 +1,4 @@
-//! Locks held by a majority of servers that know nothing of each other.
+//! Locks held by a majority of independent servers.
 //!
 //! The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), with fencing
 //! tokens that rise from grant to grant whatever the clocks do. `docs/redlock.md` has the argument.

@@ -1,5 +1,5 @@
-//! What is said to a server and what it answers, without a connection: the keys of a name, the scripts, and the forms in
-//! which modes, holders and answers are written.
+//! Requests and answers, without a connection: the keys of a name, the scripts, and how modes, holders and answers are
+//! written.
 
 pub(crate) mod arguments;
 pub(crate) mod keys;

@@ -1,7 +1,7 @@
-//! One server: what is asked of it about a name, each request one script call, and what this client keeps for it.
+//! One server: the requests about a name, each one script call, and this client's state for it.
 //!
-//! A server may be a node of a Cluster. Then it knows the others' connections, since one of them may have the answer while
-//! a slot is moving.
+//! A server may be a node of a Cluster. Then it has the connections of the others too, because while a slot is moving,
+//! another node may have the answer.
 
 mod attempt;
 mod doubts;
@@ -45,19 +45,19 @@ use std::{
 };
 use tenure_core::{Background, ClaimId, Name, StoreError};
 
-/// One server, and this client's part in it.
+/// One server, and this client's state for it.
 pub(crate) struct Server {
     pub(crate) options: CheckedOptions,
     pub(crate) lane: Arc<Lane>,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) scripts: Scripts,
     queued: QueuedClaims,
-    /// Where replicas must have a grant.
+    /// Set if replicas must have a grant before it counts.
     replication: Option<Replication>,
     doubts: Doubts,
-    /// The nodes among which this is one, in a Cluster.
+    /// All nodes of the Cluster, if this is one of them.
     nodes: Option<Arc<Nodes>>,
-    /// This client, for those who hand locks over to it.
+    /// This client's id, for hand-overs to it.
     client: ClaimId,
     inbox: Mutex<Option<Listening>>,
 }
@@ -68,7 +68,7 @@ impl Server {
         Self::with(None, lane, options, Doubts::default(), background)
     }
 
-    /// A node of a Cluster.
+    /// One node of a Cluster.
     pub(crate) fn among(
         nodes: &Arc<Nodes>,
         address: &Address,
@@ -114,7 +114,7 @@ impl Server {
         inbox.get_or_insert_with(listen).clone()
     }
 
-    /// The same, if the server has confirmed it.
+    /// The same, if the server has confirmed the subscription.
     pub(crate) fn confirmed_inbox(&self) -> Option<Listening> {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.clone().filter(Listening::is_confirmed)
@@ -129,7 +129,7 @@ impl Server {
         self.lane.disconnect();
     }
 
-    /// Begins a call with every key of a name that the script may need, and tells the lock's.
+    /// Begins a call with every key of a name that the script may need. Also returns the lock's key.
     pub(crate) fn call(&self, script: &Script, name: &Name) -> (Cmd, String) {
         let lock = self.lock_key(name);
         let (record, size) = (keys::record(&lock), lock.len());
@@ -143,7 +143,7 @@ impl Server {
         (call, lock)
     }
 
-    /// The same where there is no queue, with the key that stops newcomers.
+    /// The same without a queue, with the key that stops newcomers.
     fn call_with_stop(&self, script: &Script, name: &Name) -> (Cmd, String) {
         let lock = self.lock_key(name);
         let mut call = script.call(3, lock.len() * 6);
@@ -169,17 +169,17 @@ impl Server {
         }
     }
 
-    /// Whether names of different slots cannot be asked about together.
+    /// Whether names in different slots need separate requests.
     pub(crate) fn is_in_cluster(&self) -> bool {
         self.nodes.is_some()
     }
 
-    /// How long the record of a grant is remembered, in seconds: longer than the grant stands.
+    /// How long the record of a grant is kept, in seconds: longer than the grant.
     pub(crate) fn remember(&self, lease: Duration) -> u64 {
         self.options.remember.max(lease * 2).as_secs()
     }
 
-    /// Runs a script whose effect replicas may have to have, too.
+    /// Runs a script whose effect may also be required on replicas.
     pub(crate) async fn run_replicated(
         &self,
         script: &Script,

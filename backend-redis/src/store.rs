@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tenure_core::{Background, Grant, Holder, Name, Renewal, StoreError};
 use tokio::time::{Instant, timeout_at};
 
-/// Asks the server that keeps a name, and the next where that one does not keep it any more.
+/// Asks the server that keeps a name, and follows redirections to others.
 macro_rules! ask {
     ($store:expr, $name:expr, $server:ident => $request:expr) => {{
         let mut route = $store.route($name);
@@ -63,7 +63,7 @@ impl Store {
         }
     }
 
-    /// The way of a request about a name.
+    /// The route of a request about a name.
     pub(crate) fn route(&self, name: &Name) -> Route<'_> {
         match self {
             Self::One(server) => Route::One(server),
@@ -71,7 +71,7 @@ impl Store {
         }
     }
 
-    /// Renews grants that one server keeps, as far as is known: one request for those of one slot, all sent at once.
+    /// Renews grants that one server keeps, as far as known: one request per slot, all sent at once.
     pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let cluster = match self {
             Self::One(server) => return server.renew(grants).await,
@@ -86,8 +86,8 @@ impl Store {
             (places, self.renew_slot(&together).await)
         });
         let mut outcomes: FuturesUnordered<_> = requests.collect();
-        // Less than the caller waits, which is a sixth of the lease: a slot that is on its way to a node that hangs is not
-        // to cost the others the answers that they have.
+        // Less than the caller's wait of a sixth of the lease: a slot on a node that hangs must not cost the others
+        // their answers.
         let until = Instant::now() + grants.iter().map(|grant| grant.lease / 9).min().unwrap_or_default();
         let (mut answers, mut answered, mut failed) = (vec![Renewal::Unanswered; grants.len()], false, None);
         loop {
@@ -128,7 +128,7 @@ impl Store {
         }
     }
 
-    /// Which server answers for a name, as far as is known.
+    /// Which server answers for a name, as far as known.
     pub(crate) fn shard(&self, name: &Name) -> u64 {
         match self {
             Self::One(_) => 0,
@@ -166,7 +166,7 @@ impl Route<'_> {
         }
     }
 
-    /// Whether that error means that another is to be asked.
+    /// Whether that error means to ask another server.
     pub(crate) fn follows(&mut self, error: &StoreError) -> bool {
         match self {
             Self::One(_) => false,

@@ -6,11 +6,11 @@ use crate::{connection::address::Address, requests::keys::SLOTS};
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     nodes: Vec<Address>,
-    /// For each slot its node's place among those; empty while nothing is known.
+    /// For each slot, its node's index in `nodes`; empty while nothing is known.
     by_slot: Vec<Option<usize>>,
 }
 
-/// What one node says of one master.
+/// What one node says about one master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeSlots {
     address: Address,
@@ -20,7 +20,7 @@ pub(crate) struct NodeSlots {
 }
 
 impl Slots {
-    /// Of all that was said, the newest counts.
+    /// Merges what the nodes said: for each slot the newest epoch counts.
     pub(crate) fn of(said: impl IntoIterator<Item = NodeSlots>) -> Self {
         let mut newest = vec![None; usize::from(SLOTS)];
         let mut nodes = Vec::new();
@@ -45,7 +45,7 @@ impl Slots {
         self.nodes.get(self.place(slot)?)
     }
 
-    /// Its node's place among the nodes.
+    /// The index of the slot's node.
     pub(crate) fn place(&self, slot: u16) -> Option<usize> {
         *self.by_slot.get(usize::from(slot))?
     }
@@ -63,13 +63,13 @@ impl Slots {
 
 /// Reads the answer to [`CLUSTER NODES`](https://redis.io/docs/latest/commands/cluster-nodes/) of the node at `asked`.
 ///
-/// A node names the others' ports for TLS to who asks over TLS. Where they announce names, these are what certificates
-/// are for.
+/// To a client that connects over TLS, a node names the others' TLS ports. If nodes announce host names, their
+/// certificates are for those.
 pub(crate) fn read(text: &str, asked: &Address) -> Vec<NodeSlots> {
     text.lines().filter_map(|line| read_line(line, asked)).collect()
 }
 
-/// `id ip:port@bus,name flags master ping pong epoch link slot…`; a slot that moves is in brackets.
+/// `id ip:port@bus,name flags master ping pong epoch link slot…`; a slot that is moving is in brackets.
 fn read_line(line: &str, asked: &Address) -> Option<NodeSlots> {
     let words: Vec<&str> = line.split(' ').collect();
     let [_, place, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { return None };

@@ -24,7 +24,7 @@ impl Address {
         }
     }
 
-    /// How a client connects here that is known as `login`.
+    /// How to connect here with `login`.
     pub(crate) fn info(&self, login: RedisConnectionInfo) -> Result<ConnectionInfo, RedisError> {
         let info = self.connect_to().into_connection_info()?;
         Ok(info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
@@ -43,12 +43,12 @@ impl Address {
     }
 }
 
-/// The `redis` crate takes the process's cryptography, and panics when there is none. Whatever the program has chosen
-/// stays.
+/// The `redis` crate uses the process's default crypto provider, and panics if there is none. A provider that the
+/// program has chosen stays.
 #[cfg(feature = "tls")]
 fn choose_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread was faster.
+        // An error means that another thread has just installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }

@@ -1,9 +1,9 @@
-//! One connection, in time.
+//! Connecting within a time limit.
 
 use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnection};
 use std::time::Duration;
 
-/// A connection of this client, with these timeouts.
+/// Connects with these timeouts.
 pub(crate) async fn connect(
     client: &Client,
     connect_timeout: Duration,
@@ -15,7 +15,7 @@ pub(crate) async fn connect(
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// What comes in time.
+/// Runs `request` for at most `longest`.
 pub(crate) async fn in_time<T>(
     longest: Duration,
     request: impl Future<Output = Result<T, RedisError>>,

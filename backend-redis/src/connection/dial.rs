@@ -1,4 +1,4 @@
-//! How connections are made: to one server, or to whichever is the master of a service.
+//! How connections are made: to one server, or to the current master of a service.
 
 use super::{
     connecting::{connect, in_time},
@@ -23,7 +23,7 @@ pub(crate) struct Dial {
 pub(crate) enum Endpoint {
     /// To one server, always.
     Server(Arc<Client>),
-    /// To the server that is the master now.
+    /// To the current master.
     Master(Arc<Sentinels>),
 }
 
@@ -32,7 +32,7 @@ impl Dial {
         Self { endpoint, connect_timeout, response_timeout }
     }
 
-    /// The server, as errors name it.
+    /// The server's name in errors.
     pub(crate) fn server_name(&self) -> ServerName {
         match &self.endpoint {
             Endpoint::Server(client) => {
@@ -48,7 +48,7 @@ impl Dial {
         }
     }
 
-    /// The store in words, as a URL without secrets.
+    /// The store's name: a URL without secrets.
     pub(crate) fn url(&self) -> String {
         if let Endpoint::Master(sentinels) = &self.endpoint {
             return sentinels.url();
@@ -61,7 +61,7 @@ impl Dial {
         }
     }
 
-    /// A connection for commands.
+    /// Opens a connection for commands.
     pub(crate) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
         match &self.endpoint {
             Endpoint::Server(client) => connect(client, self.connect_timeout, self.response_timeout).await,
@@ -72,7 +72,7 @@ impl Dial {
         }
     }
 
-    /// A connection for subscriptions, and what the server tells on it.
+    /// Opens a connection for subscriptions, with the stream of its messages.
     pub(crate) async fn subscriptions(
         &self,
         in_shard: bool,
@@ -88,7 +88,7 @@ impl Dial {
         in_time(self.connect_timeout, connecting).await
     }
 
-    /// Ends once another server than now has turned out to be the master.
+    /// Completes once another server turns out to be the master.
     pub(crate) fn moved(&self) -> impl Future<Output = ()> + use<> {
         let master = match &self.endpoint {
             Endpoint::Server(_) => None,
@@ -104,7 +104,7 @@ impl Dial {
         }
     }
 
-    /// An answer, if it comes in time, to a request to a server that is connected.
+    /// Waits for the answer to a request on an open connection, for as long as the response timeout.
     pub(crate) async fn answered<T>(
         &self,
         request: impl Future<Output = Result<T, RedisError>>,

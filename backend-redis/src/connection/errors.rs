@@ -4,15 +4,15 @@ use redis::{ErrorKind, RedisError};
 use std::{error::Error as _, io, sync::Arc};
 use tenure_core::StoreError;
 
-/// Why a request has no answer, or none that helps.
+/// Why a request has no answer, or no usable one.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: StoreError,
-    /// Whether the request may have been carried out all the same, or still may be.
+    /// Whether the request may have been carried out anyway, or still may be.
     pub(crate) in_doubt: bool,
 }
 
-/// An answer that nobody understands says nothing of what was done.
+/// An answer that cannot be read says nothing about what was done.
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self { error, in_doubt: true }
@@ -25,7 +25,7 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// What a failed request means, in words.
+/// What a failed request means.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub(crate) struct Explanation {
@@ -36,12 +36,12 @@ pub(crate) struct Explanation {
     pub(crate) source: RedisError,
 }
 
-/// What the server said, or what became of the connection.
+/// What the server said, or what happened to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// No answer in time.
     Silent,
-    /// The connection could not be had, or broke.
+    /// The connection could not be made, or broke.
     Cut,
     /// The server hung up.
     HungUp,
@@ -51,27 +51,27 @@ pub(crate) enum Trouble {
     ReadOnly,
     /// It is starting, or has lost its master, or runs somebody's long script.
     NotReady,
-    /// User or password.
+    /// User or password is wrong.
     Refused,
     /// No user or password was given.
     Anonymous,
-    /// Access rights.
+    /// The user lacks a permission.
     Forbidden,
-    /// The database number.
+    /// There is no database of that number.
     NoDatabase,
     /// A key that holds something else.
     WrongType,
-    /// A record of which no token can follow.
+    /// A record after which no token can follow.
     BadRecord,
-    /// It is full.
+    /// Its memory is full.
     OutOfMemory,
-    /// It cannot save.
+    /// It cannot save to disk.
     CannotSave,
     /// It is a node of a Cluster.
     Cluster,
-    /// It is one whose slot is moving to another just now.
+    /// It is a node whose slot is just being moved to another.
     Moving,
-    /// TLS, or none, where the server speaks the other.
+    /// The client uses TLS and the server does not, or the other way round.
     Garbled,
     /// Anything else.
     Other,
@@ -94,7 +94,8 @@ impl Trouble {
         }
     }
 
-    /// From the first word of the server's reply; within scripts, older servers put `ERR` and the place before it.
+    /// Classifies by the first word of the server's reply. For errors in scripts, older servers put `ERR` and the
+    /// position before it.
     fn said(error: &RedisError) -> Self {
         let detail = error.detail().unwrap_or_default();
         let code = match error.code().unwrap_or("ERR") {
@@ -123,8 +124,8 @@ impl Trouble {
         }
     }
 
-    /// Whether the connection is to be replaced before the next request. A replica may have been a master when the
-    /// connection was made; a timeout leaves a reply behind that nobody waits for, and perhaps a dead line.
+    /// Whether to replace the connection before the next request. A replica may have been the master when the
+    /// connection was made. A timeout leaves behind an unread reply, or a dead connection.
     pub(crate) fn spoils_connection(self) -> bool {
         matches!(
             self,
@@ -132,12 +133,12 @@ impl Trouble {
         )
     }
 
-    /// Whether the connection is no more.
+    /// Whether the connection has ended.
     pub(crate) fn is_broken(self) -> bool {
         matches!(self, Self::Cut | Self::HungUp)
     }
 
-    /// Whether a request that ended so may have been carried out, or may still be.
+    /// Whether a request that failed like this may have been carried out, or may still be.
     pub(crate) fn leaves_doubt(self) -> bool {
         self.is_broken() || matches!(self, Self::Silent | Self::Garbled)
     }
@@ -153,30 +154,30 @@ impl Trouble {
                 | Self::ReadOnly
                 | Self::NotReady
                 | Self::Moving
-                // In a Cluster two nodes may point at each other for the moment in which a slot changes hands.
+                // In a Cluster, two nodes may point at each other for a moment while a slot changes hands.
                 | Self::Cluster
                 | Self::Garbled
         )
     }
 }
 
-/// A key of another type, or one beside it.
+/// The message for a key, or one of tenure's keys next to it, that has the wrong type.
 pub(crate) fn no_lock(key: &str) -> String {
     format!(
-        "the key {key:?} holds something that is no lock, or one of those that tenure keeps beside it does, so another \
+        "the key {key:?} holds something that is not a lock, or one of tenure's own keys next to it does, so another \
          program uses it; choose another prefix, or move that key"
     )
 }
 
-/// The key and what is in it stand between separators, which no name holds.
+/// The key and its content are between separators, which no name contains.
 fn bad_record(detail: &str) -> String {
     let mut parts = detail.split('\u{1e}').skip(1);
     let (key, last) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let last = if last.is_empty() { "no text".to_owned() } else { format!("{last:?}") };
     format!(
-        "the key {key:?}, in which the last token of a lock is remembered, holds {last}, which another program wrote: \
-         no greater token follows it, since Redis counts no further than 2^53 - 1; delete that key, and the next token \
-         is the server's clock"
+        "the key {key:?}, which remembers a lock's last token, holds {last}, which another program wrote: no greater \
+         token can follow, because Redis counts only up to 2^53 - 1; delete that key, and the next token is the \
+         server's clock"
     )
 }
 
@@ -188,14 +189,14 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
     }
 }
 
-/// A server as errors name it.
+/// A server's name in errors.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerName {
     /// The address, without user and password.
     pub(crate) address: Arc<str>,
     pub(crate) database: i64,
     pub(crate) tls: bool,
-    /// Whether sentinels say which server it is.
+    /// Whether sentinels name this server.
     pub(crate) watched: bool,
 }
 
@@ -229,39 +230,39 @@ impl ServerName {
             Trouble::Silent => format!("{address} did not answer in time"),
             Trouble::HungUp => {
                 format!(
-                    "{address} closed the connection; perhaps it wants TLS (rediss:), or has as many clients as it allows"
+                    "{address} closed the connection; it may require TLS (rediss:), or have reached its limit of clients"
                 )
             }
             Trouble::Garbled if self.tls => {
                 format!(
-                    "no TLS with {address}: {source}; check its certificate, or write redis: if it speaks none"
+                    "no TLS with {address}: {source}; check its certificate, or write redis: if it has no TLS"
                 )
             }
             Trouble::Garbled => {
-                format!("{address} does not speak Redis's protocol here; if it wants TLS, write rediss:")
+                format!("{address} does not speak the Redis protocol here; if it requires TLS, write rediss:")
             }
             Trouble::NoScript => format!("{address} forgot a script while it was being used"),
             Trouble::ReadOnly if self.watched => {
-                format!("{address} has become a replica; the sentinels are asked for the new master")
+                format!("{address} has become a replica; asking the sentinels for the new master")
             }
             Trouble::ReadOnly => format!(
-                "{address} is a read-only replica; name the master, or redis+sentinel: if Sentinel watches over them"
+                "{address} is a read-only replica; give the master's address, or use redis+sentinel: if there are sentinels"
             ),
             Trouble::NotReady => format!("{address} is not ready: {source}"),
             Trouble::Refused => format!("{address} refused the user or the password; check them"),
-            Trouble::Anonymous => format!("{address} wants a password; write redis://USER:PASSWORD@HOST"),
+            Trouble::Anonymous => format!("{address} requires a password; write redis://USER:PASSWORD@HOST"),
             Trouble::Forbidden => format!(
-                "{address} forbids this user what locks need ({source}); allow it keys and channels that begin with \
-                 the prefix, and the commands that docs/redis.md lists"
+                "{address} denies this user what locks need ({source}); allow the user keys and channels that begin \
+                 with the prefix, and the commands that docs/redis.md lists"
             ),
             Trouble::NoDatabase => format!("{address} has no database {database}"),
             Trouble::BadRecord => bad_record(source.detail().unwrap_or_default()),
-            Trouble::WrongType => format!("{address}: a key holds something that is no lock ({source})"),
+            Trouble::WrongType => format!("{address}: a key holds something that is not a lock ({source})"),
             Trouble::OutOfMemory => format!("{address} has no memory left; raise its maxmemory"),
             Trouble::CannotSave => {
-                format!("{address} cannot save to its disk, and takes no writes until it can")
+                format!("{address} cannot save to its disk, and accepts no writes until it can")
             }
-            Trouble::Moving => format!("{address}: the slot is moving to another node just now ({source})"),
+            Trouble::Moving => format!("{address}: the slot is just moving to another node ({source})"),
             Trouble::Cluster => format!("{address} is a node of a Redis Cluster; write redis+cluster:"),
             Trouble::Cut | Trouble::Other => format!("{address}: {source}"),
         }

@@ -1,4 +1,4 @@
-//! One server as a client sees it: a connection for commands in each runtime, replaced whenever it is spoilt.
+//! The connections for commands to one server: one per runtime, replaced when it is no longer usable.
 
 use super::{
     dial::Dial,
@@ -20,24 +20,25 @@ use std::{
 };
 use tenure_core::{Moment, PerRuntime, StoreError};
 
-/// How long after a failed attempt to connect the next one begins: a server that comes back is not met by a storm.
+/// The pause after a failed attempt to connect, so that a server that comes back is not flooded.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// The connections to one server: in each runtime one, which all its requests share.
+/// The connections to one server: one per runtime, shared by all its requests.
 ///
 /// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
-/// has become a replica. Here each of these ends the connection, and the next request makes another. One attempt to
-/// connect serves all who wait for it, and goes on when they give up.
+/// has become a replica. Here either one ends the connection, and the next request makes another. One attempt to
+/// connect serves everybody who waits for it, and goes on if they give up.
 pub(crate) struct Lane {
     dial: Dial,
     connections: PerRuntime<Mutex<LaneConnection>>,
-    /// How many connections there were.
+    /// The number of the last connection.
     last: AtomicU64,
 }
 
 #[derive(Default)]
 struct LaneConnection {
-    /// Which connection this is, among those of all runtimes, so that a late failure of an old one does not end a new one.
+    /// The connection's number, unique across runtimes, so that a late failure of an old connection does not end a new
+    /// one.
     number: u64,
     state: ConnectionState,
 }
@@ -46,7 +47,7 @@ struct LaneConnection {
 enum ConnectionState {
     #[default]
     None,
-    /// None, because the last attempt failed at this moment.
+    /// No connection: the last attempt failed at this moment.
     Failed(Moment),
     Connecting(Shared<BoxFuture<'static, Result<Pipelined, RedisError>>>),
     Connected(Pipelined),
@@ -55,11 +56,11 @@ enum ConnectionState {
 /// How a command is sent.
 #[derive(Clone, Copy)]
 enum Sending {
-    /// With others that are made at the same time.
+    /// In one write with others that are made at the same time.
     Plain,
     /// By itself.
     Apart,
-    /// Behind `ASKING`.
+    /// After `ASKING`.
     Asking,
 }
 
@@ -68,10 +69,10 @@ pub(crate) struct Answer {
     pub(crate) value: Value,
     /// The instant before the request was sent.
     pub(crate) sent: Moment,
-    /// Whether the request had been sent before on a connection that turned out to be broken. That one may have been
+    /// Whether the request was sent before, on a connection that turned out to be broken. That first copy may have been
     /// carried out too, or still may be.
     pub(crate) resent: bool,
-    /// The connection that brought it.
+    /// The number of the connection that brought it.
     pub(crate) connection: u64,
 }
 
@@ -84,12 +85,12 @@ impl Lane {
         &self.dial
     }
 
-    /// The connection of this runtime.
+    /// This runtime's connection.
     fn here(&self) -> Arc<Mutex<LaneConnection>> {
         self.connections.get(Mutex::default)
     }
 
-    /// The connection, its number, and whether it was there already.
+    /// Returns the connection, its number, and whether it existed already.
     async fn connection(&self) -> Result<(Pipelined, u64, bool), RedisError> {
         let here = self.here();
         let (number, connecting) = {
@@ -119,7 +120,8 @@ impl Lane {
         outcome.map(|connection| (connection, number, false))
     }
 
-    /// An attempt in a task of its own, so that a short wait cannot keep a slow connection from ever being made.
+    /// Connects in a separate task, so that callers with short waits cannot keep a slow connection from ever being
+    /// made.
     fn connect(&self, pause: Duration) -> Shared<BoxFuture<'static, Result<Pipelined, RedisError>>> {
         let dial = self.dial.clone();
         let attempt = tokio::spawn(async move {
@@ -138,7 +140,7 @@ impl Lane {
         }
     }
 
-    /// Lets go of the connections. The next request makes another.
+    /// Drops the connections. The next request makes a new one.
     pub(crate) fn disconnect(&self) {
         for one in self.connections.all() {
             locked(&one).state = ConnectionState::None;
@@ -152,7 +154,7 @@ impl Lane {
             .map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain(source)))
     }
 
-    /// The same on that connection and no other, and by itself.
+    /// The same by itself, and only on that connection.
     pub(crate) async fn ask_on(&self, number: u64, command: &Cmd) -> Result<Answer, Failure> {
         let connection = {
             let here = self.here();
@@ -169,15 +171,15 @@ impl Lane {
         answer.map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain(source)))
     }
 
-    /// Calls a script, and has it loaded first when the server does not know it. `about` is the key that errors name.
+    /// Calls a script, loading it first if the server does not know it. `about` is the key to name in errors.
     ///
-    /// The call is sent again when a connection from before turns out to be broken, as it is after the server was
-    /// restarted. So it must be one that may be carried out twice.
+    /// If an existing connection turns out to be broken, as after a restart of the server, the call is sent again. So
+    /// it must be one that may be carried out twice.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
         self.run_as(Sending::Plain, script, call, about).await
     }
 
-    /// The same, at a node of a Cluster to which the slot is moving.
+    /// The same, at a node of a Cluster to which the slot is being moved.
     pub(crate) async fn run_asking(
         &self,
         script: &Script,
@@ -198,7 +200,7 @@ impl Lane {
         if let Err(RawFailure { error, in_doubt }) = &outcome
             && Trouble::of(error) == Trouble::NoScript
         {
-            // Nothing was carried out, unless by a first copy on a connection that broke.
+            // Nothing was carried out, except perhaps a first copy on a connection that broke.
             let before = *in_doubt;
             outcome = match self.send(Sending::Plain, &script.load()).await {
                 Ok(_) => match self.send(how, call).await {
@@ -224,7 +226,7 @@ impl Lane {
         }
     }
 
-    /// Sends a command once. An error comes with whether the connection was one from before.
+    /// Sends a command once. An error comes with whether the connection existed already.
     async fn send_once(&self, how: Sending, command: &Cmd) -> Result<Answer, (RawFailure, bool)> {
         let (connection, number, from_before) =
             self.connection().await.map_err(|error| (RawFailure { error, in_doubt: false }, false))?;
@@ -263,7 +265,7 @@ fn locked(connection: &Mutex<LaneConnection>) -> MutexGuard<'_, LaneConnection> 
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request without an answer, or with one that helps nobody.
+/// A request without a usable answer.
 struct RawFailure {
     error: RedisError,
     in_doubt: bool,

@@ -1,4 +1,4 @@
-//! Waiters of this client that stand in a queue, and what they are told there.
+//! This client's waiters in queues, and the notices that they get there.
 
 use std::{
     collections::HashMap,
@@ -8,16 +8,16 @@ use std::{
 use tenure_core::{ClaimId, Token};
 use tokio::sync::mpsc;
 
-/// What a waiter in a queue is told.
+/// A notice to a waiter in a queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// It holds the lock, with this token, since this moment of the server's clock.
     Turn { token: Token, at: Duration },
-    /// The lock may be free again after this time, and then it is its turn.
+    /// The lock may be free after this time, and then it is the waiter's turn.
     Look { after: Duration },
 }
 
-/// The claims of this client that stand in queues.
+/// This client's claims in queues.
 #[derive(Clone, Default)]
 pub(crate) struct QueuedClaims(Arc<Mutex<HashMap<ClaimId, mpsc::UnboundedSender<Notice>>>>);
 
@@ -26,14 +26,15 @@ impl QueuedClaims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listens to what `claim` is told, as long as the return value is kept.
+    /// Receives notices for `claim`, as long as the return value is kept.
     pub(crate) fn wait(&self, claim: ClaimId) -> QueuedClaim {
         let (sender, notes) = mpsc::unbounded_channel();
         self.claims().insert(claim, sender);
         QueuedClaim { turns: self.clone(), claim, notes }
     }
 
-    /// Passes on what was said on this client's channel. What is for nobody is left to its withdrawal.
+    /// Passes on a message from this client's channel. A notice for a claim that no longer waits is ignored: the claim
+    /// is being withdrawn.
     pub(crate) fn pass_on(&self, said: &[u8]) {
         let Some((claim, note)) = std::str::from_utf8(said).ok().and_then(read) else { return };
         if let Some(sender) = self.claims().get(&claim) {
@@ -42,7 +43,7 @@ impl QueuedClaims {
     }
 }
 
-/// One claim that stands in a queue.
+/// One claim in a queue.
 pub(crate) struct QueuedClaim {
     turns: QueuedClaims,
     claim: ClaimId,
@@ -50,11 +51,11 @@ pub(crate) struct QueuedClaim {
 }
 
 impl QueuedClaim {
-    /// The next that it is told.
+    /// Waits for its next notice.
     pub(crate) async fn note(&mut self) -> Notice {
         match self.notes.recv().await {
             Some(note) => note,
-            // Another wait for the same claim has taken the place of this one.
+            // Another wait for the same claim has replaced this one.
             None => std::future::pending().await,
         }
     }

@@ -12,15 +12,15 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// How many requests are sent together at most: the first is not answered before the last.
+/// How many requests are sent together at most: the first is answered only with the last.
 const MOST: usize = 64;
 
-/// A connection for requests, which all that this runtime makes share.
+/// A connection for requests, shared by all of this runtime.
 ///
-/// A lone request is sent at once. While one is under way, others are gathered until the tasks that can run now have run, and
-/// then sent in one [pipeline](https://redis.io/docs/latest/develop/using-commands/pipelining/). So no request waits for
-/// another's answer, and many tasks cost few system calls: sent one by one, each is a write of its own, since the runtime runs
-/// the connection right after whoever handed it a request.
+/// A lone request is sent at once. While one is under way, others are gathered until all tasks that are ready have run,
+/// and are then sent in one [pipeline](https://redis.io/docs/latest/develop/using-commands/pipelining/). So no request
+/// waits for another's answer, and many tasks cost few system calls: sent one by one, each would be a separate write,
+/// because the runtime runs the connection's task right after the task that sent a request.
 #[derive(Clone)]
 pub(crate) struct Pipelined {
     connection: MultiplexedConnection,
@@ -47,7 +47,7 @@ impl Pipelined {
     ///
     /// # Cancel safety
     ///
-    /// A request that is given up may be sent and carried out, or not. A later one may overtake it.
+    /// A dropped request may or may not be sent and carried out. A later one may overtake it.
     pub(crate) async fn send(&mut self, request: &Cmd) -> Result<Value, RedisError> {
         let (_under_way, others) = UnderWay::one_more(&self.requests);
         if others == 0 {
@@ -57,19 +57,19 @@ impl Pipelined {
         self.gather(request.clone()).await.unwrap_or_else(ended)
     }
 
-    /// Sends a request by itself: one whose answer takes its time, which others must not wait for.
+    /// Sends a request by itself: one with a slow answer, for which others must not wait.
     pub(crate) async fn send_apart(&mut self, request: &Cmd) -> Result<Value, RedisError> {
         self.connection.send_packed_command(request).await
     }
 
-    /// Sends several commands at once, and answers with what is said to the last.
+    /// Sends several commands at once, and returns the answer to the last.
     pub(crate) async fn send_all(&mut self, commands: &redis::Pipeline) -> Result<Value, RedisError> {
         let last = commands.len().saturating_sub(1);
         let mut answers = self.connection.send_packed_commands(commands, last, 1).await?;
         Ok(answers.pop().unwrap_or(Value::Nil))
     }
 
-    /// Leaves a request with those that are sent soon.
+    /// Adds a request to those that are about to be sent.
     fn gather(&self, request: Cmd) -> oneshot::Receiver<Result<Value, RedisError>> {
         let (answer, answered) = oneshot::channel();
         let mut gathered = self.requests.gathered();
@@ -96,8 +96,8 @@ async fn send_gathered(connection: MultiplexedConnection, unsent: Unsent) {
     send_together(connection, unsent.take()).await;
 }
 
-/// Lets all tasks run that can run now. Unlike tokio's `yield_now`, which on a busy thread waits until that has nothing to do,
-/// this leaves the task where other threads can run it.
+/// Lets all tasks run that are ready now. Tokio's `yield_now` would wait on a busy thread until that is idle; this
+/// leaves the task where other threads can run it.
 async fn run_last() {
     let mut again = false;
     poll_fn(|context| {
@@ -127,7 +127,7 @@ async fn send_together(mut connection: MultiplexedConnection, mut gathered: Vec<
         Err(error) => answers.iter().map(|_| Err(error.clone())).collect(),
     };
     for (answer, said) in answers.into_iter().zip(said) {
-        // Whoever has given up since needs no answer.
+        // A caller that has given up needs no answer.
         let _ = answer.send(said);
     }
 }
@@ -138,7 +138,7 @@ impl Requests {
     }
 }
 
-/// What a task is to send. If its runtime ends before, nobody is left waiting for an answer.
+/// What a task is going to send. If its runtime ends first, dropping this ends the wait for the answers.
 struct Unsent(Option<Arc<Requests>>);
 
 impl Unsent {
@@ -160,7 +160,7 @@ impl Drop for Unsent {
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
-    /// This one, and how many others there are.
+    /// Counts this one, and returns how many others there are.
     fn one_more(requests: &'a Requests) -> (Self, usize) {
         let others = requests.under_way.fetch_add(1, Ordering::Relaxed);
         (Self(&requests.under_way), others)

@@ -1,4 +1,4 @@
-//! A connection on which a server tells of what is published: everywhere, or in a shard of a Cluster.
+//! A connection for published messages: of all nodes, or of a shard of a Cluster.
 
 use crate::requests::{keys, replies::text};
 use futures_util::{
@@ -13,23 +13,23 @@ use redis::{
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// What a server tells without being asked.
+/// What a server pushes.
 pub(crate) enum Heard {
     Message(Msg),
-    /// A subscription has ended: this client has left the channel, or another node keeps its slot now.
+    /// A subscription has ended: this client has left the channel, or another node now keeps its slot.
     Ended(String),
 }
 
-/// The side of a connection on which subscriptions are asked for.
+/// The sending side of a connection, for subscribing and unsubscribing.
 pub(crate) enum Sink {
-    /// Each message is told on every node of a Cluster.
+    /// Each message reaches every node of a Cluster.
     Everywhere(PubSubSink),
-    /// Messages about a lock are told on the node that keeps its slot. Speaks RESP3: the `redis` crate has subscriptions
-    /// of shards on no other connection.
+    /// Messages about a lock reach only the node that keeps its slot. Uses RESP3: the `redis` crate supports sharded
+    /// subscriptions only there.
     Shard(MultiplexedConnection),
 }
 
-/// A connection of a kind of its own for a shard's channels, or the usual one.
+/// Opens a connection: a special one for a shard's channels, or the usual one.
 pub(crate) async fn open(
     client: &Client,
     in_shard: bool,
@@ -41,7 +41,7 @@ pub(crate) async fn open(
     let info = client.get_connection_info().clone();
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let (sender, pushed) = mpsc::unbounded_channel();
-    // Whoever asks has a timeout of their own.
+    // The caller has its own timeout.
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let connection = Client::open(info.set_redis_settings(settings))?
         .get_multiplexed_async_connection_with_config(&config.set_push_sender(sender))
@@ -49,13 +49,13 @@ pub(crate) async fn open(
     Ok((Sink::Shard(connection), heard(pushed).boxed()))
 }
 
-/// Whether a server is too old for shards' channels, as all before 7.0 are.
+/// Whether the server is too old for sharded channels: before 7.0.
 pub(crate) fn knows_no_shards(error: &RedisError) -> bool {
     let unknown = |detail: &str| detail.starts_with("unknown command");
     error.kind() == ErrorKind::RESP3NotSupported || error.detail().is_some_and(unknown)
 }
 
-/// What the server tells, until the connection ends.
+/// What the server pushes, until the connection ends.
 fn heard(pushed: mpsc::UnboundedReceiver<PushInfo>) -> impl stream::Stream<Item = Heard> {
     stream::unfold(pushed, |mut pushed| async {
         loop {
@@ -75,7 +75,7 @@ fn heard(pushed: mpsc::UnboundedReceiver<PushInfo>) -> impl stream::Stream<Item 
 }
 
 impl Sink {
-    /// Subscribes to channels. Answers with those that another node keeps.
+    /// Subscribes to channels. Returns those that another node keeps.
     pub(crate) async fn join(&mut self, channels: &[Arc<str>]) -> Result<Vec<Arc<str>>, RedisError> {
         match self {
             Self::Everywhere(sink) => sink.subscribe(names(channels)).await.map(|()| Vec::new()),
@@ -103,7 +103,7 @@ impl Sink {
     }
 }
 
-/// What is sent for each channel of a shard, and for each other, and the answers to these.
+/// The command for a shard's channel and for any other, each with the kind of its answer.
 struct ChannelCommand {
     shard: (&'static str, PushKind),
     other: (&'static str, PushKind),
@@ -117,17 +117,18 @@ const LEAVE: ChannelCommand = ChannelCommand {
 };
 
 impl ChannelCommand {
-    /// A client is told of its turns on a channel that is in no lock's slot.
+    /// A client's inbox is in no lock's slot, so it is an ordinary channel.
     fn about(&self, channel: &str) -> &(&'static str, PushKind) {
         if keys::is_inbox(channel) { &self.other } else { &self.shard }
     }
 }
 
-/// Asks about each channel by itself, because one command takes those of one slot only. Answers with the channels that
+/// Sends one command per channel, because one command takes channels of one slot only. Returns the channels that
 /// another node keeps.
 ///
-/// The server ends a subscription unasked when its slot has moved. If a request is on its way then, the `redis` crate takes
-/// that for the answer, and each answer for that of the next request. So answers are looked at, and such a connection ends.
+/// The server ends a subscription by itself when its slot has moved. If a request is on its way then, the `redis` crate
+/// takes that message for the answer, and from then on pairs answers with the wrong requests. So this checks the
+/// answers, and gives up such a connection.
 async fn each(
     connection: &mut MultiplexedConnection,
     request: &ChannelCommand,

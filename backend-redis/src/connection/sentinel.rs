@@ -1,9 +1,9 @@
 //! The sentinels of a service, which know which server is its master.
 //!
-//! As the [guidelines for clients](https://redis.io/docs/latest/develop/reference/sentinel-clients/) have it: a sentinel
-//! is asked before each connection, and the server that it names is asked for its role. Beyond them, all sentinels are
-//! asked at once and the newest of a majority's answers counts, so that one that is cut off from the others does not
-//! lead to a master that was put down.
+//! This follows the [guidelines for clients](https://redis.io/docs/latest/develop/reference/sentinel-clients/): ask a
+//! sentinel before each connection, and ask the server that it names for its role. Beyond that, all sentinels are asked
+//! at once and the newest of a majority's answers counts. So a sentinel that is cut off from the others does not lead
+//! to a deposed master.
 
 use super::{
     address::Address,
@@ -21,16 +21,16 @@ pub(crate) struct Sentinels {
     addresses: Vec<Address>,
     service: String,
     access: Access,
-    /// The server that was found to be the master last.
+    /// The last server that was found to be the master.
     master: watch::Sender<Option<Address>>,
 }
 
-/// How the sentinels and the master are spoken to.
+/// How to connect to the sentinels and the master.
 pub(crate) struct Access {
     pub(crate) tls: bool,
-    /// The certificates that theirs must lead to, in PEM format, where these are not the system's.
+    /// The root certificates to trust, in PEM format, if not the system's.
     pub(crate) roots: Option<Vec<u8>>,
-    /// Who asks the master, and those sentinels that want to know.
+    /// The login for the master, and for sentinels that require one.
     pub(crate) login: RedisConnectionInfo,
 }
 
@@ -45,7 +45,7 @@ impl Sentinels {
         Self { addresses, service, access, master: watch::Sender::new(None) }
     }
 
-    /// The master, as errors name it.
+    /// The master's name in errors.
     pub(crate) fn server_name(&self) -> ServerName {
         let address = match &*self.master.borrow() {
             Some(master) => format!("{master} (master of {:?})", self.service),
@@ -73,12 +73,12 @@ impl Sentinels {
         named.join(",")
     }
 
-    /// Tells when another server turns out to be the master.
+    /// Notifies when another server turns out to be the master.
     pub(crate) fn follow(&self) -> watch::Receiver<Option<Address>> {
         self.master.subscribe()
     }
 
-    /// A connection to the master, which has confirmed that it is.
+    /// Connects to the master, which has confirmed its role.
     pub(crate) async fn connect(
         &self,
         connect_timeout: Duration,
@@ -88,12 +88,12 @@ impl Sentinels {
         let mut connection = connect(&self.client(&master)?, connect_timeout, response_timeout).await?;
         match redis::cmd("ROLE").query_async(&mut connection).await.map(|role| is_master(&role)) {
             Ok(true) => {}
-            // Some users may not ask that. A replica refuses the first write.
+            // Some users may not ask for the role. A replica would refuse the first write.
             Err(error) if Trouble::of(&error) == Trouble::Forbidden => {}
             Err(error) => return Err(error),
             Ok(false) => {
                 let what = format!("{master}, for {:?}; a failover may be under way", self.service);
-                return Err((ErrorKind::Io, "the sentinels name a server that is no master", what).into());
+                return Err((ErrorKind::Io, "the sentinels name a server that is not a master", what).into());
             }
         }
         self.master.send_if_modified(|known| {
@@ -107,7 +107,7 @@ impl Sentinels {
         Ok(connection)
     }
 
-    /// The master that was found last, or that the sentinels name when none was.
+    /// The last master that was found, or, if there was none, the one that the sentinels name.
     pub(crate) async fn master(&self, connect_timeout: Duration) -> Result<Client, RedisError> {
         let known = self.master.borrow().clone();
         match known {
@@ -120,8 +120,8 @@ impl Sentinels {
         self.access.client(master, self.access.login.clone())
     }
 
-    /// Which server the sentinels say is the master: the newest answer of a majority, or of as many as answer within
-    /// half of `longest`.
+    /// Asks the sentinels for the master. The newest answer of a majority counts, or of as many as answer within half
+    /// of `longest`.
     async fn ask(&self, longest: Duration) -> Result<Address, RedisError> {
         let patience = longest / 2;
         let mut asked: FuturesUnordered<_> =
@@ -168,7 +168,7 @@ impl Sentinels {
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("MASTER").arg(&self.service);
         let answer = ask.query_async(&mut connection).await?;
-        known(&answer).ok_or_else(|| (ErrorKind::UnexpectedReturnType, "it is no sentinel").into())
+        known(&answer).ok_or_else(|| (ErrorKind::UnexpectedReturnType, "it is not a sentinel").into())
     }
 }
 
@@ -187,7 +187,7 @@ impl Failed {
         self.silent |= error.is_io_error() || error.is_timeout();
         self.reasons.push(match Trouble::of(error) {
             Trouble::Silent => format!("{sentinel}: no answer in time"),
-            _ if detail.contains("unknown command") => format!("{sentinel}: it is no sentinel"),
+            _ if detail.contains("unknown command") => format!("{sentinel}: it is not a sentinel"),
             _ => format!("{sentinel}: {error}"),
         });
     }
@@ -199,7 +199,7 @@ impl Failed {
             return (ErrorKind::InvalidClientConfig, "no sentinel knows this service", what).into();
         }
         let kind = if self.silent { ErrorKind::Io } else { ErrorKind::InvalidClientConfig };
-        (kind, "no sentinel says which server it is", reasons).into()
+        (kind, "no sentinel names the master", reasons).into()
     }
 }
 
@@ -212,7 +212,7 @@ struct KnownMaster {
     epoch: u64,
 }
 
-/// What a sentinel answers when it is asked for a master; `None` when that is no sentinel's answer.
+/// Reads a sentinel's answer about a master; `None` if it is not a sentinel's answer.
 fn known(value: &Value) -> Option<KnownMaster> {
     let mut fields = HashMap::new();
     match value {
@@ -233,7 +233,7 @@ fn known(value: &Value) -> Option<KnownMaster> {
     })
 }
 
-/// Whether a server that was asked for its role is a master.
+/// Whether an answer to `ROLE` is a master's.
 fn is_master(role: &Value) -> bool {
     matches!(role, Value::Array(parts) if parts.first().and_then(text) == Some("master"))
 }

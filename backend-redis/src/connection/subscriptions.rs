@@ -1,4 +1,4 @@
-//! One connection on which all of a client's waiters are told of releases.
+//! One connection on which all of a client's waiters hear of releases.
 
 use super::{
     dial::Dial,
@@ -22,30 +22,29 @@ use tokio::{
     time::Instant,
 };
 
-/// How often a silent connection is tried, so that a dead line is noticed.
+/// How often a silent connection is pinged, so that a dead one is noticed.
 const TRY_EVERY: Duration = Duration::from_secs(5);
 /// The pauses between attempts to connect grow from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// The channels that somebody in this client listens to, on one connection for all.
+/// The channels that this client listens to, all on one connection.
 ///
-/// A message is a hint and nothing more: it may be lost, and whoever waits asks again in any case. So a connection
-/// that breaks is made anew and everybody is woken once, since a message may have been missed. A channel is left when
-/// nobody listens to it any more.
+/// A message is only a hint: it may be lost, and waiters poll anyway. So a broken connection is replaced, and everybody
+/// is woken once because a message may have been missed. A channel is left when nobody listens to it any more.
 pub(crate) struct Subscriptions {
     hub: Arc<Hub>,
-    /// Where the connection lives: those who listen may be of any runtime.
+    /// Where the connection lives: listeners may be on any runtime.
     background: Background,
 }
 
 struct Hub {
     dial: Dial,
-    /// Whether messages about a lock are told in its shard of a Cluster only, as far as is known.
+    /// Whether messages about a lock are published only in its shard of a Cluster, as far as known.
     in_shard: AtomicBool,
-    /// Takes the messages that say something, each for one claim. The others are hints for whoever listens there.
+    /// Gets the messages with a payload, each for one claim. Empty messages are hints for all listeners of the channel.
     turns: QueuedClaims,
     topics: Mutex<Topics>,
-    /// There are changes.
+    /// Notified when there are changes.
     changed: Notify,
 }
 
@@ -54,7 +53,7 @@ struct Topics {
     by_channel: HashMap<Arc<str>, Topic>,
     /// Channels that were joined or left since the task last looked.
     changes: Vec<Arc<str>>,
-    /// Channels that the server may count this client among the subscribers of.
+    /// Channels of which the server may count this client as a subscriber.
     subscribed: HashSet<Arc<str>>,
     task: Option<AbortHandle>,
 }
@@ -77,7 +76,8 @@ enum SubscriptionState {
 }
 
 impl Subscriptions {
-    /// Of one server; of a node of a Cluster where messages are told `in_shard`, unless it is too old for that.
+    /// For one server, or for a node of a Cluster: there messages are published `in_shard`, unless the node is too old
+    /// for that.
     pub(crate) fn new(dial: Dial, in_shard: bool, turns: QueuedClaims, background: Background) -> Self {
         let (topics, in_shard) = (Mutex::default(), AtomicBool::new(in_shard));
         let hub = Arc::new(Hub { dial, in_shard, turns, topics, changed: Notify::new() });
@@ -104,12 +104,12 @@ impl Subscriptions {
         Listening(Arc::new(Listener { hub: Arc::clone(&self.hub), channel, bell }))
     }
 
-    /// Whether the server may count this client among those who listen to a channel.
+    /// Whether the server may count this client as a subscriber of a channel.
     pub(crate) fn is_counted(&self, channel: &str) -> bool {
         self.hub.topics().subscribed.contains(channel)
     }
 
-    /// Lets go of the connection. The next listener makes another.
+    /// Drops the connection. The next listener makes a new one.
     pub(crate) fn disconnect(&self) {
         if let Some(task) = self.hub.topics().task.take() {
             task.abort();
@@ -124,7 +124,7 @@ impl Drop for Subscriptions {
     }
 }
 
-/// Somebody who listens to a channel, as long as it or a clone of it is kept.
+/// A listener to a channel, as long as it or a clone is kept.
 #[derive(Clone)]
 pub(crate) struct Listening(Arc<Listener>);
 
@@ -139,7 +139,7 @@ impl Listening {
         &self.0.channel
     }
 
-    /// Whether the server has confirmed the subscription, as far as is known.
+    /// Whether the server has confirmed the subscription, as far as known.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.state() == SubscriptionState::Live
     }
@@ -153,8 +153,8 @@ impl Listening {
             .map_or(SubscriptionState::Wanted, |topic| topic.state)
     }
 
-    /// Waits until the server has confirmed the subscription, or does not serve it any more: whoever asks it for the lock
-    /// then learns which does.
+    /// Waits until the server has confirmed the subscription or no longer serves it. In the latter case, asking it for
+    /// the lock shows which server does.
     pub(crate) async fn confirmed(&self) {
         loop {
             let rung = self.next();
@@ -167,7 +167,7 @@ impl Listening {
         }
     }
 
-    /// The next hint, or anything else that is reason to ask again. Counts from when it is first polled or enabled.
+    /// Waits for the next hint, or any other reason to ask again, from when it is first polled or enabled.
     pub(crate) fn next(&self) -> Notified<'_> {
         self.0.bell.notified()
     }
@@ -198,7 +198,7 @@ impl Hub {
                 self.changed.notified().await;
             }
             let began = Instant::now();
-            // Follows as soon as a request has found another master.
+            // Reconnects as soon as a request has found another master.
             let moved = self.dial.moved();
             tokio::pin!(moved);
             let ended = tokio::select! {
@@ -212,7 +212,7 @@ impl Hub {
             }
             let server = self.dial.server_name();
             let error = server.explain(error);
-            tracing::warn!(server = %server.address, %error, "waiters are not told of releases, and only ask again and again");
+            tracing::warn!(server = %server.address, %error, "cannot listen to releases; waiters only poll");
             pause = if began.elapsed() > PAUSES.1 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -225,7 +225,7 @@ impl Hub {
     async fn connect(&self) -> Result<(), RedisError> {
         let (sink, heard) = self.dial.subscriptions(self.in_shard.load(Ordering::Relaxed)).await?;
         tokio::select! {
-            // What the server told before an answer comes before it here too.
+            // Keeps the server's order: what it pushed before an answer is handled first.
             biased;
             error = self.pass_on(heard) => Err(error),
             ended = self.follow(sink) => ended,
@@ -258,7 +258,7 @@ impl Hub {
                     return Ok(());
                 }
                 self.dial.answered(sink.ping()).await?;
-                // Who still listens there was not sent to another node: the slot may be back.
+                // Whoever still listens there was not redirected to another node: the slot may be back.
                 self.join_later(|topic| topic.state == SubscriptionState::Ended);
                 continue;
             };
@@ -279,7 +279,7 @@ impl Hub {
         }
     }
 
-    /// Waits until the subscriptions are not what the listeners want, and tells what to do about it.
+    /// Waits until the subscriptions differ from what the listeners want, and returns what to change.
     async fn change(&self) -> Change {
         loop {
             let change = self.topics().change();
@@ -290,7 +290,8 @@ impl Hub {
         }
     }
 
-    /// The server has confirmed these, but for what has ended, so from now on no message of theirs is missed.
+    /// Notes that the server has confirmed these, except those that have ended. From now on, none of their messages is
+    /// missed.
     fn confirm(&self, channels: &[Arc<str>]) {
         let mut topics = self.topics();
         let Topics { by_channel, subscribed, .. } = &mut *topics;
@@ -301,7 +302,7 @@ impl Hub {
         }
     }
 
-    /// The server tells nothing more on this channel.
+    /// Notes that the server sends nothing more on this channel.
     fn ended(&self, channel: &str) {
         let mut topics = self.topics();
         topics.subscribed.remove(channel);
@@ -310,7 +311,7 @@ impl Hub {
         }
     }
 
-    /// Counts topics among those that were joined just now.
+    /// Treats these topics as newly joined.
     fn join_later(&self, which: impl Fn(&Topic) -> bool) {
         let mut topics = self.topics();
         let Topics { by_channel, changes, .. } = &mut *topics;
@@ -328,7 +329,7 @@ impl Hub {
 }
 
 impl Topics {
-    /// What is to be done about the changes. A channel that was left and joined again in between is still subscribed.
+    /// Works out what to join and leave. A channel that was left and joined again meanwhile is still subscribed.
     fn change(&mut self) -> Change {
         let (mut join, mut leave) = (HashSet::new(), HashSet::new());
         for channel in std::mem::take(&mut self.changes) {

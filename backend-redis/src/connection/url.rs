@@ -1,4 +1,4 @@
-//! URLs, taken apart strictly into what to connect to.
+//! Strict parsing of URLs.
 
 use super::address::Address;
 use percent_encoding::percent_decode_str;
@@ -7,17 +7,17 @@ use tenure_core::Error;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26_379;
 
-/// Which server, or how it is found.
+/// Which server, or how to find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Server(Address),
-    /// `tls` is how the sentinels and the master are spoken to.
+    /// `tls` applies to the sentinels and the master.
     Sentinel {
         sentinels: Vec<Address>,
         service: String,
         tls: bool,
     },
-    /// Some of the nodes; `tls` is how all are spoken to.
+    /// Some of the nodes; `tls` applies to all.
     Cluster {
         seeds: Vec<Address>,
         tls: bool,
@@ -35,7 +35,7 @@ pub(crate) struct ParsedUrl {
 /// What is wrong with a URL, and what would be valid.
 type UrlProblem = (&'static str, &'static str);
 
-/// What `rediss` stands for in front of any of them.
+/// The problem with `rediss` in a build without TLS.
 const NO_TLS: UrlProblem =
     ("TLS is not built into this program", "build with the feature \"tls\" of tenure-redis");
 
@@ -46,7 +46,7 @@ const SOCKET: &str = "write redis+unix:/run/redis/redis.sock";
 
 pub(crate) fn parse(url: &str) -> Result<ParsedUrl, Error> {
     read(url).map_err(|(problem, valid)| {
-        // Nothing behind the scheme is repeated: what is wrong may be that a password spoilt the structure.
+        // Nothing after the scheme is repeated: a password may have broken the structure.
         let scheme =
             url.split(':').next().filter(|word| word.chars().all(|c| c.is_ascii_alphabetic() || c == '+'));
         let url = scheme.map_or_else(|| "…".to_owned(), |scheme| format!("{scheme}:…"));
@@ -109,7 +109,7 @@ fn several(hosts: &str, tls: bool, default: u16, form: &'static str) -> Result<V
     hosts.split(',').map(address).collect()
 }
 
-/// What stands behind `//`.
+/// The parts after `//`.
 struct Parts<'a> {
     login: Option<&'a str>,
     hosts: &'a str,
@@ -129,7 +129,7 @@ fn database(number: &str, form: &'static str) -> Result<u32, UrlProblem> {
         return Ok(0);
     }
     let digits = Some(number).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or(("its database is no number", form))
+    digits.and_then(|digits| digits.parse().ok()).ok_or(("its database is not a number", form))
 }
 
 fn logged_in(target: Target, login: Option<&str>, database: u32) -> Result<ParsedUrl, UrlProblem> {
@@ -143,7 +143,7 @@ fn logged_in(target: Target, login: Option<&str>, database: u32) -> Result<Parse
 }
 
 fn host_and_port(text: &str, default: u16) -> Result<(String, u16), UrlProblem> {
-    const WRONG: UrlProblem = ("its host is none", NETWORK);
+    const WRONG: UrlProblem = ("its host is invalid", NETWORK);
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or(WRONG)?;
@@ -159,9 +159,9 @@ fn host_and_port(text: &str, default: u16) -> Result<(String, u16), UrlProblem> 
     let port = match port.strip_prefix(':') {
         None if port.is_empty() => default,
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            digits.parse().ok().filter(|port| *port > 0).ok_or(("its port is none", "1 to 65535"))?
+            digits.parse().ok().filter(|port| *port > 0).ok_or(("its port is invalid", "1 to 65535"))?
         }
-        _ => return Err(("its port is none", "1 to 65535")),
+        _ => return Err(("its port is invalid", "1 to 65535")),
     };
     Ok((host.to_owned(), port))
 }
@@ -205,31 +205,31 @@ mod tests {
             ("host:6379", "scheme is unknown"),
             ("http://host", "scheme is unknown"),
             ("redis:host", "no host"),
-            ("redis://", "host is none"),
-            ("redis://:6379", "host is none"),
-            ("redis://a b", "host is none"),
-            ("redis://h1,h2", "host is none"),
-            ("redis://[::1", "host is none"),
-            ("redis://[host]", "host is none"),
-            ("redis://host:", "port is none"),
-            ("redis://host:0", "port is none"),
-            ("redis://host:65536", "port is none"),
-            ("redis://host:+1", "port is none"),
-            ("redis://host/one", "database is no number"),
-            ("redis://host/-1", "database is no number"),
-            ("redis://host/1/2", "database is no number"),
+            ("redis://", "host is invalid"),
+            ("redis://:6379", "host is invalid"),
+            ("redis://a b", "host is invalid"),
+            ("redis://h1,h2", "host is invalid"),
+            ("redis://[::1", "host is invalid"),
+            ("redis://[host]", "host is invalid"),
+            ("redis://host:", "port is invalid"),
+            ("redis://host:0", "port is invalid"),
+            ("redis://host:65536", "port is invalid"),
+            ("redis://host:+1", "port is invalid"),
+            ("redis://host/one", "database is not a number"),
+            ("redis://host/-1", "database is not a number"),
+            ("redis://host/1/2", "database is not a number"),
             ("redis://host/0?x=1", "parameters"),
             ("redis://user@host", "user without a password"),
             ("redis://u:%zz@host", "hexadecimal"),
             ("redis://u:%ff@host", "not UTF-8"),
             ("redis+cluster://h/0", "no databases"),
-            ("redis+cluster://h,", "host is none"),
+            ("redis+cluster://h,", "host is invalid"),
             ("redis+sentinel:h/x", "no host"),
             ("redis+sentinel://h", "names no service"),
             ("redis+sentinel://h/", "names no service"),
-            ("redis+sentinel://h,/x", "host is none"),
-            ("redis+sentinel://h:x/x", "port is none"),
-            ("redis+sentinel://h/x/y", "database is no number"),
+            ("redis+sentinel://h,/x", "host is invalid"),
+            ("redis+sentinel://h:x/x", "port is invalid"),
+            ("redis+sentinel://h/x/y", "database is not a number"),
             ("redis+sentinel://u@h/x", "user without a password"),
             ("redis+unix:run/r.sock", "not absolute"),
             ("redis+unix://host/r.sock", "no host"),

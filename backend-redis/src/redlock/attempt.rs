@@ -1,4 +1,4 @@
-//! One attempt: two rounds, and everything taken back unless both had a majority.
+//! One attempt: two rounds, withdrawn unless both had a majority.
 
 use super::{
     tally::{NextStep, Tally},
@@ -13,18 +13,18 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 pub(crate) enum Outcome {
     Granted(Grant),
     Refused {
         /// When a majority will be free, as far as the servers tell.
         free_in: Option<Duration>,
-        /// Whether this client had some of the servers for itself.
+        /// Whether this client got the votes of some servers.
         split: bool,
     },
 }
 
-/// What a server says in the course of an attempt.
+/// A server's answer during an attempt.
 enum Word {
     Vote(Result<Vote, Failure>),
     Raised(Result<bool, Failure>),
@@ -33,9 +33,9 @@ enum Word {
 impl Voters {
     /// One attempt.
     ///
-    /// Granted when a majority voted for the claim, a majority then raised the greatest of the tokens, and the lease
-    /// still stands. Otherwise it is withdrawn from every server that may have anything of it, also from those that did not
-    /// answer.
+    /// It is granted if a majority voted for the claim, a majority then raised its token to the greatest of theirs, and
+    /// the lease still stands. Otherwise it is withdrawn from every server that may have any of it, including those
+    /// that did not answer.
     pub(crate) async fn attempt(&self, claim: &Claim) -> Result<Outcome, StoreError> {
         let (attempt, sent) = (self.next_attempt(), Moment::now());
         let mut tally = Tally::new(self.quorum);
@@ -60,9 +60,9 @@ impl Voters {
         let (claim, patience) = (Arc::new(claim.clone()), self.patience(claim.lease));
         for (place, voter) in self.all.iter().enumerate() {
             let (voter, claim, tell) = (Arc::clone(voter), Arc::clone(&claim), tell.clone());
-            // Before the task: a withdrawal may be carried out before it runs at all.
+            // Before the task starts: a withdrawal may overtake it.
             voter.will_ask(claim.id);
-            // A task, so that an answer which comes too late for this attempt still settles the request.
+            // In a task, so that an answer that comes too late for this attempt still settles the request.
             tokio::spawn(async move {
                 let vote = voter.ask(&claim, attempt).await;
                 let _ = tell.send((place, Word::Vote(vote)));
@@ -96,8 +96,8 @@ impl Voters {
         }
     }
 
-    /// Withdraws an attempt, and waits until the servers that are known to have something of it have none of it any more,
-    /// or have had their time.
+    /// Withdraws an attempt, and waits until the servers that are known to have any of it confirm that it is gone, or
+    /// time out.
     async fn take_back(&self, claim: &Claim, attempt: u64, tally: &Tally) {
         let Claim { id, name, lease, .. } = claim;
         let ending = Ending { name: name.clone(), claim: *id, attempt, lease: *lease };

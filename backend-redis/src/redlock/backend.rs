@@ -8,17 +8,17 @@ use tenure_core::{
     Renewal, StoreError, Wakeup, async_trait,
 };
 
-/// Locks held by a majority of Redis or Valkey servers that know nothing of each other.
+/// Locks held by a majority of independent Redis or Valkey servers.
 ///
-/// Every server is asked at once. A lock is held when a majority has its key, and when a majority then raised the greatest
-/// of the tokens that were issued; otherwise all is taken back. So the loss of a minority of the servers costs nothing,
-/// neither locks nor time, and tokens rise from grant to grant. On each server the key is the one that
-/// [`RedisBackend`](crate::RedisBackend) has, so other implementations of Redlock exclude tenure on the same servers and
-/// are excluded by it.
+/// Every server is asked at once. A lock is held if a majority has its key, and a majority then raised the greatest of
+/// the issued tokens; otherwise the attempt is withdrawn. So losing a minority of the servers costs neither locks nor
+/// time, and tokens rise from grant to grant. On each server the key is the same as
+/// [`RedisBackend`](crate::RedisBackend)'s, so tenure and other implementations of Redlock exclude each other on the
+/// same servers.
 ///
-/// It rests on two assumptions: that the servers' and the clients' clocks run at nearly the same rate, and that a server
-/// which restarts has its data, or stays away for longer than the longest lease. `docs/redlock.md` says what follows when
-/// they do not hold, and when one server with a replica is the better choice.
+/// It rests on two assumptions: that the servers' and the clients' clocks run at nearly the same rate, and that a
+/// server which restarts has its data, or stays away for longer than the longest lease. `docs/redlock.md` says what
+/// happens if they do not hold, and when one server with a replica is the better choice.
 ///
 /// Cloning is cheap, and clones share the connections.
 ///
@@ -41,24 +41,23 @@ use tenure_core::{
 pub struct RedlockBackend(Arc<Inner>);
 
 struct Inner {
-    /// The servers in words, for errors and people.
+    /// The servers' names, for errors and people.
     address: Arc<str>,
     voters: Voters,
 }
 
 impl RedlockBackend {
-    /// Connects, and checks that a majority of the servers can keep locks. The others are tried again whenever they are
-    /// needed.
+    /// Connects, and checks that a majority of the servers can keep locks. The others are tried again on every request.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no lock is taken.
+    /// Cancel safe: it acquires no lock.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] before any server is asked; [`Error::Unavailable`] when a majority cannot be reached, does
-    /// not answer in time, or is read-only; [`Error::Store`] when one of them refuses the password, has no such database,
-    /// or forbids this user what locks need, and when two of the addresses lead to the same server.
+    /// [`Error::InvalidOption`] before any server is asked; [`Error::Unavailable`] if a majority cannot be reached,
+    /// does not answer in time, or is read-only; [`Error::Store`] if one of them refuses the password, has no such
+    /// database, or denies this user what locks need, or if two addresses lead to the same server.
     ///
     /// # Panics
     ///
@@ -81,11 +80,11 @@ impl RedlockBackend {
 
 /// How long a server may take to connect once a majority has.
 const STRAGGLERS: Duration = Duration::from_millis(200);
-/// No server takes so long: each has timeouts of its own.
+/// No server takes that long: each has its own timeouts.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// Whether a majority of the servers can keep locks. One that surely cannot is an error whatever the others say: it is
-/// there, and somebody has to mend it.
+/// Checks that a majority of the servers can keep locks. A server that answers that it cannot is an error, whatever the
+/// others say: somebody must fix it.
 async fn check(voters: &Voters) -> Result<(), StoreError> {
     let mut answers = voters.each(LONGEST, |voter| async move { voter.check().await });
     let (mut fit, mut silent) = (0, Vec::new());
@@ -99,7 +98,7 @@ async fn check(voters: &Voters) -> Result<(), StoreError> {
         match answer {
             Some((_, Ok(()))) => fit += 1,
             Some((_, Err(error))) if error.is_unavailable() => {
-                tracing::warn!(%error, "one of the servers cannot be used");
+                tracing::warn!(%error, "cannot use one of the servers");
                 silent.push(error.into());
             }
             Some((_, Err(error))) => return Err(error),

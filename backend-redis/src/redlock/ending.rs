@@ -7,7 +7,8 @@ use super::{
 use std::time::Duration;
 use tenure_core::{ClaimId, Grant, LossCause, Name, Release, StoreError};
 
-/// All attempts of a claim, also those of another client: it is never asked for again. Lua counts exactly so far.
+/// All attempts of a claim, even of another client: it is never used again. The greatest number that Lua counts
+/// exactly.
 const ALL: u64 = (1 << 53) - 1;
 
 fn all_of(name: &Name, claim: ClaimId, lease: Duration) -> Ending {
@@ -15,7 +16,7 @@ fn all_of(name: &Name, claim: ClaimId, lease: Duration) -> Ending {
 }
 
 impl Voters {
-    /// Releases a grant: it was held until now if a majority says so.
+    /// Releases a grant. It was held until now if a majority says so.
     pub(crate) async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let ending = all_of(&grant.name, grant.claim, grant.lease);
         let mut answers = self.end(&ending, 0..self.all.len());
@@ -39,7 +40,7 @@ impl Voters {
         Err(self.quorum.too_few(silent))
     }
 
-    /// Takes a claim back. A majority that has confirmed it is enough: the others are told in the background.
+    /// Withdraws a claim. Confirmations from a majority are enough: the others are told in the background.
     pub(crate) async fn withdraw(
         &self,
         name: &Name,
@@ -60,7 +61,7 @@ impl Voters {
         Err(self.quorum.too_few(silent))
     }
 
-    /// Why a grant is gone, as most servers see it. That it is gone is certain, also when they do not say.
+    /// Why a grant is gone, as most servers see it. It is certainly gone, even if they do not answer.
     async fn why(&self, grant: &Grant) -> LossCause {
         let mut answers = self.each(self.patience(grant.lease), |voter| {
             let grant = grant.clone();
@@ -77,7 +78,7 @@ impl Voters {
     }
 }
 
-/// The cause that most servers name. Where as many name another, it is the one that says more.
+/// The cause that most servers name. In a tie, the more specific one.
 pub(crate) fn most(causes: &[LossCause]) -> LossCause {
     let by_what_they_say =
         [LossCause::Forgotten, LossCause::Expired, LossCause::TakenOver, LossCause::Forced];

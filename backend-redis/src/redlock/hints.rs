@@ -1,4 +1,4 @@
-//! What waiters are told by several servers.
+//! Hints from several servers.
 
 use super::voters::Voters;
 use crate::connection::subscriptions::Listening;
@@ -7,14 +7,14 @@ use std::{pin::Pin, time::Duration};
 use tenure_core::Name;
 use tokio::{sync::futures::Notified, time::timeout};
 
-/// The channel of one lock on every server.
+/// Subscriptions to one lock's channel on every server.
 pub(crate) struct Hints {
     listening: Vec<Listening>,
     needed: usize,
 }
 
 impl Voters {
-    /// Begins to listen to what the servers tell of a name.
+    /// Subscribes to hints about a name on all servers.
     pub(crate) fn listen(&self, name: &Name) -> Hints {
         let listen = |store: &crate::server::Server| store.subscriptions.listen(&store.lock_key(name));
         let listening = self.all.iter().map(|voter| listen(&voter.server)).collect();
@@ -30,7 +30,7 @@ impl Hints {
         while first.next().await.is_some() {}
     }
 
-    /// The hints that come from now on.
+    /// Starts to gather hints from now on.
     pub(crate) fn next(&self) -> NextHints<'_> {
         let bells = self.listening.iter().map(|listening| {
             let mut bell = Box::pin(listening.next());
@@ -41,17 +41,17 @@ impl Hints {
     }
 }
 
-/// The hints that come from a moment on, one of each server.
+/// The hints from a moment on, one per server.
 pub(crate) struct NextHints<'a> {
     bells: FuturesUnordered<Pin<Box<Notified<'a>>>>,
     needed: usize,
 }
 
 impl NextHints<'_> {
-    /// Waits until a majority has told of a release, and for so long at most. Whether it has.
+    /// Waits until a majority has announced a release, at most for `at_most`. Returns whether it has.
     ///
-    /// Asking before that would be in vain: who holds the lock has a majority. What fewer tell of is a claim that was
-    /// withdrawn, perhaps this client's own.
+    /// Asking earlier would be in vain, because a holder has a majority. Hints from fewer servers come from a claim
+    /// that was withdrawn, perhaps this client's own.
     pub(crate) async fn gathered(self, at_most: Duration) -> bool {
         let mut first = self.bells.take(self.needed);
         let all = async { while first.next().await.is_some() {} };

@@ -1,19 +1,19 @@
-//! Which server answers at each address: one that is named twice would have two votes.
+//! Which server answers at each address: a server that is listed twice would have two votes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use tenure_core::StoreError;
 
-/// The servers behind the addresses of one list, as far as is known.
+/// The servers behind the addresses of one list, as far as known.
 ///
-/// A server names itself anew whenever it starts (`run_id`), and an address may come to lead elsewhere. So what is known
-/// of an address goes with its connection.
+/// A server has a new `run_id` after each start, and an address may later lead to another server. So what is known
+/// about an address is valid for one connection.
 #[derive(Default)]
 pub(crate) struct Identities(Mutex<Vec<KnownServer>>);
 
 struct KnownServer {
     address: Arc<str>,
     connection: u64,
-    /// `None` where the server does not say.
+    /// `None` if the server does not say.
     run_id: Option<String>,
 }
 
@@ -22,16 +22,16 @@ impl Identities {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is known who answers on this connection to the address.
+    /// Whether the server on this connection to the address is known.
     pub(crate) fn knows(&self, address: &str, connection: u64) -> bool {
         self.known().iter().any(|known| &*known.address == address && known.connection == connection)
     }
 
-    /// Takes in how the server on a connection to an address names itself.
+    /// Records the identity of the server on a connection to an address.
     ///
     /// # Errors
     ///
-    /// When another address leads to it already.
+    /// If another address already leads to it.
     pub(crate) fn learn(
         &self,
         address: &Arc<str>,
@@ -42,8 +42,8 @@ impl Identities {
         all.retain(|known| known.address != *address);
         if let Some(same) = all.iter().find(|known| run_id.is_some() && known.run_id == run_id) {
             return Err(StoreError::failed(format!(
-                "{} and {address} are one and the same server, which has one vote only; name another server in place \
-                 of one of them",
+                "{} and {address} are one and the same server, which has only one vote; replace one of them with \
+                 another server",
                 same.address
             )));
         }

@@ -4,14 +4,14 @@ use super::{voter::Voter, voters::Voters};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tenure_core::{ClaimId, Holder, Name, StoreError, Token};
 
-/// How long people wait for a server: longer than locks do, since a list is not short.
+/// How long listings wait for a server: longer than locks do, because a list may be long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whose key it is; foreign clients cannot be told apart.
+/// The claim that holds a key; foreign clients cannot be told apart.
 type Whose = Option<ClaimId>;
 
 impl Voters {
-    /// Who holds this name on a majority.
+    /// The holders of a name on a majority.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.view(|voter| {
             let name = name.clone();
@@ -20,7 +20,7 @@ impl Voters {
         .await
     }
 
-    /// Who holds names that begin so on a majority, in order.
+    /// The holders of all names that begin with `prefix` on a majority, sorted by name.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let prefix: Arc<str> = prefix.into();
         self.view(|voter| {
@@ -30,7 +30,7 @@ impl Voters {
         .await
     }
 
-    /// Ends every hold of a name on every server, and tells who held it on a majority.
+    /// Ends every grant of a name on every server, and returns who held it on a majority.
     pub(crate) async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.view(|voter| {
             let name = name.clone();
@@ -62,12 +62,13 @@ impl Voters {
         Ok(held.filter_map(|same| self.merge(same)).collect())
     }
 
-    /// One holder, of what several servers say of it.
+    /// Merges what several servers say about one holder.
     fn merge(&self, same: Vec<Holder>) -> Option<Holder> {
         // A majority raised the token; a server that answered late may have issued one that was never granted.
         let token = most_frequent(same.iter().map(|holder| holder.token));
         let missing = (same.len()..self.quorum.servers).map(|_| Some(Duration::ZERO));
-        // The hold ends when a majority of the keys has ended, so with the majority-th of those that last longest.
+        // The hold ends when fewer than a majority of the keys are left. Sorted by time left, longest first, that is
+        // the end of the key at the majority's rank.
         let mut ends: Vec<Option<Duration>> = same.iter().map(|holder| holder.left).chain(missing).collect();
         ends.sort_unstable_by_key(|left| std::cmp::Reverse(left.unwrap_or(Duration::MAX)));
         let left = ends.get(self.quorum.needed() - 1).copied().flatten();

@@ -4,7 +4,7 @@ use crate::connection::errors::Failure;
 use std::time::Duration;
 use tenure_core::StoreError;
 
-/// So many servers, of which more than half decide.
+/// A number of servers, of which more than half decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quorum {
     pub(crate) servers: usize,
@@ -16,23 +16,23 @@ impl Quorum {
         self.servers / 2 + 1
     }
 
-    /// Whether so many are a majority.
+    /// Whether this many are a majority.
     pub(crate) fn is_met(self, by: usize) -> bool {
         by >= self.needed()
     }
 
-    /// Whether the rest can no longer be a majority when so many are out.
+    /// Whether the rest can no longer be a majority if this many are out.
     pub(crate) fn is_beyond(self, out: usize) -> bool {
         self.servers - out < self.needed()
     }
 
-    /// When a majority will have ended, of servers that end then; `None` among them is never.
+    /// When a majority of servers will have ended that end at these times; `None` means never.
     pub(crate) fn when(self, mut ends: Vec<Option<Duration>>) -> Option<Duration> {
         ends.sort_unstable_by_key(|end| end.unwrap_or(Duration::MAX));
         ends.get(self.needed() - 1).copied().flatten()
     }
 
-    /// The error when too few servers answered. What somebody has to mend is told before what may pass.
+    /// The error if too few servers answered. It names a failure that somebody must fix before one that may pass.
     pub(crate) fn too_few(self, silent: Vec<Failure>) -> StoreError {
         let servers = self.servers;
         let mut silent: Vec<StoreError> = silent.into_iter().map(|silence| silence.error).collect();

@@ -1,11 +1,11 @@
-//! How leases are renewed: by a majority, and only where the keys still stand.
+//! How leases are renewed: by a majority, and only on servers that still have the key.
 
 use super::{ending::most, quorum::Quorum, voters::Voters};
 use std::sync::Arc;
 use tenure_core::{Grant, LossCause, Renewal, StoreError};
 use tokio::time::{Instant, timeout_at};
 
-/// What the servers say of one grant.
+/// What the servers say about one grant.
 #[derive(Clone, Default)]
 struct RenewalCount {
     renewed: usize,
@@ -33,12 +33,12 @@ impl RenewalCount {
 }
 
 impl Voters {
-    /// Extends each lease on every server where its key still stands; a majority makes it so. A server that is silent holds
-    /// up nobody whom the others have decided about.
+    /// Renews each lease on every server that still has its key. A majority decides. A silent server does not delay
+    /// what the others have decided.
     pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let Some(lease) = grants.iter().map(|grant| grant.lease).min() else { return Ok(Vec::new()) };
         let shared: Arc<[Grant]> = grants.into();
-        // Less than the caller waits, which is a sixth of the lease: what is decided is not to be lost with what is not.
+        // Less than the caller's wait of a sixth of the lease: decided answers must not be lost with undecided ones.
         let until = Instant::now() + lease / 9;
         let mut answers = self.each(self.patience(lease), |voter| {
             let grants = Arc::clone(&shared);

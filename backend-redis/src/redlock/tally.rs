@@ -1,19 +1,19 @@
-//! How an attempt stands: what each server has said so far, and what follows from it.
+//! The state of an attempt: what each server has said so far, and what to do next.
 
 use super::{quorum::Quorum, voter::Vote};
 use crate::connection::errors::Failure;
 use std::time::Duration;
 use tenure_core::Token;
 
-/// What the servers have said of one attempt.
+/// What the servers have said about one attempt.
 pub(crate) struct Tally {
     quorum: Quorum,
     voters: Vec<Stand>,
-    /// The token that the second round is about, once a majority has voted for the claim.
+    /// The token of the second round, once a majority has voted for the claim.
     token: Option<Token>,
 }
 
-/// How one server stands.
+/// The state of one server.
 #[derive(Debug)]
 enum Stand {
     /// It has not answered.
@@ -26,21 +26,21 @@ enum Stand {
         expires_in: Option<Duration>,
     },
     Silent(Failure),
-    /// It is asked to raise the token.
+    /// It was asked to raise the token.
     Raising,
     Raised,
-    /// It has the claim's key, or had it, and cannot be one of the second round's majority.
+    /// It has the claim's key, or had it, but cannot be part of the second round's majority.
     Apart,
 }
 
-/// What is to be done next.
+/// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     Wait,
-    /// The second round goes to these.
+    /// Send the second round to these.
     Raise(Vec<usize>, Token),
     Granted(Token),
-    /// No majority can come about any more.
+    /// A majority is no longer possible.
     Lost,
 }
 
@@ -81,7 +81,7 @@ impl Tally {
                     *voter = Stand::Raising;
                     places.push(place);
                 }
-                // It answered too late to be heard, and its counter must not go back.
+                // It answered too late to count, and its counter must not go back.
                 Stand::Yes { .. } => *voter = Stand::Apart,
                 _ => {}
             }
@@ -93,16 +93,16 @@ impl Tally {
         }
     }
 
-    /// No majority can come about. Whether because another has the lock, or because too few servers answer, is known once a
-    /// majority has answered or cannot any more: those that are down say so first.
+    /// A majority is no longer possible. The reason, another holder or too few answers, is known once a majority has
+    /// answered or no longer can. Until then it waits, because servers that are down often fail first.
     fn lost(&self) -> NextStep {
         let silent = self.count(|voter| matches!(voter, Stand::Silent(_)));
         let known = self.quorum.is_met(self.answered()) || self.quorum.is_beyond(silent);
         if known { NextStep::Lost } else { NextStep::Wait }
     }
 
-    /// The greatest token that was issued. One that was raised already goes before: the claim is asked for again, and
-    /// keeps its token.
+    /// The greatest token that was issued. A raised one takes precedence: the claim is being granted again, and keeps
+    /// its token.
     fn greatest(&self) -> Option<Token> {
         let votes = self.voters.iter().filter_map(|voter| match voter {
             Stand::Yes { token, raised } => Some((*raised, *token)),
@@ -120,7 +120,7 @@ impl Tally {
         self.count(|voter| !matches!(voter, Stand::Open | Stand::Silent(_)))
     }
 
-    /// The servers that may have something of the claim, now or later, and whether they are known to.
+    /// The servers that may have any of the claim, now or later, and whether they are known to.
     pub(crate) fn to_end(&self) -> Vec<(usize, bool)> {
         let may_have = |(place, voter): (usize, &Stand)| match voter {
             Stand::No { .. } => None,
@@ -131,7 +131,7 @@ impl Tally {
         self.voters.iter().enumerate().filter_map(may_have).collect()
     }
 
-    /// Whether some servers voted for the claim: then several clients may be about to keep each other out.
+    /// Whether some servers voted for the claim: then several clients may be blocking each other.
     pub(crate) fn is_split(&self) -> bool {
         self.count(Stand::is_had) > 0
     }

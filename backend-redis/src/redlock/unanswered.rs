@@ -1,4 +1,4 @@
-//! Claims of which a request to one server was not answered, and may still be on its way.
+//! Claims with an unanswered request to one server, which may still be on its way.
 
 use crate::timing::LONGEST_STRAGGLER;
 use std::{
@@ -9,9 +9,9 @@ use tenure_core::{ClaimId, Moment};
 
 /// How many requests for each claim are on their way to one server, or were never answered by it.
 ///
-/// Unlike the doubts about a single server, these begin when a request is sent: a server is given up on, and a claim taken
-/// back, while an answer may still come. A single server's caller waits for the answer, so there a doubt begins when the
-/// request is dropped, and one that is answered costs nothing.
+/// Unlike the doubts about a single server, these begin when a request is sent, because a claim may be withdrawn while
+/// a server's answer may still come. The caller of a single server waits for the answer, so there a doubt begins when
+/// the request is dropped, and an answered request costs nothing.
 #[derive(Default)]
 pub(crate) struct Unanswered(Mutex<HashMap<ClaimId, Open>>);
 
@@ -25,17 +25,17 @@ impl Unanswered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request for `claim` is about to be sent.
+    /// Notes that a request for `claim` is about to be sent.
     pub(crate) fn asked(&self, claim: ClaimId) {
         let mut claims = self.claims();
-        // A claim whose hold was lost is never taken back: what is left of it goes in time.
+        // A claim whose hold was lost is never withdrawn: its entry is dropped here after a while.
         claims.retain(|_, open| Moment::now().since(open.last) < LONGEST_STRAGGLER);
         let open = claims.entry(claim).or_insert(Open { requests: 0, last: Moment::now() });
         open.requests += 1;
         open.last = Moment::now();
     }
 
-    /// A request was answered, or never sent.
+    /// Notes that a request was answered, or never sent.
     pub(crate) fn answered(&self, claim: ClaimId) {
         let mut claims = self.claims();
         if let Some(open) = claims.get_mut(&claim) {

@@ -1,4 +1,4 @@
-//! One of the servers, and what is asked of it alone.
+//! One of the servers, and the requests to it.
 
 use super::{identity::Identities, unanswered::Unanswered};
 use crate::{
@@ -20,30 +20,30 @@ use redis::{RedisWrite, Value};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Background, Claim, ClaimId, Error, Name, StoreError, Token};
 
-/// One of the servers. It is a whole store of its own, of which the others know nothing.
+/// One of the servers: a store of its own, independent of the others.
 pub(crate) struct Voter {
     pub(crate) server: Server,
     ask: Script,
     raise: Script,
     undo: Script,
     unanswered: Unanswered,
-    /// Those of all the servers of the list.
+    /// Shared by all the servers of the list.
     identities: Arc<Identities>,
 }
 
-/// What a server says in the first round.
+/// A server's answer in the first round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
-    /// The lock is the claim's here, with this token. `raised` when an earlier attempt of the claim got so far.
+    /// The claim holds the lock here, with this token. `raised` if an earlier attempt of the claim already raised it.
     Yes { token: Token, raised: bool },
-    /// Another's, for so long yet where the server tells.
+    /// Another holds the lock, for this much longer if the server tells.
     No { expires_in: Option<Duration> },
 }
 
-/// What a server says when a claim's hold is to end.
+/// A server's answer to ending a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It held the lock here. `awaited` when somebody else is waiting.
+    /// It held the lock here. `awaited` if somebody else is waiting.
     Ended { awaited: bool },
     /// It did not.
     Nothing,
@@ -59,7 +59,7 @@ impl Voter {
         const ATTEMPTS: &str = include_str!("scripts/attempts.lua");
         let endpoint = options.endpoint()?;
         if let Endpoint::Master(_) = endpoint {
-            let allowed = "redis: and rediss: a majority is of servers, each of which is always the same";
+            let allowed = "use redis: or rediss:, because each voter must always be the same server";
             return Err(Error::invalid_option("servers", "a service of Sentinel", allowed));
         }
         Ok(Self {
@@ -77,7 +77,7 @@ impl Voter {
         self.server.lane.dial().server_name().address
     }
 
-    /// Whether it is a server that can keep locks, and none that another address leads to as well.
+    /// Checks that it can keep locks, and that no other address leads to the same server.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let Server { lane, scripts, options, .. } = &self.server;
         match fitness::check(lane, scripts, &options.prefix, false).await? {
@@ -88,7 +88,7 @@ impl Voter {
         }
     }
 
-    /// The same for the server that has answered on this connection.
+    /// Checks the latter for the server that has answered on this connection.
     async fn identify(&self, connection: u64) -> Result<(), StoreError> {
         let address = self.address();
         if self.identities.knows(&address, connection) {
@@ -97,12 +97,12 @@ impl Voter {
         self.identities.learn(&address, connection, fitness::identity(&self.server.lane, connection).await?)
     }
 
-    /// From here on the claim is open at this server, also when the request is never made.
+    /// From here on the claim is open at this server, even if the request is never made.
     pub(crate) fn will_ask(&self, claim: ClaimId) {
         self.unanswered.asked(claim);
     }
 
-    /// The first round, announced with [`will_ask`](Self::will_ask): to hold the lock here.
+    /// The first round: asks to hold the lock here. Call [`will_ask`](Self::will_ask) first.
     pub(crate) async fn ask(&self, claim: &Claim, attempt: u64) -> Result<Vote, Failure> {
         let (mut call, lock) = self.server.call(&self.ask, &claim.name);
         arg_claim(&mut call, claim.id).arg(millis(claim.lease)).write_arg_fmt(HolderText(&claim.holder));
@@ -121,7 +121,7 @@ impl Voter {
         Ok(vote)
     }
 
-    /// The second round: `false` when the claim's key stands here no more, or something greater was issued to it.
+    /// The second round: `false` if the claim's key is gone here, or a greater token was issued to it.
     pub(crate) async fn raise(&self, claim: &Claim, token: Token) -> Result<bool, Failure> {
         let (mut call, lock) = self.server.call(&self.raise, &claim.name);
         arg_claim(&mut call, claim.id).arg(token.get()).arg(self.server.remember(claim.lease));
@@ -129,19 +129,19 @@ impl Voter {
         Ok(replies::yes(&answer.value)?)
     }
 
-    /// Ends whatever the attempts of a claim up to this one have here, or may yet get.
+    /// Ends whatever a claim's attempts up to this one have here, or may still get.
     pub(crate) async fn undo(&self, name: &Name, claim: ClaimId, attempt: u64) -> Result<End, Failure> {
         let (mut call, lock) = self.server.call(&self.undo, name);
         arg_claim(&mut call, claim).arg(attempt).arg(self.server.remember(LONGEST_STRAGGLER));
         if self.unanswered.contains(claim) {
             call.arg(LONGEST_STRAGGLER.as_secs());
         }
-        // This client itself may be told, if it waited a moment ago.
+        // This client itself may be counted, if it waited a moment ago.
         let own = u64::from(self.server.subscriptions.is_counted(&lock));
         let Answer { value, resent, .. } = self.server.lane.run(&self.undo, &call, &lock).await?;
         match replies::told(&value)? {
             Some(told) => Ok(End::Ended { awaited: told > own }),
-            // The first request may have ended it. Whoever asks once more knows how to read the answer.
+            // The first request may have ended it. The caller asks again, and knows how to read the answer.
             None if resent => {
                 Err(StoreError::unavailable("the connection broke while a lock was released").into())
             }
@@ -150,7 +150,7 @@ impl Voter {
     }
 }
 
-/// What a server says to an attempt.
+/// Reads a server's answer to an attempt.
 fn vote(value: &Value) -> Result<Vote, StoreError> {
     let raised = text(value).is_some_and(|digits| digits.starts_with('+'));
     Ok(match replies::attempt(value)? {

@@ -20,31 +20,31 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// The pauses before a server is told again that a hold has ended grow from the first to the second.
+/// The pauses between attempts to tell a server that a hold has ended: from the first, growing to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// To how many servers something may be left to be said. Beyond that leases run out by themselves.
+/// How many endings may be pending. Beyond that, leases expire by themselves.
 const MOST_ENDINGS: usize = 2000;
 
-/// Servers that know nothing of each other, of which a majority decides.
+/// Independent servers, of which a majority decides.
 pub(crate) struct Voters {
     pub(crate) all: Vec<Arc<Voter>>,
     pub(crate) quorum: Quorum,
     node_timeout: Duration,
     attempts: AtomicU64,
-    /// What servers are still to be told.
+    /// Endings that servers have not confirmed yet.
     endings: TaskTracker,
     pub(crate) background: Background,
 }
 
-/// The answers of servers, each with the server's place, as they come.
+/// The servers' answers as they come, each with the server's index.
 pub(crate) struct Answers<T> {
     receiver: mpsc::UnboundedReceiver<(usize, T)>,
     until: Instant,
 }
 
 impl<T> Answers<T> {
-    /// The next answer; `None` when all have come, or when the time for them is over.
+    /// Waits for the next answer; `None` when all have come, or time is up.
     pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
         timeout_at(self.until, self.receiver.recv()).await.ok().flatten()
     }
@@ -60,18 +60,18 @@ impl Voters {
         Self { all, quorum, node_timeout, attempts, endings, background }
     }
 
-    /// How long an answer is worth waiting for, of a claim with this lease.
+    /// How long to wait for an answer about a claim with this lease.
     pub(crate) fn patience(&self, lease: Duration) -> Duration {
         self.node_timeout.min(lease)
     }
 
-    /// A number greater than those of all attempts before.
+    /// A number greater than those of all earlier attempts.
     pub(crate) fn next_attempt(&self) -> u64 {
         self.attempts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Asks every server at once. Each in a task of its own, which ends with the server's own timeouts: whoever waits for
-    /// the answers may have enough of them before.
+    /// Asks every server at once, each in a separate task that ends with the server's own timeouts: the caller may have
+    /// enough answers earlier.
     pub(crate) fn each<T, F>(&self, patience: Duration, request: impl Fn(Arc<Voter>) -> F) -> Answers<T>
     where
         T: Send + 'static,
@@ -81,15 +81,15 @@ impl Voters {
         for (place, voter) in self.all.iter().enumerate() {
             let (sender, answer) = (sender.clone(), request(Arc::clone(voter)));
             tokio::spawn(async move {
-                // Nobody may be interested any more.
+                // The caller may no longer be interested.
                 let _ = sender.send((place, answer.await));
             });
         }
         Answers { receiver, until: Instant::now() + patience }
     }
 
-    /// Has these servers end whatever the attempts of a claim up to this one have there, or may yet get. A server that does
-    /// not confirm it is told again in the background, until the lease has run out there by itself.
+    /// Tells these servers to end whatever a claim's attempts up to this one have there, or may still get. A server
+    /// that does not confirm is told again in the background, until the lease has expired there.
     pub(crate) fn end(&self, ending: &Ending, places: impl IntoIterator<Item = usize>) -> Answers<Ended> {
         let (sender, receiver) = mpsc::unbounded_channel();
         for place in places {
@@ -109,10 +109,10 @@ impl Voters {
         Answers { receiver, until: Instant::now() + self.patience(ending.lease) }
     }
 
-    /// Lets go of the connections, when the servers know what they are to know, or have had their time.
+    /// Disconnects, once the servers have confirmed all endings or time is up.
     pub(crate) async fn close(&self) {
         self.endings.close();
-        // Those that have not heard by then keep what they have until its lease runs out.
+        // Servers that have not heard by then keep what they have until its lease expires.
         let _ = tokio::time::timeout(self.node_timeout, self.endings.wait()).await;
         for voter in &self.all {
             voter.server.disconnect();
@@ -120,15 +120,15 @@ impl Voters {
     }
 }
 
-/// What a server says when a hold is to end.
+/// A server's answer to an ending.
 pub(crate) type Ended = Result<End, Failure>;
 
-/// What is to end.
+/// What to end.
 #[derive(Clone)]
 pub(crate) struct Ending {
     pub(crate) name: Name,
     pub(crate) claim: ClaimId,
-    /// The last attempt that it is about.
+    /// The last attempt to end.
     pub(crate) attempt: u64,
     pub(crate) lease: Duration,
 }
@@ -143,7 +143,7 @@ impl Ending {
                 Err(Failure { error, .. }) if error.is_unavailable() && !give_up.has_passed() => {}
                 Err(Failure { error, .. }) => {
                     let (name, server) = (&self.name, voter.address());
-                    tracing::warn!(lock.name = %name, %server, %error, "one server was not told of the end of a hold; its lease runs out there by itself");
+                    tracing::warn!(lock.name = %name, %server, %error, "could not tell one server that a hold has ended; it stays there until its lease expires");
                     return;
                 }
                 Ok(_) => return,

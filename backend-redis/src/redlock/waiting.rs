@@ -6,13 +6,13 @@ use std::time::Duration;
 use tenure_core::{Claim, Grant, StoreError};
 use tokio::time::{sleep, timeout};
 
-/// The longest pause after the first vote that was split, and after many.
+/// The longest pause after the first split vote, and after many.
 const SPLIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(320));
 
 impl Voters {
     /// Asks, and asks again whenever a majority may be free.
     ///
-    /// When clients ask at the same time, each may have some of the servers and none a majority. They give back what they
+    /// When clients ask at the same time, each may get some of the servers and none a majority. They release what they
     /// have and pause for a random time, longer each time, so that sooner or later one is alone.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let mut window = SPLIT.0;
@@ -22,7 +22,7 @@ impl Voters {
         let hints = self.listen(&claim.name);
         let mut listening = false;
         loop {
-            // Servers that do not confirm in time are asked all the same.
+            // Servers that do not confirm in time are asked anyway.
             if !listening {
                 listening = timeout(ASK_AGAIN.0, hints.confirmed()).await.is_ok();
             }
@@ -37,16 +37,17 @@ impl Voters {
                     window = (window * 2).min(SPLIT.1);
                     continue;
                 }
-                // Not others who ask, but one who holds: a server that was away has not heard of it.
+                // The votes are split because somebody holds the lock: a server that was away does not know of the
+                // holder.
             }
-            // Only a release begins the contest anew. That no vote was split this time may mean that one came too late.
+            // Only a release resets the pauses. A vote that was not split may just have come too late.
             if told.gathered(pause(free_in)).await {
                 window = SPLIT.0;
             }
         }
     }
 
-    /// Waits until it is told of a release, or for so long.
+    /// Waits for news of a release, at most for `at_most`.
     pub(crate) async fn wait_for_release(&self, claim: &Claim, at_most: Duration) {
         let hints = self.listen(&claim.name);
         let told = async {

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use tenure_core::{ClaimId, Name};
 
-/// Separates what is only tenure's from the lock's key. No name and no prefix holds a control character, so no key of
-/// tenure's own is ever the lock of another name.
+/// Separates tenure's own keys from the lock's key. Names and prefixes contain no control characters, so a key of
+/// tenure's own is never the lock of another name.
 const OWN: char = '\u{1f}';
 
 /// The lock's key: the prefix and the name, exactly, so that other clients can meet there.
@@ -17,22 +17,22 @@ pub(crate) fn name_of(prefix: &str, key: &str) -> Option<Name> {
     key.strip_prefix(prefix).and_then(|name| Name::new(name).ok())
 }
 
-/// The key of what tenure remembers about a lock: its last token, and who had it.
+/// The key of what tenure remembers about a lock: its last token, and its holder.
 pub(crate) fn record(lock: &str) -> String {
     sibling(lock, "r")
 }
 
-/// The key that stops newcomers: as long as it stands, somebody waits to have the lock alone.
+/// The key that stops newcomers: while it exists, somebody waits to hold the lock exclusively.
 pub(crate) fn stop(lock: &str) -> String {
     sibling(lock, "x")
 }
 
-/// The key of the queue of a lock: its waiters in order.
+/// The key of a lock's queue: its waiters in order.
 pub(crate) fn queue(lock: &str) -> String {
     sibling(lock, "q")
 }
 
-/// The key of what is known of the waiters in the queue.
+/// The key of what is known about the waiters in the queue.
 pub(crate) fn waiters(lock: &str) -> String {
     sibling(lock, "w")
 }
@@ -47,17 +47,17 @@ pub(crate) fn inbox(prefix: &str, client: ClaimId) -> String {
     format!("{prefix}{OWN}{client}")
 }
 
-/// Whether a channel is one client's, and not that of a lock.
+/// Whether a channel is a client's inbox, not a lock's channel.
 pub(crate) fn is_inbox(channel: &str) -> bool {
     channel.contains(OWN)
 }
 
 /// A key of tenure's own, in the Cluster slot of `lock`.
 ///
-/// Redis [hashes](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags) what stands
-/// between the first `{` and the next `}`, or the whole key when there is nothing between them. So a key with a tag
-/// keeps it when something is put behind it, and a key without braces is made the tag of its sibling. A key with
-/// braces but no tag can be neither: there a number is sought that leads to the same slot.
+/// Redis [hashes](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags) what is between
+/// the first `{` and the next `}`, or the whole key if nothing is between them. So a key with a tag keeps its slot when
+/// something is appended, and a key without braces becomes the tag of its sibling. For a key with braces but no tag
+/// neither works, so this searches for a number that leads to the same slot.
 fn sibling(lock: &str, kind: &str) -> String {
     if !lock.contains(['{', '}']) {
         return format!("{lock}{OWN}{{{lock}}}{kind}");
@@ -79,7 +79,7 @@ fn sibling(lock: &str, kind: &str) -> String {
     plain + &digits
 }
 
-/// What decides the slot of a key in place of the whole of it.
+/// The part of a key that decides its slot, if there is one.
 fn tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
@@ -94,7 +94,7 @@ pub(crate) fn slot_of(key: &str) -> u16 {
 /// How many slots a Cluster has.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of bytes that hold no tag.
+/// The slot of bytes without a tag.
 fn slot(bytes: &[u8]) -> u16 {
     crc16(0, bytes) % SLOTS
 }

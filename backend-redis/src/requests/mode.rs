@@ -1,4 +1,4 @@
-//! How a lock is held, as the scripts know it.
+//! How the scripts write modes.
 
 use std::{fmt, num::NonZeroU32};
 use tenure_core::Mode;
@@ -16,7 +16,7 @@ impl fmt::Display for ModeText {
     }
 }
 
-/// How many permits a claim in this mode takes: 1 where there are none.
+/// How many permits a claim in this mode takes; 1 in other modes.
 pub(crate) fn take(mode: Mode) -> u32 {
     match mode {
         Mode::Permit { take, .. } => take.get(),
@@ -24,7 +24,7 @@ pub(crate) fn take(mode: Mode) -> u32 {
     }
 }
 
-/// The mode of a holder that takes so many permits.
+/// Reads the mode of a holder that takes this many permits.
 pub(crate) fn read(how: &str, take: NonZeroU32) -> Option<Mode> {
     match how {
         "alone" => Some(Mode::Exclusive),

@@ -1,4 +1,4 @@
-//! What tenure remembers about a lock beside its key.
+//! What tenure remembers about a lock in a second key.
 
 use super::mode;
 use std::{
@@ -8,7 +8,7 @@ use std::{
 };
 use tenure_core::{ClaimId, Holder, HolderInfo, Mode, Name, Token};
 
-/// What the store is to remember of a holder, as the record keeps it: the process, the machine and the label.
+/// A holder as the record keeps it: the process, the machine and the label.
 pub(crate) struct HolderText<'a>(pub(crate) &'a HolderInfo);
 
 impl fmt::Display for HolderText<'_> {
@@ -27,7 +27,7 @@ impl fmt::Display for HolderText<'_> {
     }
 }
 
-/// What would end the machine's name too early.
+/// Characters that would end the machine's name too early.
 fn no_word(c: char) -> bool {
     c == ' ' || c.is_control()
 }
@@ -36,13 +36,13 @@ fn no_word(c: char) -> bool {
 pub(crate) struct SeenLock<'a> {
     pub(crate) now: Duration,
     pub(crate) value: &'a str,
-    /// Negative where the key has no end.
+    /// Negative if the key does not expire.
     pub(crate) left: i64,
     pub(crate) record: Option<&'a str>,
 }
 
 impl SeenLock<'_> {
-    /// Those who hold the lock.
+    /// The lock's holders.
     pub(crate) fn holders(&self, name: &Name) -> Vec<Holder> {
         match self.value.split_once('\n') {
             Some((how, lines)) => {
@@ -63,7 +63,7 @@ impl SeenLock<'_> {
         Some(self.known(holder, &one.record))
     }
 
-    /// The holder, as far as the store knows it. A client that is not tenure's left no record, or an older one.
+    /// The holder, as far as the store knows it. A foreign client left no record, or an older one is there.
     fn holder(&self, name: Name) -> Holder {
         let mut holder = Holder::of(name);
         if let Ok(left) = u64::try_from(self.left) {
@@ -80,7 +80,7 @@ impl SeenLock<'_> {
         if let Ok(claim) = claim.parse::<ClaimId>() {
             holder = holder.claim(claim, *token);
         }
-        // A token is the time of its grant, unless the clock was set back, or it was another program that counted.
+        // A token is the time of its grant, unless the clock was set back or another program issued it.
         let since = Duration::from_micros(token.get());
         match SystemTime::UNIX_EPOCH.checked_add(since).filter(|_| since < self.now.saturating_add(AHEAD)) {
             Some(time) => holder.info(info.clone()).since(time, self.now.saturating_sub(since)),
@@ -89,10 +89,10 @@ impl SeenLock<'_> {
     }
 }
 
-/// How much later than the clock a token may be that was issued at that time: tokens count on within a microsecond.
+/// How far a token may be ahead of the clock at which it was issued: tokens still rise within one microsecond.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// One of several who hold a lock: `claim till token permits pid host label`, below a line that says how.
+/// One of several holders of a lock: `claim till token permits pid host label`, below a line that says how.
 struct ListedHolder<'a> {
     mode: Mode,
     /// By the server's clock.
@@ -104,7 +104,7 @@ impl<'a> ListedHolder<'a> {
     fn parse(how: &str, line: &'a str) -> Option<Self> {
         let mut words = line.splitn(5, ' ');
         let claim = words.next().filter(|claim| !claim.is_empty() && !claim.contains(is_blank))?;
-        // As the scripts read it, who let nobody in beside what they cannot read.
+        // As strict as the scripts, which admit nobody beside what they cannot read.
         let till = Duration::from_millis(words.next().filter(|till| till.len() == 13).and_then(digits)?);
         let token = Token::new(words.next().and_then(digits)?)?;
         let take = words.next().and_then(digits).and_then(|take| u32::try_from(take).ok())?;
@@ -114,17 +114,17 @@ impl<'a> ListedHolder<'a> {
     }
 }
 
-/// A number of digits alone.
+/// A number made only of digits.
 fn digits(word: &str) -> Option<u64> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// What Lua calls space.
+/// What Lua counts as white space.
 fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace() || c == '\u{b}'
 }
 
-/// `token claim pid host label`, without the last where there is no label, and with marks on further lines.
+/// `token claim pid host label`, where the label may be missing, and marks on further lines.
 struct LastGrant<'a> {
     token: Token,
     claim: &'a str,

@@ -1,4 +1,4 @@
-//! What the scripts answer, in types.
+//! The scripts' answers as types.
 
 use super::{mode, record::SeenLock};
 use redis::Value;
@@ -8,12 +8,12 @@ use tenure_core::{Conversion, Holder, LatchState, LossCause, Mode, Name, Renewal
 /// The answer to an attempt.
 pub(crate) enum AttemptReply {
     Granted(Token),
-    /// Another holds the lock, for so long yet, and the server's clock shows this, where it tells.
+    /// Another holds the lock, for this much longer; with the server's clock, if it tells.
     Busy {
         expires_in: Option<Duration>,
         at: Option<Duration>,
     },
-    /// Others hold the lock in this way, which is not the claim's.
+    /// Others hold the lock in this mode, which differs from the claim's.
     Otherwise(Mode),
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn attempt(value: &Value) -> Result<AttemptReply, StoreError> {
     }
 }
 
-/// The tokens of several locks; `None` when another holds one of them.
+/// The tokens of several locks; `None` if another holds one of them.
 pub(crate) fn tokens(value: &Value) -> Result<Option<Vec<Token>>, StoreError> {
     match value {
         Value::Int(0) => Ok(None),
@@ -53,7 +53,7 @@ pub(crate) fn tokens(value: &Value) -> Result<Option<Vec<Token>>, StoreError> {
     }
 }
 
-/// How far a latch has come.
+/// The state of a latch.
 pub(crate) fn latch(value: &Value) -> Result<LatchState, StoreError> {
     let number = |n: &i64| u32::try_from(*n).map_err(|_| unexpected(value));
     match value {
@@ -70,10 +70,10 @@ pub(crate) fn latch(value: &Value) -> Result<LatchState, StoreError> {
     }
 }
 
-const NO_PARTIES: &str = "the latch says of how many parties it is in a form that is not tenure's, so another program wrote \
-                          that; remove the latch";
+const NO_PARTIES: &str = "the latch's number of parties is not in tenure's form, so another program wrote it; remove \
+                          the latch";
 
-/// Whether something was done.
+/// Whether something was changed.
 pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
     match value {
         Value::Int(answer @ (0 | 1)) => Ok(*answer == 1),
@@ -81,7 +81,7 @@ pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
     }
 }
 
-/// How many clients were told of a release; `None` when there was nothing to release.
+/// How many clients were told of a release; `None` if there was nothing to release.
 pub(crate) fn told(value: &Value) -> Result<Option<u64>, StoreError> {
     match value {
         Value::Int(-1) => Ok(None),
@@ -109,7 +109,7 @@ pub(crate) fn conversion(value: &Value) -> Result<Conversion, StoreError> {
     }
 }
 
-/// The answer for each lease; the error of one that could not be renewed for a reason of its own.
+/// The answer for each lease, or its error if it could not be renewed.
 pub(crate) fn renewals(value: &Value) -> Result<Vec<Result<Renewal, String>>, StoreError> {
     let answer = |value: &Value| match value {
         Value::Int(1) => Ok(Renewal::Renewed),
@@ -124,7 +124,7 @@ pub(crate) fn renewals(value: &Value) -> Result<Vec<Result<Renewal, String>>, St
     }
 }
 
-/// Which of these names' keys hold something that is no lock.
+/// Which of these names' keys hold something that is not a lock.
 pub(crate) fn strangers<'n>(value: &Value, names: &'n [Name]) -> Vec<&'n Name> {
     let Value::Array(values) = value else { return Vec::new() };
     let locks = values.get(2..).unwrap_or_default().chunks(3);
@@ -132,7 +132,7 @@ pub(crate) fn strangers<'n>(value: &Value, names: &'n [Name]) -> Vec<&'n Name> {
     names.iter().zip(locks).filter_map(strange).collect()
 }
 
-/// Who holds these names. Those that nobody holds are left out, and those whose keys hold something that is no lock.
+/// The holders of these names. Leaves out names that nobody holds, and keys that hold something that is not a lock.
 pub(crate) fn holders(value: &Value, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
     let Value::Array(values) = value else { return Err(unexpected(value)) };
     let [seconds, micros, locks @ ..] = &values[..] else { return Err(unexpected(value)) };
@@ -153,7 +153,7 @@ pub(crate) fn page(value: &Value) -> Result<(u64, Vec<String>), StoreError> {
     Ok((next, keys.iter().filter_map(text).map(str::to_owned).collect()))
 }
 
-/// What is left of a lease; `None` where it has no end.
+/// What is left of a lease; `None` if it does not end.
 fn millis(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
 }
@@ -185,10 +185,10 @@ fn number(value: &Value) -> Option<u64> {
     text(value)?.parse().ok()
 }
 
-/// The error for an answer in a form that none should have.
+/// The error for an unexpected answer.
 pub(crate) fn unexpected(value: &Value) -> StoreError {
     let shown: String = format!("{value:?}").chars().take(80).collect();
-    StoreError::failed(format!("the server answered what no script of tenure answers: {shown}"))
+    StoreError::failed(format!("the server gave an answer that no script of tenure gives: {shown}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The Lua scripts, each a whole request: what it does is done at once, or not at all.
+//! The Lua scripts, each a whole request that is carried out atomically.
 
 use crate::timing::{LIVES, STANDS, STOPS};
 use redis::Cmd;
@@ -7,7 +7,7 @@ use tenure_core::Mode;
 /// One script.
 pub(crate) struct Script {
     code: String,
-    /// By which the server knows it.
+    /// The hash by which the server knows it.
     hash: String,
 }
 
@@ -18,7 +18,8 @@ impl Script {
         Self { code, hash }
     }
 
-    /// A call with so many keys, to be followed by the keys and the arguments. `size` is about what they take.
+    /// Begins a call with this many keys; append the keys and the arguments. `size` is roughly how many bytes they
+    /// take.
     pub(crate) fn call(&self, keys: usize, size: usize) -> Cmd {
         let mut call = Cmd::with_capacity(keys + 8, size + 128);
         call.arg("EVALSHA").arg(&self.hash).arg(keys);
@@ -33,21 +34,21 @@ impl Script {
     }
 }
 
-/// How a server tells those who listen to a channel, and the same within a shard of a Cluster.
+/// How a script publishes to a channel, and the same within a shard of a Cluster.
 pub(crate) const PUBLISH: &str = "local PUBLISH = 'PUBLISH'\n";
 const SPUBLISH: &str = "local PUBLISH = 'SPUBLISH'\n";
-/// Needs one of these before it.
+/// Needs one of the above before it.
 pub(crate) const TELL: &str = include_str!("scripts/tell.lua");
 
-/// Needed by all that look at tokens.
+/// Needed by all scripts that look at tokens.
 pub(crate) const TOKENS: &str = include_str!("scripts/tokens.lua");
-/// Issues them.
+/// Issues tokens.
 pub(crate) const ISSUE: &str = concat!(include_str!("scripts/tokens.lua"), include_str!("scripts/issue.lua"));
 
 /// All of them.
 pub(crate) struct Scripts {
     acquire: Script,
-    /// For those who hold a lock beside others, where that is not the same one.
+    /// For shared modes and permits, if that is a separate script.
     acquire_beside: Option<Script>,
     pub(crate) acquire_all: Script,
     pub(crate) release: Script,
@@ -61,7 +62,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// Those of one server, or of a node of a Cluster, which tells of releases `in_shard`.
+    /// The scripts for one server, or, with `in_shard`, for a node of a Cluster, which announces releases in the shard.
     pub(crate) fn new(fair: bool, in_shard: bool) -> Self {
         const GET: &str = "local value = redis.pcall('GET', KEYS[1])\n";
         const SEVERAL: &str = include_str!("scripts/several.lua");
@@ -91,7 +92,7 @@ impl Scripts {
         } else {
             let first = include_str!("scripts/acquire_first.lua");
             let beside = include_str!("scripts/acquire_beside.lua");
-            // Lua makes functions as it comes to them, so the short way is first.
+            // Lua creates functions as it reaches them, so the shortest path comes first.
             let alone = [publish, GET, include_str!("scripts/release_alone.lua")].concat();
             (
                 Script::new(&[&limits, ISSUE, include_str!("scripts/acquire.lua")]),

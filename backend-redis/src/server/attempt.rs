@@ -18,10 +18,10 @@ use tenure_core::{Attempt, Claim, Grant, Mode, Moment, StoreError};
 #[derive(Clone, Copy)]
 pub(crate) enum Leaves<'a> {
     Nothing,
-    /// If it wants the lock alone, the key that stops newcomers beside those who share it. Not with its first attempt, so
-    /// that a lock which is free costs no look at that key.
+    /// An exclusive claim leaves the key that stops newcomers from joining those who share the lock. Not with its first
+    /// attempt, so that acquiring a free lock does not cost a look at that key.
     Stop,
-    /// A place in the queue of the lock, where there is one; its client listens there.
+    /// A place in the lock's queue, if there is one. The client is told on this inbox.
     Place(&'a Listening),
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Attempted {
     pub(crate) attempt: Attempt,
     /// The instant before the request was sent.
     pub(crate) sent: Moment,
-    /// The server's clock, where it was told.
+    /// The server's clock, if it was told.
     pub(crate) at: Option<Duration>,
 }
 
 impl Server {
-    /// One attempt.
+    /// Makes one attempt.
     pub(crate) async fn ask(&self, claim: &Claim, leaves: Leaves<'_>) -> Result<Attempted, StoreError> {
         let script = self.scripts.acquire(claim.mode);
         let (fair, alone) = (self.options.fair, claim.mode == Mode::Exclusive);
@@ -79,19 +79,20 @@ impl Server {
         Ok(Attempted { attempt, sent, at })
     }
 
-    /// Makes sure that enough replicas have these grants, and takes them back otherwise.
+    /// Makes sure that enough replicas have these grants, and withdraws them otherwise.
     pub(crate) async fn confirm(&self, claims: &[Claim], connection: u64) -> Result<(), StoreError> {
         let Some(replication) = &self.replication else { return Ok(()) };
         let had = replication.count(connection).await?;
-        let Err(too_few) = replication.judge(had, "the grant, so it was taken back,") else { return Ok(()) };
+        let Err(too_few) = replication.judge(had, "the grant", "it was withdrawn") else { return Ok(()) };
         for claim in claims {
             self.take_back(claim, &too_few).await?;
         }
         Err(too_few)
     }
 
-    /// Ends a grant that does not count. Without a mark, since whoever waits asks again with the same claim. It must not
-    /// when no answer comes: the request may still be on its way, and would end what the claim is granted next.
+    /// Ends a grant that does not count. Leaves no mark, because the waiter asks again with the same claim. Without an
+    /// answer, the claim must not be used again: the request may still be on its way, and would end the claim's next
+    /// grant.
     async fn take_back(&self, claim: &Claim, too_few: &StoreError) -> Result<(), StoreError> {
         let (call, lock) = self.ending(&claim.name, claim.id);
         let error = match self.run(&self.scripts.release, &call, &lock).await {
@@ -100,8 +101,9 @@ impl Server {
             Err(Failure { error, in_doubt: true }) => error.to_string(),
             Err(Failure { error, .. }) => return Err(error),
         };
-        let what =
-            format!("{too_few}; whether it was, is not known ({error}), and the claim is not used again");
+        let what = format!(
+            "{too_few}; whether the withdrawal took effect is not known ({error}), so the claim is not used again"
+        );
         Err(StoreError::claim_spent(what))
     }
 }

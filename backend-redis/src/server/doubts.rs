@@ -1,4 +1,4 @@
-//! Claims of which a request may still be on its way.
+//! Claims with a request that may still be on its way.
 
 use crate::timing::LONGEST_STRAGGLER;
 use std::{
@@ -7,10 +7,10 @@ use std::{
 };
 use tenure_core::{ClaimId, Moment};
 
-/// Claims of which a request was sent and never answered.
+/// Claims with a request that was sent and never answered.
 ///
-/// The server may carry such a request out after the claim was withdrawn or released: `CLIENT PAUSE` holds it back, and
-/// so may a network. Whoever ends a claim in doubt therefore leaves a mark in the store. The others, nearly all, need none.
+/// The server may carry out such a request after the claim was withdrawn or released: `CLIENT PAUSE` or a network may
+/// have delayed it. So ending a claim that is in doubt leaves a mark in the store. Nearly all claims need none.
 #[derive(Clone, Default)]
 pub(crate) struct Doubts(Arc<Mutex<HashMap<ClaimId, Moment>>>);
 
@@ -19,8 +19,8 @@ impl Doubts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request for `claim` is about to be sent. It is in doubt from when the return value is dropped, unless that
-    /// was [settled](Asking::settle).
+    /// Notes that a request for `claim` is about to be sent. Dropping the return value puts the claim in doubt, unless
+    /// it was [settled](Asking::settle).
     pub(crate) fn asking(&self, claim: ClaimId) -> Asking<'_> {
         Asking { doubts: self, claim, open: true }
     }
@@ -29,14 +29,14 @@ impl Doubts {
         self.claims().contains_key(&claim)
     }
 
-    /// The store has a mark of it now.
+    /// The store now has a mark for it.
     pub(crate) fn remove(&self, claim: ClaimId) {
         self.claims().remove(&claim);
     }
 
     fn insert(&self, claim: ClaimId) {
         let mut claims = self.claims();
-        // A claim whose hold was lost is never released: what is left of it goes in time.
+        // A claim whose hold was lost is never released: its entry is dropped here after a while.
         claims.retain(|_, since| Moment::now().since(*since) < LONGEST_STRAGGLER);
         claims.insert(claim, Moment::now());
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tenure_core::{ClaimId, Grant, LossCause, Name, Release, StoreError};
 
 impl Server {
-    /// Ends the hold of a claim that was granted. `None` when it has none.
+    /// Ends the hold of a claim that was granted. `None` if it has none.
     pub(crate) async fn release(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
         if self.doubts.contains(claim) {
             return self.retire(name, claim, false).await;
@@ -42,8 +42,8 @@ impl Server {
         (call, lock)
     }
 
-    /// Ends whatever a claim has: its hold, its place in a queue, and, if one of its requests may still be on its way,
-    /// that too. `None` when it did not hold the lock. `stops` when it may have stopped newcomers.
+    /// Ends whatever a claim has: its hold, its place in a queue, and any request that may still be on its way. `None`
+    /// if it did not hold the lock. Set `stops` if it may have stopped newcomers.
     pub(crate) async fn retire(
         &self,
         name: &Name,
@@ -68,12 +68,12 @@ impl Server {
     }
 
     async fn end(&self, script: &Script, call: &Cmd, lock: &str) -> Result<Option<Release>, StoreError> {
-        // This client itself may be told, if it waited a moment ago.
+        // This client itself may be counted, if it waited a moment ago.
         let own = u64::from(self.subscriptions.is_counted(lock));
         let Answer { value, resent, .. } = self.run(script, call, lock).await?;
         match replies::told(&value)? {
             Some(told) => Ok(Some(Release::Released { awaited: told > own })),
-            // The first request may have released it. Whoever asks once more knows how to read the answer.
+            // The first request may have released it. The caller asks again, and knows how to read the answer.
             None if resent => Err(StoreError::unavailable("the connection broke while a lock was released")),
             None => Ok(None),
         }

@@ -1,4 +1,4 @@
-//! Whether a server is one that can keep locks.
+//! Whether a server can keep locks.
 
 use crate::{
     connection::{
@@ -10,18 +10,18 @@ use crate::{
 use redis::Value;
 use tenure_core::StoreError;
 
-/// The oldest version that replicates what scripts did, and not the scripts, so that they may look at the clock.
+/// The oldest version that replicates the effects of scripts instead of the scripts, so that they may read the clock.
 const OLDEST: u32 = 5;
 
-/// Which server it was that was asked.
+/// Which server answered.
 pub(crate) struct ServerIdentity {
     /// The connection.
     pub(crate) connection: u64,
-    /// How it names itself, anew whenever it starts, where it says so.
+    /// Its id, new after each start, if it tells.
     pub(crate) run_id: Option<String>,
 }
 
-/// Asks the server what it is, and whether this user may do what locks need. Answers with which it is, where it says.
+/// Asks the server what it is, and whether this user may do what locks need. Returns its identity, if it tells.
 pub(crate) async fn check(
     lane: &Lane,
     scripts: &Scripts,
@@ -35,10 +35,10 @@ pub(crate) async fn check(
             Some(ServerIdentity { connection, run_id: run_id(&info) })
         }
         Err(Failure { error, .. }) if error.is_unavailable() => return Err(error),
-        // Some users may not ask that.
+        // Some users may not ask this.
         _ => None,
     };
-    // A look at a key that is nobody's lock needs the same rights as a lock, but for writing.
+    // Looking at a key that is nobody's lock needs the same permissions as a lock, except for writing.
     let key = key(prefix);
     let mut call = scripts.look.call(2, 2 * key.len());
     call.arg(&key).arg(&key);
@@ -46,12 +46,12 @@ pub(crate) async fn check(
     Ok(asked)
 }
 
-/// Asks the server on a connection how it names itself. `None` where it does not say.
+/// Asks the server on a connection for its id. `None` if it does not tell.
 pub(crate) async fn identity(lane: &Lane, connection: u64) -> Result<Option<String>, StoreError> {
     match lane.ask_on(connection, redis::cmd("INFO").arg("server")).await {
         Ok(Answer { value: Value::BulkString(text), .. }) => Ok(run_id(&String::from_utf8_lossy(&text))),
         Err(Failure { error, .. }) if error.is_unavailable() => Err(error),
-        // Some users may not ask that.
+        // Some users may not ask this.
         _ => Ok(None),
     }
 }
@@ -73,7 +73,7 @@ fn look_at(address: &str, info: &str, in_cluster: bool) -> Result<(), StoreError
     let value = |name| value(info, name);
     if value("role") == Some("slave") {
         let what = format!(
-            "{address} is a read-only replica; name the master, or redis+sentinel: if Sentinel watches over them"
+            "{address} is a read-only replica; give the master's address, or use redis+sentinel: if there are sentinels"
         );
         return Err(StoreError::unavailable(what));
     }

@@ -1,4 +1,4 @@
-//! Who holds a name, or all names under a prefix.
+//! The holders of a name, or of all names with a prefix.
 
 use super::Server;
 use crate::{
@@ -12,7 +12,7 @@ use tenure_core::{Holder, Name, StoreError};
 const LOOK_BATCH: usize = 250;
 
 impl Server {
-    /// Ends any hold of a name.
+    /// Ends every grant of a name.
     pub(crate) async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let script = &self.scripts.force;
         let (mut call, lock) = self.call(script, name);
@@ -20,7 +20,7 @@ impl Server {
         replies::holders(&self.run(script, &call, &lock).await?.value, std::slice::from_ref(name))
     }
 
-    /// Who holds this name. A key of another type is an error, as it is to those who ask for the lock.
+    /// The holders of this name. A key of another type is an error, as it is for an attempt.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let (names, answer) = (std::slice::from_ref(name), self.look_at(std::slice::from_ref(name)).await?);
         match replies::strangers(&answer, names)[..] {
@@ -29,7 +29,7 @@ impl Server {
         }
     }
 
-    /// Who holds these names. Those that nobody holds are left out, and those whose keys are of another type.
+    /// The holders of these names. Leaves out names that nobody holds, and keys of another type.
     pub(crate) async fn look(&self, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
         replies::holders(&self.look_at(names).await?, names)
     }
@@ -45,7 +45,7 @@ impl Server {
         Ok(self.run(script, &call, &about).await?.value)
     }
 
-    /// Who holds names that begin so, in order.
+    /// The holders of all names that begin with `prefix`, sorted by name.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let mut holders = Vec::new();
         for names in self.together(&self.scan(prefix).await?) {
@@ -54,13 +54,13 @@ impl Server {
             }
         }
         if self.options.prefix.is_empty() {
-            // Any key may be here then; a lock is one that tenure knows, or that ends by itself.
+            // Then any key may be here. A lock is one that tenure knows, or one that expires.
             holders.retain(|holder| holder.claim.is_some() || holder.left.is_some());
         }
         Ok(holders)
     }
 
-    /// The names, by what can be asked about together.
+    /// Groups the names that one request can be about.
     fn together(&self, names: &[Name]) -> Vec<Vec<Name>> {
         if !self.is_in_cluster() {
             return vec![names.to_vec()];
@@ -72,7 +72,7 @@ impl Server {
         slots.into_values().collect()
     }
 
-    /// The names that begin so whose keys are there, in order.
+    /// The names that begin with `prefix` and have a key, sorted.
     async fn scan(&self, prefix: &str) -> Result<Vec<Name>, StoreError> {
         let begin = [&self.options.prefix, prefix].concat();
         let pattern = glob(&begin);
@@ -90,7 +90,7 @@ impl Server {
     }
 }
 
-/// A pattern for the keys that begin so.
+/// A pattern for the keys that begin with `begin`.
 fn glob(begin: &str) -> String {
     let mut pattern = String::with_capacity(begin.len() + 8);
     for c in begin.chars() {

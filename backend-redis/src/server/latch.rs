@@ -1,4 +1,4 @@
-//! Latches: a hash each, beside the lock of the same name.
+//! Latches: one hash each, next to the lock of the same name.
 
 use super::Server;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use tenure_core::{LatchState, LatchStep, Name, StoreError};
 
 impl Server {
-    /// Takes one step at a latch. Where replicas must have a grant, they must have a count too.
+    /// Takes one step at a latch. If replicas must have a grant, they must have a count too.
     pub(crate) async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
         let (script, lock) = (&self.scripts.latch, self.lock_key(name));
         let latch = keys::latch(&lock);
@@ -26,7 +26,7 @@ impl Server {
         let answer = answer.map_err(|Failure { error, .. }| error)?;
         if let (Some(replication), LatchStep::CountDown { .. }) = (&self.replication, step) {
             let had = replication.count(answer.connection).await?;
-            replication.judge(had, "the count, so count down again,")?;
+            replication.judge(had, "the count", "count down again")?;
         }
         replies::latch(&answer.value)
     }

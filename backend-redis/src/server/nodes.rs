@@ -10,7 +10,7 @@ use std::{
 };
 use tenure_core::StoreError;
 
-/// A lane to each node that was heard of.
+/// A lane to each known node.
 pub(crate) struct Nodes {
     options: RedisOptions,
     checked: CheckedOptions,
@@ -33,7 +33,7 @@ impl Nodes {
         Ok(lane)
     }
 
-    /// Lets go of all nodes but these.
+    /// Drops all nodes but these.
     pub(crate) fn keep(&self, these: &[&Address]) {
         self.by_address().retain(|address, lane| {
             let stays = these.contains(&address);

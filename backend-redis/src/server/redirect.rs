@@ -1,13 +1,13 @@
-//! Where a node of a Cluster sends a request on to.
+//! Redirections by nodes of a Cluster.
 
 use crate::connection::{address::Address, errors::Explanation};
 use redis::{ErrorKind, ServerErrorKind};
 use tenure_core::StoreError;
 
-/// Where a node of a Cluster says that a slot is.
+/// Where, according to a node, a slot is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
-    /// For good.
+    /// Permanently.
     Moved(Address),
     /// While it moves, for this request.
     Ask(Address),
@@ -18,7 +18,7 @@ pub(crate) fn redirect(error: &StoreError) -> Option<Redirect> {
     let Explanation { source, tls, .. } = error.cause().downcast_ref::<Explanation>()?;
     let (place, _) = source.redirect_node()?;
     let (host, port) = place.rsplit_once(':')?;
-    // A node names the other's port for TLS to who asks over TLS.
+    // To a client that connects over TLS, a node names the other's TLS port.
     let address = Address::Network { host: host.to_owned(), port: port.parse().ok()?, tls: *tls };
     match source.kind() {
         ErrorKind::Server(ServerErrorKind::Moved) => Some(Redirect::Moved(address)),

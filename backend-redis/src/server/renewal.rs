@@ -10,7 +10,7 @@ use crate::requests::{
 use redis::RedisWrite;
 use tenure_core::{Conversion, Grant, Mode, Renewal, StoreError};
 
-/// How many leases one request renews.
+/// How many leases one request renews at most.
 pub(crate) const RENEW_BATCH: usize = 250;
 
 impl Server {
@@ -29,14 +29,14 @@ impl Server {
         let answers = replies::renewals(&self.run(script, &call, &about).await?.value)?;
         let failed = |(grant, error): (&Grant, String)| {
             let (name, server) = (&grant.name, self.lane.dial().server_name().address);
-            tracing::warn!(lock.name = %name, %server, error, "a lease was not renewed, and is tried again; others were");
+            tracing::warn!(lock.name = %name, %server, error, "could not renew one lease of a batch; trying again");
             Renewal::Unanswered
         };
         let each = grants.iter().zip(answers);
         Ok(each.map(|(grant, answer)| answer.unwrap_or_else(|error| failed((grant, error)))).collect())
     }
 
-    /// Changes how the claim of a grant holds the lock.
+    /// Changes the mode of a grant.
     pub(crate) async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
         let script = &self.scripts.convert;
         let (mut call, lock) = self.call(script, &grant.name);

@@ -13,12 +13,12 @@ use std::time::Duration;
 use tenure_core::{Moment, PerRuntime, StoreError};
 use tokio::sync::Mutex;
 
-/// A connection for attempts, on which `WAIT` is asked after those that were granted.
+/// A connection for attempts, with a `WAIT` after those that were granted.
 ///
-/// [`WAIT`](https://redis.io/docs/latest/commands/wait/) counts the replicas that have all that its own connection wrote,
-/// and holds up whatever else is asked on it. So attempts have a connection to themselves, and releases and renewals
-/// another. One answer counts for every attempt that was granted before it was asked for: however many wait, each waits
-/// for two at most.
+/// [`WAIT`](https://redis.io/docs/latest/commands/wait/) counts the replicas that have everything written on its own
+/// connection, and blocks other requests on it. So attempts have their own connection, and releases and renewals
+/// another. One answer counts for every attempt that was granted before the `WAIT` was sent: however many wait, each
+/// waits for at most two.
 pub(crate) struct Replication {
     lane: Lane,
     wanted: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Replication {
     last: PerRuntime<Mutex<Option<ReplicaCount>>>,
 }
 
-/// What was answered to a `WAIT`.
+/// The answer to a `WAIT`.
 struct ReplicaCount {
     /// On which connection.
     connection: u64,
@@ -37,7 +37,7 @@ struct ReplicaCount {
 
 impl Replication {
     pub(crate) fn new(dial: Dial, wanted: u32) -> Self {
-        // The attempt may have to stand behind one, and then wait for two.
+        // An attempt may have to wait behind one `WAIT`, and then for two more.
         let patience = (dial.response_timeout / 4).max(Duration::from_millis(1));
         Self { lane: Lane::new(dial), wanted, patience, last: PerRuntime::new() }
     }
@@ -47,8 +47,8 @@ impl Replication {
         self.lane.run(script, call, about).await
     }
 
-    /// How many replicas have what was written by a request that was answered on that connection before now. Waits for as many
-    /// as are wanted, for a while.
+    /// Returns how many replicas have what was written by requests already answered on that connection. Waits a while
+    /// for as many as are wanted.
     pub(crate) async fn count(&self, connection: u64) -> Result<u32, StoreError> {
         let answered = Moment::now();
         let last = self.last.get(Mutex::default);
@@ -67,15 +67,15 @@ impl Replication {
         Ok(had)
     }
 
-    /// Whether so many are enough.
-    pub(crate) fn judge(&self, had: u32, what: &str) -> Result<(), StoreError> {
+    /// An error unless this many are enough.
+    pub(crate) fn judge(&self, had: u32, what: &str, then: &str) -> Result<(), StoreError> {
         let Self { lane, wanted, patience, .. } = self;
         if had >= *wanted {
             return Ok(());
         }
         Err(StoreError::unavailable(format!(
-            "{had} of {wanted} replicas had {what} within {patience:?}; see to the replicas of \
-             {}, or ask for fewer (replicas=)",
+            "{had} of {wanted} replicas had {what} within {patience:?}, so {then}; check the replicas of {}, or \
+             require fewer (replicas=)",
             lane.dial().server_name().address
         )))
     }

@@ -14,7 +14,7 @@ use redis::RedisWrite;
 use tenure_core::{Claim, Grant, StoreError, Together};
 
 impl Server {
-    /// One attempt at several names of one slot, all of them alone, where there is no queue.
+    /// Makes one attempt at several names of one slot, all exclusive, without a queue.
     pub(crate) async fn ask_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
         let script = &self.scripts.acquire_all;
         let mut call = script.call(claims.len() * 2, claims.len() * 384);

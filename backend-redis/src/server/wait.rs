@@ -1,4 +1,4 @@
-//! How a claim waits until it is granted: until it is told of a release, or in a queue.
+//! How a claim waits until it is granted: for news of a release, or in a queue.
 
 use super::{
     Server,
@@ -21,7 +21,7 @@ impl Server {
         let channel = self.subscriptions.listen(&self.lock_key(&claim.name));
         let mut listening = false;
         loop {
-            // A server that does not confirm in time is asked all the same.
+            // A server that does not confirm in time is asked anyway.
             if !listening {
                 listening = timeout(ASK_AGAIN.0, channel.confirmed()).await.is_ok();
             }
@@ -35,7 +35,7 @@ impl Server {
         }
     }
 
-    /// Waits until it is told of a release, or for so long.
+    /// Waits for news of a release, at most for `at_most`.
     pub(crate) async fn wait_for_release(&self, claim: &Claim, at_most: Duration) {
         let channel = self.subscriptions.listen(&self.lock_key(&claim.name));
         let released = async {
@@ -45,9 +45,9 @@ impl Server {
         let _ = timeout(at_most, released).await;
     }
 
-    /// Stands in the queue, shows up there now and then, and waits for its turn.
+    /// Waits in the queue for its turn, and shows up there now and then.
     pub(crate) async fn wait_in_turn(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        // Whoever is not reached is passed over, so a claim is queued only when its client listens.
+        // A waiter that cannot be reached is skipped, so a claim is queued only once its client listens.
         let inbox = if let Some(inbox) = self.confirmed_inbox() {
             inbox
         } else {
@@ -60,7 +60,7 @@ impl Server {
         };
         let mut waiting = self.queued.wait(claim.id);
         loop {
-            // The connection was made anew, and a message may have been missed.
+            // Fires when the connection was replaced, because a message may have been missed.
             let interrupted = inbox.next();
             tokio::pin!(interrupted);
             interrupted.as_mut().enable();
@@ -75,7 +75,7 @@ impl Server {
                     biased;
                     () = &mut interrupted => break,
                     note = waiting.note() => match note {
-                        // Asked once more, it is granted once replicas have it.
+                        // Asks again, so that the grant counts only once replicas have it.
                         Notice::Turn { .. } if self.is_replicated() => break,
                         Notice::Turn { token, at } => if let Some(sent) = asked.before(at) {
                             return Ok(Grant::handed_over(claim, token, sent, STANDS));
@@ -90,10 +90,10 @@ impl Server {
 }
 
 impl Attempted {
-    /// An instant before the server's clock showed `at`, which was after this answer; `None` when it was before.
+    /// An instant before the server's clock showed `at`, if that was after this answer; otherwise `None`.
     ///
-    /// The answer was given after `sent`, so what followed it by some time on the server's clock followed `sent` by at
-    /// least that time, less what the two clocks' rates may differ by.
+    /// The answer was given after `sent`. So what came some time after it by the server's clock came at least that long
+    /// after `sent`, less the possible difference between the clocks' rates.
     fn before(&self, at: Duration) -> Option<Moment> {
         let since = at.checked_sub(self.at?)?;
         Some((self.sent + since * 99 / 100).min(Moment::now()))

@@ -162,7 +162,7 @@ async fn keys_of_another_type() {
         server.tell::<()>(&["DEL", RECORD]);
         server.tell::<()>(&["LPUSH", KEY, "x"]);
         let shown = backend.holders(&held.name).await.unwrap_err();
-        assert!(shown.to_string().contains("\"tenure:a\" holds something that is no lock"), "{shown}");
+        assert!(shown.to_string().contains("\"tenure:a\" holds something that is not a lock"), "{shown}");
         assert_eq!(backend.list("").await.unwrap(), []);
         for mode in [Mode::Exclusive, Mode::Shared, permits(1, 2)] {
             backend.try_acquire(&Claim { mode, ..claim("a", LEASE) }).await.unwrap_err();

@@ -54,7 +54,7 @@ async fn wrong_password() {
         assert!(text.contains("refused the user or the password"), "{text}");
     }
     let (error, text) = refusal(&server.tcp_url()).await;
-    assert!(matches!(error, Error::Store { .. }) && text.contains("wants a password"), "{text}");
+    assert!(matches!(error, Error::Store { .. }) && text.contains("requires a password"), "{text}");
     let backend = RedisBackend::connect(
         RedisOptions::from_url(&format!("redis://:right@127.0.0.1:{}/2", server.port)).unwrap(),
     );
@@ -100,7 +100,7 @@ async fn a_user_with_rights_to_the_prefix_alone() {
     }
     let one = client(false).await;
     let (error, text) = refusal_with(options().prefix("other:")).await;
-    assert!(matches!(error, Error::Store { .. }) && text.contains("forbids this user"), "{text}");
+    assert!(matches!(error, Error::Store { .. }) && text.contains("denies this user"), "{text}");
     // Without the right to the channels, a release is a release all the same.
     server.tell::<()>(&["ACL", "SETUSER", "app", "resetchannels"]);
     one.lock("a").acquire().await.unwrap().release().await.unwrap();
@@ -135,7 +135,8 @@ async fn wrong_type_at_the_key() {
     let error = locks.lock("a").try_acquire().await.unwrap_err();
     let text = said(&error);
     assert!(
-        matches!(error, Error::Store { .. }) && text.contains("\"tenure:a\" holds something that is no lock"),
+        matches!(error, Error::Store { .. })
+            && text.contains("\"tenure:a\" holds something that is not a lock"),
         "{text}"
     );
     let error = locks.lock("a").wait(Duration::from_secs(10)).acquire().await.unwrap_err();

@@ -215,5 +215,5 @@ async fn sentinel_over_tls() {
     grant(&backend, &claim("b", LEASE)).await;
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:b"]), 1);
     let (error, text) = refusal_with(at(&url)).await;
-    assert!(text.contains("no sentinel says"), "{error:?} {text}");
+    assert!(text.contains("no sentinel names the master"), "{error:?} {text}");
 }
