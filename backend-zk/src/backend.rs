@@ -1,4 +1,4 @@
-//! The store.
+//! The backend.
 
 use crate::{
     diagnosis::diagnose,
@@ -21,21 +21,21 @@ use tenure_core::{
     Wakeup, async_trait, lease,
 };
 
-/// How long a session is given to be closed.
+/// How long to wait for a session to be closed.
 const CLOSING: Duration = Duration::from_secs(1);
-/// How often servers with which nothing is wrong are asked for the first session.
+/// How often to ask for the first session if nothing is wrong with the servers.
 const ATTEMPTS: u32 = 4;
 
 /// Locks in a `ZooKeeper` ensemble.
 ///
-/// A lock is a container node; whoever wants it makes an ephemeral sequential node below, and the first of them holds
-/// it, with those behind it whom it admits: readers beside a reader, permits while there are some left. Each waiter watches
-/// only the node that is in its way, so a release wakes one, or the readers who share. The fencing token is the `czxid` of
-/// the holder's node: the number of the transaction that made it.
+/// A lock is a container node. Each claim makes an ephemeral sequential node below it, and the first of them holds the
+/// lock, together with those behind it that it admits: readers beside a reader, permits while some are left. Each
+/// waiter watches only the node in its way, so a release wakes one waiter, or the readers that share. The fencing token
+/// is the `czxid` of the holder's node: the number of the transaction that made it.
 ///
-/// All locks of one backend live in one session, which stands as long as the servers hear of the client. When it ends,
-/// all of them are lost, and a new one is opened with the next request. A guard gives up before the servers do, at
-/// a deadline that counts from the last proof that the leader has heard of the session.
+/// All locks of one backend live in one session, which lasts as long as the servers hear from the client. When it ends,
+/// all of them are lost, and the next request opens a new session. A guard gives up before the servers do, at a
+/// deadline that counts from the last heartbeat that the leader is known to have seen.
 ///
 /// Needs servers of version 3.5 or later. Cloning is cheap, and clones share the session.
 ///
@@ -59,26 +59,26 @@ pub struct ZkBackend(Arc<Inner>);
 struct Inner {
     store: Arc<str>,
     options: Checked,
-    /// A session that lives keeps itself. One that is over is not kept here, so that its client can close it: what was
-    /// lost in it may still stand.
+    /// A live session keeps itself alive. An ended one is not kept here, so that its client can close it: nodes of lost
+    /// grants may still exist.
     session: Mutex<Weak<Live>>,
-    /// Held while a session is being opened, so that there is one.
+    /// Held while a session is being opened, so that there is only one.
     opening: tokio::sync::Mutex<()>,
-    /// Where sessions live: they outlast the runtimes of those who use them.
+    /// Where sessions live: they outlive the callers' runtimes.
     background: Background,
 }
 
 impl ZkBackend {
-    /// Opens a session of the ensemble.
+    /// Opens a session with the ensemble.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a session that was opened ends by itself.
+    /// Cancel safe: a session that was opened anyway ends by itself.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] before anything is connected; [`Error::Unavailable`] when no server opened a session in
-    /// time, with what was found wrong with each; [`Error::Store`] when the chroot does not exist, the servers refuse the
+    /// [`Error::InvalidOption`] before anything is connected; [`Error::Unavailable`] if no server opened a session in
+    /// time, with what is wrong with each; [`Error::Store`] if the chroot does not exist, the servers refuse the
     /// credentials, or one side refuses the other's certificate.
     ///
     /// # Panics
@@ -113,13 +113,13 @@ impl Inner {
         session.upgrade().filter(|live| !live.is_over())
     }
 
-    /// The session, which is opened when there is none.
+    /// Returns the session, opening one if there is none.
     async fn session(self: &Arc<Self>) -> Result<Arc<Live>, StoreError> {
         if let Some(live) = self.current() {
             return Ok(live);
         }
         let (inner, background) = (Arc::clone(self), self.background.handle());
-        // In a task, so that nobody holds up the others who is not polled.
+        // In a task, so that a caller that is not polled does not block the others.
         let opening = self.background.spawn(async move {
             let _one = inner.opening.lock().await;
             if let Some(live) = inner.current() {
@@ -131,13 +131,13 @@ impl Inner {
         });
         opening
             .await
-            .map_err(|_| StoreError::unavailable("these locks were closed while a session was opened"))?
+            .map_err(|_| StoreError::unavailable("this client was closed while a session was being opened"))?
     }
 
-    /// The session that shows whether the servers are there and what they say to the user.
+    /// Opens the first session, which shows whether the servers are reachable and accept the user.
     ///
-    /// Where nothing is wrong with them they are asked again: one that refuses the credentials closes the connection
-    /// behind its answer, and the client, which pings meanwhile, may lose that answer with the connection.
+    /// If nothing seems wrong, it asks again: a server that refuses the credentials closes the connection right after
+    /// its answer, and the client, which pings meanwhile, may lose that answer.
     async fn first_session(self: &Arc<Self>) -> Result<Arc<Live>, StoreError> {
         let until = Moment::now() + self.options.connect_timeout;
         let mut attempts = 0;
@@ -155,7 +155,7 @@ impl Inner {
             }
             return Err(match self.options.login {
                 Some(_) => StoreError::unavailable(
-                    "every server runs, and none opened a session; if that stays so, check user and password",
+                    "all servers are running, but none opened a session; if this persists, check user and password",
                 ),
                 None => error,
             });
@@ -166,7 +166,7 @@ impl Inner {
         format!("{}/{}", self.options.prefix, encode(name, self.at_root()))
     }
 
-    /// Whether the locks' nodes stand directly under the servers' own root.
+    /// Whether the locks' nodes are directly under the servers' own root.
     fn at_root(&self) -> bool {
         self.options.prefix.is_empty() && self.options.chroot.is_empty()
     }
@@ -177,7 +177,7 @@ impl Inner {
         Contender { live, claim, lock, prefix, response_timeout, read_write }
     }
 
-    /// A request for people, which may be asked again.
+    /// Runs a request that can be repeated, within the response timeout.
     async fn in_time<T>(
         &self,
         request: impl Future<Output = Result<T, StoreError>> + Send,
@@ -206,7 +206,7 @@ impl Backend for ZkBackend {
         Capabilities {
             term: Term::Session,
             wakeup: Wakeup::Queue,
-            // With each proof of the session's life.
+            // With each heartbeat of the session.
             ask_again: lease::renewal_period(self.0.options.session_timeout),
             fair: true,
             shared: true,
@@ -252,9 +252,9 @@ impl Backend for ZkBackend {
         let Some(live) = self.0.current() else { return Ok(Release::NotHeld(LossCause::SessionEnded)) };
         let lock = self.0.lock_node(&grant.name);
         let (removed, cause) = match live.remove(&lock, grant.claim) {
-            // Only somebody else can have deleted a known node of a session that lives.
+            // Only somebody else can have deleted a known node of a live session.
             Some(removal) => (finish(&live, removal).await, LossCause::Forced),
-            // This may be asked again, and the node have gone with the first request.
+            // This may be a repeated request, and the first one may have removed the node.
             None => (live.sweep(lock.clone(), grant.claim).await, LossCause::Forgotten),
         };
         match removed {
@@ -265,7 +265,7 @@ impl Backend for ZkBackend {
         }
     }
 
-    /// Never called: no grant of a session needs it.
+    /// Never called: grants in a session need no renewal.
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let answer = |grant: &Grant| match &grant.standing {
             Standing::Session(liveness) => liveness.loss().map_or(Renewal::Renewed, Renewal::Lost),

@@ -1,11 +1,11 @@
-//! What stands in a claim's node.
+//! The data of a claim's node.
 
 use crate::contender::claim_of;
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tenure_core::{Claim, HolderInfo};
 
-/// For people, and for readers behind a writer: whether it has become a reader.
+/// Read by people, and by readers behind a writer, to learn whether it has become a reader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Card {
     claim: String,
@@ -15,7 +15,7 @@ pub(crate) struct Card {
     pid: u32,
     /// Milliseconds since 1970 by the holder's clock, for those who read the node with other tools.
     since: u128,
-    /// Whether the claim holds as a reader, although its node is named as of one who is alone.
+    /// Whether the claim holds as a reader, although its node's name says that it is exclusive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     downgraded: bool,
 }
@@ -37,18 +37,18 @@ impl Card {
         Self { downgraded: true, ..self.clone() }
     }
 
-    /// Whether the claim whose node this is was a writer and has become a reader.
+    /// Whether this node's claim was a writer and has become a reader.
     pub(crate) fn is_downgraded(node: &str, data: &[u8]) -> bool {
         Self::find(node, data).is_some_and(|card| card.downgraded)
     }
 
-    /// Who made this node; nothing is known of a foreign client.
+    /// Who made this node; `None` for a foreign client.
     pub(crate) fn read(node: &str, data: &[u8]) -> Option<HolderInfo> {
         let Self { label, host, pid, .. } = Self::find(node, data)?;
         Some(HolderInfo { label, host, pid })
     }
 
-    /// The card that stands in this node. One of another claim says nothing of this node: somebody has copied it.
+    /// Reads the card in this node. A card of another claim was copied by somebody, so it is ignored.
     fn find(node: &str, data: &[u8]) -> Option<Self> {
         let card: Self = serde_json::from_slice(data).ok()?;
         (card.claim == claim_of(node)?.to_string()).then_some(card)

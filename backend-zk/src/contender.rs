@@ -1,4 +1,4 @@
-//! What a node's name says: whose claim it is, and how the claim wants to hold.
+//! What a node's name says: its claim and mode.
 
 use crate::order::parts;
 use std::{num::NonZeroU32, str::FromStr};
@@ -12,13 +12,14 @@ const READER: &str = "__READ__";
 const WRITER: &str = "__WRIT__";
 /// How [kazoo](https://github.com/python-zk/kazoo/blob/2.11.0/kazoo/recipe/lock.py) marks the nodes of its readers.
 const KAZOO_READER: &str = "__rlock__";
-/// How both mark the nodes of whoever wants a lock alone; other clients take a permit's node for such a one.
+/// How both mark the nodes of exclusive claims. To other clients a permit's node looks like one.
 const LOCK: &str = "lock-";
 
-/// What the name of a claim's node begins with, before its number: [Curator's protected form](https://github.com/apache/curator/blob/apache-curator-5.4.0/curator-framework/src/main/java/org/apache/curator/framework/imps/ProtectedMode.java),
-/// by which a node is found again after the reply to its creation was lost, and the mode.
+/// How the name of a claim's node begins, before its number: [Curator's protected
+/// form](https://github.com/apache/curator/blob/apache-curator-5.4.0/curator-framework/src/main/java/org/apache/curator/framework/imps/ProtectedMode.java),
+/// by which a node can be found if the reply to its creation was lost, and the mode.
 ///
-/// `read_write`: whether who holds alone is named as a writer of Curator's read-write lock, not as its mutex.
+/// `read_write`: whether exclusive claims are named like writers of Curator's read-write lock, not like its mutex.
 pub(crate) fn prefix(claim: ClaimId, mode: Mode, read_write: bool) -> String {
     match mode {
         Mode::Shared => format!("_c_{claim}-{READER}"),
@@ -28,30 +29,30 @@ pub(crate) fn prefix(claim: ClaimId, mode: Mode, read_write: bool) -> String {
     }
 }
 
-/// The name of a reader's node when it has become a writer: with the same number, so in the same place, and with the
-/// token, which a new node's `czxid` would not tell.
+/// The name of an upgraded reader's node: with the same number, so in the same place, and with the token, because the
+/// new node has another `czxid`.
 pub(crate) fn upgraded(claim: ClaimId, token: Token, reader: &str) -> Option<String> {
     let (own, _) = parts(reader)?;
     let number = reader.strip_prefix(own)?;
     Some(format!("_c_{claim}-from-{token}-{WRITER}{number}"))
 }
 
-/// The claim whose node this is; `None` for a node in another client's form.
+/// The claim of this node; `None` for a foreign client's node.
 pub(crate) fn claim_of(node: &str) -> Option<ClaimId> {
     let (uuid, form) = protected(node)?;
     let ours = [LOCK, READER, WRITER, "permit-", "from-"].iter().any(|ours| form.starts_with(ours));
     ours.then(|| ClaimId::from_str(uuid).ok())?
 }
 
-/// The token of a node that was made anew for its claim.
+/// The token in the name of an upgraded node.
 pub(crate) fn token_of(node: &str) -> Option<Token> {
     let (token, mark) = protected(node)?.1.strip_prefix("from-")?.split_once('-')?;
     mark.starts_with(WRITER).then(|| Token::new(number(token)?))?
 }
 
-/// How the node's claim wants to hold, and its number; `None` where the node does not contend.
+/// The mode of the node's claim, and its number; `None` if the node does not contend.
 ///
-/// Whoever is not known as a reader or for permits wants to be alone.
+/// A node that is not known as a reader's or for permits is exclusive.
 pub(crate) fn contends(node: &str) -> Option<(Mode, i32)> {
     let (own, number) = parts(node)?;
     let mode = if own.ends_with(READER) || own.ends_with(KAZOO_READER) {
@@ -76,7 +77,7 @@ fn permits(own: &str) -> Option<Mode> {
     (take <= of).then_some(Mode::Permit { take, of })
 }
 
-/// A number as we write it, without a sign and without zeros before it.
+/// A number as we write it: no sign, no leading zeros.
 pub(crate) fn number<N: FromStr>(text: &str) -> Option<N> {
     text.starts_with(|first| matches!(first, '1'..='9')).then(|| text.parse().ok())?
 }

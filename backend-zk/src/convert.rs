@@ -1,8 +1,8 @@
-//! A writer that becomes a reader, and a reader that becomes a writer, each in its place.
+//! Downgrades and upgrades, each in its place.
 //!
-//! A node made anew would stand at the end of the line, and a writer that waits would come first. So a writer's node stays
-//! and its data say that it reads now. A reader's node cannot say in its data that it writes, because readers do not look
-//! at each other's data: a writer's node with the same number takes its place, in one transaction.
+//! A new node would be at the end of the line, behind waiting writers. So a writer's node stays, and its data say that
+//! it is a reader now. A reader's node cannot say in its data that it is a writer, because readers do not look at each
+//! other's data: a writer's node with the same number replaces it, in one transaction.
 
 use crate::{
     card::Card,
@@ -17,13 +17,13 @@ use std::{sync::Arc, time::Duration};
 use tenure_core::{ClaimId, Conversion, LossCause, Mode, Moment, StoreError, Token};
 use zookeeper_client::{CreateMode, Error, MultiWriteError};
 
-/// How soon a request whose fate is unknown is settled.
+/// How soon to look again at a request whose outcome is unknown.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Permits become nothing else.
+/// Permits have no other mode.
 const PERMITS: Error = Error::BadArguments(&"permits cannot be converted");
 
-/// By which node a claim holds, and how.
+/// The node by which a claim holds, and its mode.
 struct Held {
     path: String,
     mode: Mode,
@@ -53,7 +53,7 @@ impl Stop {
     }
 }
 
-/// Who stands in a lock's line. Its node is reaped soon after the last of them has gone.
+/// The nodes in a lock's line. The lock's own node is reaped soon after the last of them is gone.
 fn or_nobody(listed: Result<Vec<String>, Error>) -> Result<Vec<String>, Error> {
     match listed {
         Err(Error::NoNode) => Ok(Vec::new()),
@@ -62,7 +62,7 @@ fn or_nobody(listed: Result<Vec<String>, Error>) -> Result<Vec<String>, Error> {
 }
 
 impl Live {
-    /// Changes how the claim holds `lock`. It goes on to its end when its caller has gone.
+    /// Changes the mode in which the claim holds `lock`. It runs to its end even if its caller has gone.
     pub(crate) async fn convert(
         self: &Arc<Self>,
         lock: String,
@@ -91,7 +91,7 @@ impl Live {
         converting.await.unwrap_or(Ok(Conversion::NotHeld(LossCause::SessionEnded)))
     }
 
-    /// Makes a writer a reader. Those who wait to read watch its node.
+    /// Turns a writer into a reader. Waiting readers watch its node.
     async fn weaken(&self, lock: &str, claim: ClaimId) -> Result<Conversion, Stop> {
         let held = self.held(lock, claim).await?;
         match held.mode {
@@ -102,7 +102,7 @@ impl Live {
         Ok(Conversion::Converted)
     }
 
-    /// Makes the only reader a writer.
+    /// Turns the only reader into a writer.
     async fn strengthen(&self, lock: &str, claim: ClaimId) -> Result<Conversion, Stop> {
         let held = self.held(lock, claim).await?;
         match held.mode {
@@ -110,7 +110,7 @@ impl Live {
             Mode::Shared => {}
             _ => return Err(Stop::Failed(PERMITS)),
         }
-        // So that most refusals change nothing.
+        // Checks first, so that most refusals change nothing.
         let children = or_nobody(self.list_synced(lock).await)?;
         let line = self.line(lock, &children, held.number()).await?;
         match line.position(held.node()) {
@@ -123,7 +123,7 @@ impl Live {
             _ => self.write(claim, &held, false).await,
         };
         match asked {
-            // What was asked may have been done. It is settled, or the name would be closed to readers for nothing.
+            // The change may have been made. Find out, or readers may be kept out for nothing.
             Err(stop) if stop.may_pass() => tokio::time::sleep(AGAIN).await,
             asked => asked?,
         }
@@ -137,7 +137,8 @@ impl Live {
         }
     }
 
-    /// Stays a writer if nobody else holds the name, and becomes a reader again otherwise. `None` for who is no writer.
+    /// Stays a writer if nobody else holds the name, and becomes a reader again otherwise. `None` if the claim is not a
+    /// writer.
     async fn finish_strengthening(&self, lock: &str, claim: ClaimId) -> Result<Option<Conversion>, Stop> {
         let held = self.held(lock, claim).await?;
         if held.mode != Mode::Exclusive {
@@ -150,10 +151,10 @@ impl Live {
         Ok(Some(Conversion::Refused))
     }
 
-    /// Whether nobody read the name when this claim became a writer.
+    /// Whether there was no other reader when this claim became a writer.
     async fn is_alone(&self, lock: &str, held: &Held) -> Result<bool, Stop> {
         loop {
-            // The server has seen the change, and so everybody who came before it.
+            // The server has seen the change, and so everything before it.
             let children = or_nobody(self.client.list_children(lock).await)?;
             let line = self.line(lock, &children, held.number()).await?;
             match line.position(held.node()) {
@@ -161,7 +162,7 @@ impl Live {
                 Some(_) => return Ok(false),
                 None => return Err(Stop::NotHeld(LossCause::Forced)),
             }
-            // The first reader behind is the oldest. Behind another one who waits, readers wait as well.
+            // The first reader behind is the oldest. Readers behind a waiter of another mode also wait.
             let Some(reader) = line.reader_behind_first() else { return Ok(true) };
             let reader = format!("{lock}/{reader}");
             let stats = join(self.client.check_stat(&held.path), self.client.check_stat(&reader)).await;
@@ -173,7 +174,7 @@ impl Live {
         }
     }
 
-    /// Has the data of an exclusive claim's node say whether it reads.
+    /// Writes into the node of an exclusive claim whether it is downgraded.
     async fn write(&self, claim: ClaimId, held: &Held, downgraded: bool) -> Result<(), Stop> {
         let sent = Moment::now();
         self.note(claim, |node| node.conversion.unsettled = true);
@@ -182,13 +183,13 @@ impl Live {
         self.answered(claim, sent, answer.map(drop), |node| node.conversion.downgraded = downgraded)
     }
 
-    /// Puts a writer's node in the place of a reader's.
+    /// Replaces a reader's node by a writer's.
     async fn replace(&self, lock: &str, claim: ClaimId, held: &Held) -> Result<(), Stop> {
         let Some(writer) = upgraded(claim, held.token, held.node()) else {
             return Err(Stop::NotHeld(LossCause::Forced));
         };
         let (sent, writer) = (Moment::now(), format!("{lock}/{writer}"));
-        // Who watches the node learns of its end before this claim has an answer.
+        // The node's watchers learn of its end before this claim gets an answer.
         self.note(claim, |node| {
             node.conversion.unsettled = true;
             node.conversion.renamed = Some(writer.clone());
@@ -205,7 +206,7 @@ impl Live {
         self.answered(claim, sent, answer, |node| node.path = writer)
     }
 
-    /// Takes note of what came of a change.
+    /// Records the outcome of a change.
     fn answered(
         &self,
         claim: ClaimId,
@@ -232,7 +233,7 @@ impl Live {
         }
     }
 
-    /// By which node the claim holds, which is found out where a change had no answer.
+    /// The node by which the claim holds. Looks it up if a change had no answer.
     async fn held(&self, lock: &str, claim: ClaimId) -> Result<Held, Stop> {
         if self.state().nodes.get(&claim).is_some_and(|node| node.conversion.unsettled) {
             let children = or_nobody(self.list_synced(lock).await)?;

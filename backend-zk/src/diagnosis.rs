@@ -1,4 +1,4 @@
-//! Why no server opened a session: the client does not tell, so each is asked once, past it.
+//! Why no server opened a session: the client does not tell, so each server is asked once, bypassing the client.
 
 use crate::options::{Checked, Host};
 use futures_util::future::join_all;
@@ -11,14 +11,14 @@ use tenure_core::StoreError;
 
 /// How long one server may take at most.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// One of the [four letter words](https://zookeeper.apache.org/doc/current/zookeeperAdmin.html#sc_4lw), and a byte more,
+/// One of the [four letter words](https://zookeeper.apache.org/doc/current/zookeeperAdmin.html#sc_4lw), plus one byte,
 /// because a server that expects TLS waits for five.
 const QUESTION: &[u8; 5] = b"srvr\n";
 
 /// What is wrong with one server.
 struct Finding {
     what: String,
-    /// Whether it stays so until somebody mends it.
+    /// Whether it stays so until somebody fixes it.
     lasting: bool,
 }
 
@@ -28,7 +28,7 @@ impl Finding {
     }
 }
 
-/// What is wrong with the servers; `None` when each answers.
+/// What is wrong with the servers; `None` if all answer.
 pub(crate) async fn diagnose(options: &Checked) -> Option<StoreError> {
     let looks = options.hosts.iter().map(|host| {
         let (host, options) = (host.clone(), options.clone());
@@ -61,7 +61,7 @@ fn look(host: &Host, options: &Checked) -> Option<Finding> {
 }
 
 fn connect(host: &Host, patience: Duration) -> io::Result<TcpStream> {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (host.name.as_str(), host.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, patience) {
             Ok(stream) => {
@@ -81,7 +81,7 @@ fn plainly(mut stream: TcpStream) -> Option<Finding> {
         Ok(said) if !said.is_empty() => serves(said),
         Err(error) if is_late(error) => Some(Finding::passing("does not answer")),
         _ => Some(Finding::passing(
-            "closes connections without a word: it is not ready, or its port is for TLS (zookeeper+tls:)",
+            "closes connections without an answer: it is not ready, or its port is for TLS (zookeeper+tls:)",
         )),
     }
 }
@@ -117,7 +117,7 @@ mod encrypted {
         let mut connection = ClientConnection::new(Arc::clone(&tls.config), name).ok()?;
         match ask(&mut Stream::new(&mut connection, &mut stream)) {
             Ok(said) if !said.is_empty() => serves(&said),
-            Ok(_) => Some(Finding::passing("closes encrypted connections without a word")),
+            Ok(_) => Some(Finding::passing("closes encrypted connections without an answer")),
             Err(error) => Some(explain(&error)),
         }
     }
@@ -126,15 +126,15 @@ mod encrypted {
         let lasting = |what| Finding { what, lasting: true };
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(error @ Error::InvalidCertificate(_)) => {
-                lasting(format!("shows a certificate that is not trusted ({error})"))
+                lasting(format!("presents a certificate that is not trusted ({error})"))
             }
             Some(error @ Error::AlertReceived(_)) => lasting(format!(
-                "refuses the TLS connection ({error}): it may want a client certificate of an authority it trusts"
+                "refuses the TLS connection ({error}): it may require a client certificate from an authority that it trusts"
             )),
-            Some(error) => Finding::passing(format!("does not speak TLS as it should ({error})")),
+            Some(error) => Finding::passing(format!("does not speak TLS correctly ({error})")),
             None if is_late(error) => Finding::passing("does not answer"),
             None => Finding::passing(
-                "closes connections in the TLS handshake: it is not ready, or its port is for plain connections",
+                "closes connections during the TLS handshake: it is not ready, or its port is for plain connections",
             ),
         }
     }

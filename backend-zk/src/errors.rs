@@ -3,20 +3,20 @@
 use tenure_core::StoreError;
 use zookeeper_client::Error as Client;
 
-/// What an error says about the request that failed.
+/// What an error says about a failed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The server refused it: nothing was changed.
     Refused,
     /// Nobody knows whether it was carried out; the session may still live.
     Unknown,
-    /// The session is over, and with it everything that was held in it.
+    /// The session has ended, and with it everything held in it.
     SessionOver,
 }
 
 pub(crate) fn verdict(error: &Client) -> Verdict {
     match error {
-        // The unexpected: the client's own task is gone, for instance with the runtime on which it ran.
+        // `UnexpectedError` means that the client's own task is gone, for instance with its runtime.
         Client::SessionExpired | Client::ClientClosed | Client::AuthFailed | Client::UnexpectedError(_) => {
             Verdict::SessionOver
         }
@@ -54,17 +54,19 @@ pub(crate) fn explain(path: &str, source: Client) -> StoreError {
         Client::NoNode => format!("{path} cannot be created because the chroot does not exist; create it"),
         Client::NoChildrenForEphemerals => {
             format!(
-                "{path}, or the node above it, is another client's ephemeral node, and those have no children; delete it, or use another prefix"
+                "{path}, or the node above it, is another client's ephemeral node, which cannot have children; delete it, or use another prefix"
             )
         }
         Client::NotEmpty => {
             format!(
-                "a node in {path} has nodes below it, so it is another client's; delete it with all below it"
+                "a node in {path} has nodes below it, so it is another client's; delete it and everything below it"
             )
         }
         Client::AuthFailed => "the server refused the credentials; check user and password".to_owned(),
         Client::QuotaExceeded => format!("the quota of {path} is used up; raise it"),
-        Client::InvalidAcl => format!("the server took none of the ACL for {path}; connect with credentials"),
+        Client::InvalidAcl => {
+            format!("the server accepted no entry of the ACL for {path}; connect with credentials")
+        }
         Client::NotReadOnly => "the server has lost its quorum and is read-only".to_owned(),
         Client::NoHosts | Client::Timeout | Client::ConnectionLoss => "no server answered".to_owned(),
         Client::SessionExpired => "the session expired".to_owned(),

@@ -1,4 +1,4 @@
-//! Latches: a persistent node each, with one below for each party that has counted down.
+//! Latches: one persistent node each, with a node below it for each party that has counted down.
 
 use crate::{contender::number, errors::explain, names::encode, session::Live};
 use futures_util::{StreamExt, TryStreamExt, future::join, stream};
@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use tenure_core::{LatchState, LatchStep, Name, StoreError};
 use zookeeper_client::{CreateMode, Error};
 
-/// What all latches stand below: no lock's name is encoded so.
+/// The parent node of all latches: no lock's name is encoded like this.
 const LATCHES: &str = "%latches";
 /// How many nodes are deleted together.
 const TOGETHER: usize = 32;
@@ -35,13 +35,15 @@ impl Live {
             Err(error) => return Err(explain(&latch, error)),
         };
         let of = parties(&data).ok_or_else(|| {
-            StoreError::failed(format!("{latch} is no latch of tenure's; delete it, or use another prefix"))
+            StoreError::failed(format!(
+                "{latch} is not a latch of tenure's; delete it, or use another prefix"
+            ))
         })?;
         Ok(LatchState { of: of.get(), counted })
     }
 
-    /// What stands in the latch's node, and how many are below it. As the leader has it, not as a follower had it a moment
-    /// ago.
+    /// The data of the latch's node, and how many nodes are below it, as the leader sees it now: a follower may lag
+    /// behind.
     async fn look_at(&self, latch: &str) -> Result<Option<(Vec<u8>, u32)>, Error> {
         let (synced, found) = join(self.client.sync(latch), self.client.get_data(latch)).await;
         synced?;
@@ -64,7 +66,7 @@ impl Live {
                 }
                 Err(error) => return Err(error),
             }
-            // Whoever made it says how many parties there are.
+            // The number of parties is the one of the client that made the latch.
             let Some((data, _)) = self.look_at(latch).await? else { continue };
             if parties(&data) != Some(of) {
                 return Ok(());
@@ -104,7 +106,7 @@ impl Live {
     }
 }
 
-/// How many parties a latch waits for, from what stands in its node.
+/// How many parties a latch waits for, from its node's data.
 fn parties(data: &[u8]) -> Option<NonZeroU32> {
     number(std::str::from_utf8(data).ok()?)
 }

@@ -1,16 +1,16 @@
 //! Locks of tenure in `ZooKeeper`: ephemeral sequential nodes.
 //!
-//! [`ZkBackend`] is the store, [`ZkOptions`] says which ensemble and how. The recipe is the one of
-//! [ZooKeeper's documentation](https://zookeeper.apache.org/doc/current/recipes.html#sc_recipes_Locks), with nodes named
-//! as Apache Curator names them, so `InterProcessMutex`, or with an option `InterProcessReadWriteLock`, and these locks
-//! exclude each other on one path.
+//! [`ZkBackend`] is the store, and [`ZkOptions`] says which ensemble and how. The recipe is the one in [ZooKeeper's
+//! documentation](https://zookeeper.apache.org/doc/current/recipes.html#sc_recipes_Locks), with nodes named as in
+//! Apache Curator. So these locks and `InterProcessMutex`, or with an option `InterProcessReadWriteLock`, exclude each
+//! other on one path.
 //!
 //! # Features
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `tls` | encrypted connections, with rustls: `ZkOptions::tls`. It needs a C compiler |
-//! | `sasl` | users whom the servers know, by DIGEST-MD5: `ZkOptions::sasl` |
+//! | `sasl` | users that the servers know, by DIGEST-MD5: `ZkOptions::sasl` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

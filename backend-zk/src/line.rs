@@ -1,4 +1,4 @@
-//! The line of those who want one name: who holds it, and what the others wait for.
+//! The line of nodes that contend for one name: which hold it, and what the others wait for.
 
 use crate::{
     contender::{contends, token_of},
@@ -13,42 +13,42 @@ use zookeeper_client::Error;
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) node: String,
-    /// As its name says. The first may have been downgraded, which only its data tells.
+    /// The mode in its name. The first may have been downgraded, which only its data tell.
     pub(crate) mode: Mode,
 }
 
 /// The nodes that contend for a name, in the order in which they came.
 ///
-/// Whoever is admitted beside all who stand before it holds the name. So those who hold are the first in the line, and whoever
-/// waits keeps everybody out who is behind it and would not hold beside it.
+/// A node holds the name if it is admitted beside all nodes before it. So the holders are first in the line, and a
+/// waiter keeps out everybody behind it that it would not admit.
 #[derive(Debug)]
 pub(crate) struct Line(Vec<Place>);
 
 /// How far a claim is from holding its name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn<'a> {
-    /// It holds it.
+    /// It holds the name.
     Now,
-    /// It waits until this node has gone, or has changed.
+    /// It waits until this node is gone or has changed.
     Behind {
         node: &'a str,
-        /// Whether the end of that node alone makes it hold the name: nobody else who matters stood before it, and
-        /// whoever comes stands behind it.
+        /// Whether the end of that node alone makes it hold the name: no other relevant node is before it, and new ones
+        /// come behind it.
         last: bool,
-        /// Whether that node holds the name, and its data may say that it was downgraded and lets this claim read.
+        /// Whether that node holds the name, and its data may say that it was downgraded, which admits this reader.
         may_read: bool,
     },
-    /// It is the next to have permits, and several hold some: the end of any of them may make room.
+    /// It is next for permits, and several hold some: the end of any of them may make room.
     Room,
 }
 
 impl Line {
-    /// Where `node` stands.
+    /// The position of `node`.
     pub(crate) fn position(&self, node: &str) -> Option<usize> {
         self.0.iter().position(|place| place.node == node)
     }
 
-    /// How far the claim is whose node stands there.
+    /// How far the claim at that position is from holding.
     pub(crate) fn turn(&self, at: usize) -> Turn<'_> {
         let Some(before) = at.checked_sub(1).filter(|_| !self.holds(at)) else { return Turn::Now };
         let behind = |before: usize, last: bool| Turn::Behind {
@@ -57,45 +57,46 @@ impl Line {
             may_read: before == 0 && self.0[at].mode == Mode::Shared && self.0[0].mode == Mode::Exclusive,
         };
         match self.0[at].mode {
-            // Only readers are before it once the nearest other one has gone. That must be the first in the line to be enough
-            // in itself: before any other one a reader may stand that becomes a writer meanwhile.
+            // Once the nearest node that is not a reader's is gone, only readers are before it. That is sufficient only
+            // if that node is the first in the line: before a later one there may be a reader that becomes a writer
+            // meanwhile.
             Mode::Shared => {
                 let other = self.0[..at].iter().rposition(|place| place.mode != Mode::Shared);
                 behind(other.unwrap_or(before), other == Some(0))
             }
-            // It has to look in any case whether another one waits for permits behind it.
+            // It must look in any case whether another one behind it waits for permits.
             Mode::Permit { .. } if before > 0 && self.is_permit(before) && self.holds(before) => Turn::Room,
             Mode::Permit { .. } => behind(before, false),
-            // A reader's node also goes when the reader becomes a writer: another one then stands in its place.
+            // A reader's node is also deleted when the reader becomes a writer: another node then replaces it.
             _ => behind(before, before == 0 && self.0[0].mode != Mode::Shared),
         }
     }
 
-    /// Whether a permit stands right behind that place, which may wait to hear that the one there has been admitted.
+    /// Whether a permit is right behind that position, and may wait to hear that the one there has been admitted.
     pub(crate) fn is_awaited(&self, at: usize) -> bool {
         self.is_permit(at) && self.is_permit(at + 1)
     }
 
-    /// Refuses a number of permits that is not the one of those who hold some.
+    /// Refuses a number of permits that differs from that of the holders.
     pub(crate) fn agrees(&self, at: usize) -> Result<(), String> {
         let mode = self.0[at].mode;
         let others = self.0[..at].iter().enumerate();
         let mut differing =
             others.filter_map(|(at, other)| Some((at, mode.agrees_with([other.mode]).err()?)));
-        // Those who hold come first, so only the first that differs needs to be asked whether it does.
+        // Holders come first, so only the first one that differs needs to be checked for whether it holds.
         match differing.next() {
             Some((other, why)) if self.holds(other) => Err(why),
             _ => Ok(()),
         }
     }
 
-    /// Those who hold the name.
+    /// The holders of the name.
     pub(crate) fn holders(&self) -> &[Place] {
         let places: Vec<_> = (0..self.0.len()).collect();
         &self.0[..places.partition_point(|at| self.holds(*at))]
     }
 
-    /// Takes note of what the data of the first node say: that it was downgraded.
+    /// Records that the first node was downgraded, as its data say.
     pub(crate) fn first_reads(&mut self) {
         if let Some(first) = self.0.first_mut() {
             first.mode = Mode::Shared;
@@ -106,7 +107,7 @@ impl Line {
         self.0.first()
     }
 
-    /// The reader next to the first, which holds as well if it came before the first became a writer.
+    /// The reader right behind the first, which also holds if it came before the first became a writer.
     pub(crate) fn reader_behind_first(&self) -> Option<&str> {
         self.0.get(1).filter(|next| next.mode == Mode::Shared).map(|next| next.node.as_str())
     }
@@ -121,7 +122,7 @@ impl Line {
 }
 
 impl Live {
-    /// The line of `lock`, whose node has these children. `around`: a number near all of theirs.
+    /// The line of `lock`, whose node has these children. `around` is a number close to all of theirs.
     pub(crate) async fn line(
         &self,
         lock: &str,
@@ -135,10 +136,10 @@ impl Live {
         Ok(line_by_number(contenders, around))
     }
 
-    /// The line where numbers tell no order, but the age of the claims does.
+    /// The line by the age of the claims, where the numbers give no order.
     ///
-    /// Asking for it takes another request. A reader that has gone meanwhile may have become a writer, which the list cannot
-    /// have: the line is looked at again then.
+    /// The ages take more requests. A reader that is gone meanwhile may have become a writer, which is not in the list;
+    /// then this lists the line again.
     async fn line_by_age(&self, lock: &str, mut contenders: Vec<(Place, i32)>) -> Result<Line, Error> {
         loop {
             let aged = contenders.into_iter().map(|(place, _)| async move {
@@ -160,7 +161,7 @@ impl Live {
     }
 }
 
-/// Those nodes that contend, with their numbers.
+/// The nodes that contend, with their numbers.
 fn numbered(children: &[String]) -> impl Iterator<Item = (Place, i32)> {
     children.iter().filter_map(|node| {
         let (mode, number) = contends(node)?;

@@ -1,10 +1,10 @@
-//! Who asks: the user a session belongs to.
+//! The user that a session belongs to.
 
 use std::fmt;
 use tenure_core::Error;
 use zookeeper_client::{Acl, Acls, AuthId, Connector, Permission};
 
-/// A user, and how the servers are convinced of it.
+/// A user, and how it authenticates to the servers.
 #[derive(Clone)]
 pub(crate) struct Login {
     scheme: Scheme,
@@ -14,9 +14,9 @@ pub(crate) struct Login {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
-    /// User and password, whose digest is the user's name in an ACL. The servers take any.
+    /// User and password, whose digest is the user's name in an ACL. The servers accept any.
     Digest,
-    /// A user whom the servers know.
+    /// A user that the servers know.
     #[cfg(feature = "sasl")]
     Sasl,
 }
@@ -44,7 +44,7 @@ impl Login {
         Ok(self)
     }
 
-    /// Has sessions begin with it.
+    /// Makes sessions authenticate with it.
     pub(crate) fn show(&self, connector: Connector) -> Connector {
         match self.scheme {
             Scheme::Digest => {
@@ -59,7 +59,7 @@ impl Login {
         }
     }
 
-    /// Whether the servers say whom they take a session for. Those without SASL go on as if nobody had asked.
+    /// Whether to check that the servers have authenticated the user. Servers without SASL silently ignore it.
     pub(crate) fn must_be_confirmed(&self) -> bool {
         #[cfg(feature = "sasl")]
         return self.scheme == Scheme::Sasl;
@@ -68,7 +68,7 @@ impl Login {
     }
 }
 
-/// What the nodes of this user's sessions allow to whom.
+/// The ACL of the nodes of this user's sessions.
 pub(crate) fn acl(login: Option<&Login>) -> Vec<Acl> {
     if login.is_none() {
         return Acls::anyone_all().to_vec();

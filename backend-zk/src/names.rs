@@ -1,13 +1,13 @@
 //! Lock names as path elements.
 
-/// The element of a path that stands for a lock's name: one element, different for every name, and the name itself
-/// where `ZooKeeper` takes it.
+/// Encodes a lock's name as one path element: different for every name, and the name itself if `ZooKeeper` allows it.
 ///
-/// What cannot stand in an element is written as `%` and two hexadecimal digits for each of its UTF-8 bytes, and so is
-/// `%` itself. `at_root`: whether the element stands directly under the root, where `zookeeper` is reserved.
+/// Characters that are not allowed, and `%` itself, are written as `%` and two hexadecimal digits for each UTF-8 byte.
+/// `at_root`: whether the element is directly under the root, where `zookeeper` is reserved.
 ///
-/// What `ZooKeeper` takes: [The ZooKeeper data model](https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel).
-/// It compares UTF-16 units, so characters beyond U+FFFF are refused too.
+/// What `ZooKeeper` allows: [The ZooKeeper data
+/// model](https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel). It compares UTF-16 units,
+/// so characters beyond U+FFFF are refused too.
 pub(crate) fn encode(name: &str, at_root: bool) -> String {
     let relative = matches!(name, "." | "..");
     let reserved = at_root && name == "zookeeper";
@@ -31,7 +31,7 @@ fn is_plain(c: char) -> bool {
     !matches!(c, '%' | '/' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{d7ff}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
-/// The name that an element stands for; `None` when no name is encoded like this.
+/// Decodes an element; `None` if no name is encoded like this.
 pub(crate) fn decode(element: &str, at_root: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(element.len());
     let mut rest = element.as_bytes();

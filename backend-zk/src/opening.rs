@@ -6,7 +6,7 @@ use tenure_core::StoreError;
 use tokio::time::timeout;
 use zookeeper_client::{Client, Connector, Error};
 
-/// A session of the user, in which the chroot exists.
+/// Opens a session as the user, and checks that the chroot exists.
 pub(crate) async fn open(options: &Checked) -> Result<Client, StoreError> {
     let opening = async {
         let client = connector(options).connect(&options.ensemble).await?;
@@ -24,14 +24,14 @@ pub(crate) async fn open(options: &Checked) -> Result<Client, StoreError> {
     }
     if !known {
         return Err(StoreError::failed(
-            "the servers took the session without checking its user; set up SASL on each of them, or use digest",
+            "the servers accepted the session without checking its user; set up SASL on each of them, or use digest",
         ));
     }
     Ok(client)
 }
 
 fn connector(options: &Checked) -> Connector {
-    // A server that hangs must be left soon enough to prove the session's life to another one.
+    // A server that hangs must be left early enough to send another one a heartbeat.
     let silence = (options.session_timeout / 6).clamp(Duration::from_millis(500), Duration::from_secs(5));
     let mut connector = Client::connector()
         .with_session_timeout(options.session_timeout)
@@ -47,7 +47,7 @@ fn connector(options: &Checked) -> Connector {
     connector
 }
 
-/// Whether the servers have taken the user for whom it says it is, where they can be asked.
+/// Whether the servers have authenticated the user, if they can be asked.
 async fn is_confirmed(client: &Client, options: &Checked) -> Result<bool, Error> {
     if !options.login.as_ref().is_some_and(crate::login::Login::must_be_confirmed) {
         return Ok(true);

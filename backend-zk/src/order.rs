@@ -1,12 +1,13 @@
 //! The order of the nodes in a queue, read from their names.
 
-/// A sequential node's name in two parts: its own, and the number that `ZooKeeper` appended; `None` where the name ends in
-/// none.
+/// Splits a sequential node's name into its own part and the number that `ZooKeeper` appended; `None` if it does not
+/// end in a number.
 ///
-/// The server formats a 32-bit counter with `%010d` ([`PrepRequestProcessor`](https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/PrepRequestProcessor.java#L677)).
+/// The server formats a 32-bit counter with `%010d`
+/// ([`PrepRequestProcessor`](https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/PrepRequestProcessor.java#L677)).
 /// A counter that has wrapped is negative: its minus sign is one of the ten characters, or an eleventh one before ten
-/// digits. That eleventh could also be the last character of the name's own part (`lock-1000000000`); it is taken for
-/// a sign only after another separator, because every lock recipe ends its part in one.
+/// digits. The eleventh could also be the last character of the name's own part (`lock-1000000000`). It counts as a
+/// sign only after another separator, because every lock recipe ends its part with one.
 pub(crate) fn parts(node: &str) -> Option<(&str, i32)> {
     let (own, number) = node.split_at_checked(node.len().checked_sub(10)?)?;
     let digits = number.strip_prefix('-').unwrap_or(number);
@@ -19,17 +20,17 @@ pub(crate) fn parts(node: &str) -> Option<(&str, i32)> {
     Some((own, i32::try_from(number).ok()?))
 }
 
-/// How far `number` stands behind `from`, negative when it stands before: serial number arithmetic,
-/// [RFC 1982](https://www.rfc-editor.org/rfc/rfc1982). Right as long as fewer than 2³¹ numbers lie between the two.
+/// How far `number` is behind `from`, negative if it is before: serial number arithmetic, [RFC
+/// 1982](https://www.rfc-editor.org/rfc/rfc1982). Correct as long as fewer than 2³¹ numbers are between the two.
 pub(crate) fn offset(number: i32, from: i32) -> i32 {
     number.wrapping_sub(from)
 }
 
-/// Whether numbers around `number` tell no order.
+/// Whether numbers around `number` give no order.
 ///
-/// Servers from 3.6 never let a node's counter fall (`ZOOKEEPER-3249`), so at its greatest value it stands still; only
-/// creations that overtake it in the server's own pipeline get the negative numbers after it. In that region two nodes
-/// may have one number, and a later node an earlier one.
+/// Servers from 3.6 never let a node's counter fall (`ZOOKEEPER-3249`), so it stops at its greatest value. Only
+/// creations that overtake it in the server's pipeline get the negative numbers after it. In that region two nodes may
+/// have the same number, and a later node an earlier number.
 pub(crate) fn tells_nothing(number: i32) -> bool {
     const PIPELINE: i32 = 1 << 20;
     number == i32::MAX || number < i32::MIN + PIPELINE

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tenure_core::{Holder, Mode, Name, StoreError, Token};
 use zookeeper_client::{Error, Stat};
 
-/// How many locks, or holders of one, are looked at together.
+/// How many locks, or holders of one, to look up at a time.
 const TOGETHER: usize = 32;
 
 /// A holder, and the node by which it holds.
@@ -23,13 +23,13 @@ struct Found {
 }
 
 impl Live {
-    /// Who holds `name`, whose node is `lock`.
+    /// The holders of `name`, whose node is `lock`.
     pub(crate) async fn holders(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let found = self.found(lock, name).await.map_err(|error| explain(lock, error))?;
         Ok(found.into_iter().map(|found| found.holder).collect())
     }
 
-    /// Puts out who holds `name`.
+    /// Releases `name` by force.
     pub(crate) async fn put_out(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let found = self.found(lock, name).await.map_err(|error| explain(lock, error))?;
         let put_out = stream::iter(found).map(|found| async move {
@@ -44,7 +44,7 @@ impl Live {
         put_out.buffered(TOGETHER).try_filter_map(|holder| async { Ok(holder) }).try_collect().await
     }
 
-    /// Everybody who holds a name that begins with `names`, of the locks under `prefix`. `at_root`: whether that is the
+    /// The holders of all names that begin with `names`, of the locks under `prefix`. `at_root`: whether that is the
     /// servers' own root.
     pub(crate) async fn all_holders(
         &self,
@@ -70,7 +70,7 @@ impl Live {
         Ok(holders)
     }
 
-    /// Those who hold the name, in the order in which they came.
+    /// The holders of the name, in order of arrival.
     async fn found(&self, lock: &str, name: &Name) -> Result<Vec<Found>, Error> {
         loop {
             let children = match self.list_synced(lock).await {
@@ -80,7 +80,7 @@ impl Live {
             };
             let mut line = self.line(lock, &children, None).await?;
             let Some(first) = line.first() else { return Ok(Vec::new()) };
-            // It went meanwhile, and another may be first.
+            // It is gone meanwhile, and another may be first.
             let Some(told) = self.told(lock, &first.node).await? else { continue };
             if first.mode == Mode::Exclusive && Card::is_downgraded(&first.node, &told.0) {
                 line.first_reads();
@@ -102,13 +102,13 @@ impl Live {
         }
     }
 
-    /// What a node tells; `None` when it has gone.
+    /// The data and stat of a node; `None` if it is gone.
     async fn told(&self, lock: &str, node: &str) -> Result<Option<(Vec<u8>, Stat)>, Error> {
         let path = format!("{lock}/{node}");
         match self.client.get_data(&path).await {
             Ok(told) => Ok(Some(told)),
             Err(Error::NoNode) => Ok(None),
-            // Another user's node, which we may not read.
+            // Another user's node, which this user may not read.
             Err(Error::NoAuth) => Ok(self.client.check_stat(&path).await?.map(|stat| (Vec::new(), stat))),
             Err(error) => Err(error),
         }
@@ -123,7 +123,7 @@ fn found(lock: &str, name: &Name, node: &str, mode: Mode, (data, stat): (Vec<u8>
     }
     if let Ok(millis) = u64::try_from(stat.ctime) {
         let since = UNIX_EPOCH + Duration::from_millis(millis);
-        // No request asks a server for its time. For people this machine's will do.
+        // ZooKeeper has no request for the server's time. For people, this machine's is good enough.
         holder = holder.since(since, SystemTime::now().duration_since(since).unwrap_or_default());
     }
     Found { holder, path: format!("{lock}/{node}") }

@@ -1,38 +1,38 @@
-//! Until when a session surely lives on the leader.
+//! Until when the leader certainly keeps a session.
 
 use std::time::Duration;
 use tenure_core::{Moment, Session};
 
-/// After which part of the timeout a server has surely told the leader of a session.
+/// The fraction of the timeout after which a server has certainly reported a session to the leader.
 const REPORTED: u32 = 4;
 
-/// What is known of one session's life, and what follows for its grants.
+/// What is known about one session's life, and what follows for its grants.
 ///
-/// The leader ends a session that no server has reported for its timeout. A client speaks with one server, often a
-/// follower, which tells the leader of its sessions at every half tick. So an answered request does not prove that the
-/// leader has heard of it: the follower may be cut off or die before its next report. An answered *write* proves more: it
-/// went through the leader on the connection on which the follower reports, so every report before it arrived. What
-/// the server was sent at least a quarter of the timeout earlier is in such a report, because a tick is at most half of a
-/// session's timeout unless `minSessionTimeout` is set lower.
+/// The leader ends a session that no server has reported for its timeout. A client talks to one server, often a
+/// follower, which reports its sessions to the leader every half tick. So an answered request does not prove that the
+/// leader knows of it: the follower may be cut off or die before its next report. An answered *write* proves more: it
+/// went through the leader on the connection on which the follower reports, so all earlier reports have arrived. They
+/// include every request sent at least a quarter of the timeout earlier, because a tick is at most half of a session's
+/// timeout unless `minSessionTimeout` is set lower.
 ///
-/// Thus an answered write vouches for the latest request that was answered and had been sent a quarter of the timeout
-/// before it. The deadline of the session's grants counts from there.
+/// So an answered write confirms the latest answered request that was sent at least a quarter of the timeout before it.
+/// The deadline of the session's grants counts from that request.
 pub(crate) struct Pulse {
     timeout: Duration,
-    /// The leader heard of the session at this moment or later.
+    /// The leader heard from the session at this moment or later.
     known: Moment,
-    /// When requests were sent that a server has answered, as far as they may still vouch.
+    /// When answered requests were sent, as far as a write may still confirm them.
     touches: Vec<Moment>,
     belief: Session,
 }
 
 impl Pulse {
-    /// A session that was opened by a request sent at `sent`: the leader itself opens it.
+    /// For a session that was opened by a request sent at `sent`: the leader itself opens it.
     pub(crate) fn new(timeout: Duration, sent: Moment) -> Self {
         Self { timeout, known: sent, touches: Vec::new(), belief: Session::new(timeout, sent) }
     }
 
-    /// A request that was sent at `sent` has been answered.
+    /// Records that a request sent at `sent` has been answered.
     pub(crate) fn touched(&mut self, sent: Moment) {
         let near = self.timeout / 12;
         if let Some(vouched) = self.reported_before(sent) {
@@ -43,10 +43,10 @@ impl Pulse {
         }
     }
 
-    /// A write that was sent at `sent` has been answered. `held`: whether there are grants in the session.
+    /// Records that a write sent at `sent` has been answered. `held`: whether there are grants in the session.
     pub(crate) fn written(&mut self, sent: Moment, held: bool) {
         self.known = self.reported_before(sent).map_or(self.known, |vouched| vouched.max(self.known));
-        // Nothing was proven while the session was idle. Without grants that would be revived, it begins anew.
+        // Nothing was proven while the session was idle. If there are no grants to revive, it starts anew.
         if held || self.belief.is_alive() {
             self.belief.proven(self.known);
         } else {
@@ -55,19 +55,19 @@ impl Pulse {
         self.touched(sent);
     }
 
-    /// Whether so little is left of the session that its grants may be lost before another write can vouch for it. Never
-    /// while one proof of life follows the other.
+    /// Whether so little is left of the session that its grants may be lost before another write can confirm it. Never
+    /// true while heartbeats are answered in time.
     pub(crate) fn runs_out(&self) -> bool {
         self.belief.is_alive() && self.belief.liveness().deadline().left() < self.timeout / REPORTED
     }
 
-    /// The latest touch that has surely been reported when a request is sent at `sent`.
+    /// The latest touch that has certainly been reported when a request is sent at `sent`.
     fn reported_before(&self, sent: Moment) -> Option<Moment> {
         let reported = self.timeout / REPORTED;
         self.touches.iter().copied().filter(|touch| *touch + reported <= sent).max()
     }
 
-    /// What grants of this session believe in.
+    /// What grants of this session rely on.
     pub(crate) fn belief(&self) -> &Session {
         &self.belief
     }

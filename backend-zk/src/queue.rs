@@ -1,4 +1,4 @@
-//! The recipe: how a claim comes to stand in the line of its lock, and to hold it.
+//! The recipe: how a claim enters the line of its lock, and comes to hold it.
 
 use crate::{
     card::Card,
@@ -18,7 +18,7 @@ use zookeeper_client::{CreateMode, Error};
 
 /// Why a claim was not granted.
 pub(crate) enum Stop {
-    /// The session is over: the claim has to queue in another one.
+    /// The session has ended: the claim must queue in another one.
     SessionOver,
     Failed(StoreError),
 }
@@ -32,11 +32,11 @@ pub(crate) struct Contender<'a> {
     /// The node above it.
     pub(crate) prefix: &'a str,
     pub(crate) response_timeout: Duration,
-    /// Whether who holds alone is named as a writer of Curator's read-write lock.
+    /// Whether exclusive claims are named like writers of Curator's read-write lock.
     pub(crate) read_write: bool,
 }
 
-/// Where a claim stands.
+/// A claim's position in the line.
 pub(crate) struct Standing {
     pub(crate) own: String,
     pub(crate) line: Line,
@@ -44,7 +44,7 @@ pub(crate) struct Standing {
 }
 
 impl Contender<'_> {
-    /// Takes the lock if those before the claim admit it; leaves the line otherwise.
+    /// Acquires the lock if those before the claim admit it; leaves the line otherwise.
     pub(crate) async fn attempt(&self) -> Result<Attempt, Stop> {
         let _contending = self.live.contend();
         let standing = self.in_time(self.stand()).await?;
@@ -70,7 +70,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Whether the first in the line, named as one who is alone, has become a reader.
+    /// Whether the first in the line, named as exclusive, has become a reader.
     async fn reads(&self, node: &str) -> Result<bool, Stop> {
         match self.live.client.get_data(&format!("{}/{node}", self.lock)).await {
             Ok((data, _)) => Ok(Card::is_downgraded(node, &data)),
@@ -79,7 +79,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Grants what the claim's node stands for.
+    /// Grants the claim by its node.
     pub(crate) async fn grant(&self, standing: &Standing, watch: Option<OwnWatch>) -> Result<Grant, Stop> {
         self.live.assured().await;
         let mut state = self.live.state();
@@ -105,12 +105,12 @@ impl Contender<'_> {
         if gone {
             return Err(Stop::Failed(StoreError::unavailable("the claim was withdrawn meanwhile")));
         }
-        // The servers may have ended the session without our knowing. What is left of it is given up.
+        // The servers may have ended the session without our knowing, so it is given up.
         self.live.end();
         Err(Stop::SessionOver)
     }
 
-    /// Puts the claim in the line, unless it stands there, and looks who is before it.
+    /// Puts the claim in the line, unless it is there, and looks who is before it.
     pub(crate) async fn stand(&self) -> Result<Standing, Stop> {
         loop {
             let known = self.live.state().nodes.get(&self.claim.id).map(|node| node.path.clone());
@@ -123,7 +123,7 @@ impl Contender<'_> {
                     let children = self.live.list_synced(self.lock).await;
                     let children = children.or_else(empty_where_missing).map_err(|error| self.stop(error))?;
                     self.adopt(&children).await?;
-                    // Found or not, it is known now.
+                    // Either way, the outcome is known now.
                     self.live.state().creating.remove(&self.claim.id);
                     continue;
                 }
@@ -146,15 +146,15 @@ impl Contender<'_> {
         }
     }
 
-    /// Where the claim's node stands among these.
+    /// The position of the claim's node among these.
     pub(crate) async fn find(&self, own: String, children: &[String]) -> Result<Option<Standing>, Stop> {
         let around = parts(&own).map(|(_, number)| number);
         let line = self.live.line(self.lock, children, around).await.map_err(|error| self.stop(error))?;
         Ok(line.position(&own).map(|at| Standing { own, line, at }))
     }
 
-    /// Makes the claim's node, and lists the line with it. Both requests leave at once: a session's requests are
-    /// carried out in their order, so the list has the new node.
+    /// Makes the claim's node, and lists the line. Both requests are sent at once: a session's requests are carried out
+    /// in order, so the list includes the new node.
     async fn join_line(&self) -> Result<(String, Vec<String>), Stop> {
         let (live, client, claim) = (self.live, &self.live.client, self.claim.id);
         let base = format!("{}/{}", self.lock, prefix(claim, self.claim.mode, self.read_write));
@@ -187,7 +187,7 @@ impl Contender<'_> {
                 Err(Error::NoNode) => {
                     live.state().creating.remove(&claim);
                     parent = Some(match above {
-                        // The lock's node was missing, or the server has just taken it away because it was empty.
+                        // The lock's node was missing, or the server has just removed it because it was empty.
                         None | Some(Ok(_) | Err(Error::NodeExists)) => CreateMode::Container,
                         Some(Err(Error::NoNode)) => {
                             self.make_prefix().await?;
@@ -216,8 +216,8 @@ impl Contender<'_> {
         live.client.mkdir(self.prefix, &options).await.map_err(|error| self.stop(error))
     }
 
-    /// Settles which of several nodes of the claim is its own: the oldest of this session. The others go: they came from
-    /// requests whose reply was lost, or are ghosts of a session that is ending and must never be granted.
+    /// Decides which of several nodes of the claim is its own: the oldest of this session. Deletes the others: they
+    /// came from requests whose reply was lost, or are ghosts of a session that is ending and must never be granted.
     async fn adopt(&self, children: &[String]) -> Result<(), Stop> {
         let live = self.live;
         let mut own: Option<(Token, String)> = None;

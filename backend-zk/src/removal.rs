@@ -1,4 +1,4 @@
-//! Taking nodes away, for certain.
+//! Removing nodes reliably.
 
 use crate::{
     contender::claim_of,
@@ -15,11 +15,11 @@ use tenure_core::ClaimId;
 use tokio::runtime::Handle;
 use zookeeper_client::Error as Client;
 
-/// How soon a request whose fate is unknown is sent again. While the client is disconnected, requests wait in it.
+/// How soon to repeat a request whose outcome is unknown. While the client is disconnected, requests wait in it.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Waits for a removal in this session. When dropped, it goes on in the background: no lease would end what it leaves
-/// behind.
+/// Waits for a removal in this session. When dropped, the removal goes on in the background: no lease would end the
+/// node.
 pub(crate) async fn finish(live: &Live, removal: Removal) -> Removed {
     struct Onward(Handle, Option<Removal>);
     impl Drop for Onward {
@@ -36,8 +36,8 @@ pub(crate) async fn finish(live: &Live, removal: Removal) -> Removed {
 }
 
 impl Live {
-    /// Removes the claim's node; `None` when none is known. The request has left when this returns, unless the claim is
-    /// just changing its mode.
+    /// Removes the claim's node; `None` if none is known. The request has been sent when this returns, unless the claim
+    /// is just changing its mode.
     pub(crate) fn remove(self: &Arc<Self>, lock: &str, claim: ClaimId) -> Option<Removal> {
         let mut state = self.state();
         let node = state.nodes.get_mut(&claim)?;
@@ -57,7 +57,7 @@ impl Live {
                     }
                     .boxed()
                 }
-                // Nobody knows by which node the claim holds.
+                // It is not known by which node the claim holds.
                 _ => {
                     let lock = lock.to_owned();
                     async move {
@@ -74,7 +74,7 @@ impl Live {
         Some(removal.clone())
     }
 
-    /// Deletes a node of which nobody has taken note.
+    /// Deletes a node that is not recorded.
     pub(crate) async fn delete(&self, path: &str) -> Removed {
         self.finish_removal(path, self.client.delete(path, None)).await
     }
@@ -90,7 +90,7 @@ impl Live {
             match answer {
                 None => return Removed::SessionOver,
                 Some(Ok(())) => return Removed::Deleted,
-                // What looks missing may be what the first request did.
+                // The first request may have deleted it.
                 Some(Err(Client::NoNode)) if asked_before => return Removed::Deleted,
                 Some(Err(Client::NoNode)) => return Removed::Missing,
                 Some(Err(error)) => match verdict(&error) {
@@ -104,8 +104,8 @@ impl Live {
         }
     }
 
-    /// Removes every node of the claim under `lock`, known or not: also one whose creation is still on its way in this
-    /// session, because a session's requests are carried out in their order.
+    /// Removes every node of the claim under `lock`, known or not. This includes a node whose creation is still on its
+    /// way in this session, because a session's requests are carried out in order.
     pub(crate) fn sweep(self: &Arc<Self>, lock: String, claim: ClaimId) -> BoxFuture<'static, Removed> {
         let live = Arc::clone(self);
         let task = self.background.spawn(async move {
@@ -142,7 +142,7 @@ impl Live {
         }
     }
 
-    /// The children of `lock` as the leader knows them now, or later.
+    /// The children of `lock` as the leader knows them now or later.
     pub(crate) async fn list_synced(&self, lock: &str) -> Result<Vec<String>, Client> {
         let (synced, listed) = join(self.client.sync(lock), self.client.list_children(lock)).await;
         synced?;

@@ -1,4 +1,4 @@
-//! One session of the ensemble: its life, and the nodes that live in it.
+//! One session with the ensemble: its life, and the nodes in it.
 
 use crate::{
     card::Card,
@@ -23,27 +23,27 @@ use tokio::{runtime::Handle, sync::Notify};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Acl, Acls, CheckWriteError, Client, Error};
 
-/// A session, from its opening to its end. The backend opens another one then.
+/// A session, from its opening to its end. After that, the backend opens another one.
 ///
-/// It ends when the server says so, and also when a grant in it was lost by its own deadline: the grant's node may
-/// still stand, so the session that keeps it is given up. The client closes the session with its last handle.
+/// It ends when the server says so, and also when a grant in it has passed its deadline: the grant's node may still
+/// exist, so the session that keeps it is given up. The client closes the session with its last handle.
 pub(crate) struct Live {
     pub(crate) client: Client,
     pub(crate) over: CancellationToken,
-    /// Where the session lives, and whatever must outlast its callers.
+    /// Where the session lives, and work that must outlive its callers.
     pub(crate) background: Handle,
     acl: Vec<Acl>,
     timeout: Duration,
     state: Mutex<State>,
     pub(crate) vigil: Vigil,
     contending: AtomicUsize,
-    /// Tells of each write that was answered.
+    /// Notified of each answered write.
     answered: Notify,
 }
 
 pub(crate) struct State {
     pub(crate) nodes: HashMap<ClaimId, Node>,
-    /// Claims whose node was asked for, and of which nobody knows yet whether it was made.
+    /// Claims whose node was requested, and is not yet known to exist or not.
     pub(crate) creating: HashSet<ClaimId>,
     /// Grants that are not watched yet.
     pub(crate) unwatched: Vec<Guarded>,
@@ -51,7 +51,7 @@ pub(crate) struct State {
 }
 
 impl Live {
-    /// Opens a session in the background, where this is called, and sees to it that it is kept and watched.
+    /// Opens a session, and keeps and watches it in the background, where this is called.
     pub(crate) async fn open(options: &Checked, background: Handle) -> Result<Arc<Self>, StoreError> {
         let sent = Moment::now();
         let client = opening::open(options).await?;
@@ -83,18 +83,18 @@ impl Live {
         self.over.is_cancelled()
     }
 
-    /// Ends the session here; the servers learn of it when the last handle of the client goes.
+    /// Ends the session here. The servers learn of it when the client's last handle is dropped.
     pub(crate) fn end(&self) {
         self.state().pulse.belief().end(LossCause::SessionEnded);
         self.over.cancel();
     }
 
-    /// What its nodes allow to whom.
+    /// The ACL of its nodes.
     pub(crate) fn acls(&self) -> Acls<'_> {
         Acls::new(&self.acl)
     }
 
-    /// Says that a claim contends in this session, until what is returned is dropped.
+    /// Notes that a claim contends in this session, until the return value is dropped.
     pub(crate) fn contend(&self) -> impl Drop + Send + '_ {
         struct Contending<'a>(&'a AtomicUsize);
         impl Drop for Contending<'_> {
@@ -106,7 +106,7 @@ impl Live {
         Contending(&self.contending)
     }
 
-    /// A write that was sent at `sent` has been answered.
+    /// Records that a write sent at `sent` has been answered.
     pub(crate) fn written(&self, sent: Moment) {
         let mut state = self.state();
         let held = state.nodes.values().any(|node| node.held.is_some());
@@ -115,8 +115,8 @@ impl Live {
         self.answered.notify_waiters();
     }
 
-    /// Waits until nothing is wrong with granting something in this session: while little is left of it, after an outage
-    /// say, what is granted would soon be lost. Returns as well when the session is over.
+    /// Waits until it is safe to grant something in this session: while little of it is left, for instance after an
+    /// outage, a grant would soon be lost. Also returns when the session has ended.
     pub(crate) async fn assured(&self) {
         loop {
             let answered = self.answered.notified();
@@ -134,7 +134,7 @@ impl Live {
         }
     }
 
-    /// Whether somebody holds or waits in this session.
+    /// Whether any claim holds or waits in this session.
     fn in_use(&self) -> bool {
         let state = self.state();
         let idle = state.nodes.is_empty() && state.creating.is_empty();
@@ -152,11 +152,11 @@ impl Live {
             }
             tracing::debug!(session = %self.client.session_id(), %state, "session");
         }
-        tracing::warn!(session = %self.client.session_id(), %state, "the session is over, and what was held in it is lost");
+        tracing::warn!(session = %self.client.session_id(), %state, "the session has ended; everything held in it is lost");
         self.end();
     }
 
-    /// Proves the session's life: at a third of its timeout, and sooner after a failure or while it runs out.
+    /// Sends heartbeats: at a third of the session's timeout, and sooner after a failure or while it runs out.
     async fn beat(self: Arc<Self>) {
         let period = lease::renewal_period(self.timeout);
         let mut pause = period;
@@ -174,7 +174,8 @@ impl Live {
         }
     }
 
-    /// One proof of life. While nobody holds or waits a read will do, which stays with one server; otherwise a transaction.
+    /// Sends one heartbeat. While nobody holds or waits, a read is enough, which involves one server only; otherwise a
+    /// transaction.
     async fn prove(&self, sent: Moment) -> bool {
         let writes = self.in_use();
         let answer = if writes { self.check().await } else { self.client.check_stat("/").await.map(drop) };
@@ -182,7 +183,7 @@ impl Live {
             Ok(()) if writes => self.written(sent),
             Ok(()) => self.state().pulse.touched(sent),
             Err(error) => {
-                tracing::debug!(session = %self.client.session_id(), %error, "no proof of life");
+                tracing::debug!(session = %self.client.session_id(), %error, "a heartbeat failed");
                 if verdict(&error) == Verdict::SessionOver {
                     self.end();
                 }
@@ -194,8 +195,8 @@ impl Live {
 }
 
 impl Live {
-    /// A transaction that a majority agrees on and that changes nothing. It succeeds also where a node is missing that
-    /// somebody waits to hear of, and tells them.
+    /// Commits a transaction that changes nothing but needs a majority. If a node that a waiter relies on is missing,
+    /// it still counts as success, and wakes the waiter.
     async fn check(&self) -> Result<(), Error> {
         let looks = self.vigil.next();
         let mut transaction = self.client.new_check_writer("/", None)?;
@@ -207,7 +208,7 @@ impl Live {
             Ok(_) | Err(CheckWriteError::CheckFailed { .. }) => Ok(()),
             Err(CheckWriteError::OperationFailed { index, source }) => {
                 if let Some((look, node, _)) = looks.get(index) {
-                    tracing::debug!(node, %source, "who waits to hear of this node is woken");
+                    tracing::debug!(node, %source, "waking the waiter for this node");
                     self.vigil.missed(look);
                 }
                 Ok(())
@@ -224,7 +225,7 @@ impl State {
         self.nodes.insert(claim, node);
     }
 
-    /// Grants what the claim's node stands for; `None` when nothing proves that the session still lives.
+    /// Grants the claim by its node; `None` if nothing proves that the session is still alive.
     pub(crate) fn grant(&mut self, claim: ClaimId) -> Option<(&Node, Liveness, bool)> {
         let node = self.nodes.get_mut(&claim)?;
         let new = node.held.is_none();

@@ -1,4 +1,4 @@
-//! What a TLS connection needs: whom to trust, and what to show.
+//! What a TLS connection needs: whom to trust, and which certificate to present.
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -17,15 +17,15 @@ use zookeeper_client::TlsOptions;
 #[derive(Clone)]
 pub(crate) struct Tls {
     pub(crate) roots: String,
-    /// A certificate with those that lead to its authority, and its key.
+    /// A certificate with its chain, and its key.
     pub(crate) identity: Option<(String, String)>,
 }
 
-/// The same, understood.
+/// The same, parsed.
 #[derive(Clone)]
 pub(crate) struct CheckedTls {
     pub(crate) client: TlsOptions,
-    /// For whoever asks past the client.
+    /// For requests that bypass the client.
     pub(crate) config: Arc<ClientConfig>,
 }
 
@@ -64,7 +64,7 @@ impl Tls {
     }
 }
 
-/// Whether a certificate can be for this host.
+/// Whether a certificate can be issued for this host.
 pub(crate) fn may_be_certified(host: &str) -> bool {
     ServerName::try_from(host).is_ok()
 }
@@ -82,10 +82,11 @@ fn bad_identity(why: &dyn std::fmt::Display) -> Error {
     Error::invalid_option("tls_identity", "this pair", allowed)
 }
 
-/// The client takes the process's cryptography, and panics when there is none. Whatever the program has chosen stays.
+/// The client uses the process's default crypto provider, and panics if there is none. A provider that the program has
+/// chosen stays.
 fn choose_cryptography() {
     if CryptoProvider::get_default().is_none() {
-        // An error means that another thread was faster.
+        // An error means that another thread has just installed one.
         let _ = ring::default_provider().install_default();
     }
 }

@@ -1,7 +1,7 @@
-//! Looking after those who wait, in case a watch should be lost.
+//! Looking after waiters, in case a watch is lost.
 //!
-//! Each proof of the session's life is a transaction, and it checks on the way that the nodes still stand unchanged of which
-//! somebody waits to hear. That costs no request, however many wait.
+//! Each heartbeat is a transaction. It also checks that the nodes that waiters rely on still exist unchanged. That
+//! costs no extra request, however many wait.
 
 use std::{
     collections::BTreeMap,
@@ -9,40 +9,40 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// How many are looked after at once: a transaction should stay small.
+/// How many waiters one transaction looks after: it should stay small.
 const AT_ONCE: usize = 100;
 pub(crate) const ANY_VERSION: i32 = -1;
 
-/// Those who wait in one session.
+/// The waiters of one session.
 #[derive(Default)]
 pub(crate) struct Vigil(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// By the order in which they came.
+    /// In order of arrival.
     waiting: BTreeMap<u64, Arc<Look>>,
     came: u64,
-    /// Who was looked after last.
+    /// The last one that was looked after.
     last: u64,
 }
 
-/// What one of them waits to hear of.
+/// What one of them waits for.
 pub(crate) struct Look {
     number: u64,
     awaited: Awaited,
     missing: Notify,
 }
 
-/// What is looked after for somebody.
+/// What is checked for a waiter.
 #[derive(Clone)]
 pub(crate) enum Awaited {
-    /// That the node before its own still stands and has this version, and its own stands.
+    /// The node before its own still exists in this version, and its own exists.
     Nodes { before: (String, i32), own: String },
-    /// What no check of a node tells: it looks by itself whenever it has its turn.
+    /// Something that no check of a node tells: it looks by itself at every turn.
     Anything,
 }
 
-/// One who waits, until this is dropped.
+/// A waiter, until this is dropped.
 pub(crate) struct Waiting<'a> {
     vigil: &'a Vigil,
     look: Arc<Look>,
@@ -57,7 +57,7 @@ impl Vigil {
         Waiting { vigil: self, look }
     }
 
-    /// Those whose turn it is, with each node that they wait to hear of, and the version that it should have.
+    /// The waiters whose turn it is, with each node that they rely on and the version that it should have.
     pub(crate) fn next(&self) -> Vec<(Arc<Look>, String, i32)> {
         let mut inner = self.inner();
         let turn = inner.waiting.range(inner.last + 1..).chain(inner.waiting.range(..=inner.last));
@@ -76,7 +76,7 @@ impl Vigil {
         checks
     }
 
-    /// A node does not stand as it should, or cannot be seen. Those after it were not looked after, and are the next.
+    /// Notes that a node is missing, changed or not readable. The waiters after it were not checked, and are next.
     pub(crate) fn missed(&self, look: &Look) {
         self.inner().last = look.number;
         look.missing.notify_one();

@@ -14,18 +14,18 @@ use std::{sync::Arc, time::Duration};
 use tenure_core::{ClaimId, Grant, Mode, StoreError};
 use zookeeper_client::{Client, Error, EventType, OneshotWatcher, SessionState};
 
-/// How soon those who wait are told again after that failed.
+/// How soon to tell waiters again after that failed.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What came of a look at what a claim waits for.
+/// The result of looking at what a claim waits for.
 enum Look {
     /// It is watched, and looked after.
     Watched { watch: OwnWatch, awaited: Awaited },
-    /// It makes the claim hold the lock.
+    /// The claim holds the lock now.
     Now,
-    /// The claim stands elsewhere now.
+    /// The claim has another position now.
     Moved(Standing),
-    /// It has gone, or this version of it is news: it may have been admitted after the line was looked at.
+    /// It is gone, or this version of it is new: it may have been admitted after the line was looked at.
     News(Option<(String, i32)>),
 }
 
@@ -79,9 +79,9 @@ impl Contender<'_> {
                 () = self.live.over.cancelled() => return Err(Stop::SessionOver),
                 _ = &mut own_watch => continue,
                 event = &mut change => {
-                    // That node has gone, nobody else was in the claim's way, and whoever came since is behind it. Its own
-                    // node stands: the server sends events in the order of the changes, and the connection was never
-                    // broken since the claim stood in the line and both watches were set.
+                    // That node is gone, nothing else was in the claim's way, and later nodes are behind it. Its own
+                    // node still exists: the server sends events in the order of the changes, and the connection has
+                    // not been broken since the claim was in the line and both watches were set.
                     let last = matches!(turn, Turn::Behind { last: true, .. });
                     let gone = event.event_type == EventType::NodeDeleted;
                     let unbroken = connection.changed().now_or_never().is_none();
@@ -103,7 +103,7 @@ impl Contender<'_> {
 
     /// Looks at what the claim waits for, and watches it.
     ///
-    /// `seen`: a version of a node that is no news, because the line was looked at since.
+    /// `seen`: a version of a node that is not new, because the line was looked at since.
     async fn look(
         &self,
         standing: &Standing,
@@ -134,7 +134,7 @@ impl Contender<'_> {
                     Ok((data, ..)) if Card::is_downgraded(first, &data) => return Ok(Look::Now),
                     Ok((_, stat, watch)) => (node, stat.version, watch),
                     Err(Error::NoNode) => return Ok(Look::News(None)),
-                    // Another user's, which tells nothing.
+                    // Another user's node, which this user may not read.
                     Err(Error::NoAuth) => match self.watch(&node).await? {
                         Some((version, watch)) => (node, version, watch),
                         None => return Ok(Look::News(None)),
@@ -145,7 +145,7 @@ impl Contender<'_> {
             Turn::Behind { node, .. } => {
                 let node = format!("{}/{node}", self.lock);
                 let Some((version, watch)) = self.watch(&node).await? else { return Ok(Look::News(None)) };
-                // Who tells that it was admitted, or becomes a reader, changes its node.
+                // A claim that announces its admission, or becomes a reader, changes its node.
                 let now = (node, version);
                 if version > 0 && self.claim.mode != Mode::Exclusive && seen != Some(&now) {
                     return Ok(Look::News(Some(now)));
@@ -156,7 +156,7 @@ impl Contender<'_> {
         Ok(Look::Watched { watch: keep(watch), awaited: Awaited::Nodes { before: (node, version), own } })
     }
 
-    /// Watches the claim's own node, unless it is watched; `None` where it does not stand.
+    /// Watches the claim's own node, unless it is watched already; `None` if it does not exist.
     async fn watch_own(
         &self,
         own: &str,
@@ -178,7 +178,7 @@ impl Contender<'_> {
 }
 
 impl Live {
-    /// Tells whoever waits for permits right behind the claim that it has been admitted: its node changes.
+    /// Tells a waiter for permits right behind the claim that the claim has been admitted, by changing its node.
     pub(crate) async fn tell(self: Arc<Self>, claim: ClaimId) {
         loop {
             let known = {
@@ -186,7 +186,7 @@ impl Live {
                 let node = state.nodes.get(&claim).filter(|node| !node.unwanted.is_cancelled());
                 node.map(|node| (node.path.clone(), node.card.bytes()))
             };
-            // When it goes, that is told as well.
+            // If it is being removed, its watchers are told of that instead.
             let Some((path, data)) = known else { return };
             match self.unless_over(self.client.set_data(&path, &data, None)).await {
                 Some(Err(error)) if verdict(&error) == Verdict::Unknown => tokio::time::sleep(AGAIN).await,

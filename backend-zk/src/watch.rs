@@ -10,26 +10,26 @@ use tenure_core::{ClaimId, LossCause};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{EventType, WatchedEvent};
 
-/// How long a grant goes unwatched. Most are over by then, and need no request for it.
+/// How long a grant goes unwatched. Most have ended by then, and need no request.
 const UNWATCHED: Duration = Duration::from_millis(100);
-/// How soon a watch is set again after that failed.
+/// How soon to set a watch again after that failed.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long it may take to find out why a node has gone. The holder has lost the lock in any case, and is to be told soon.
+/// How long to try to find out why a node is gone. The holder has lost the lock in any case, and must be told soon.
 const WHY: Duration = Duration::from_secs(1);
 
 /// A watch that is set already, because the claim had to wait.
 pub(crate) type OwnWatch = BoxFuture<'static, WatchedEvent>;
 
 impl State {
-    /// The node that has taken the place of the claim's node at `path`, or will have if its deletion is part of that.
+    /// The node that has replaced the claim's node at `path`, or is about to if its deletion is part of an upgrade.
     fn successor(&self, claim: ClaimId, path: &str) -> Option<String> {
         let node = self.nodes.get(&claim)?;
         let successors = [Some(&node.path), node.conversion.renamed.as_ref()];
-        // Only a reader is succeeded, and by a writer.
+        // Only a reader's node is replaced, by a writer's.
         successors.into_iter().flatten().find(|other| *other != path).cloned()
     }
 
-    /// Has the grant watched if it lasts. One task sees to all grants of the same moment.
+    /// Watches the grant later, if it lasts. One task handles all grants of the same moment.
     pub(crate) fn watch_later(&mut self, live: &Arc<Live>, grant: Guarded) {
         self.unwatched.push(grant);
         if self.unwatched.len() > 1 {
@@ -60,17 +60,17 @@ impl Live {
                 }
             }
             _ = liveness.ended() => {
-                // Released, it may outlast its deadline: only the removal of its node is still to come.
+                // A released grant may pass its deadline: only its node is still being removed.
                 if !unwanted.is_cancelled() || self.state().nodes.contains_key(&claim) {
-                    tracing::warn!(%path, "no proof of the session's life in time: the session is given up");
+                    tracing::warn!(%path, "no heartbeat was confirmed in time; giving up the session");
                     self.end();
                 }
             }
         }
     }
 
-    /// Waits until the claim's node at `path` has gone, none has taken its place, and the session goes on as far as that can be
-    /// found out in time.
+    /// Waits until the claim's node at `path` is gone without a replacement, and the session is known to go on, as far
+    /// as that can be found out in time.
     async fn deleted(
         &self,
         claim: ClaimId,
@@ -90,7 +90,7 @@ impl Live {
                     }
                     Ok((None, _)) => false,
                     Err(error) => {
-                        tracing::debug!(path, %error, "a grant's node could not be watched; it is tried again");
+                        tracing::debug!(path, %error, "could not watch a grant's node; trying again");
                         tokio::time::sleep(AGAIN).await;
                         continue;
                     }
@@ -99,11 +99,11 @@ impl Live {
             if !stands {
                 let successor = self.state().successor(claim, &path);
                 let Some(successor) = successor else {
-                    // Its own client needs no reason.
+                    // The client that removed it needs no reason.
                     if unwanted.is_cancelled() {
                         return;
                     }
-                    // Without an answer in time, the cause is what is likely: somebody deleted it.
+                    // Without an answer in time, assume the likely cause: somebody deleted it.
                     let _ = tokio::time::timeout(WHY, self.is_answered(&path)).await;
                     return;
                 };
@@ -112,17 +112,17 @@ impl Live {
         }
     }
 
-    /// Waits for an answer to this session. One that has ended gets none: the server deletes its nodes, tells those who
-    /// watch them, and then closes its connection.
+    /// Waits for an answer in this session. An ended session gets none: the server deletes its nodes, notifies their
+    /// watchers, and then closes the connection.
     async fn is_answered(&self, path: &str) {
         while let Err(error) = self.client.check_stat(path).await {
-            tracing::debug!(path, %error, "it is not known yet why a grant's node has gone; it is asked again");
+            tracing::debug!(path, %error, "could not find out why a grant's node is gone; trying again");
             tokio::time::sleep(AGAIN).await;
         }
     }
 }
 
-/// Keeps a watch for whoever asks next.
+/// Keeps a watch for later use.
 pub(crate) fn keep(watcher: zookeeper_client::OneshotWatcher) -> OwnWatch {
     watcher.changed().boxed()
 }

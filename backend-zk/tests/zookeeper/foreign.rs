@@ -277,7 +277,7 @@ async fn a_latch_of_strangers_is_named() {
         scene.eyes.set_data(&latch, of, None).await.unwrap();
         let looked = backend.latch(&name, &LatchStep::Look).await;
         let error = looked.expect_err(&String::from_utf8_lossy(of)).to_string();
-        assert!(error.contains(&format!("{latch} is no latch of tenure's; delete it")), "{error}");
+        assert!(error.contains(&format!("{latch} is not a latch of tenure's; delete it")), "{error}");
     }
 }
 

@@ -155,7 +155,10 @@ async fn over_tls() {
 
     // A client without a certificate.
     let (error, said) = refusal(secure.encrypted()).await;
-    assert!(matches!(error, Error::Store { .. }) && said.contains("may want a client certificate"), "{said}");
+    assert!(
+        matches!(error, Error::Store { .. }) && said.contains("may require a client certificate"),
+        "{said}"
+    );
     // Servers of an authority that is not trusted.
     let (error, said) = refusal(secure.encrypted().tls(certificate)).await;
     assert!(
