@@ -1,4 +1,4 @@
-//! What statements about several rows take: a JSON array of objects.
+//! The parameter of statements about several rows: a JSON array of objects.
 
 use crate::values::millis;
 #[cfg(feature = "_server")]

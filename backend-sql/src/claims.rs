@@ -1,4 +1,4 @@
-//! The claims of a client on row locks, and the connections that none of them uses.
+//! A client's claims on row locks, and its idle connections.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,7 @@ use std::{
 use tenure_core::{ClaimId, Grant, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// How many connections that nobody uses are kept.
+/// How many idle connections are kept.
 const IDLE: usize = 4;
 
 /// How far a claim has come.
@@ -19,10 +19,10 @@ pub(crate) enum Stage {
     Failed(Arc<StoreError>),
 }
 
-/// To give up what is held or asked for; answered with whether it was held until then.
+/// An order to give up what is held or requested. The answer is whether it was held until then.
 pub(crate) struct Order(pub(crate) oneshot::Sender<Result<bool, StoreError>>);
 
-/// The claims of this client that are asked for or held.
+/// This client's claims that are requested or held.
 #[derive(Default)]
 pub(crate) struct Claims(Mutex<HashMap<ClaimId, Kept>>);
 
@@ -42,7 +42,7 @@ impl Claims {
     }
 }
 
-/// Connections that nobody uses, none of them in a transaction.
+/// Idle connections, none of them in a transaction.
 pub(crate) struct Idle<C>(Mutex<Vec<C>>);
 
 impl<C> Idle<C> {
@@ -54,7 +54,7 @@ impl<C> Idle<C> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one that was used last.
+    /// Takes the most recently used one.
     pub(crate) fn take(&self) -> Option<C> {
         self.all().pop()
     }

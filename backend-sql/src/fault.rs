@@ -1,4 +1,4 @@
-//! An error in words, with the driver's own behind it.
+//! An error with an explanation, and the driver's error as its source.
 
 /// What happened and what to do, with the driver's error as its source.
 #[derive(Debug, thiserror::Error)]

@@ -1,20 +1,21 @@
-//! Rows that refuse holders who were overtaken.
+//! Rows that refuse stale holders.
 
 use crate::table::{TableName, TablePath};
 use sqlx::AssertSqlSafe;
 use tenure_core::{Error, Token};
 
-/// A column of a table of yours that keeps, in each row, the greatest fencing token that has written there.
+/// A column in your own table that keeps, for each row, the greatest fencing token that has written there.
 ///
-/// A lease can run out while its holder is asleep. So the holder raises the row's fence to its token, in the transaction in
-/// which it then writes: a holder that was overtaken is refused, and one that overtakes waits until the transaction ends.
+/// A lease can expire while its holder is asleep. So the holder first raises the row's fence to its token, in the same
+/// transaction as its writes. A stale holder is refused, and a newer one waits until the transaction ends.
 ///
 /// ```sql
 /// ALTER TABLE orders ADD COLUMN fence BIGINT NOT NULL DEFAULT 0;
 /// ```
 ///
-/// Where one statement is all there is to write, its own condition does:
-/// `UPDATE orders SET state = $1, fence = $2 WHERE id = $3 AND fence <= $2`; when it changed no row, a later holder was there.
+/// If you write with a single statement, its own condition is enough:
+/// `UPDATE orders SET state = $1, fence = $2 WHERE id = $3 AND fence <= $2`; if it changed no row, a later holder has
+/// been there.
 ///
 /// # Examples
 ///
@@ -51,13 +52,14 @@ pub enum FenceError {
         /// The token that was refused.
         token: Token,
     },
-    /// What the database said.
+    /// The database's error.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
 impl Fence {
-    /// The column `column` of `table`, which may be `schema.table`; rows are found by their column `key`.
+    /// Makes a fence of the column `column` of `table`, which may be `schema.table`. Rows are found by their column
+    /// `key`.
     ///
     /// # Errors
     ///
@@ -69,7 +71,7 @@ impl Fence {
     fn statement(&self, quote: char, [token, key, again]: [&str; 3]) -> AssertSqlSafe<String> {
         let quoted = |name: &TableName| format!("{quote}{}{quote}", name.as_str());
         let (table, id, fence) = (self.table.quoted(quote), quoted(&self.key), quoted(&self.column));
-        // Only names are put into the text, and they were checked.
+        // Only checked names are put into the text.
         AssertSqlSafe(format!(
             "UPDATE {table} SET {fence} = {token} WHERE {id} = {key} AND {fence} <= {again}"
         ))
@@ -82,8 +84,8 @@ impl Fence {
         Err(FenceError::Refused { table: self.table.to_string(), token })
     }
 
-    /// Raises the fence of the row `id` to `token`, in the transaction that `connection` is in: until it ends, nobody else
-    /// raises it.
+    /// Raises the fence of the row `id` to `token`, in the transaction of `connection`. Until it ends, nobody else can
+    /// raise the fence.
     ///
     /// # Cancel safety
     ///
@@ -91,7 +93,8 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`FenceError::Refused`] when a greater token is there, or no such row; [`FenceError::Database`] otherwise.
+    /// [`FenceError::Refused`] if a greater token is there, or there is no such row; [`FenceError::Database`]
+    /// otherwise.
     #[cfg(feature = "postgres")]
     pub async fn raise_in_postgres<'i, I>(
         &self,
@@ -127,7 +130,7 @@ impl Fence {
     {
         let raise = sqlx::query(self.statement('`', ["?", "?", "?"])).bind(token.as_i64()).bind(id);
         let raise = raise.bind(token.as_i64());
-        // The driver asks for the rows that were found, not for those that became different.
+        // The driver makes the server count the rows found, not only those changed.
         self.outcome(raise.execute(connection).await?.rows_affected(), token)
     }
 }

@@ -7,11 +7,11 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Who waits in this process, by name.
+/// This process's waiters, by name.
 #[derive(Default)]
 pub(crate) struct Hints(Mutex<HashMap<String, watch::Sender<()>>>);
 
-/// One who waits for a name.
+/// A waiter for a name.
 pub(crate) struct Hint {
     told: watch::Receiver<()>,
     key: String,
@@ -19,13 +19,13 @@ pub(crate) struct Hint {
 }
 
 impl Hints {
-    /// Hears of `key` from now on.
+    /// Listens for hints about `key` from now on.
     pub(crate) fn listen(self: &Arc<Self>, key: String) -> Hint {
         let told = self.waiting().entry(key.clone()).or_insert_with(|| watch::channel(()).0).subscribe();
         Hint { told, key, hints: Arc::clone(self) }
     }
 
-    /// Tells those who wait for `key`.
+    /// Tells the waiters for `key`.
     #[cfg(any(test, feature = "postgres"))]
     pub(crate) fn tell(&self, key: &str) {
         if let Some(waiting) = self.waiting().get(key) {
@@ -47,9 +47,9 @@ impl Hints {
 }
 
 impl Hint {
-    /// Waits for a hint, also one that came since the last, and tells whether there was one within `at_most`.
+    /// Waits for a hint, including one that came since the last call. Returns whether there was one within `at_most`.
     pub(crate) async fn told(&mut self, at_most: Duration) -> bool {
-        // The sender goes with its last receiver, so it cannot fail.
+        // The sender is dropped only with its last receiver, so this cannot fail.
         matches!(tokio::time::timeout(at_most, self.told.changed()).await, Ok(Ok(())))
     }
 }
@@ -57,7 +57,7 @@ impl Hint {
 impl Drop for Hint {
     fn drop(&mut self) {
         let mut waiting = self.hints.waiting();
-        // This one still counts.
+        // This receiver is still counted.
         if waiting.get(&self.key).is_some_and(|waiting| waiting.receiver_count() == 1) {
             waiting.remove(&self.key);
         }

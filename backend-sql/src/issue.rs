@@ -1,4 +1,4 @@
-//! The token of a row lock's grant, and when it may be given out.
+//! The token of a row lock's grant, and when it may be handed out.
 
 use std::time::Duration;
 use tenure_core::{Moment, StoreError, Token};
@@ -6,41 +6,42 @@ use tenure_core::{Moment, StoreError, Token};
 /// The beginning of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
-    /// Before it was asked for.
+    /// The instant before the request was sent.
     pub(crate) sent: Moment,
     /// By the server's clock, in microseconds since 1970.
     pub(crate) at: i64,
 }
 
-/// What the server says in the round trip in which it locks the row, once it has: until the transaction ends nobody else
-/// comes by a token.
+/// The server's answer once it has locked the row, in the same round trip. Until the transaction ends, nobody else gets
+/// a token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Issue {
-    /// The last token that was noted, if one was.
+    /// The last noted token, if any.
     pub(crate) last: Option<i64>,
     /// The server's time, in microseconds since 1970.
     pub(crate) now: i64,
-    /// Whether the server would take a note. One that is read-only, say since a failover, does not.
+    /// Whether the server would accept a note. A read-only one, for instance after a failover, does not.
     pub(crate) writable: bool,
 }
 
 impl Issue {
-    /// One more than the last, or the server's time where that is greater.
+    /// The token: one more than the last, or the server's time if that is greater.
     pub(crate) fn token(&self) -> Result<Token, StoreError> {
         let next = self.last.map_or(0, |last| last.saturating_add(1));
         Token::try_from(self.now.max(next)).map_err(StoreError::failed)
     }
 
-    /// Whether the next token is greater even if this one is never noted, because it is the server's time: then it may be
-    /// given out while its note is on its way.
+    /// Whether the next token will be greater even if this one is never noted, because it is the server's time. Then it
+    /// may be handed out while its note is on its way.
     ///
-    /// The first of a name is noted before, so that what keeps this client from noting is told to whoever asks for a lock.
+    /// The first token of a name is noted first, so that the caller learns of anything that keeps this client from
+    /// writing notes.
     pub(crate) fn goes_ahead(&self) -> bool {
         self.writable && self.last.is_some_and(|last| last < self.now)
     }
 
-    /// Since when the row has been locked at the earliest. A waiter's request was sent long before, and its answer may
-    /// have been on its way for long, so the server's clock tells how long after the beginning it was.
+    /// The earliest moment at which the row was locked. A waiter sent its request long before, and the answer may have
+    /// been on its way for long, so this goes by the time since the beginning on the server's clock.
     pub(crate) fn locked_at(&self, begun: Begun) -> Moment {
         let after = u64::try_from(self.now.saturating_sub(begun.at)).unwrap_or(0);
         (begun.sent + Duration::from_micros(after)).min(Moment::now())

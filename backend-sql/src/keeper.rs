@@ -16,31 +16,31 @@ use tenure_core::{
 };
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
-/// How long a waiter trusts its connection before another one asks whether it still waits.
+/// How long a waiter trusts its connection before another connection checks that it still waits.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(8);
-/// The longest pause between two proofs of life, however long the lease: a lock is lost with its connection, and two may
-/// believe in it for that long and [`REASON`].
+/// The longest pause between two heartbeats, however long the lease: a lock is lost with its connection, and two
+/// clients may believe that they hold it for this long plus [`REASON`].
 const LONGEST_PERIOD: Duration = Duration::from_millis(700);
-/// How often a wait that was given up is interrupted, until it ends: the server may not have begun it.
+/// How often to interrupt a cancelled wait until it ends: the server may not have begun it yet.
 const INTERRUPT_EVERY: Duration = Duration::from_millis(20);
-/// How long it may take to learn why a connection was ended, where the lock is lost in any case.
+/// How long to try to learn why a connection was ended; the lock is lost in any case.
 const REASON: Duration = Duration::from_millis(300);
 
-/// Asks for a claim, holds what it was granted, and gives it back, in a task of its own.
+/// Requests a claim, holds its grant, and releases it, in a separate task.
 ///
-/// No statement is ever dropped half done on a connection that is used again: whoever gives up tells the keeper, which
-/// ends the transaction, or lets go of the connection.
+/// A connection that is used again never has an unfinished statement: to give up, tell the keeper, which ends the
+/// transaction or drops the connection.
 pub(crate) struct Keeper<T: RowTable> {
     pub(crate) table: Arc<T>,
     pub(crate) claim: Claim,
-    /// Whether it waits in the server, in its queue.
+    /// Whether it waits in the server's queue.
     pub(crate) waits: bool,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
     pub(crate) told: watch::Sender<Stage>,
-    /// Weak, because the way to give orders is in it: when the backend goes, the keeper does.
+    /// Weak, because it contains the sender of orders: when the backend is dropped, so is the keeper.
     pub(crate) claims: Weak<Claims>,
     pub(crate) idle: Arc<Idle<T::Connection>>,
-    /// For its connection. It goes before anybody is told that the claim is over.
+    /// For its connection. Released before anybody is told that the claim has ended.
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
@@ -50,13 +50,14 @@ struct Held<C> {
     session: Session,
     liveness: Liveness,
     grant: Grant,
-    /// When the last proof of life was sent, or since when the row has been locked at the earliest.
+    /// When the last heartbeat was sent, or the earliest moment at which the row was locked.
     proven: Moment,
     /// Whether its note was written before it was granted.
     noted: bool,
 }
 
-/// Ends a session with the task that keeps it, before its connection goes: nobody believes in it any longer.
+/// Ends a session with the task that keeps it, before its connection is dropped, so that nobody relies on it any
+/// longer.
 struct EndsWith(Session);
 
 impl Drop for EndsWith {
@@ -69,7 +70,7 @@ impl Drop for EndsWith {
 enum Stop {
     Busy,
     Failed(StoreError),
-    /// Nobody wants it any more; who said so, unless the backend is gone.
+    /// It is no longer wanted; with the order that said so, unless the backend is gone.
     Unwanted(Option<Order>),
 }
 
@@ -96,7 +97,7 @@ impl<T: RowTable> Keeper<T> {
         }
     }
 
-    /// From now on nobody finds this keeper by its claim.
+    /// Makes this keeper unreachable by its claim.
     fn forget(&self) {
         if let Some(claims) = self.claims.upgrade() {
             claims.remove(self.claim.id);
@@ -131,7 +132,7 @@ impl<T: RowTable> Keeper<T> {
                     self.end(connection).await;
                     return Err(Stop::Busy);
                 }
-                // Connections are prepared for one table, and this one is gone.
+                // Connections are prepared for one table, and that table is gone.
                 Found::NoTable => {
                     drop(connection);
                     self.idle.clear();
@@ -142,7 +143,7 @@ impl<T: RowTable> Keeper<T> {
         }
     }
 
-    /// A connection with a transaction that shows the claim, and that the server ends when it hears nothing for a lease.
+    /// Begins a transaction that shows the claim, and that the server ends when it hears nothing for one lease.
     async fn begin(&mut self) -> Result<(T::Connection, Begun), Stop> {
         loop {
             let used = self.idle.take();
@@ -162,16 +163,16 @@ impl<T: RowTable> Keeper<T> {
             match in_time(&*self.table, self.table.begin(&mut connection, &self.claim)).await {
                 Ok(at) => return Ok((connection, Begun { sent, at })),
                 Err(error) if fresh => return Err(error.into()),
-                // The server may have ended it long ago, and the others with it: next comes a fresh one.
+                // The server may have ended it long ago, and the other idle ones too: the next one is fresh.
                 Err(error) => {
                     self.idle.clear();
-                    tracing::debug!(%error, "an idle connection was of no use any more");
+                    tracing::debug!(%error, "an idle connection no longer works");
                 }
             }
         }
     }
 
-    /// Asks for the row's lock. With an error comes whether the connection is still of use.
+    /// Requests the row's lock. An error comes with whether the connection is still usable.
     async fn ask(&mut self, connection: &mut T::Connection) -> Result<Found<Issue>, (bool, Stop)> {
         let Self { table, claim, orders, .. } = self;
         if !self.waits {
@@ -206,8 +207,8 @@ impl<T: RowTable> Keeper<T> {
         }
     }
 
-    /// At once where the server's answer says all there is to know; otherwise when the note is written, and a proof of life
-    /// came back after that. `None` when another's note came first: the row may not be locked any more.
+    /// Grants at once if the server's answer is enough; otherwise once the note is written and a later heartbeat is
+    /// answered. `None` if another's note came first: the row may no longer be locked.
     async fn grant(
         &mut self,
         mut connection: T::Connection,
@@ -243,19 +244,19 @@ impl<T: RowTable> Keeper<T> {
         Held { connection, session, liveness, grant, proven, noted }
     }
 
-    /// How old a proof of life may become.
+    /// How old the last heartbeat may become.
     fn period(&self) -> Duration {
         lease::renewal_period(self.table.lease(&self.claim)).min(LONGEST_PERIOD)
     }
 
-    /// Proves the connection's life until somebody wants the lock released, or it is lost. It is not released before its note
-    /// is written: the next holder's token is made of it.
+    /// Sends heartbeats until the lock is to be released, or is lost. It is not released before its note is written:
+    /// the next holder's token is derived from it.
     async fn hold(mut self, mut held: Held<T::Connection>) {
         let _with_this_task = EndsWith(held.session.clone());
         let (table, claim) = (Arc::clone(&self.table), self.claim.clone());
         let (period, token, mut noted) = (self.period(), held.grant.token, held.noted);
         let mut noting = pin!(async move { table.note(&claim, token).await });
-        // Before the note is on its way: whoever asks for the holder waits for that.
+        // Before the note is sent: whoever asks for the holder waits for the note.
         self.told.send_replace(Stage::Held(held.grant.clone()));
         loop {
             tokio::select! {
@@ -264,7 +265,7 @@ impl<T: RowTable> Keeper<T> {
                     Ok(true) => noted = true,
                     Ok(false) => return self.lose(&held.session, LossCause::TakenOver),
                     Err(error) => {
-                        tracing::debug!(lock.name = %self.claim.name, %error, "who holds a lock could not be noted");
+                        tracing::debug!(lock.name = %self.claim.name, %error, "could not note the holder of a lock");
                         return self.lose(&held.session, LossCause::SessionEnded);
                     }
                 },
@@ -279,7 +280,7 @@ impl<T: RowTable> Keeper<T> {
         }
     }
 
-    /// Proves the connection's life; or tells why the lock is lost.
+    /// Sends a heartbeat, or returns why the lock is lost.
     async fn beat(&self, held: &mut Held<T::Connection>) -> Result<(), LossCause> {
         let sent = Moment::now();
         let beaten = tokio::select! {
@@ -301,7 +302,7 @@ impl<T: RowTable> Keeper<T> {
         self.forget();
         session.end(cause);
         self.orders.close();
-        // A release may have come while there was no time for it.
+        // A release may have arrived that was not handled in time.
         answer(self.orders.try_recv().ok(), Ok(false));
     }
 
@@ -317,8 +318,8 @@ impl<T: RowTable> Keeper<T> {
             }
         }
         drop(self.permit);
-        // Where it failed, nobody can tell that the lock was held until now. That is an answer to the first request alone:
-        // whoever asked again meanwhile finds out whether it was forced.
+        // If it failed, nobody can say that the lock was held until now. Only the first request gets this answer: a
+        // repeated one finds out whether the release was forced.
         answer(order, Ok(ended.is_ok()));
     }
 
@@ -327,18 +328,18 @@ impl<T: RowTable> Keeper<T> {
         match in_time(&*self.table, self.table.end(&mut connection)).await {
             Ok(()) => self.idle.put(connection),
             Err(error) => {
-                tracing::debug!(%error, "a transaction could not be ended; its connection is dropped");
+                tracing::debug!(%error, "could not end a transaction; dropping its connection");
             }
         }
     }
 }
 
-/// Whether a claim was put out by force, as far as that can be learnt soon.
+/// Whether a claim was released by force, as far as that can be learnt soon.
 pub(crate) async fn is_known_to_be_forced(table: &impl RowTable, name: &Name, claim: ClaimId) -> bool {
     matches!(tokio::time::timeout(REASON, table.was_forced(name, claim)).await, Ok(Ok(true)))
 }
 
-/// Whoever asked may have gone.
+/// The caller may be gone.
 fn answer(order: Option<Order>, outcome: Result<bool, StoreError>) {
     if let Some(Order(reply)) = order {
         let _ = reply.send(outcome);

@@ -1,4 +1,4 @@
-//! What this client knows of rows that more than columns are needed for, so that it need not read them again.
+//! What this client knows about rows that need more than columns, so that it need not read them again.
 
 use crate::record_rows::{Row, Seen};
 use std::{
@@ -10,19 +10,19 @@ use tenure_core::Moment;
 
 /// How many rows are remembered.
 const PLACES: u16 = 256;
-/// For how long. The age of what is known is measured by this client's clock, which may be faster or slower than the
+/// How long rows are remembered. Their age is measured by this client's clock, which may be faster or slower than the
 /// database's.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The rows that this client read or wrote last. If nobody has changed one since, the next request can write it without
-/// reading it first, which saves a round trip. A row that somebody has changed is not written, because its version is
-/// another, and costs one round trip more.
+/// reading it first, which saves a round trip. A row that somebody has changed is not written, because its version
+/// differs; that costs one more round trip.
 ///
-/// A row is guessed once after it was read. A client that wrote it again and again without reading would leave no
-/// moment for others, who have to read it first: they would be too late each time. And a row that others had changed
-/// is not guessed again before it was read unchanged.
+/// A row is guessed only once after each read. A client that kept writing without reading would leave no gap for
+/// others, which must read first and would always be too late. And a row that others have changed is not guessed again
+/// until it was read unchanged.
 ///
-/// Each place remembers the row that was noted there last.
+/// Each place remembers the last row noted there.
 pub(crate) struct KnownRows(Box<[Mutex<Option<Known>>]>);
 
 struct Known {
@@ -48,12 +48,12 @@ impl KnownRows {
         locked(&self.0[place])
     }
 
-    /// What stands in the row now, unless somebody has changed it.
+    /// What the row contains now, unless somebody has changed it.
     pub(crate) fn guess(&self, key: &str, is_of_use: impl FnOnce(&Seen) -> bool) -> Option<Seen> {
         let mut place = self.place(key);
         let known = place.as_mut().filter(|known| known.key == key && !known.guessed && !known.missed)?;
         let now = Moment::now();
-        // From then on, because an answer that took long tells little of how things are now.
+        // Counts from when it was sent, because a slow answer says little about the present.
         if now.since(known.seen.sent) > LONGEST || !is_of_use(&known.seen) {
             return None;
         }
@@ -61,7 +61,7 @@ impl KnownRows {
         Some(known.seen.aged(now.since(known.received), LONGEST))
     }
 
-    /// The row was read just now.
+    /// Notes that the row was just read.
     pub(crate) fn read(&self, key: &str, seen: &Seen) {
         let mut place = self.place(key);
         let version = |seen: &Seen| seen.row.as_ref().map(|row| row.version);
@@ -76,11 +76,11 @@ impl KnownRows {
         });
     }
 
-    /// The row was written after it had been seen so.
+    /// Notes that the row was written on the basis of `from`.
     pub(crate) fn wrote(&self, key: &str, from: &Seen, to: &Row) {
         let mut place = self.place(key);
         let Some(known) = place.as_mut().filter(|known| known.key == key) else { return };
-        // Of a row that is new, the version is not known.
+        // The version of a new row is not known.
         let version = from.row.as_ref().and_then(|row| row.version.checked_add(1));
         match version {
             Some(version) if columns_do_not_do(Some(to)) => {
@@ -90,22 +90,22 @@ impl KnownRows {
         }
     }
 
-    /// The row was written, and its version is not known: it is read before it is guessed again.
+    /// Notes that the row was written and its version is unknown: it must be read before it is guessed again.
     pub(crate) fn wrote_anew(&self, key: &str) {
         if let Some(known) = self.place(key).as_mut().filter(|known| known.key == key) {
             known.guessed = true;
         }
     }
 
-    /// The row turned out to be another than was guessed.
+    /// Notes that a guess about the row was wrong.
     pub(crate) fn missed(&self, key: &str) {
         if let Some(known) = self.place(key).as_mut().filter(|known| known.key == key) {
             known.missed = true;
         }
     }
 
-    /// A connection has ended. The next one may lead to a server that has lost what it wrote last: after that, a version
-    /// that is known may be somebody else's.
+    /// Forgets all rows, after a connection has ended. The next one may lead to a server that has lost its last writes,
+    /// and then a known version may be somebody else's.
     pub(crate) fn forget(&self) {
         self.0.iter().for_each(|place| *locked(place) = None);
     }
@@ -115,8 +115,7 @@ fn locked(place: &Mutex<Option<Known>>) -> MutexGuard<'_, Option<Known>> {
     place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether statements that look only at the columns may not do: somebody shares the name, or more is known than columns
-/// can say.
+/// Whether the columns may not be enough: somebody shares the name, or there is a record.
 fn columns_do_not_do(row: Option<&Row>) -> bool {
     row.is_some_and(|row| row.record.is_some() || row.mode.is_some() && row.claim.is_some())
 }

@@ -1,4 +1,4 @@
-//! One connection to a database in each runtime, in a task of its own.
+//! One connection to a database per runtime, each in its own task.
 
 use crate::statement::Statement;
 use std::{
@@ -15,7 +15,7 @@ use tokio::{
     time::Instant,
 };
 
-/// How long a connection may take to say goodbye.
+/// How long closing a connection may take.
 const GOODBYE: Duration = Duration::from_millis(500);
 /// The longest pause before a statement that collided with another is sent again.
 const COLLISION_PAUSE: Duration = Duration::from_millis(5);
@@ -26,10 +26,10 @@ pub(crate) trait Server: Send + Sync + 'static {
     type Connection: Send + 'static;
     /// The parameters of a statement.
     type Arguments: Clone + Send + Sync + 'static;
-    /// What a statement gives.
+    /// The result of a statement.
     type Answer: Send + 'static;
 
-    /// Whether a request ends by itself in time, so that nobody has to watch the clock beside it.
+    /// Whether a request ends in time by itself, so that it needs no timeout.
     const ENDS_BY_ITSELF: bool = false;
 
     /// How long it may take to connect.
@@ -38,15 +38,15 @@ pub(crate) trait Server: Send + Sync + 'static {
     /// How long a request may take, from the moment it is sent to the server.
     fn response_timeout(&self) -> Duration;
 
-    /// Connects, and makes sure of the table. Ends within the connect timeout.
+    /// Connects, and checks or creates the table. Ends within the connect timeout.
     fn open(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
 
-    /// Whether the connection leads elsewhere by now.
+    /// Whether the connection now leads elsewhere.
     fn is_elsewhere(&self, _: &Self::Connection) -> bool {
         false
     }
 
-    /// Says goodbye.
+    /// Closes a connection.
     fn close(&self, connection: Self::Connection) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
     /// Carries out one statement to its end.
@@ -57,43 +57,43 @@ pub(crate) trait Server: Send + Sync + 'static {
         arguments: Self::Arguments,
     ) -> impl Future<Output = Result<Self::Answer, sqlx::Error>> + Send;
 
-    /// What is to be done about an error.
+    /// What to do about an error.
     fn verdict(&self, error: &sqlx::Error) -> Verdict;
 
-    /// An error in words.
+    /// Explains an error.
     fn explain(&self, error: sqlx::Error) -> StoreError;
 }
 
-/// What is to be done about an error.
+/// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The server undid the statement because it collided with another one: ask again.
+    /// The server undid the statement because of a collision with another one: ask again.
     Collided,
-    /// The server said no, and the connection is in order.
+    /// The server refused, and the connection is usable.
     Refused,
-    /// The server said no, and the connection may not be in order.
+    /// The server refused, and the connection may be unusable.
     #[cfg(feature = "sqlite")]
     Spoilt,
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     Broken,
 }
 
-/// Whether a request may be sent a second time by itself.
+/// Whether a request may be repeated automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
     /// Its answer is the same the second time.
     Safe,
-    /// Its answer would tell of the first time. The caller decides.
+    /// Its answer would be about the first time. The caller decides.
     No,
 }
 
-/// One connection to the database for each runtime that asks, opened when it is needed, in a task of its own that carries out
-/// requests one by one, in order, each to its end.
+/// One connection to the database for each runtime that asks, opened when needed. Its own task carries out requests one
+/// by one, in order, each to its end.
 ///
-/// A request whose future is dropped before it was sent is not sent. After that it runs to its end, commits by itself, and
-/// only its answer goes nowhere: there is nothing half done that a later request could find, and whatever is sent after it
-/// runs after it, which the withdrawal of a claim rests on. A pool has neither property. And a request whose future is neither
-/// polled nor dropped is in nobody's way, as one that had locked the connection would be.
+/// A request whose future is dropped before it was sent is not sent. After that it runs to its end and commits; only
+/// its answer is discarded. So a later request never finds anything half done, and runs after all earlier ones, which
+/// the withdrawal of a claim relies on. A pool has neither property. And a request whose future is neither polled nor
+/// dropped blocks nobody, unlike one that had locked the connection.
 pub(crate) struct Lane<S: Server> {
     server: Arc<S>,
     tasks: PerRuntime<Task<S>>,
@@ -101,11 +101,11 @@ pub(crate) struct Lane<S: Server> {
     hurry: Arc<Notify>,
 }
 
-/// How to reach the task, where it runs.
+/// The sender to the task, if it runs.
 type Task<S> = Mutex<Option<mpsc::UnboundedSender<Job<S>>>>;
 
 enum Job<S: Server> {
-    /// Opens the connection, so that the first request need not wait for that.
+    /// Opens the connection in advance, so that the first request need not wait for it.
     Open,
     Ask(Request<S>),
     Close(oneshot::Sender<()>),
@@ -130,12 +130,12 @@ impl<S: Server> Lane<S> {
         }
     }
 
-    /// How many requests are not done although whoever asked gave up.
+    /// How many requests are unfinished although their callers gave up.
     pub(crate) fn stuck(&self) -> usize {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// If the request under way is one of those, gives up its connection for a new one.
+    /// If the current request is one of those, replaces its connection.
     pub(crate) fn hurry(&self) {
         self.hurry.notify_one();
     }
@@ -153,7 +153,7 @@ impl<S: Server> Lane<S> {
         if S::ENDS_BY_ITSELF {
             return answered.await.unwrap_or_else(|_| Err(ended()));
         }
-        // One who hangs in the line before this request is cut off in time.
+        // A request that hangs ahead of this one is cut off in time.
         let longest = self.server.connect_timeout() + self.server.response_timeout() * 2;
         match tokio::time::timeout(longest, answered).await {
             Ok(Ok(answer)) => answer,
@@ -162,19 +162,19 @@ impl<S: Server> Lane<S> {
         }
     }
 
-    /// Has the connection opened in the background.
+    /// Opens the connection in the background.
     pub(crate) fn open(&self) {
         self.send(Job::Open);
     }
 
-    /// Closes the connections behind what is under way; the next request opens one again.
+    /// Closes the connections after what is under way. The next request opens a new one.
     pub(crate) async fn close(&self) {
         for task in self.tasks.all() {
             close(&task).await;
         }
     }
 
-    /// To the task, which is started anew when there is none, or its runtime has ended.
+    /// Sends a job to the task. Starts a new task if there is none or its runtime has ended.
     fn send(&self, job: Job<S>) {
         let here = self.tasks.get(Mutex::default);
         let mut task = locked(&here);
@@ -189,7 +189,7 @@ impl<S: Server> Lane<S> {
         let (server, hurry) = (Arc::clone(&self.server), Arc::clone(&self.hurry));
         let worker = Worker { server, hurry, open: None };
         tokio::spawn(worker.work(jobs));
-        // The task has just been given its end of the channel.
+        // The task has just got its end of the channel.
         let _ = sender.send(job);
         *task = Some(sender);
     }
@@ -203,7 +203,7 @@ async fn close<S: Server>(task: &Task<S>) {
     let running = locked(task).take();
     if let Some(task) = running {
         let (done, closed) = oneshot::channel();
-        // When either fails the task has ended, and its connection with it. One in a runtime that is kept busy closes later.
+        // If either fails, the task has ended with its connection. In a busy runtime, it closes later.
         if task.send(Job::Close(done)).is_ok() {
             let _ = tokio::time::timeout(GOODBYE * 2, closed).await;
         }
@@ -223,7 +223,7 @@ impl<S: Server> Worker<S> {
             match job {
                 Job::Open => {
                     if let Err(error) = self.connection().await {
-                        tracing::debug!(%error, "a connection could not be opened ahead");
+                        tracing::debug!(%error, "could not open a connection in advance");
                     }
                 }
                 Job::Ask(request) => self.answer(request).await,
@@ -236,11 +236,11 @@ impl<S: Server> Worker<S> {
         if let Some(connection) = self.open.take() {
             let goodbye = tokio::time::timeout(GOODBYE, self.server.close(connection));
             if let Ok(Err(error)) = goodbye.await {
-                tracing::debug!(%error, "a connection did not close well");
+                tracing::debug!(%error, "could not close a connection cleanly");
             }
         }
         if let Some(done) = closed {
-            // Nobody may wait for it.
+            // Maybe nobody waits for it.
             let _ = done.send(());
         }
     }
@@ -258,7 +258,7 @@ impl<S: Server> Worker<S> {
         let (server, hurry) = (Arc::clone(&self.server), Arc::clone(&self.hurry));
         let longest = server.response_timeout();
         let mut give_up = None;
-        // Whoever asked may have gone while the request stood in line, or while the connection was opened.
+        // The caller may be gone, while the request was queued or the connection was opened.
         while !answer.is_closed() {
             let used = self.open.is_some();
             let connection = match self.connection().await {
@@ -292,7 +292,7 @@ impl<S: Server> Worker<S> {
             };
             match server.verdict(&error) {
                 Verdict::Collided if Instant::now() < give_up => {
-                    tracing::debug!(%error, "a statement collided with another; sent again");
+                    tracing::debug!(%error, "a statement collided with another; sending it again");
                     tokio::time::sleep(COLLISION_PAUSE.mul_f64(fastrand::f64())).await;
                 }
                 Verdict::Collided | Verdict::Refused => {
@@ -305,7 +305,7 @@ impl<S: Server> Worker<S> {
                 }
                 Verdict::Broken => {
                     self.open = None;
-                    // The server may have ended it long ago, while it was idle.
+                    // The server may have ended the connection long ago, while it was idle.
                     if !used || again == Again::No {
                         return reply(doing, answer, Err(server.explain(error)));
                     }
@@ -315,13 +315,13 @@ impl<S: Server> Worker<S> {
     }
 }
 
-/// Whoever asked has gone, and the next one is in a hurry.
+/// Completes when the caller is gone and the next one is in a hurry.
 async fn given_up<A>(answer: &mut oneshot::Sender<A>, hurry: &Notify) {
     answer.closed().await;
     hurry.notified().await;
 }
 
-/// The two ends of a request, which say together whether whoever asked gave up before it was done.
+/// The two ends of a request. Together they tell whether the caller gave up before it was done.
 fn patience(stuck: &Arc<AtomicUsize>) -> (Waiting, Operation) {
     let request = Arc::new((AtomicU8::new(ASKED), Arc::clone(stuck)));
     (Waiting(Arc::clone(&request)), Operation(request))
@@ -331,7 +331,7 @@ const ASKED: u8 = 0;
 const GIVEN_UP: u8 = 1;
 const DONE: u8 = 2;
 
-/// With whoever asked.
+/// The caller's end.
 struct Waiting(Arc<(AtomicU8, Arc<AtomicUsize>)>);
 
 impl Drop for Waiting {
@@ -344,7 +344,7 @@ impl Drop for Waiting {
     }
 }
 
-/// With the request.
+/// The request's end.
 struct Operation(Arc<(AtomicU8, Arc<AtomicUsize>)>);
 
 impl Drop for Operation {
@@ -356,14 +356,14 @@ impl Drop for Operation {
     }
 }
 
-/// Ends the request first: whoever has the answer may ask again at once, and is not to find this lane stuck.
+/// Ends the request first: a caller with an answer may ask again at once, and must not find this lane stuck.
 fn reply<A>(
     doing: Operation,
     answer: oneshot::Sender<Result<A, StoreError>>,
     outcome: Result<A, StoreError>,
 ) {
     drop(doing);
-    // Whoever asked may have gone.
+    // The caller may be gone.
     let _ = answer.send(outcome);
 }
 

@@ -10,12 +10,12 @@ use std::{
 };
 use tenure_core::{ClaimId, Grant, Moment, Name, Renewal, StoreError};
 
-/// How often what was locked is renewed once more, and how long is waited for it the first time; the next time, twice as long.
-/// Clients have rows locked for a moment all the time, and only strangers for longer.
+/// How often to retry renewals of locked rows, and how long to wait before the first retry; the wait doubles each time.
+/// Clients lock rows only for moments; only foreign programs lock them for longer.
 const ONCE_MORE: u32 = 6;
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Renews what can be renewed; asks once more, a few times, for what somebody has locked.
+/// Renews what can be renewed, and retries locked rows a few times.
 pub(crate) async fn renew_part(
     table: &impl LeaseTable,
     grants: &[Grant],
@@ -25,7 +25,7 @@ pub(crate) async fn renew_part(
     for pause in (0..ONCE_MORE).map(|time| MOMENT * 2_u32.pow(time)) {
         let locked = |index: &usize| answers[*index] == Renewal::Unanswered;
         let locked: Vec<usize> = (0..grants.len()).filter(locked).collect();
-        // Whoever was renewed has to know it in time.
+        // Those renewed must learn of it in time.
         if locked.is_empty() || Moment::now() + pause >= end {
             break;
         }
@@ -45,8 +45,7 @@ pub(crate) async fn renew_part(
     Ok(answers)
 }
 
-/// Renews by one statement those that the columns name, and by another those that records name. What somebody has
-/// locked is unanswered.
+/// Renews the claims in columns by one statement, and those in records by another. Locked rows are unanswered.
 async fn renew_free(
     table: &impl LeaseTable,
     grants: &[Grant],
@@ -59,7 +58,7 @@ async fn renew_free(
     for grant in grants.iter().filter(|grant| !renewed.contains(&grant.claim)) {
         rest.entry(&grant.name).or_default().push(grant);
     }
-    // To look takes as long once more, and whoever was renewed has to know it in time.
+    // Looking takes as long again, and those renewed must learn of it in time.
     if !rest.is_empty() && (renewed.is_empty() || !end.has_passed()) {
         match renew_records(table, &rest, seen, (end, !renewed.is_empty())).await {
             Ok(answers) => told.extend(answers),
@@ -73,7 +72,7 @@ async fn renew_free(
 
 type Answers = Vec<(ClaimId, Renewal)>;
 
-/// What several renewals of a name come to if the row can be written.
+/// The outcome of several renewals of a name if the row can be written.
 struct Hope<'g> {
     name: &'g Name,
     from: Seen,
@@ -82,7 +81,7 @@ struct Hope<'g> {
 }
 
 impl Hope<'_> {
-    /// Whether the row is as it was to be written.
+    /// Whether the row is what was to be written.
     fn came_true(&self, seen: &Seen) -> bool {
         let (Some(was), Some(row)) = (&self.from.row, &seen.row) else { return false };
         was.version.checked_add(1) == Some(row.version) && Row { version: 0, ..row.clone() } == self.to.row
@@ -93,9 +92,9 @@ impl Hope<'_> {
     }
 }
 
-/// Renews by the records. A name whose record another client changed first is tried again at once, as long as there is
-/// time; one that nobody changed, and that was not written all the same, is locked. `hurry` is whether somebody else's
-/// answer waits for these.
+/// Renews by the records. A name whose record another client changed first is retried at once, as long as there is
+/// time. A row that nobody changed and that was still not written is locked. `hurry`: whether other answers wait for
+/// these.
 async fn renew_records(
     table: &impl LeaseTable,
     grants: &BTreeMap<&Name, Vec<&Grant>>,
@@ -122,7 +121,7 @@ async fn renew_records(
         for (name, last) in open {
             let seen = rows.remove(name.as_str()).unwrap_or_else(|| Seen::new(sent, 0, 0, None));
             match last {
-                // Not every database says which of several rows were written.
+                // Not every database tells which of several rows were written.
                 Some(hope) if hope.came_true(&seen) => {
                     told.extend(hope.answers);
                     continue;
@@ -135,9 +134,9 @@ async fn renew_records(
                     told.extend(answers);
                     hopes.extend(hope);
                 }
-                // What is wrong with one row is not to cost the others their leases (clause L9).
+                // A problem with one row must not cost the others their leases (clause L9).
                 Err(error) => {
-                    tracing::warn!(lock.name = %name, lock.store = table.store(), %error, "a lease could not be renewed");
+                    tracing::warn!(lock.name = %name, lock.store = table.store(), %error, "could not renew a lease");
                 }
             }
         }
@@ -156,7 +155,7 @@ async fn renew_records(
         let (done, changed): (Vec<_>, Vec<_>) =
             hopes.into_iter().partition(|hope| written.contains(hope.name.as_str()));
         told.extend(done.into_iter().flat_map(|hope| hope.answers));
-        // Whoever was renewed has to know it in time.
+        // Those renewed must learn of it in time.
         if changed.is_empty() || end.has_passed() {
             return Ok(told);
         }
@@ -164,7 +163,7 @@ async fn renew_records(
     }
 }
 
-/// What is certain, and what is if the row can be written.
+/// The answers that are certain, and those that hold if the row can be written.
 fn renew_record<'g>(
     name: &'g Name,
     grants: &[&Grant],
@@ -180,7 +179,7 @@ fn renew_record<'g>(
         return Ok((answers, None));
     }
     if seen.row.as_ref().is_some_and(|row| row.record.is_none()) {
-        // The statement would have renewed it: somebody has the row locked.
+        // The statement would have renewed it, so somebody has locked the row.
         answers.retain(|(_, answer)| *answer != Renewal::Renewed);
         return Ok((answers, None));
     }
@@ -188,8 +187,8 @@ fn renew_record<'g>(
     Ok((Answers::new(), Some(Hope { name, from: seen, to, answers })))
 }
 
-/// Writes all of them by one statement, or as many at once as there can be. When that cannot be carried out, by one for
-/// either half, and so on: what is wrong with one row is not to cost the others their leases (clause L9).
+/// Writes all of them by one statement, or as many at once as possible. If that fails, by one statement for each half,
+/// and so on: a problem with one row must not cost the others their leases (clause L9).
 async fn swap_in_parts<T: LeaseTable>(
     table: &T,
     swaps: &[Swap<'_>],
@@ -218,7 +217,7 @@ async fn swap_in_parts<T: LeaseTable>(
     Ok(written)
 }
 
-/// What was renewed counts all the same.
+/// Warns of a part that failed. What was renewed counts anyway.
 fn incomplete(table: &impl LeaseTable, error: &StoreError) {
-    tracing::warn!(lock.store = table.store(), %error, "a part of a renewal failed");
+    tracing::warn!(lock.store = table.store(), %error, "part of a renewal failed");
 }

@@ -33,7 +33,7 @@ pub(crate) struct LeaseRows<T> {
     sweeping: Sweeping,
 }
 
-/// What came of asking by one statement.
+/// The outcome of asking by one statement.
 enum Asked {
     Granted(Grant),
     /// A record decides.
@@ -41,7 +41,7 @@ enum Asked {
 }
 
 impl<T: LeaseTable> LeaseRows<T> {
-    /// Connects, so that what is wrong with the table is known early.
+    /// Connects, so that problems with the table show early.
     pub(crate) async fn open(table: T) -> Result<Self, StoreError> {
         let sweeping = Sweeping::new(table.open().await?);
         Ok(Self { table: Arc::new(table), sweeping })
@@ -55,12 +55,12 @@ impl<T: LeaseTable> LeaseRows<T> {
         Via(&self.table, again)
     }
 
-    /// What stands in the row of the name now, unless somebody has changed it.
+    /// What the name's row contains now, unless somebody has changed it.
     fn guess(&self, name: &Name, is_of_use: impl FnOnce(&Seen) -> bool) -> Option<Basis> {
         self.table.known()?.guess(name, is_of_use).map(Basis::Guessed)
     }
 
-    /// What is known when a statement's answer leaves the decision to the record.
+    /// The basis for a decision when a statement leaves it to the record.
     fn basis(&self, name: &Name, seen: Option<Box<Seen>>) -> Basis {
         let Some(seen) = seen else { return Basis::Nothing };
         if let Some(known) = self.table.known() {
@@ -69,9 +69,9 @@ impl<T: LeaseTable> LeaseRows<T> {
         Basis::Read(*seen)
     }
 
-    /// Asks by one statement, unless it is known that a record decides.
+    /// Asks by one statement, unless a record is known to decide.
     async fn ask(&self, claim: &Claim) -> Result<Asked, StoreError> {
-        // A claim for more permits than there are is never granted, although nobody is in its way.
+        // A claim for more permits than exist is never granted, even if nobody is in its way.
         if !claim.mode.admits([]) {
             return Ok(Asked::Undecided(Basis::Nothing));
         }
@@ -91,7 +91,7 @@ impl<T: LeaseTable> LeaseRows<T> {
         Ok(Asked::Undecided(self.basis(&claim.name, seen)))
     }
 
-    /// What becomes of the claim then.
+    /// Turns the outcome into an attempt.
     async fn decide(&self, claim: &Claim, asked: Asked) -> Result<Attempt, StoreError> {
         match asked {
             Asked::Granted(grant) => Ok(Attempt::Granted(grant)),
@@ -99,8 +99,8 @@ impl<T: LeaseTable> LeaseRows<T> {
         }
     }
 
-    /// Looks, and asks only when the columns say that the name is free: to look takes no lock. The lease counts from the
-    /// moment when it was asked for, and not from the look.
+    /// Looks first, and asks only if the columns say that the name is free: looking takes no lock. The lease counts
+    /// from the request, not from the look.
     async fn look_and_ask(&self, claim: &Claim) -> Result<Asked, StoreError> {
         let seen = self.via(Again::Safe).read(claim.name.as_str()).await?;
         if !seen.has_record() && seen.record(&claim.name)?.would_grant(claim, seen.now())? {
@@ -109,8 +109,8 @@ impl<T: LeaseTable> LeaseRows<T> {
         Ok(Asked::Undecided(Basis::Read(seen)))
     }
 
-    /// Takes the name if it may be had. Otherwise a claim that waits leaves a mark or keeps its place in the queue, unless
-    /// what is there still stands for long enough.
+    /// Acquires the name if possible. Otherwise a waiting claim leaves a mark or keeps its place in the queue, unless
+    /// its last one is still valid for long enough.
     async fn take_or_join(&self, claim: &Claim, basis: Basis) -> Result<Attempt, StoreError> {
         let (fair, lasts) = (self.table.fair(), mark_lasts(self.table.poll()));
         let take_or_join = |record: &mut Record, seen: &Seen| {
@@ -146,7 +146,7 @@ impl<T: LeaseTable> LeaseRows<T> {
             let table = Arc::clone(&self.table);
             self.table.background().spawn(async move {
                 if let Err(error) = sweep(&table.broom(), EVERY).await {
-                    tracing::warn!(lock.store = %table.store(), %error, "idle rows could not be deleted; tried again in an hour");
+                    tracing::warn!(lock.store = %table.store(), %error, "could not delete idle rows; trying again in an hour");
                 }
             });
         }
@@ -193,19 +193,19 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
                 return Ok(Together::Busy);
             }
         }
-        // Somebody has just left, or stands in a record although their time is over.
+        // Somebody has just left, or an expired claim is still in a record.
         Ok(Together::Apart)
     }
 
-    /// Asks, and from then on looks, until the name is free or a hint says that it may be.
+    /// Asks once, and then looks until the name is free or a hint says that it may be.
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let longest = self.table.poll();
-        // Where hints come, asking again is but a precaution.
+        // If there are hints, asking again is only a precaution.
         let first = match self.table.wakeup() {
             Wakeup::Poll => Duration::from_millis(1).min(longest),
             Wakeup::Push | Wakeup::Queue => longest,
         };
-        // The jitter adds up to the pause itself, so half of what is meant is asked for.
+        // The jitter adds up to the whole pause, so this asks for half of what is meant.
         let growing = ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2);
         let growing = growing.with_max_delay(longest / 2).with_jitter().without_max_times();
         let mut pauses = growing.build();
@@ -213,9 +213,9 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         if let Asked::Granted(grant) = asked {
             return Ok(grant);
         }
-        // Before it joins: whoever sees its mark or its place tells it.
+        // Listens before it joins: whoever sees its mark or its place sends a hint.
         let mut hint = self.table.hint(claim);
-        // What was read before that may have changed without its having been told.
+        // What was read before may have changed without a hint.
         let mut stale = hint.is_some() && matches!(asked, Asked::Undecided(Basis::Read(_)));
         loop {
             match self.decide(claim, asked).await? {
@@ -226,9 +226,9 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
                 }
                 Attempt::Busy { expires_in } => {
                     let pause = pauses.next().unwrap_or(longest).min(longest);
-                    // What is left was cut to whole milliseconds.
+                    // The rest of the lease was cut to whole milliseconds.
                     let over = expires_in.map_or(pause, |left| left + Duration::from_millis(1));
-                    // Told that the name is free, it asks. Otherwise it looks first.
+                    // After a hint it asks; otherwise it looks first.
                     let told = if let Some(hint) = &mut hint {
                         hint.told(pause.min(over)).await
                     } else {
@@ -256,9 +256,9 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
             };
             self.basis(&grant.name, seen)
         };
-        // Its answer would tell of the first time.
+        // Not repeated: its answer would be about the first time.
         let released = self.change(&grant.name, basis, (Write::IfReleased, Again::No), release).await?;
-        // Not before the look, which the sweep could make say that the store has forgotten the name.
+        // Only after the look: a sweep before it could make it seem that the store has forgotten the name.
         self.sweep_if_due();
         Ok(released)
     }
@@ -271,7 +271,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         .await
     }
 
-    /// Behind the claim's own request, if that is still on its way: one connection carries both out, in order.
+    /// Runs after the claim's own request, if that is still on its way: one connection carries out both, in order.
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
         if self.table.withdraw(claim).await? {
             return Ok(());
@@ -282,7 +282,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
 
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
         let convert = |record: &mut Record, seen: &Seen| record.convert(grant, to, seen.now());
-        // In any case, so that a conversion to the other mode that was given up changes nothing any more.
+        // Always writes, so that a cancelled conversion to the other mode can change nothing any more.
         let basis = self.guess(&grant.name, |_| true).unwrap_or(Basis::Nothing);
         self.change(&grant.name, basis, (Write::Always, Again::Safe), convert).await
     }

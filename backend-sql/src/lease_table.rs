@@ -10,13 +10,13 @@ use crate::{
 use std::{collections::HashSet, future::Future, time::Duration};
 use tenure_core::{Background, Claim, ClaimId, Grant, Name, StoreError, Wakeup};
 
-/// What one statement says, which looks only at the columns.
+/// The answer of a statement that looks only at the columns.
 pub(crate) enum Answer<T> {
-    /// It did what it was asked to.
+    /// It was carried out.
     Done(T),
-    /// It did not: others are in the way, or the columns do not say everything.
+    /// It was not: others are in the way, or the columns do not say everything.
     No,
-    /// It did not, because there is a record, which decides.
+    /// It was not, because there is a record, which decides.
     #[cfg_attr(
         not(any(feature = "postgres", feature = "sqlite")),
         allow(dead_code, reason = "MySQL's statements do not read along")
@@ -31,20 +31,20 @@ pub(crate) struct Swap<'s> {
     pub(crate) to: &'s Change,
 }
 
-/// What came of a renewal by the columns.
+/// The outcome of a renewal by the columns.
 #[derive(Default)]
 pub(crate) struct Renewed {
     pub(crate) claims: HashSet<ClaimId>,
-    /// What stands in the rows of all names, where there are any, if that had to be read to tell the claims.
+    /// The rows of all names, if they had to be read to determine the claims.
     pub(crate) seen: Option<Vec<(String, Seen)>>,
 }
 
 /// The table in one kind of database. Each request is one statement that commits by itself.
 ///
-/// What has a `key` is about one row: a name's, or [a latch's](latch_key). What concerns one row is carried out in the
-/// order in which it is asked.
+/// A `key` is that of one row: a name's, or [a latch's](latch_key). Requests about one row are carried out in the order
+/// in which they are made.
 pub(crate) trait LeaseTable: Send + Sync + 'static {
-    /// The store in words.
+    /// The store's name for messages.
     fn store(&self) -> &str;
 
     /// Where renewal and the sweep run.
@@ -53,25 +53,25 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// How waiters learn of a release.
     fn wakeup(&self) -> Wakeup;
 
-    /// The longest time that a waiter lets pass without looking.
+    /// The longest pause of a waiter before it looks again.
     fn poll(&self) -> Duration;
 
-    /// Whether waiters stand in a queue.
+    /// Whether waiters queue.
     fn fair(&self) -> bool;
 
-    /// How long to keep trying while other clients are faster.
+    /// How long to keep trying while other clients keep changing the row first.
     fn patience(&self) -> Duration;
 
-    /// The upsert: the token.
+    /// The upsert. Returns the token.
     fn ask(&self, claim: &Claim) -> impl Future<Output = Result<Answer<i64>, StoreError>> + Send;
 
-    /// Whether [`ask_all`](Self::ask_all) is served.
+    /// Whether [`ask_all`](Self::ask_all) is supported.
     fn together(&self) -> bool {
         false
     }
 
-    /// The upsert of several names, all of them alone: token and name of each, or nothing if the columns do not say that
-    /// all of them are free.
+    /// The upsert of several names, all exclusive. Returns token and name of each, or nothing unless the columns say
+    /// that all are free.
     fn ask_all(
         &self,
         claims: &[Claim],
@@ -80,31 +80,31 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
         async { Ok(Vec::new()) }
     }
 
-    /// Hears from now on that the claim may have its name, where the database tells.
+    /// Listens from now on for a hint that the claim may get its name, if the database gives hints.
     fn hint(&self, _: &Claim) -> Option<Hint> {
         None
     }
 
-    /// The rows that this client need not read again, where that pays.
+    /// The rows that this client need not read again, if remembering them pays.
     fn known(&self) -> Option<&KnownRows> {
         None
     }
 
-    /// Clears the claim from the columns: whether the name is awaited.
+    /// Clears the claim from the columns. Returns whether somebody waits for the name.
     fn release(&self, grant: &Grant) -> impl Future<Output = Result<Answer<bool>, StoreError>> + Send;
 
-    /// Clears the claim from the columns, whether or not its lease has run out. `false` if they do not say everything.
+    /// Clears the claim from the columns, whether or not its lease has expired. `false` if they do not say everything.
     fn withdraw(&self, claim: &Claim) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Renews those whom the columns name. Those whose rows somebody has locked just now are not renewed, and not waited
-    /// for.
+    /// Renews the claims in columns. Skips rows that are locked at the moment, without waiting for them.
     fn renew(&self, grants: &[Grant]) -> impl Future<Output = Result<Renewed, StoreError>> + Send;
 
     /// Reads a row.
     fn read(&self, key: &str) -> impl Future<Output = Result<Seen, StoreError>> + Send;
 
-    /// Writes a row if its version is still that of `from`, or if there was none and still is none; whether it did. In tables
-    /// with [known](Self::known) rows also only if, by the database's clock, the time is that of `from` to its `until`.
+    /// Writes a row if its version is still that of `from`, or if there was none and still is none. Returns whether it
+    /// did. Tables with [known](Self::known) rows also require that the database's time is between that of `from` and
+    /// its `until`.
     fn swap(
         &self,
         key: &str,
@@ -113,35 +113,34 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
         again: Again,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// What stands in the rows of these names, where there are any, on a connection of the renewals.
+    /// Reads the existing rows of these names, on a connection for renewals.
     fn read_for_renewal(
         &self,
         names: &[&Name],
     ) -> impl Future<Output = Result<Vec<(String, Seen)>, StoreError>> + Send;
 
-    /// How many rows one such write takes.
+    /// How many rows one `swap_for_renewal` can write.
     const SWAPS_AT_ONCE: usize = usize::MAX;
 
-    /// The names whose rows were written, on a connection of the renewals, of those whose versions are still the same; none
-    /// where that is not known of all.
-    /// Those that somebody has locked just now are not, and not waited for.
+    /// Writes the rows whose versions are still the same, on a connection for renewals, and returns their names; none
+    /// if that is not known for all. Skips rows that are locked at the moment, without waiting for them.
     fn swap_for_renewal(
         &self,
         swaps: &[Swap<'_>],
     ) -> impl Future<Output = Result<HashSet<String>, StoreError>> + Send;
 
-    /// What stands in the rows of the names that begin so.
+    /// Reads the rows of all names that begin with `prefix`.
     fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<(String, Seen)>, StoreError>> + Send;
 
-    /// Connects, and tells how long ago idle rows were deleted.
+    /// Connects, and returns how long ago idle rows were deleted.
     fn open(&self) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send;
 
-    /// A connection of its own to sweep with.
+    /// A separate connection for sweeping.
     type Broom: Broom;
 
     /// Opens it.
     fn broom(&self) -> Self::Broom;
 
-    /// Lets go of the connections.
+    /// Closes the connections.
     fn close(&self) -> impl Future<Output = ()> + Send;
 }

@@ -1,22 +1,22 @@
-//! Locks of tenure in SQL databases: one row per name, taken for a lease, or locked by a connection.
+//! Locks of tenure in SQL databases: one row per name, held for a lease or locked by a connection.
 //!
 //! | you look for | it is in |
 //! |---|---|
 //! | locks in a SQLite file | `SqliteBackend`, `SqliteOptions` |
 //! | locks in PostgreSQL | `PostgresBackend`, `PostgresOptions` |
 //! | locks in MySQL or MariaDB | `MySqlBackend`, `MySqlOptions` |
-//! | row locks in place of lease rows | `Strategy` |
-//! | a row of yours that refuses holders who were overtaken | `Fence` |
+//! | row locks instead of lease rows | `Strategy` |
+//! | a row of yours that refuses stale holders | `Fence` |
 //! | the table of lease rows, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
 //! | the table of row locks, to create it by hand | `postgres_row_schema`, `mysql_row_schema` |
 //!
-//! Each database is a feature, and none is on by default: `sqlite`, `postgres`, `mysql`.
+//! Each database is a feature. None is on by default: `sqlite`, `postgres`, `mysql`.
 //!
-//! A row is the lease: it names the claim that holds the lock, until when by the database's own clock, and the token of
-//! the last grant, which stays when the lock is released. Several readers or holders of permits are in the same row, each
-//! with a lease of its own, and so is a queue. Every statement commits by itself, so nothing is left open when a client
-//! dies. One holder takes one statement. More than that is read, and written only if the row's version is still the one
-//! that was read.
+//! A row is the lease: it has the claim that holds the lock, the expiry by the database's own clock, and the token of
+//! the last grant, which stays when the lock is released. Several readers or holders of permits share the row, each
+//! with its own lease, and so does a queue. Every statement commits by itself, so nothing is left open when a client
+//! dies. For one holder, one statement is enough. Anything more is read, and written only if the row's version is still
+//! the one that was read.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -21,8 +21,7 @@ use tenure_core::Background;
 /// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6.20, 10.11.10,
 /// 11.2.6, 11.4.4 or later.
 ///
-/// Waiters look again and again, with growing pauses up to [`poll`](ServerOptions::poll), because the servers have nothing to
-/// tell them with.
+/// Waiters poll, with growing pauses up to [`poll`](ServerOptions::poll), because these servers cannot notify them.
 ///
 /// # Examples
 ///
@@ -40,7 +39,7 @@ use tenure_core::Background;
 /// ```
 pub type MySqlBackend = ServerBackend<sqlx::MySql>;
 
-/// Which MySQL or MariaDB server, which table, and how patient to be.
+/// Options: which MySQL or MariaDB server, which table, and the timeouts.
 ///
 /// # Examples
 ///

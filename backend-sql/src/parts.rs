@@ -1,17 +1,17 @@
-//! A renewal of many leases, in parts where it cannot be carried out as a whole.
+//! A renewal of many leases, in parts if it cannot be carried out as a whole.
 
 use std::{collections::VecDeque, future::Future, time::Duration};
 use tenure_core::{Grant, Moment, Renewal, StoreError};
 
-/// Until when a renewal of which a part is answered may go on: half as long as its answer is awaited. Nobody would hear of
-/// the part otherwise (clause L9).
+/// Until when a partly answered renewal may go on: half as long as the caller waits for it. Otherwise nobody would
+/// learn of the finished part (clause L9).
 pub(crate) fn end_of_renewal(grants: &[Grant]) -> Moment {
     let shortest = grants.iter().map(|grant| grant.lease).min();
     Moment::now() + shortest.map_or(Duration::ZERO, |lease| lease / 12)
 }
 
-/// Renews all of them by one request. When that cannot be carried out, by one for either half, and so on, the largest parts
-/// first: what is wrong with one row is not to cost the others their leases (clause L9).
+/// Renews all of them by one request. If that fails, by one request for each half, and so on, the largest parts first:
+/// a problem with one row must not cost the others their leases (clause L9).
 pub(crate) async fn renew_in_parts<'g, Renewed>(
     store: &str,
     grants: &'g [Grant],
@@ -38,12 +38,12 @@ where
                 if answers.iter().all(|answer| *answer == Renewal::Unanswered) {
                     return Err(error);
                 }
-                tracing::warn!(lock.store = store, %error, "a part of a renewal failed");
+                tracing::warn!(lock.store = store, %error, "part of a renewal failed");
                 break;
             }
             Err(error) => {
                 if let [grant] = &grants[part.clone()] {
-                    tracing::warn!(lock.name = %grant.name, lock.store = store, %error, "a lease could not be renewed");
+                    tracing::warn!(lock.name = %grant.name, lock.store = store, %error, "could not renew a lease");
                 } else {
                     let middle = part.start + part.len() / 2;
                     parts.extend([part.start..middle, middle..part.end]);

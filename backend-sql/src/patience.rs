@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-/// What a server is told of how long the client waits for an answer, and a little less: the server gives up first, so that the
-/// connection stays of use, and nothing waits in the server that nobody waits for.
+/// The time limits that a server gets: a little less than the client waits for an answer. So the server gives up first,
+/// the connection stays usable, and nothing waits in the server that nobody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {
-    /// For each lock that a statement waits for. Less than the whole, so that the server says what it was.
+    /// For each lock that a statement waits for. Less than for the whole statement, so that the server says what
+    /// blocked it.
     pub(crate) lock: Duration,
     /// For the whole statement.
     pub(crate) statement: Duration,

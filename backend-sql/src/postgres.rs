@@ -24,8 +24,9 @@ use tenure_core::Background;
 
 /// Locks in a PostgreSQL database, version 11 or later.
 ///
-/// Waiters are told of releases by [`NOTIFY`](https://www.postgresql.org/docs/current/sql-notify.html), over one more connection
-/// that listens once somebody waits, and ask again every [`poll`](crate::ServerOptions::poll) in case they were not.
+/// Waiters are told of releases by [`NOTIFY`](https://www.postgresql.org/docs/current/sql-notify.html), over an extra
+/// connection that listens once somebody waits. They also ask again every [`poll`](crate::ServerOptions::poll), in case a
+/// notification is lost.
 ///
 /// # Examples
 ///
@@ -58,7 +59,7 @@ impl Parts for sqlx::Postgres {
     }
 
     fn complete(connect: PgConnectOptions, query: &str) -> Result<PgConnectOptions, &'static str> {
-        // As libpq has it. The driver would not look at the certificate.
+        // As in libpq. The driver alone would not check the certificate.
         let authorities = query.split('&').any(|pair| pair.starts_with("sslrootcert="))
             || std::env::var_os("PGSSLROOTCERT").is_some();
         let connect = match connect.get_ssl_mode() {

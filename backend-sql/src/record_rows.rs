@@ -1,9 +1,9 @@
 //! How a row keeps a [`Record`]: in columns as long as they are enough, otherwise in a single column.
 //!
-//! A single holder of a name, and a single waiter that wants to hold it alone, are kept in columns, which single
-//! statements can compare and change. Anything more (several readers or permit holders, a queue, claims that were ended
-//! by force) is read, changed here by the contract's own rules, and written back if the row's version is still the one
-//! that was read. Every statement raises the version, so a late write changes nothing.
+//! A single holder of a name, and a single waiter for exclusive mode, are kept in columns, which single statements can
+//! compare and change. Anything more (several readers or permit holders, a queue, claims that were ended by force) is
+//! read, changed here by the contract's own rules, and written back if the row's version is still the one that was
+//! read. Every statement raises the version, so a late write changes nothing.
 
 use crate::values::{millis, span};
 use serde::{Serialize, de::DeserializeOwned};
@@ -13,12 +13,12 @@ use tenure_core::{
     record::{LatchRecord, Plain, PlainHolder, Record, StoreTime, Wake},
 };
 
-/// Rows count whole milliseconds, and the clock is cut to them. A lease stands to the end of its last millisecond, as
-/// if it were this much longer.
+/// Rows count whole milliseconds, and the clock is cut to them. A lease lasts to the end of its last millisecond, as if
+/// it were this much longer.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A row of the table, without its key. All times are milliseconds since 1970 by the database's clock. In JSON nulls are
-/// left out, because some databases take them for texts.
+/// A row of the table, without its key. All times are milliseconds since 1970 by the database's clock. Nulls are left
+/// out in JSON, because some databases take them for strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
     /// Raised by every statement that changes the row.
@@ -27,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) token: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) claim: Option<String>,
-    /// How the claim holds the name, unless it holds it alone.
+    /// The claim's mode, unless it is exclusive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<String>,
     pub(crate) since: i64,
@@ -62,11 +62,11 @@ pub(crate) struct Seen {
     pub(crate) until: i64,
 }
 
-/// A row that takes the place of what was read.
+/// A row that replaces what was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) row: Row,
-    /// Who should ask again then.
+    /// Who should ask again after that.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL tells them"))]
     pub(crate) wake: Wake,
     /// Whether a crash of the database must not undo it.
@@ -147,7 +147,7 @@ pub(crate) fn renew(record: &mut Record, grant: &Grant, seen: &Seen) -> tenure_c
 }
 
 impl Seen {
-    /// What was read just now, and may be written at any time if it still stands then.
+    /// What was just read. It may be written at any time if it is still current then.
     pub(crate) fn new(sent: Moment, now: i64, floor: i64, row: Option<Row>) -> Self {
         Self { sent, now, floor, row, until: i64::MAX }
     }
@@ -161,12 +161,12 @@ impl Seen {
         self.row.as_ref().is_some_and(|row| row.record.is_some())
     }
 
-    /// The same this much later, if it still stands. It may be written for as long as it `lasts`.
+    /// The same, this much later, if it is still current. It may be written for as long as it `lasts`.
     ///
-    /// Whoever writes on this basis makes sure that this time has come by the database's clock, so nobody's lease is taken
-    /// to be over who still has it, and that it is not long past, as it would be if this client's clock had stood still.
-    /// And `sent` moves by a hundredth less, so a holder that counts its lease from there gives up in time even if the
-    /// database's clock is faster by as much.
+    /// A write on this basis checks that this time has come by the database's clock, so that no valid lease counts as
+    /// expired. It also checks that the time is not long past, as it would be if this client's clock had stopped. And
+    /// `sent` moves by a hundredth less, so that a holder that counts its lease from there gives up in time even if the
+    /// database's clock is that much faster.
     pub(crate) fn aged(&self, age: Duration, lasts: Duration) -> Self {
         let now = self.now.saturating_add(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         let until = now.saturating_add(millis(lasts));
@@ -240,7 +240,7 @@ impl Row {
     }
 
     fn holder(&self, claim: &str) -> Result<PlainHolder, StoreError> {
-        // Without a token of its own it would not hold the name.
+        // Without a valid token it could not hold the name.
         Token::try_from(self.token).map_err(StoreError::failed)?;
         let mode = self.mode.as_deref().map(serde_json::from_str).transpose().map_err(StoreError::failed)?;
         let pid = u32::try_from(self.pid).map_err(StoreError::failed)?;

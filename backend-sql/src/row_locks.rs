@@ -14,8 +14,8 @@ use tenure_core::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-/// How long people wait at most for a holder whose note is on its way, and how often they ask. It is there within
-/// milliseconds, unless its client has stopped just then.
+/// How long a listing waits for a holder's note that is on its way, and how often it looks. The note arrives within
+/// milliseconds, unless its client has just stopped.
 const NOTE_TAKES: Duration = Duration::from_secs(3);
 const ASK_FOR_NOTES_EVERY: Duration = Duration::from_millis(5);
 
@@ -25,43 +25,45 @@ pub(crate) struct RowLocks<T: RowTable> {
     claims: Arc<Claims>,
     idle: Arc<Idle<T::Connection>>,
     permits: Arc<Semaphore>,
-    /// Where claims have their connections, which outlast the runtimes of those who hold.
+    /// Where claims have their connections, which outlive the holders' runtimes.
     background: Background,
 }
 
 impl<T: RowTable> RowLocks<T> {
-    /// Connects, so that what is wrong with the table is known early.
+    /// Connects, so that problems with the table show early.
     pub(crate) async fn open(table: T, background: Background) -> Result<Self, StoreError> {
         let table = Arc::new(table);
-        // The first lock with a short wait could not wait for its connection too.
+        // Connects in advance: a first lock with a short wait could not also wait for its connection.
         let connecting = Arc::clone(&table);
         let first = background.spawn(async move { connecting.connect().await });
         let (opened, first) = tokio::join!(table.open(), first);
         opened?;
-        let first = first.map_err(|_| StoreError::unavailable("the first connection was not made"))?;
+        let first = first.map_err(|_| StoreError::unavailable("could not open the first connection"))?;
         let idle = Arc::new(Idle::with(first?));
         let permits = Arc::new(Semaphore::new(table.connections()));
         Ok(Self { table, claims: Arc::default(), idle, permits, background })
     }
 
-    /// Locks the name's row in the caller's transaction; `false` when it is locked already, and not to be waited for.
+    /// Locks the name's row in the caller's transaction. Returns `false` if it is already locked and not to be waited
+    /// for.
     pub(crate) async fn lock_in(
         &self,
         transaction: &mut T::Connection,
         name: &Name,
         waits: bool,
     ) -> Result<bool, StoreError> {
-        // First, because an error would end the caller's transaction; and in a task of its own, because what is begun there
-        // has to be ended although the caller may be gone.
+        // Makes the row first, because an error would end the caller's transaction. In a separate task, because it must
+        // be finished even if the caller is gone.
         let (table, missing) = (Arc::clone(&self.table), name.clone());
         let made = tokio::spawn(async move { table.make(&missing).await });
-        made.await
-            .map_err(|_| StoreError::unavailable("the runtime ended while the lock's row was made"))??;
+        made.await.map_err(|_| {
+            StoreError::unavailable("the runtime ended while the lock's row was being created")
+        })??;
         match self.table.lock(transaction, name, waits).await? {
             Found::Locked(()) => Ok(true),
             Found::Nothing if !waits => Ok(false),
             Found::Nothing | Found::NoTable => Err(StoreError::unavailable(
-                "the lock's row was made after this transaction began to read; roll it back and begin again",
+                "the lock's row was created after this transaction's first read; roll it back and begin again",
             )),
             Found::Again => Err(StoreError::unavailable(
                 "the server ended the wait for the lock; roll the transaction back and begin again",
@@ -69,7 +71,7 @@ impl<T: RowTable> RowLocks<T> {
         }
     }
 
-    /// The keeper of a claim, which is begun where there is none.
+    /// Returns the keeper of a claim, started if there is none.
     fn keeper(&self, claim: &Claim, waits: bool) -> Result<watch::Receiver<Stage>, StoreError> {
         let mut all = self.claims.all();
         if let Some(kept) = all.get(&claim.id) {
@@ -77,7 +79,7 @@ impl<T: RowTable> RowLocks<T> {
         }
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
             StoreError::unavailable(format!(
-                "all {} connections of this client hold locks or wait for some; raise the option connections, or hold fewer",
+                "all {} connections of this client hold or wait for locks; raise the option connections, or hold fewer locks",
                 self.table.connections()
             ))
         })?;
@@ -98,7 +100,7 @@ impl<T: RowTable> RowLocks<T> {
         Ok(stage)
     }
 
-    /// A grant; `None` when another holds the name.
+    /// Asks for a grant. `None` if another holds the name.
     async fn ask(&self, claim: &Claim, waits: bool) -> Result<Option<Grant>, StoreError> {
         let mut stage = self.keeper(claim, waits)?;
         let stage = stage.wait_for(|stage| !matches!(stage, Stage::Asking)).await.map(|stage| stage.clone());
@@ -107,11 +109,11 @@ impl<T: RowTable> RowLocks<T> {
             Ok(Stage::Busy) => Ok(None),
             Ok(Stage::Failed(error)) if error.is_unavailable() => Err(StoreError::unavailable(error)),
             Ok(Stage::Failed(error)) => Err(StoreError::failed(error)),
-            Ok(Stage::Asking) | Err(_) => Err(StoreError::unavailable("the claim was given up")),
+            Ok(Stage::Asking) | Err(_) => Err(StoreError::unavailable("the claim was withdrawn")),
         }
     }
 
-    /// Waits until everybody who has been granted such a name has been noted.
+    /// Waits until all grants of these names have been noted.
     async fn until_noted(&self, from: &str, beyond: &str) -> Result<(), StoreError> {
         let give_up = Moment::now() + NOTE_TAKES;
         while self.table.is_unnoted(from, beyond).await? && !give_up.has_passed() {
@@ -120,13 +122,13 @@ impl<T: RowTable> RowLocks<T> {
         Ok(())
     }
 
-    /// Gives a claim up, and tells whether it was held until then. `None` when it has no keeper, or its keeper was already giving
-    /// it up for an earlier request.
+    /// Gives up a claim, and returns whether it was held until then. `None` if it has no keeper, or its keeper is
+    /// already giving it up for an earlier request.
     async fn give_up(&self, claim: ClaimId) -> Result<Option<bool>, StoreError> {
         let (reply, answered) = oneshot::channel();
         let orders = self.claims.all().get(&claim).map(|kept| kept.orders.clone());
         let Some(orders) = orders else { return Ok(None) };
-        // When either fails its keeper has ended.
+        // If either fails, its keeper has ended.
         if orders.send(Order(reply)).is_err() {
             return Ok(None);
         }
@@ -163,15 +165,15 @@ impl<T: RowTable> Backend for RowLocks<T> {
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         loop {
-            // An attempt of the same claim may have been under way, which did not wait.
+            // `None` may come from an attempt of the same claim that did not wait.
             if let Some(grant) = self.ask(claim, true).await? {
                 return Ok(grant);
             }
         }
     }
 
-    /// Whoever asks a second time takes what is not held for released, unless it was put out by force. So that one is told
-    /// nothing before it is known, however long the server cannot be reached.
+    /// A repeated request takes "not held" for released, unless the release was forced. So it gets no answer until that
+    /// is known, however long the server is unreachable.
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let held = self.give_up(grant.claim).await?;
         if held == Some(true) {
@@ -190,7 +192,7 @@ impl<T: RowTable> Backend for RowLocks<T> {
         Ok(Release::NotHeld(if forced { LossCause::Forced } else { lost }))
     }
 
-    /// Never called: no grant of a session needs it.
+    /// Never called: grants in a session need no renewal.
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let answer = |grant: &Grant| match &grant.standing {
             Standing::Session(liveness) => liveness.loss().map_or(Renewal::Renewed, Renewal::Lost),

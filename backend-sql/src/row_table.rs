@@ -4,16 +4,16 @@ use crate::issue::Issue;
 use std::{future::Future, time::Duration};
 use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
 
-/// The table on one kind of server. Whoever holds a name has locked its row, in a transaction on a connection of its own.
+/// The table on one kind of server. The holder of a name has locked its row, in a transaction on its own connection.
 /// Everything else is done by statements that commit by themselves, on another connection.
 pub(crate) trait RowTable: Send + Sync + 'static {
     /// A connection that the driver made.
     type Connection: Send + 'static;
 
-    /// The store in words.
+    /// The store's name for messages.
     fn store(&self) -> &str;
 
-    /// Whether the server grants locks in the order in which they were asked for.
+    /// Whether the server grants locks first come, first served.
     fn fair(&self) -> bool;
 
     /// How many locks this client may hold or wait for at once.
@@ -22,22 +22,22 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// How long a request may take.
     fn response_timeout(&self) -> Duration;
 
-    /// For how long the server lets the claim's transaction be idle.
+    /// How long the server lets the claim's transaction be idle.
     fn lease(&self, claim: &Claim) -> Duration;
 
     /// Connects.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
 
-    /// Begins a transaction that tells others whose it is, and that the server ends when it is idle for the claim's lease.
-    /// Gives the server's time, in microseconds since 1970.
+    /// Begins a transaction that shows others its claim, and that the server ends when it is idle for the claim's
+    /// lease. Returns the server's time, in microseconds since 1970.
     fn begin(
         &self,
         connection: &mut Self::Connection,
         claim: &Claim,
     ) -> impl Future<Output = Result<i64, StoreError>> + Send;
 
-    /// Locks the name's row, in such a transaction, and asks what its token is made of, in one round trip. Waits for the row
-    /// in the server's queue, or not at all.
+    /// Locks the name's row in such a transaction, and reads what its token is made from, in one round trip. Waits for
+    /// the row in the server's queue, or not at all.
     fn take(
         &self,
         connection: &mut Self::Connection,
@@ -45,7 +45,7 @@ pub(crate) trait RowTable: Send + Sync + 'static {
         waits: bool,
     ) -> impl Future<Output = Result<Found<Issue>, StoreError>> + Send;
 
-    /// Locks the name's row, in a transaction of the application's.
+    /// Locks the name's row in the application's transaction.
     fn lock(
         &self,
         connection: &mut Self::Connection,
@@ -53,19 +53,19 @@ pub(crate) trait RowTable: Send + Sync + 'static {
         waits: bool,
     ) -> impl Future<Output = Result<Found<()>, StoreError>> + Send;
 
-    /// Proves that the transaction stands.
+    /// Sends a heartbeat, which proves that the transaction is alive.
     fn beat(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Ends the transaction, which wrote nothing and so waits for no disk.
     fn end(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Makes the name's row, and the table, where they are missing; tells whether the row was.
+    /// Makes the name's row and the table if they are missing. Returns whether the row was missing.
     fn make(&self, name: &Name) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Notes who was granted which token; `false` when another claim with that token or a greater one was noted before.
+    /// Notes the grant's claim and token. `false` if another claim with that token or a greater one was noted before.
     fn note(&self, claim: &Claim, token: Token) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Whether one of the names from `from` to before `beyond` is held by somebody whose note is on its way.
+    /// Whether one of the names from `from` to before `beyond` is held by a claim whose note is on its way.
     fn is_unnoted(&self, from: &str, beyond: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Whether the server has a transaction of this claim.
@@ -74,38 +74,38 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// Ends the statement with which this claim waits.
     fn interrupt(&self, claim: ClaimId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Whether the claim was put out by force.
+    /// Whether the claim was released by force.
     fn was_forced(
         &self,
         name: &Name,
         claim: ClaimId,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Who holds the name.
+    /// The holder of the name.
     fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
-    /// Who holds a name from `from` to before `beyond`.
+    /// The holders of the names from `from` to before `beyond`.
     fn list(&self, from: &str, beyond: &str) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
-    /// Ends the holder's connection, and tells who it was.
+    /// Ends the holder's connection, and returns who it was.
     fn force(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
-    /// Connects, and makes sure of the table.
+    /// Connects, and checks or creates the table.
     fn open(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lets go of the connection on which nothing is held.
+    /// Closes the connection on which nothing is held.
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// What came of asking for a row's lock.
+/// The outcome of asking for a row's lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found<V> {
     Locked(V),
-    /// There is no such row; or it is locked, and was not waited for.
+    /// There is no such row, or it is locked and was not waited for.
     Nothing,
-    /// The table is missing, and the transaction is over.
+    /// The table is missing, and the transaction has ended.
     NoTable,
-    /// It was waited for as long as the server may, or the server ended the transaction: ask again.
+    /// The wait reached the server's limit, or the server ended the transaction: ask again.
     Again,
 }
 

@@ -4,18 +4,20 @@ use crate::values::span;
 use std::time::{Duration, SystemTime};
 use tenure_core::{ClaimId, Holder, HolderInfo, Name, StoreError, Token};
 
-/// A time so long after 1970. Anybody may have written it, and not every system can count that far.
+/// A time this long after 1970. Anybody may have written it, and not every system can represent it.
 fn date(after: Duration) -> Result<SystemTime, StoreError> {
     let date = SystemTime::UNIX_EPOCH.checked_add(after);
-    date.ok_or_else(|| StoreError::failed(format!("a row tells of a time {after:?} after 1970")))
+    date.ok_or_else(|| {
+        StoreError::failed(format!("a row has a time that is out of range: {after:?} after 1970"))
+    })
 }
 
-/// The least text that is greater than `name` and may follow a name: no name has control characters.
+/// The smallest text after `name` that no other name comes before: names have no control characters.
 pub(crate) fn just_beyond(name: &Name) -> String {
     format!("{name}\u{1}")
 }
 
-/// A text in hexadecimal digits, which mean nothing else in any statement that they are put into.
+/// A text in hexadecimal digits, which are safe in any statement.
 pub(crate) fn hexadecimal(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len() * 2), |mut digits, byte| {
         for half in [byte >> 4, byte & 15] {
@@ -33,7 +35,7 @@ pub(crate) fn beyond_all_names() -> String {
 /// The columns of the holder of a row's lock: name, claim, token, since when in ms of 1970, age in ms, label, host, process.
 pub(crate) type RowHolder = (String, String, i64, i64, i64, Option<String>, String, i64);
 
-/// The holder that such a row tells of.
+/// The holder in such a row.
 pub(crate) fn row_holder(row: RowHolder) -> Result<Holder, StoreError> {
     let (name, claim, token, since, age, label, host, pid) = row;
     let name = Name::new(name).map_err(StoreError::failed)?;

@@ -29,28 +29,28 @@ use tenure_core::{
 
 /// Locks in a database on a server: a `PostgresBackend` or a `MySqlBackend`.
 ///
-/// A row per name, taken when it is free or its lease is over, by the server's clock. One who holds a name alone, as a writer,
-/// a reader or with permits, is in the row's columns: acquiring and releasing are one prepared statement each. Several
-/// holders, each with its own lease, and a queue are in the row's record, which is read, and written back if nobody has
-/// changed the row since. Each statement commits by itself, so nothing is left open when a client dies.
+/// There is one row per name, which can be acquired when it is free or its lease has expired by the server's clock. A
+/// single holder of a name, in any mode, is in the row's columns: acquiring and releasing take one prepared statement
+/// each. Several holders, each with its own lease, and a queue are in the row's record. It is read, and written back if
+/// nobody has changed the row since. Each statement commits by itself, so nothing is left open when a client dies.
 ///
-/// Connections are opened when they are needed: [two](ServerOptions::connections) that acquire and release, and one for
-/// renewals, which nothing else can hold up.
+/// Connections are opened when needed: [two](ServerOptions::connections) that acquire and release, and one for
+/// renewals, which nothing else can delay.
 ///
-/// With [`Strategy::RowLock`] a lock is a row that a transaction has locked, on a connection of its own; waiters stand in the
-/// server's queue. The fencing token comes with the lock; a note of it is written by a statement of its own: what the holder's
-/// transaction wrote, a crash would undo.
+/// With [`Strategy::RowLock`] a lock is a row that a transaction has locked, on its own connection; waiters are in the
+/// server's queue. The fencing token comes with the lock. A separate statement writes a note of it, because a crash
+/// would undo writes of the holder's transaction.
 ///
 /// Cloning is cheap, and clones share the connections.
 pub struct ServerBackend<D: Dialect>(Arc<Inner<D>>);
 
 struct Inner<D: Dialect> {
     locks: Locks<D>,
-    /// Beside row locks, a table of lease rows; none where the table's name is too long for one beside it.
+    /// For row locks, a separate table of lease rows; none if the table's name is too long for that.
     latches: Option<D::LeaseRows>,
 }
 
-/// By strategy.
+/// The locks, by strategy.
 enum Locks<D: Dialect> {
     LeaseRows(LeaseRows<D::LeaseRows>),
     RowLocks(RowLocks<D::RowLocks>),
@@ -76,9 +76,9 @@ impl<D: Dialect> ServerBackend<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] before the server is asked; [`Error::Store`] when it refuses the user or the database, or
-    /// has no such table or one of another shape; [`Error::Unavailable`] when it cannot be reached, does not answer in time,
-    /// is read-only, or has no connection left.
+    /// [`Error::InvalidOption`] before the server is asked; [`Error::Store`] if it refuses the user or the database, or
+    /// has no such table or one of another shape; [`Error::Unavailable`] if it cannot be reached, does not answer in
+    /// time, is read-only, or has no connection left.
     ///
     /// # Panics
     ///
@@ -90,9 +90,9 @@ impl<D: Dialect> ServerBackend<D> {
 
     /// Connects to the server and database that `pool` uses, as the same user, with the same TLS.
     ///
-    /// Only the settings are the pool's. The connections are tenure's own, so an application that has all of its
-    /// connections in use loses no lease, and no lock is ever part of one of its transactions. Hooks such as `after_connect`
-    /// are not run. `options` say the rest; their URL is not used.
+    /// Only the settings come from the pool. The connections are tenure's own, so an application that uses all of its
+    /// connections loses no lease, and no lock is ever part of one of its transactions. Hooks such as `after_connect`
+    /// are not run. `options` provide the rest; their URL is ignored.
     ///
     /// # Cancel safety
     ///
@@ -143,15 +143,15 @@ impl<D: Dialect> ServerBackend<D> {
         opened.map_err(|error| Error::from_store(&store, Operation::Connecting, error))
     }
 
-    /// Locks `name` inside a transaction of yours, and waits for it as long as the server lets that transaction wait: it is
-    /// held until the transaction ends, however it does.
+    /// Locks `name` inside your own transaction, waiting as long as the server lets that transaction wait. The lock is
+    /// held until the transaction ends, by commit or rollback.
     ///
-    /// There is no guard, no lease and no renewal, and no token: what the transaction writes is there only if it held the
-    /// lock until the end. Such a lock and one that was acquired from a backend with the same table, prefix and
-    /// [`Strategy::RowLock`] exclude each other. `tenure ls` does not show it.
+    /// There is no guard, lease, renewal or token: what the transaction writes takes effect only if it held the lock
+    /// until the end. Such a lock, and one acquired from a backend with the same table, prefix and
+    /// [`Strategy::RowLock`], exclude each other. `tenure ls` does not show it.
     ///
-    /// `transaction` must be one of the database that this backend uses. Take several locks in one order everywhere, or the
-    /// server ends one of the transactions as a deadlock.
+    /// `transaction` must be on the database that this backend uses. Acquire several locks in the same order
+    /// everywhere, or the server ends one of the transactions as a deadlock.
     ///
     /// # Cancel safety
     ///
@@ -161,9 +161,9 @@ impl<D: Dialect> ServerBackend<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] unless the strategy is [`Strategy::RowLock`]; [`Error::InvalidName`]; [`Error::Unavailable`]
-    /// when the server ended the wait or the transaction; [`Error::Store`] when it refuses. The transaction is to be rolled
-    /// back then.
+    /// [`Error::InvalidOption`] unless the strategy is [`Strategy::RowLock`]; [`Error::InvalidName`];
+    /// [`Error::Unavailable`] if the server ended the wait or the transaction; [`Error::Store`] if it refuses. Roll the
+    /// transaction back then.
     ///
     /// # Examples
     ///
@@ -185,7 +185,7 @@ impl<D: Dialect> ServerBackend<D> {
         self.lock_in(transaction, name.as_ref(), true).await.map(drop)
     }
 
-    /// As [`in_transaction`](Self::in_transaction), without waiting: `false` when another holds the name.
+    /// Like [`in_transaction`](Self::in_transaction), without waiting. Returns `false` if another holds the name.
     ///
     /// # Cancel safety
     ///
@@ -212,10 +212,10 @@ impl<D: Dialect> ServerBackend<D> {
         locked.map_err(|error| Error::from_store(&self.store().into(), Operation::Acquiring(name), error))
     }
 
-    /// Deletes the rows that nobody has used for a day, and tells how many. Their tokens stay below every later one.
+    /// Deletes rows that nobody has used for a day, and returns how many. Their tokens stay below every later one.
     ///
-    /// Not needed: it is done in the background, once an hour for a table, by whichever client is the first to release
-    /// something then. Row locks keep their rows: 0.
+    /// You need not call this: once an hour per table, the first client that releases something does it in the
+    /// background. Row locks keep their rows: 0.
     ///
     /// # Cancel safety
     ///
@@ -223,7 +223,7 @@ impl<D: Dialect> ServerBackend<D> {
     ///
     /// # Errors
     ///
-    /// What the server could not do.
+    /// The server's error.
     pub async fn sweep(&self) -> Result<u64, StoreError> {
         match &self.0.locks {
             Locks::LeaseRows(rows) => rows.sweep().await,

@@ -1,4 +1,4 @@
-//! A row is read, something is decided, and the row is written unless another client was faster.
+//! Reads a row, decides, and writes the row unless another client was faster.
 
 use crate::{
     lane::Again,
@@ -7,17 +7,17 @@ use crate::{
 };
 use tenure_core::{Moment, StoreError};
 
-/// What is known of a row before a decision.
+/// What is known about a row before a decision.
 pub(crate) enum Basis {
     Nothing,
     /// It was read for this request.
     Read(Seen),
-    /// What stands there unless somebody has changed it: good enough to write the row, because that is when it is found
-    /// out, and for nothing else.
+    /// What the row contains unless somebody has changed it: good enough for writing the row, because the write checks
+    /// it, and for nothing else.
     Guessed(Seen),
 }
 
-/// The table, as rows are read and written back. Whether a write may be sent a second time by itself depends on what its
+/// The table, for reading rows and writing them back. Whether a write may be repeated automatically depends on what its
 /// answer is for.
 pub(crate) struct Via<'t, T>(pub(crate) &'t T, pub(crate) Again);
 
@@ -43,8 +43,8 @@ impl<T: LeaseTable> Via<'_, T> {
         Ok(written)
     }
 
-    /// Writes what is decided for a row that was guessed, in one piece: a second try could meet a server that has lost
-    /// the row. `None` if it has to be read.
+    /// Writes a decision about a guessed row, in one try: a second one could meet a server that has lost the row.
+    /// `None` if the row must be read.
     async fn try_guess<R>(
         &self,
         key: &str,

@@ -20,15 +20,16 @@ use tenure_core::{Backend, Background, Error, Operation, StoreError, async_trait
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
-/// A row per name, taken by one upsert when it is free or its lease is over, by SQLite's own clock, which is the machine's
-/// wall clock in milliseconds. Readers and holders of permits stand in that row beside each other, each with its own lease:
-/// see [`Record`](tenure_core::record::Record). Set forward, that clock ends leases early; set back, late: keep it disciplined, and let the resource check
-/// the [fencing token](tenure_core::Token), which rises whatever the clock does.
+/// There is one row per name, acquired by one upsert when it is free or its lease has expired by SQLite's own clock:
+/// the machine's wall clock, in milliseconds. Readers and holders of permits share that row, each with its own lease:
+/// see [`Record`](tenure_core::record::Record). If that clock is set forward, leases end early; if it is set back,
+/// late. Keep it in sync, and let the resource check the [fencing token](tenure_core::Token), which rises whatever the
+/// clock does.
 ///
-/// The file is kept in [write-ahead mode](https://www.sqlite.org/wal.html), so those who look do not hold up those who
-/// write, and a commit waits for no disk. Waiters look again and again, with growing pauses up to
-/// [`poll`](SqliteOptions::poll), and take the write lock only when the name looks free. Three connections are opened when
-/// they are needed: one that writes, one that looks, and one for renewals, which nothing else can hold up.
+/// The file is kept in [write-ahead mode](https://www.sqlite.org/wal.html), so readers do not delay writers, and a
+/// commit does not wait for the disk. Waiters poll, with growing pauses up to [`poll`](SqliteOptions::poll), and take
+/// the write lock only if the name looks free. Three connections are opened when needed: one that writes, one that
+/// looks, and one for renewals, which nothing else can delay.
 ///
 /// Cloning is cheap, and clones share the connections.
 ///
@@ -53,9 +54,9 @@ use tenure_core::{Backend, Background, Error, Operation, StoreError, async_trait
 pub struct SqliteBackend(Arc<LeaseRows<SqliteRows>>);
 
 impl SqliteBackend {
-    /// Opens the file, and creates it and the table as far as the options say.
+    /// Opens the file, creating it and the table if the options allow.
     ///
-    /// A file or directory that is created is this user's alone (on Unix, modes 0600 and 0700), whatever the umask.
+    /// Created files and directories are for this user only (on Unix, modes 0600 and 0700), whatever the umask.
     ///
     /// # Cancel safety
     ///
@@ -63,9 +64,9 @@ impl SqliteBackend {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] before the file is touched; [`Error::Store`] when the file cannot be opened or written, may be
-    /// written by everybody, is no database, is damaged, or has no such table or one of another shape;
-    /// [`Error::Unavailable`] when other connections kept it locked for longer than [`SqliteOptions::busy_timeout`].
+    /// [`Error::InvalidOption`] before the file is touched; [`Error::Store`] if the file cannot be opened or written,
+    /// is writable for everybody, is not a database, is damaged, or has no such table or one of another shape;
+    /// [`Error::Unavailable`] if other connections kept it locked for longer than [`SqliteOptions::busy_timeout`].
     ///
     /// # Panics
     ///
@@ -76,11 +77,11 @@ impl SqliteBackend {
         Self::connect(options, connect, true).await
     }
 
-    /// Opens the file that `pool` uses, with the pool's settings: pragmas, extensions, the key of an encrypted file.
+    /// Opens the file that `pool` uses, with the pool's settings: pragmas, extensions, an encrypted file's key.
     ///
-    /// Only the settings are the pool's. The connections are tenure's own, so an application that has all of its
-    /// connections in use loses no lease, and no lock is ever part of one of its transactions. Hooks such as `after_connect`
-    /// are not run. `options` say the rest; their path is not used.
+    /// Only the settings come from the pool. The connections are tenure's own, so an application that uses all of its
+    /// connections loses no lease, and no lock is ever part of one of its transactions. Hooks such as `after_connect`
+    /// are not run. `options` provide the rest; their path is ignored.
     ///
     /// # Cancel safety
     ///
@@ -124,10 +125,10 @@ impl SqliteBackend {
             .map_err(|error| Error::from_store(&store, Operation::Connecting, error))
     }
 
-    /// Deletes the rows that nobody has used for a day, and tells how many. Their tokens stay below every later one.
+    /// Deletes rows that nobody has used for a day, and returns how many. Their tokens stay below every later one.
     ///
-    /// Not needed: it is done in the background, once an hour for a file, by whichever client is the first to release
-    /// something then.
+    /// You need not call this: once an hour per file, the first client that releases something does it in the
+    /// background.
     ///
     /// # Cancel safety
     ///
@@ -135,7 +136,7 @@ impl SqliteBackend {
     ///
     /// # Errors
     ///
-    /// What the file could not do.
+    /// The file's error.
     pub async fn sweep(&self) -> Result<u64, StoreError> {
         self.0.sweep().await
     }

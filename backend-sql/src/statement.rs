@@ -1,9 +1,9 @@
-//! A statement whose text is made once.
+//! A statement whose text is built once.
 
 use sqlx::AssertSqlSafe;
 use std::sync::Arc;
 
-/// A statement's text, which every execution shares.
+/// A statement's text, shared by all executions.
 #[derive(Clone)]
 pub(crate) struct Statement(Arc<str>);
 
@@ -12,7 +12,7 @@ impl Statement {
         Self(text.into())
     }
 
-    /// Only names that were checked and numbers are put into the text.
+    /// Only checked names and numbers are put into the text.
     pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
         AssertSqlSafe(Arc::clone(&self.0))
     }
@@ -24,7 +24,7 @@ impl Statement {
     }
 }
 
-/// Parameters of a statement, in order, as the driver has them.
+/// The parameters of a statement, in order, in the driver's form.
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 macro_rules! arguments {
     ($kind:ty; $($value:expr),* $(,)?) => {{

@@ -1,4 +1,4 @@
-//! Rows that nobody uses are deleted.
+//! Deletes rows that nobody uses.
 
 use std::{
     future::Future,
@@ -7,14 +7,14 @@ use std::{
 };
 use tenure_core::{Moment, StoreError};
 
-/// For how long a row must have been free, or its lease over.
+/// How long a row must have been free or expired.
 pub(crate) const IDLE: Duration = Duration::from_hours(24);
 /// How often a table is swept, whoever does it.
 pub(crate) const EVERY: Duration = Duration::from_hours(1);
 /// How many rows one statement deletes.
 pub(crate) const BATCH: u16 = 500;
 
-/// When this client looks next whether it is its turn to sweep.
+/// When this client next checks whether it is its turn to sweep.
 pub(crate) struct Sweeping(Mutex<Moment>);
 
 impl Sweeping {
@@ -24,7 +24,7 @@ impl Sweeping {
         Self(Mutex::new(Moment::now() + left))
     }
 
-    /// Whether to look now. Says so once an hour.
+    /// Whether to check now: true once an hour.
     pub(crate) fn is_due(&self) -> bool {
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let due = next.has_passed();
@@ -37,11 +37,11 @@ impl Sweeping {
 
 /// What deletes idle rows.
 pub(crate) trait Broom: Send + Sync {
-    /// How long others have between noting the greatest token of idle rows and deleting them. A statement that read the
-    /// earlier note, and would begin a row anew below it, has ended by then.
+    /// The pause between noting the greatest token of idle rows and deleting them. By then, a statement has ended that
+    /// read the earlier note and might start a row below the new one.
     const SETTLE: Duration = Duration::from_secs(1);
 
-    /// Whether the last sweep is long enough ago; if so, this one has begun.
+    /// Begins a sweep if the last one is long enough ago. Returns whether it did.
     fn begin(&self, every: Duration) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Prefix, name and token of idle rows, in order, after this one.
@@ -53,17 +53,17 @@ pub(crate) trait Broom: Send + Sync {
     /// Notes that every new row's token must be greater.
     fn raise_floor(&self, token: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Deletes those of the rows that are still idle, and tells how many.
+    /// Deletes those of the rows that are still idle, and returns how many.
     fn delete(&self, rows: Vec<(String, String)>) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Lets go of the connection.
+    /// Closes the connection.
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Deletes idle rows, and tells how many, unless the last sweep is less than `every` ago.
+/// Deletes idle rows, unless the last sweep is less than `every` ago, and returns how many.
 ///
-/// Before a row goes, its token is noted in the row with the empty name, above which every new row's token begins. So
-/// tokens rise even if the server's clock is set back meanwhile (clause T2).
+/// Before a row is deleted, its token is noted in the row with the empty name, and every new row's token starts above
+/// that. So tokens rise even if the server's clock is set back meanwhile (clause T2).
 pub(crate) async fn sweep(broom: &impl Broom, every: Duration) -> Result<u64, StoreError> {
     let swept = sweep_with(broom, every).await;
     broom.close().await;

@@ -1,20 +1,20 @@
-//! The name of the table, which is the only text that is ever put into a statement.
+//! The name of the table, the only text that is ever put into a statement.
 
 use tenure_core::Error;
 
-/// The table that is used unless another is named.
+/// The default table.
 pub(crate) const DEFAULT_TABLE: &str = "tenure_locks";
 
-/// What the name of a table of latches ends in.
+/// The suffix of the name of a table of latches.
 #[cfg(feature = "_server")]
 const LATCHES: &str = "_latches";
 
-/// A table's name that needs no escaping anywhere: statements quote it all the same.
+/// A table's name that never needs escaping; statements quote it anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableName(String);
 
 impl TableName {
-    /// The greatest length that every database takes, PostgreSQL's.
+    /// The greatest length that every database accepts, which is PostgreSQL's limit.
     const MAX_BYTES: usize = 63;
 
     pub(crate) fn new(text: &str) -> Result<Self, Error> {
@@ -26,7 +26,7 @@ impl TableName {
         }
         let given = format!("{:?}", text.chars().take(40).collect::<String>());
         let allowed =
-            "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_";
+            "1 to 63 ASCII letters, digits and underscores, not beginning with a digit or with sqlite_";
         Err(Error::invalid_option("table", given, allowed))
     }
 
@@ -39,13 +39,13 @@ impl TableName {
     pub(crate) fn of_latches(&self) -> Result<Self, Error> {
         Self::new(&format!("{}{LATCHES}", self.0)).map_err(|_| {
             let allowed =
-                format!("at most {} characters, where latches are used", Self::MAX_BYTES - LATCHES.len());
+                format!("at most {} characters if latches are used", Self::MAX_BYTES - LATCHES.len());
             Error::invalid_option("table", format_args!("{:?}", self.0), allowed)
         })
     }
 }
 
-/// A table of a server, with the schema (in MySQL's words, the database) that it is in, if that was said.
+/// A table of a server, with the schema (in MySQL's words, the database) that it is in, if one was given.
 #[cfg(feature = "_server")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TablePath {
@@ -62,7 +62,7 @@ impl TablePath {
         Ok(Self { schema: schema.map(TableName::new).transpose()?, table: TableName::new(table)? })
     }
 
-    /// The schema, if one was said.
+    /// The schema, if one was given.
     #[cfg(feature = "mysql")]
     pub(crate) fn schema(&self) -> Option<&str> {
         self.schema.as_ref().map(TableName::as_str)
@@ -73,7 +73,7 @@ impl TablePath {
         Ok(Self { schema: self.schema.clone(), table: self.table.of_latches()? })
     }
 
-    /// For statements, each part between two of `quote`.
+    /// The path for statements, with each part in `quote`s.
     pub(crate) fn quoted(&self, quote: char) -> String {
         let quoted = |name: &TableName| format!("{quote}{}{quote}", name.as_str());
         match &self.schema {

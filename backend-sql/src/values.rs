@@ -1,4 +1,4 @@
-//! What values mean in every database.
+//! Values that are the same in every database.
 
 use std::{collections::HashMap, time::Duration};
 use tenure_core::{Claim, Grant, Moment, StoreError, Token};
@@ -8,23 +8,24 @@ pub(crate) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// A number of milliseconds; nothing when it is negative.
+/// A number of milliseconds; zero if it is negative.
 pub(crate) fn span(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
-/// For how long the mark of a waiter stands that looks at least this often. It is renewed at half of that, by one of all who
-/// wait; if that one dies, it keeps others out for no longer.
+/// How long a waiter's mark lasts if it looks at least this often. One of the waiters renews it after half of that
+/// time; if that one dies, it keeps others out no longer.
 pub(crate) fn mark_lasts(poll: Duration) -> Duration {
     Duration::from_secs(2).max(poll * 3)
 }
 
-/// The end of the range of texts that begin with `prefix`: the least text that is greater than all of them, or `None`
-/// when there is none. UTF-8 sorts as its characters do, so the last character that has a successor is replaced by it.
+/// The end of the range of texts that begin with `prefix`: the smallest text that is greater than all of them, or
+/// `None` if there is none. UTF-8 sorts like its characters, so the last character that has a successor is replaced by
+/// it.
 pub(crate) fn end_of_prefix(prefix: &str) -> Option<String> {
     let mut rest = prefix.chars();
     while let Some(last) = rest.next_back() {
-        // The range of characters leaves the surrogates out.
+        // The range of characters skips the surrogates.
         if let Some(next) = (last..=char::MAX).nth(1) {
             return Some(format!("{}{next}", rest.as_str()));
         }
@@ -32,7 +33,7 @@ pub(crate) fn end_of_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// The grants of a set, in the order of its claims, by token and name of each; `None` when there are none.
+/// Makes the grants of a set, in the order of its claims, from token and name of each; `None` if there are none.
 pub(crate) fn granted(
     claims: &[Claim],
     rows: Vec<(i64, String)>,
@@ -44,7 +45,7 @@ pub(crate) fn granted(
     let tokens: HashMap<String, i64> = rows.into_iter().map(|(token, name)| (name, token)).collect();
     let grant = |claim: &Claim| {
         let token = tokens.get(claim.name.as_str());
-        let token = token.ok_or_else(|| StoreError::failed("a set of names was granted in part"))?;
+        let token = token.ok_or_else(|| StoreError::failed("only some of the names were granted"))?;
         Ok(Grant::leased(claim, Token::try_from(*token).map_err(StoreError::failed)?, sent))
     };
     claims.iter().map(grant).collect::<Result<_, _>>().map(Some)

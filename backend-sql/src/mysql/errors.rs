@@ -22,14 +22,14 @@ mod number {
     pub(super) const NO_SUCH_TABLE: u16 = 1146;
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
-    /// What was not to be waited for: MariaDB has the number of a timeout for it.
+    /// A lock that was not to be waited for: MariaDB reports it as a timeout.
     pub(super) const NOT_WAITED_FOR: [u16; 2] = [LOCK_WAIT_TIMEOUT, 3572];
     /// `read_only`, `super_read_only`, a read-only transaction.
     pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
     /// Interrupted, `max_statement_time`, `max_execution_time`.
     pub(super) const INTERRUPTED: [u16; 3] = [1317, 1969, 3024];
-    /// Shutting down, killed, offline, killed, idle for too long: the last three are MySQL's, which says so on the connection
-    /// before it closes it.
+    /// Shutting down, killed, offline, killed, idle for too long: the last three are MySQL's, which reports them on the
+    /// connection before it closes it.
     pub(super) const ENDING: [u16; 7] = [1053, 1077, 1079, 1927, 3032, 3169, 4031];
     /// Unknown column, missing default, no key, wrong value, no base table.
     pub(super) const OTHER_SHAPE: [u16; 9] = [1048, 1054, 1136, 1264, 1265, 1347, 1364, 1366, 1406];
@@ -43,12 +43,12 @@ pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
     database_error(error).is_some_and(|error| error.number() == number::NO_SUCH_TABLE)
 }
 
-/// Whether a row was locked already, and not to be waited for.
+/// Whether a row was already locked, and not to be waited for.
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     database_error(error).is_some_and(|error| number::NOT_WAITED_FOR.contains(&error.number()))
 }
 
-/// Whether the server undid a statement that waited for a row, which may be asked again.
+/// Whether the server undid a statement that waited for a row, and that may be repeated.
 pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
     database_error(error).is_some_and(|error| {
         let number = error.number();
@@ -58,12 +58,12 @@ pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
 }
 
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
-    // Without a number it is the connection that failed.
+    // Without a number, it is the connection that failed.
     let Some(number) = database_error(error).map(MySqlDatabaseError::number) else { return Verdict::Broken };
-    // A new connection looks for the table anew, and may reach another server.
+    // A new connection looks for the table again, and may reach another server.
     let elsewhere = number == number::NO_SUCH_TABLE || number::READ_ONLY.contains(&number);
     match number {
-        // Who waited in vain is told: another wait could take longer than the client waits.
+        // A wait that timed out is not repeated: it could take longer than the client waits.
         number::DEADLOCK => Verdict::Collided,
         _ if elsewhere || number::ENDING.contains(&number) => Verdict::Broken,
         _ => Verdict::Refused,
@@ -76,16 +76,14 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
     let Place { user, table, .. } = place;
     let message = error.message();
     let (passing, what) = match error.number() {
-        number::ACCESS_DENIED => {
-            (false, format!("the server refused user {user}; check the user and the password"))
-        }
+        number::ACCESS_DENIED => (false, format!("the server refused user {user}; check user and password")),
         number::DATABASE_DENIED => (
             false,
             format!(
                 "user {user} may not use the database ({message}); check its name, or GRANT access to it"
             ),
         ),
-        number::NO_SUCH_DATABASE => (false, format!("{message}; create it, or name another")),
+        number::NO_SUCH_DATABASE => (false, format!("{message}; create it, or use another")),
         number::NO_SUCH_TABLE => (false, missing_table(table)),
         number::DEADLOCK | number::LOCK_WAIT_TIMEOUT => {
             (true, format!("{message}; look for a transaction left open on the table {table}"))
@@ -128,20 +126,20 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
     if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
 }
 
-/// What to say of a server that writes texts out of JSON as they are quoted there.
-pub(super) const QUOTES_JSON: &str = "this version of MariaDB does not take texts out of JSON properly (MDEV-27412); \
-     use 10.6.20, 10.11.10, 11.2.6, 11.4.4 or later, or strategy=row-lock";
+/// The message for a server that leaves strings from JSON quoted.
+pub(super) const QUOTES_JSON: &str = "this version of MariaDB does not read strings from JSON correctly (MDEV-27412); \
+                                      use 10.6.20, 10.11.10, 11.2.6, 11.4.4 or later, or strategy=row-lock";
 
-/// What to say when the table is not there.
+/// The message for a missing table.
 pub(super) fn missing_table(table: &str) -> String {
     format!(
-        "there is no table {table}; create it with the DDL that `tenure schema mysql` prints, or let it be created"
+        "there is no table {table}; create it with the DDL that `tenure schema mysql` prints, or let tenure create it"
     )
 }
 
 fn other_shape(table: &str, message: &str) -> String {
     format!(
-        "the table {table} has not the shape that locks need ({message}); choose another table, or move that one away"
+        "the table {table} does not have the shape that locks need ({message}); choose another table, or rename that one"
     )
 }
 
@@ -158,10 +156,10 @@ fn without_number(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         source if let Some(why) = tls::disagreement(&source, "ssl-mode=verify_ca", "ssl-ca") => {
             StoreError::failed(Fault::new(format!("no TLS with {}: {why}", place.store), source))
         }
-        // The one thing that it cannot do with settings that it took.
+        // The only case in which it fails with settings that it accepted.
         sqlx::Error::Configuration(_) => {
             let what = format!(
-                "{} wants the password encrypted, and the connection is not; do not disable TLS with ssl-mode",
+                "{} requires the password to be encrypted, and the connection is not; do not disable TLS with ssl-mode",
                 place.store
             );
             StoreError::failed(Fault::new(what, source))

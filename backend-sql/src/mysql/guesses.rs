@@ -1,4 +1,4 @@
-//! What kinds of rows names have.
+//! Guesses about what kinds of rows names have.
 
 use crate::record_rows::Row;
 use std::{
@@ -10,7 +10,7 @@ use tenure_core::Name;
 /// How many names are remembered.
 const PLACES: u16 = 1024;
 
-/// A guess what a name's row is like.
+/// A guess about a name's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guess {
     /// Nothing is known.
@@ -21,9 +21,9 @@ pub(super) enum Guess {
     Record,
 }
 
-/// A guess for each name, from what this client saw of it last. A wrong one costs a statement, and nothing else.
+/// A guess for each name, from what this client saw last. A wrong guess costs one statement, and nothing else.
 ///
-/// Each place remembers the name that was noted there last, so that names that are used once do not crowd out the guess.
+/// Each place remembers the last name noted there, so names that are used once do not crowd out the others.
 pub(super) struct Guesses(Box<[AtomicU64]>);
 
 impl Default for Guesses {
@@ -33,7 +33,7 @@ impl Default for Guesses {
 }
 
 impl Guesses {
-    /// The key's place, and what stands there if its row is plain, or has a record; never what stands in an unused one.
+    /// The key's place, and its values for a plain row and for a row with a record; never the value of an unused place.
     fn place(&self, key: &str) -> (&AtomicU64, u64, u64) {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
@@ -42,7 +42,7 @@ impl Guesses {
         (place, hash & !3 | 1, hash & !3 | 2)
     }
 
-    /// What the name's row is thought to be like.
+    /// The guess for the name's row.
     pub(super) fn of(&self, name: &Name) -> Guess {
         let (place, columns, record) = self.place(name.as_str());
         match place.load(Relaxed) {
@@ -52,13 +52,13 @@ impl Guesses {
         }
     }
 
-    /// It was granted by one statement.
+    /// Notes that it was granted by one statement.
     pub(super) fn granted(&self, name: &Name) {
         let (place, columns, _) = self.place(name.as_str());
         place.store(columns, Relaxed);
     }
 
-    /// It was read, or written.
+    /// Notes that it was read or written.
     pub(super) fn seen(&self, key: &str, row: &Row) {
         let (place, columns, record) = self.place(key);
         place.store(if row.record.is_some() { record } else { columns }, Relaxed);

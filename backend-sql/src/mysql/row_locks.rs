@@ -1,4 +1,4 @@
-//! Row locks, asked.
+//! Row locks: requests to the server.
 
 use super::{
     errors,
@@ -23,7 +23,7 @@ use std::{
 };
 use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
 
-/// How long the server lets somebody wait for a row. Who waited for so long asks again.
+/// How long the server lets a transaction wait for a row. After that, the waiter asks again.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Locked rows in MySQL or MariaDB.
@@ -62,7 +62,7 @@ impl MySqlRowLocks {
         Ok(numbers.first().and_then(|(number,)| *number))
     }
 
-    /// What came of asking for a row's lock.
+    /// The outcome of asking for a row's lock.
     fn found<V>(&self, asked: Result<Option<V>, sqlx::Error>, waits: bool) -> Result<Found<V>, StoreError> {
         match asked {
             Ok(Some(locked)) => Ok(Found::Locked(locked)),
@@ -74,8 +74,8 @@ impl MySqlRowLocks {
         }
     }
 
-    /// Readies a connection for transactions: committed rows are seen as they are, and no gap between rows is locked. Tells
-    /// whether the table has a secret.
+    /// Prepares a connection for transactions: it sees committed rows as they are, and locks no gaps between rows.
+    /// Returns whether the table has a secret.
     async fn prepare(&self, connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
         let wait = LONGEST_WAIT.as_secs();
         let settings = format!(
@@ -90,11 +90,11 @@ impl MySqlRowLocks {
         Ok(secret.is_some_and(|secret| !secret.is_empty()))
     }
 
-    /// Gives the table a secret. Where that cannot be done, as on a server that is read-only, names are made without one.
+    /// Gives the table a secret. If that fails, as on a read-only server, names are made without one.
     async fn make_secret(&self) -> Result<(), StoreError> {
         let secret = ClaimId::new().to_string();
         if let Err(error) = self.ask(&self.statements.make_secret, arguments![secret]).await {
-            tracing::debug!(lock.store = %self.server.store, %error, "the table was given no secret");
+            tracing::debug!(lock.store = %self.server.store, %error, "could not give the table a secret");
         }
         Ok(())
     }
@@ -112,7 +112,8 @@ impl RowTable for MySqlRowLocks {
         &self.server.store
     }
 
-    /// MySQL prefers [those whom many wait for](https://dev.mysql.com/doc/refman/8.0/en/innodb-transaction-scheduling.html).
+    /// MySQL prefers [transactions that many wait
+    /// for](https://dev.mysql.com/doc/refman/8.0/en/innodb-transaction-scheduling.html).
     fn fair(&self) -> bool {
         self.is_mariadb.get().is_some_and(|mariadb| *mariadb)
     }
@@ -135,7 +136,7 @@ impl RowTable for MySqlRowLocks {
             let mut connection = connected.map_err(|error| self.server.explain(error))?;
             let mut prepared = self.prepare(&mut connection).await;
             if prepared.as_ref().is_err_and(errors::is_missing_table) {
-                // Makes it.
+                // Creates the table.
                 self.ask(&self.statements.list, arguments![self.prefix(), "", ""]).await?;
                 prepared = self.prepare(&mut connection).await;
             }
@@ -159,7 +160,7 @@ impl RowTable for MySqlRowLocks {
         );
         let begun = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(connection).await;
         let begun = begun.map_err(|error| self.server.explain(error))?;
-        let row = begun.first().ok_or_else(|| StoreError::failed("the server does not tell its time"))?;
+        let row = begun.first().ok_or_else(|| StoreError::failed("the server did not return its time"))?;
         self.server.row::<(i64, Option<i64>)>(row).map(|(at, _)| at)
     }
 
@@ -173,7 +174,11 @@ impl RowTable for MySqlRowLocks {
         let told = rows.map(|rows| rows.into_iter().next());
         self.found(told, waits)?.try_map(|row| {
             let (told,): (String,) = self.server.row(&row)?;
-            issue(&told).ok_or_else(|| StoreError::failed(format!("the server told of a lock: {told:?}")))
+            issue(&told).ok_or_else(|| {
+                StoreError::failed(format!(
+                    "the server gave an unexpected answer to a lock request: {told:?}"
+                ))
+            })
         })
     }
 
@@ -194,18 +199,19 @@ impl RowTable for MySqlRowLocks {
         connection.execute("DO 1").await.map(drop).map_err(|error| self.server.explain(error))
     }
 
-    /// One statement, because whatever the server does before and after its transaction ends keeps the next holder waiting.
+    /// One statement, because the next holder waits for everything that the server does around the end of the
+    /// transaction.
     async fn end(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
         connection.execute(END).await.map(drop).map_err(|error| self.server.explain(error))
     }
 
-    /// One at a time, and only when it is missing: an insert would wait for a holder of the same row.
+    /// One client at a time, and only if it is missing: an insert would wait for a holder of the same row.
     async fn make(&self, name: &Name) -> Result<bool, StoreError> {
         if self.exists(name).await? {
             return Ok(false);
         }
         let RowStatements { begin_making, make, end_making, .. } = &self.statements;
-        // Less than the connection's own patience, or it is given up first.
+        // Less than the connection's own timeout, which would otherwise come first.
         let patience = self.response_timeout().as_secs() / 2;
         self.ask(begin_making, arguments![i64::try_from(patience).unwrap_or(1)]).await?;
         let made = async {
@@ -248,12 +254,12 @@ impl RowTable for MySqlRowLocks {
         Ok(self.connection_of(claim).await?.is_some())
     }
 
-    /// With the whole connection: the server may apply an interruption of a statement to the next one.
+    /// Ends the whole connection: the server may apply an interruption to the next statement.
     async fn interrupt(&self, claim: ClaimId) -> Result<(), StoreError> {
         if let Some(number) = self.connection_of(claim).await? {
-            // It may have gone by itself.
+            // It may have ended by itself.
             if let Err(error) = self.ask(&kill(number), arguments![]).await {
-                tracing::debug!(%error, "a connection could not be ended");
+                tracing::debug!(%error, "could not end a connection");
             }
         }
         Ok(())
@@ -272,7 +278,7 @@ impl RowTable for MySqlRowLocks {
         self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), from, beyond]).await?)
     }
 
-    /// Notes it first, so that the holder finds out why.
+    /// Writes the note first, so that the holder finds out why.
     async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let holders = self.holders(name).await?;
         for claim in holders.iter().filter_map(|holder| holder.claim) {
@@ -295,7 +301,8 @@ impl RowTable for MySqlRowLocks {
     }
 }
 
-/// Reads what a lock came with: the time, a number or, in later versions, a word about being read-only, and the last token.
+/// Reads the answer to a lock request: the time, whether the server is read-only (a number, or a word in later
+/// versions), and the last token.
 fn issue(told: &str) -> Option<Issue> {
     let mut words = told.split(' ');
     let now = words.next()?.parse().ok()?;

@@ -3,40 +3,41 @@
 use crate::{rows::hexadecimal, statement::Statement, table::TablePath};
 use tenure_core::{ClaimId, Error};
 
-/// All of them, for one table; `?` stand in the order that is told. Only those that lock belong in a transaction; each of the
-/// others commits by itself.
+/// All statements for one table. Parameters (`?`) are in the order given. Only those that lock belong in a transaction;
+/// each of the others commits by itself.
 pub(super) struct RowStatements {
     pub(super) create: Statement,
-    /// What a connection for transactions is told once, so that nothing is parsed between a wait and its answer.
+    /// Sent once on each connection for transactions, so that nothing is parsed between a wait and its answer.
     pub(super) prepare: String,
-    /// A row with the table's secret, empty where it has none. Follows [`prepare`](Self::prepare) in one message.
+    /// A row with the table's secret, empty if it has none. Sent after [`prepare`](Self::prepare) in one message.
     pub(super) secret: String,
-    /// A new secret. Changes nothing when there is one.
+    /// A new secret. Changes nothing if there is one.
     pub(super) make_secret: Statement,
     /// See [`name`](Self::name).
     name: String,
-    /// Prefix, name. A row once it is locked; none when there is none.
+    /// Prefix, name. A row once it is locked; none if there is none.
     pub(super) lock: Statement,
-    /// The same, and an error when it is locked already. (`SKIP LOCKED` would look on behind the row, and lock that gap.)
+    /// The same, but an error if it is already locked. (`SKIP LOCKED` would look further, and lock the gap after the
+    /// row.)
     pub(super) try_lock: Statement,
-    /// Prefix, name. A row when it is there, locked or not.
+    /// Prefix, name. A row if it exists, locked or not.
     pub(super) exists: Statement,
-    /// How long to wait, in seconds. Whoever makes rows comes alone.
+    /// How long to wait, in seconds. Only one client at a time makes rows.
     pub(super) begin_making: Statement,
     /// Prefix, name.
     pub(super) make: Statement,
     pub(super) end_making: Statement,
-    /// Prefix, name, token, claim, label, host, pid. The last insert id is the token when it was noted, now or before, or 0; but
-    /// always 0 when the table has triggers.
+    /// Prefix, name, token, claim, label, host, pid. The last insert id is the token if it was noted, now or before;
+    /// otherwise 0, and always 0 if the table has triggers.
     pub(super) note: Statement,
-    /// Prefix, name, claim. A row when it was noted, and no other after it.
+    /// Prefix, name, claim. A row if it was noted, and no other after it.
     pub(super) noted: Statement,
-    /// Prefix, the first name, the first name beyond the last. A row when a lock of one is held by somebody who has not been
-    /// noted.
+    /// Prefix, the first name, the first name beyond the last. A row if one of these names is held by a claim without a
+    /// note.
     pub(super) unnoted: Statement,
     /// A mark. The number of the connection that has it, if one has.
     pub(super) marked: Statement,
-    /// Prefix, name, claim. A row when it was put out by force.
+    /// Prefix, name, claim. A row if it was released by force.
     pub(super) was_forced: Statement,
     /// Prefix, name.
     pub(super) holders: Statement,
@@ -65,8 +66,8 @@ pub fn mysql_row_schema(table: &str) -> Result<String, Error> {
     TablePath::new(table).map(|table| schema(&table))
 }
 
-/// A name has two rows, because nobody can change the one that its holder has locked, and what the holder changed in its
-/// own transaction would be undone with it.
+/// A name has two rows: nobody can change the one that its holder has locked, and the holder's own changes would be
+/// undone with its transaction.
 fn schema(table: &TablePath) -> String {
     let table = table.quoted('`');
     format!(
@@ -87,15 +88,15 @@ fn schema(table: &TablePath) -> String {
     )
 }
 
-/// The name of the user-level lock that a claim's connection has, from before its transaction until after it: others see
-/// by it that the claim's transaction stands, and which connection has it.
+/// The name of the user-level lock that a claim's connection holds from before its transaction until after it. It shows
+/// others that the claim's transaction is alive, and on which connection.
 pub(super) fn mark(claim: ClaimId) -> String {
     format!("tenure/{claim}")
 }
 
-/// The name of another one, which the holder's connection has as well, from when the row is locked until shortly before it is
-/// not: others see by it that a name is held although nobody has been noted as its holder yet. The digest may be the same for
-/// two names; then somebody may be waited for in vain, for a moment.
+/// The name of a second user-level lock, which the holder's connection holds from when the row is locked until shortly
+/// before it is unlocked. It shows others that a name is held even if its holder is not noted yet. Two names may have
+/// the same digest; then somebody may wait in vain for a moment.
 fn held(table: &TablePath, secret: &str) -> String {
     let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), |schema| format!("'{schema}'"));
     format!(
@@ -104,8 +105,8 @@ fn held(table: &TablePath, secret: &str) -> String {
     )
 }
 
-/// User-level locks are the whole server's, and everybody may take one whose name is known. So the names of those that are not
-/// a claim's are made with what only those know who may read the table: a random text, in a row of its own.
+/// User-level locks belong to the whole server, and anybody who knows a name can take its lock. So names that do not
+/// contain a claim contain a secret that only readers of the table know: a random text, in a row of its own.
 const SECRET: &str = "COALESCE((SELECT CONVERT(claim USING utf8mb4) FROM {t} \
     WHERE prefix = X'' AND name = X'' AND part = 2), '')";
 
@@ -165,15 +166,15 @@ impl RowStatements {
         }
     }
 
-    /// Tells the name of the lock that is taken next: assignments of a `SET`.
+    /// The assignments of a `SET` that name the lock to take next.
     pub(super) fn name(&self, prefix: &str, name: &str) -> String {
         let text = |text| format!("X'{}'", hexadecimal(text));
         self.name.replace("{prefix}", &text(prefix)).replace("{name}", &text(name))
     }
 
-    /// Locks the row, and then tells what its [`Issue`](crate::issue::Issue) is made of: a row when it was locked. Both in one
-    /// message; but each statement sees what was committed before it, and so the second sees the note of whoever was waited
-    /// for. Its name was [told](Self::name) before.
+    /// Locks the row, and then returns what its [`Issue`](crate::issue::Issue) is made of: a row if it was locked. Both
+    /// are sent in one message, but each statement sees what was committed before it, so the second sees the note of
+    /// the previous holder. [`name`](Self::name) must be set before.
     pub(super) fn take(waits: bool) -> &'static str {
         if waits {
             "EXECUTE tenure_wait USING @tenure_held, @tenure_prefix, @tenure_name; \
@@ -187,38 +188,38 @@ impl RowStatements {
 
 const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
 
-/// The server gives the parameters of its prepared statements the types of these.
+/// The parameters of the server's prepared statements take the types of these.
 const PARAMETERS: &str =
     "SET @tenure_prefix = X'', @tenure_name = X'', @tenure_held = '', @tenure_locked = 1;";
 
 const NAME: &str =
     "@tenure_prefix = {prefix}, @tenure_name = {name}, @tenure_held = {held}, @tenure_locked = NULL";
 
-/// Whoever held the name gave the mark back before it ended its transaction; one who was killed may have it for a moment more,
-/// and then the row is locked without a mark.
+/// The previous holder released the mark before it ended its transaction. One that was killed may have it for a moment
+/// longer; then the row is locked without a mark.
 const TAKE: &str = "
 SELECT GET_LOCK(?, 1) INTO @tenure_locked
 FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
 
-/// One row, whether or not there was a note, and one column, because each is described to the client before its value: the
-/// time, whether the server is read-only, and the last token, if there was one.
+/// One row, whether or not there was a note, and one column, because the server describes each column to the client:
+/// the time, whether the server is read-only, and the last token, if there was one.
 const LAST: &str = "
 SELECT CONCAT_WS(' ', {us}, @@GLOBAL.read_only, MAX(token))
 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 HAVING @tenure_locked IS NOT NULL";
 
-/// Gives the marks back and then ends the transaction, in which nothing was written. The marks come first, as all values are
-/// found before any is set, because the next holder has the row at once and wants one of them.
+/// Releases the marks and then ends the transaction, in which nothing was written. The marks are released first,
+/// because all values are evaluated before any is set: the next holder gets the row at once and needs one of them.
 const GIVE_BACK: &str = "
 SET SESSION wait_timeout = DEFAULT, @tenure_marks = RELEASE_ALL_LOCKS(), SESSION autocommit = 1";
 
 /// Ends the transaction, and what belongs to it.
 pub(super) const END: &str = "EXECUTE tenure_end";
 
-/// The server's time when it began with the statement, in microseconds since 1970.
+/// The server's time when it began the statement, in microseconds since 1970.
 pub(super) const MICROS: &str = "CAST(@@timestamp * 1000000 AS SIGNED)";
 
-/// It is no part of the holder's transaction, whose end undoes all that it did. One who comes late, after a later holder's,
-/// changes nothing: as assignments are made from left to right, all but the last two ask by what was there before.
+/// It is not part of the holder's transaction, which is always rolled back. A note that arrives after a later holder's
+/// changes nothing: assignments are made from left to right, so all but the last two compare with the old values.
 const NOTE: &str = "
 INSERT INTO {t} (prefix, name, part, token, claim, acquired_at, label, host, pid)
 VALUES (?, ?, 1, LAST_INSERT_ID(?), ?, {now}, ?, ?, ?)
@@ -247,8 +248,8 @@ SELECT CONVERT(name USING utf8mb4), CONVERT(claim USING utf8mb4), token,
   label, host, pid
 FROM {t}";
 
-/// Whether the last grant's transaction stands.
+/// Whether the last grant's transaction is alive.
 const LIVE: &str = "part = 1 AND IS_USED_LOCK(CONCAT('tenure/', CONVERT(claim USING utf8mb4))) IS NOT NULL";
 
-/// With those before, who may not have asked for it yet: the last ten of them.
+/// Keeps the last ten, because earlier ones may not have looked yet.
 const FORCED: &str = "IF(LOCATE(claim, forced) > 0, forced, LEFT(CONCAT_WS(' ', claim, forced), 369))";

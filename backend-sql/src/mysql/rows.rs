@@ -1,4 +1,4 @@
-//! The table, asked.
+//! Lease rows: requests to the server.
 
 use super::{
     guesses::{Guess, Guesses},
@@ -26,7 +26,7 @@ use std::{
 };
 use tenure_core::{Background, Claim, Grant, Moment, Name, StoreError, Wakeup};
 
-/// The columns of what is read, behind which some statements return one more.
+/// How many columns are read; some statements return one more after them.
 const READ: usize = 14;
 
 /// Lease rows in MySQL or MariaDB.
@@ -54,13 +54,13 @@ impl MySqlRows {
         seen(sent, row).map_err(|error| self.server.explain(error))
     }
 
-    /// What was read, each with its name.
+    /// All rows that were read, each with its name.
     fn all_seen(&self, sent: Moment, done: &Done) -> Result<Vec<(String, Seen)>, StoreError> {
         let named = |row: &MySqlRow| Ok((row.try_get(READ)?, seen(sent, row)?));
         done.rows.iter().map(named).collect::<Result<_, _>>().map_err(|error| self.server.explain(error))
     }
 
-    /// Those of the names whose rows nobody has locked, and the time.
+    /// The names whose rows nobody has locked, and the time.
     async fn unlocked(&self, names: &[&Name]) -> Result<(HashSet<String>, i64), StoreError> {
         let arguments = arguments![batches::names(names), self.prefix()];
         let done = self.lanes.renewals.run(&self.statements.unlocked, arguments, Again::Safe).await?;
@@ -73,7 +73,7 @@ impl MySqlRows {
 fn seen(sent: Moment, row: &MySqlRow) -> Result<Seen, sqlx::Error> {
     let (now, floor) = (row.try_get(0)?, row.try_get(1)?);
     let Some(version) = row.try_get(2)? else { return Ok(Seen::new(sent, now, floor, None)) };
-    // Of bytes that are no text a text that is no claim is made.
+    // Bytes that are not UTF-8 become a text that is not a claim.
     let claim = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let row = Row {
         version,
@@ -117,7 +117,7 @@ impl LeaseTable for MySqlRows {
         self.server.options.response_timeout
     }
 
-    /// By the statement that is likely to do, or not at all if a record is likely to decide.
+    /// Uses the statement that is likely to be enough, or none if a record is likely to decide.
     async fn ask(&self, claim: &Claim) -> Result<Answer<i64>, StoreError> {
         let Claim { id, name, mode, lease, holder, .. } = claim;
         let (id, lease, mode) = (id.to_string(), millis(*lease), mode_column(*mode)?);
@@ -163,7 +163,7 @@ impl LeaseTable for MySqlRows {
         Ok(done.affected > 0)
     }
 
-    /// The server tells how many rows were changed. Only when that does not say that all were renewed, they are read.
+    /// The server returns how many rows were changed. Reads them only if that does not prove that all were renewed.
     async fn renew(&self, grants: &[Grant]) -> Result<Renewed, StoreError> {
         let names: HashSet<&Name> = grants.iter().map(|grant| &grant.name).collect();
         let names: Vec<&Name> = names.into_iter().collect();
@@ -179,7 +179,7 @@ impl LeaseTable for MySqlRows {
             return Ok(Renewed { claims: grants.iter().map(|grant| grant.claim).collect(), seen: None });
         }
         let seen = self.read_for_renewal(&names).await?;
-        // A row that the statement left out, because there was a record, may be plain again by now, with the lease that it had.
+        // A row that the statement skipped because of a record may be plain again by now, with its old lease.
         let until: HashMap<(&str, &str), i64> = seen
             .iter()
             .filter_map(|(name, seen)| {
@@ -261,7 +261,7 @@ impl LeaseTable for MySqlRows {
         self.all_seen(sent, &done)
     }
 
-    /// The server tells how many rows were written, and not which. Unless all were, it is found out the next time.
+    /// The server returns how many rows were written, but not which. Unless all were, the next read shows which.
     async fn swap_for_renewal(&self, swaps: &[Swap<'_>]) -> Result<HashSet<String>, StoreError> {
         let (unlocked, _) = self.unlocked(&swaps.iter().map(|swap| swap.name).collect::<Vec<_>>()).await?;
         let swaps = swaps.iter().filter(|swap| unlocked.contains(swap.name.as_str()));
@@ -302,7 +302,7 @@ impl LeaseTable for MySqlRows {
     }
 }
 
-/// A connection of its own: looking through a large table takes a while.
+/// A separate connection: searching a large table takes a while.
 pub(crate) struct MySqlBroom {
     server: Arc<MySql>,
     statements: Arc<Statements>,

@@ -17,23 +17,23 @@ use sqlx::{
 use std::time::Duration;
 use tenure_core::StoreError;
 
-/// The server: how to connect to it, and what to ask of it.
+/// The server: how to connect to it, and how to send statements.
 pub(super) struct MySql {
     pub(super) options: Checked<()>,
     /// The table's DDL.
     create: Statement,
-    /// A statement that tells a table of another shape.
+    /// A statement that detects a table of another shape.
     probe: Statement,
-    /// The store in words.
+    /// The store's name for messages.
     pub(super) store: String,
     pub(super) connect: MySqlConnectOptions,
 }
 
-/// What a statement gives.
+/// The result of a statement.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) rows: Vec<MySqlRow>,
-    /// How many rows were found by what changes rows, whether or not it left them as they were.
+    /// How many rows a changing statement found, whether or not it changed them.
     pub(super) affected: u64,
     pub(super) last_insert_id: u64,
 }
@@ -71,11 +71,11 @@ impl MySql {
 
     async fn open_once(&self) -> Result<MySqlConnection, Refusal> {
         let mut connection = self.connect.connect().await?;
-        // The upsert needs its assignments to be made one after the other, which a mode of MariaDB changes.
+        // The upsert needs its assignments to be made one after another, which a mode of MariaDB changes.
         let Patience { lock, statement } = Patience::of(self.options.response_timeout);
         let (lock, statement) = (in_seconds(lock), statement.as_secs_f64());
-        // The server gives up what takes too long, unless it is to give up sooner already. MySQL bounds no statement as a whole
-        // that writes.
+        // Makes the server give up what takes too long, unless its own limit is shorter. MySQL has no limit for a whole
+        // statement that writes.
         let settings = format!(
             "SET SESSION {}, {}, \
              SESSION sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '') /*M! , SESSION max_statement_time = \
@@ -87,7 +87,7 @@ impl MySql {
         if self.options.strategy == Strategy::LeaseRow && !unquotes(&mut connection).await? {
             return Err(Refusal::Said(StoreError::failed(errors::QUOTES_JSON)));
         }
-        // Tells a table of another shape, and is needed soon in any case.
+        // Detects a table of another shape, and is needed soon in any case.
         let check = || self.probe.sql().into_sql_str();
         match connection.prepare(check()).await {
             Err(error) if errors::is_missing_table(&error) => {
@@ -103,7 +103,7 @@ impl MySql {
         Ok(connection)
     }
 
-    /// The setting with which the server gives up waiting for a table: for its metadata, as it says.
+    /// The setting that bounds waits for a table, or, in MySQL's words, for its metadata.
     pub(super) fn table_bound(&self) -> String {
         let patience = in_seconds(Patience::of(self.options.response_timeout).lock);
         format!("SESSION {}", at_most("lock_wait_timeout", patience))
@@ -115,8 +115,8 @@ impl MySql {
     }
 }
 
-/// Whether `JSON_TABLE` gives texts as they are, which [some versions of MariaDB do
-/// not](https://jira.mariadb.org/browse/MDEV-27412): they would write records that nobody can read.
+/// Whether `JSON_TABLE` returns strings unquoted. [Some versions of MariaDB do
+/// not](https://jira.mariadb.org/browse/MDEV-27412), and would write records that nobody can read.
 async fn unquotes(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
     let quote = "CHAR(34 USING utf8mb4)";
     let ask = format!(
@@ -126,7 +126,7 @@ async fn unquotes(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error>
     told.first().map_or(Ok(false), |row| row.try_get(0))
 }
 
-/// A setting of whole numbers, made no greater than this. (MySQL has the smaller one of two numbers for a decimal.)
+/// Limits an integer setting to at most this number. (In MySQL, the smaller of two integers is a decimal.)
 fn at_most(setting: &str, number: u64) -> String {
     format!("{setting} = CAST(LEAST(@@{setting}, {number}) AS SIGNED)")
 }

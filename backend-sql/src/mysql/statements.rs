@@ -3,23 +3,23 @@
 use crate::{statement::Statement, table::TablePath};
 use tenure_core::Error;
 
-/// All statements for one table. Each raises the versions of the rows that it changes. Durations are in milliseconds; `?`
-/// stand in the order that is told.
+/// All statements for one table. Each raises the versions of the rows that it changes. Durations are in milliseconds.
+/// Parameters (`?`) are in the order given.
 ///
-/// A lease stands while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would let
-/// another claim in up to a millisecond before the lease is over.
+/// A lease is valid while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would
+/// let another claim in up to a millisecond before the lease expires.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// Prefix, name, claim, mode, unless exclusive, lease, label, host, pid. The last insert id is the token, or 0 when
-    /// another holds the name, or when the columns do not say everything.
+    /// Prefix, name, claim, mode, unless exclusive, lease, label, host, pid. The last insert id is the token, or 0 if
+    /// another holds the name or the columns do not say everything.
     pub(super) acquire: Statement,
-    /// Claim, mode, lease, label, host, pid, prefix, name, mode. As `acquire`, on a row that nobody holds.
+    /// Claim, mode, lease, label, host, pid, prefix, name, mode. Like `acquire`, on a row that nobody holds.
     pub(super) take_free: Statement,
-    /// Prefix, name, claim. One row when released; the last insert id is not 0 when the name is awaited.
+    /// Prefix, name, claim. One row if released; the last insert id is not 0 if somebody waits for the name.
     pub(super) release: Statement,
     /// Three times the claim, prefix, name. One row if the columns say everything.
     pub(super) withdraw: Statement,
-    /// Objects with name, prefix. Those whose rows nobody has locked just now, and the time.
+    /// Objects with name, prefix. Those whose rows are not locked at the moment, and the time.
     pub(super) unlocked: Statement,
     /// Objects with name, claim and lease, prefix. As many rows as were renewed.
     pub(super) renew: Statement,
@@ -29,7 +29,8 @@ pub(super) struct Statements {
     pub(super) read_all: Statement,
     /// The columns `token` to `record`, prefix, name, version. One row when written.
     pub(super) swap: Statement,
-    /// Prefix, name, the columns `token` to `record`. The last insert id is not 0 when there was no row, and now is one.
+    /// Prefix, name, the columns `token` to `record`. The last insert id is not 0 if there was no row and now there is
+    /// one.
     pub(super) insert: Statement,
     /// Objects with name, the version that it `was`, and the columns from `token` on, prefix. As many rows as were written.
     pub(super) swap_all: Statement,
@@ -37,9 +38,9 @@ pub(super) struct Statements {
     pub(super) list: Statement,
     /// How long ago the idle rows were swept.
     pub(super) last_sweep: Statement,
-    /// Makes the row that tells it.
+    /// Makes the row that records the last sweep.
     pub(super) prepare_sweep: Statement,
-    /// How long ago the last sweep must be. One row when it is this client's turn.
+    /// How long ago the last sweep must be. One row if it is this client's turn.
     pub(super) begin_sweep: Statement,
     /// Prefix, prefix, name to continue after, for how long a row must have been idle, how many.
     pub(super) find_idle: Statement,
@@ -66,9 +67,9 @@ pub fn mysql_schema(table: &str) -> Result<String, Error> {
     TablePath::new(table).map(|table| schema(&table))
 }
 
-/// Keys are binary, because every collation of MySQL's would take some different names for the same: by case, by accents, or
-/// by spaces at the end. The row whose name is empty, which no lock has, keeps the greatest token of all rows that were swept,
-/// and when that was. `InnoDB`, because only rows that are locked one by one and survive a crash are of use.
+/// Keys are binary, because every MySQL collation treats some different names as equal: by case, by accents, or by
+/// trailing spaces. The row with the empty name, which no lock has, keeps the greatest token of all swept rows, and
+/// when they were swept. `InnoDB`, because rows must be locked one by one and survive a crash.
 fn schema(table: &TablePath) -> String {
     let table = table.quoted('`');
     format!(
@@ -140,8 +141,8 @@ const FIRST: &str = "GREATEST(
     1 + COALESCE((SELECT token FROM (SELECT token FROM {t} WHERE prefix = '' AND name = '') AS floor), 0)
   )";
 
-/// Whether the columns say that the claim may have the name. One that has just held it may have it again, also past another's
-/// mark: then `claim` alone tells whether it was taken.
+/// Whether the columns say that the claim may have the name. A claim that has just held it may have it again, even past
+/// another's mark: then `claim` alone tells whether it was granted.
 const FREE: &str = "record IS NULL AND (
     claim = VALUES(claim)
     OR (claim IS NULL OR expires_at < VALUES(since)) AND (
@@ -152,9 +153,9 @@ const FREE: &str = "record IS NULL AND (
 /// One upsert. `LAST_INSERT_ID(x)` is `x`, and the server sends it back with its answer: the token comes in the same round
 /// trip, and 0 when another holds the name.
 ///
-/// Assignments are made [from left to right](https://dev.mysql.com/doc/refman/8.0/en/insert-on-duplicate.html), and each sees
-/// those before it. So whether the row is free is asked by all columns before `claim`; from then on the claim itself tells,
-/// which costs the server a tenth of it.
+/// Assignments are made [from left to right](https://dev.mysql.com/doc/refman/8.0/en/insert-on-duplicate.html), and
+/// each sees those before it. So all columns before `claim` test whether the row is free; from then on the claim itself
+/// tells, which costs the server a tenth of that.
 const ACQUIRE: &str = "
 INSERT INTO {t} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
 VALUES (?, ?, {us}, LAST_INSERT_ID({first}), ?, ?, {now}, {now} + ?, 0, ?, ?, ?)
@@ -171,9 +172,9 @@ ON DUPLICATE KEY UPDATE
   version = IF(claim = VALUES(claim), version + 1, version),
   expires_at = IF(claim = VALUES(claim), VALUES(expires_at), expires_at)";
 
-/// The same where there is a row that nobody holds: less work for the server. The claim that holds the row already, and asks
-/// again because the answer was lost, is left to the record, which has its token. A claim that can share the name does not
-/// touch the mark of one that wants to hold it alone.
+/// The same for a row that nobody holds: less work for the server. A claim that already holds the row, and asks again
+/// because the answer was lost, is left to the record, which has its token. A claim that can share the name does not
+/// touch the mark of an exclusive waiter.
 const TAKE_FREE: &str = "
 UPDATE {t} SET
   version = version + 1,
@@ -198,9 +199,9 @@ UPDATE {t} SET
   claim = NULL
 WHERE prefix = ? AND name = ? AND claim = ? AND expires_at >= {now} AND record IS NULL";
 
-/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out; that
-/// somebody waits still stands, because others may have left no mark beside its own. The version is raised in any case, so
-/// that a late write of the claim's changes nothing.
+/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps anybody out. The name
+/// still counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so
+/// that a late write of the claim changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,
@@ -209,11 +210,11 @@ UPDATE {t} SET
   awaited_by = NULLIF(awaited_by, ?)
 WHERE prefix = ? AND name = ? AND record IS NULL";
 
-/// A text of a JSON object, as a column.
+/// A string of a JSON object, as a column.
 const ASKED: &str = "name VARCHAR(201) CHARACTER SET utf8mb4 PATH '$.name'";
 
-/// The locks go with the statement. An update itself cannot leave out what is locked. (MySQL wants to be told that the list of
-/// names is no table of which rows are to be locked; MariaDB does not know those words, and takes them for a comment.)
+/// The locks end with the statement. An update itself cannot skip locked rows. (MySQL must be told not to lock rows of
+/// the list of names; for MariaDB, which does not know these words, they are a comment.)
 const UNLOCKED: &str = "
 SELECT CONVERT(held.name USING utf8mb4), {now}
 FROM JSON_TABLE(?, '$[*]' COLUMNS ({asked})) AS asked
@@ -228,7 +229,7 @@ STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS 
 SET held.version = held.version + 1, held.expires_at = {now} + asked.lease
 WHERE held.claim = CAST(asked.claim AS BINARY) AND held.expires_at >= {now} AND held.record IS NULL";
 
-/// The columns that are read of a row.
+/// The columns of a row that are read.
 const COLUMNS: &str = "held.version, held.token, held.claim, held.mode, held.since, held.expires_at,
   held.awaited_until, held.awaited_by, held.label, held.host, held.pid, held.record";
 
@@ -257,7 +258,7 @@ UPDATE {t} SET
   record = ?
 WHERE prefix = ? AND name = ? AND version = ?";
 
-/// A row that was made meanwhile stays as it is.
+/// A row that was created meanwhile stays as it is.
 const INSERT: &str = "
 INSERT INTO {t} (
   prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, label, host, pid, record
@@ -313,7 +314,7 @@ SELECT CONVERT(prefix USING utf8mb4), CONVERT(name USING utf8mb4), token FROM {t
 WHERE (prefix > ? OR (prefix = ? AND name > ?)) AND name <> '' AND expires_at < {now} - ?
 ORDER BY prefix, name LIMIT ?";
 
-/// The greatest token of them was noted before, so it needs not be compared here.
+/// Their greatest token was noted before, so it need not be compared here.
 const DELETE_IDLE: &str = "
 DELETE idle FROM JSON_TABLE(?, '$[*]' COLUMNS (
   prefix VARCHAR(200) CHARACTER SET utf8mb4 PATH '$.prefix', {asked}

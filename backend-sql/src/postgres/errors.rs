@@ -15,7 +15,7 @@ pub(super) struct Place<'a> {
 mod code {
     pub(super) const UNIQUE_VIOLATION: &str = "23505";
     pub(super) const READ_ONLY: &str = "25006";
-    /// The server heard nothing for as long as the transaction allows.
+    /// The server heard nothing for as long as the transaction may be idle.
     pub(super) const IDLE_TRANSACTION: &str = "25P03";
     pub(super) const NO_SUCH_STATEMENT: &str = "26000";
     pub(super) const DUPLICATE_STATEMENT: &str = "42P05";
@@ -38,7 +38,7 @@ mod code {
     pub(super) const LOCK_TIMEOUT: &str = "55P03";
     pub(super) const CANCELED: &str = "57014";
     pub(super) const INTERNAL: &str = "XX000";
-    /// Undefined column, wrong type, no unique constraint, a constraint of another's making.
+    /// Undefined column, wrong type, no unique constraint, a foreign constraint.
     pub(super) const OTHER_SHAPE: [&str; 6] = ["42703", "42804", "42883", "42P10", "42809", "23502"];
 }
 
@@ -56,7 +56,7 @@ pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
     code_of(error).is_some_and(|code| code == code::NO_SUCH_TABLE)
 }
 
-/// Whether the server undid a statement that waited for a row, which may be asked again.
+/// Whether the server undid a statement that waited for a row, and that may be repeated.
 pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
     let over = [code::LOCK_TIMEOUT, code::CANCELED, code::DEADLOCK, code::SERIALIZATION_FAILURE];
     code_of(error).is_some_and(|code| over.contains(&code.as_str()))
@@ -65,9 +65,9 @@ pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
     let Some(code) = code_of(error) else { return Verdict::Broken };
     match code.as_str() {
-        // The division is that of several names asked for at once, of which another took one meanwhile.
+        // The division by zero comes from a request for several names of which another client has just acquired one.
         code::SERIALIZATION_FAILURE | code::DEADLOCK | code::DIVISION_BY_ZERO => Verdict::Collided,
-        // A new connection looks for the table anew, and may reach another server.
+        // A new connection looks for the table again, and may reach another server.
         code::NO_SUCH_TABLE
         | code::FEATURE_NOT_SUPPORTED
         | code::READ_ONLY
@@ -92,8 +92,8 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         code::NOT_AUTHORIZED => {
             (false, format!("the server does not let user {user} in ({message}); check user, password and pg_hba.conf"))
         }
-        code::NO_SUCH_DATABASE => (false, format!("{message}; create it, or name another")),
-        code::NO_SUCH_SCHEMA => (false, format!("there is no schema for the table {table}; create it, or name another")),
+        code::NO_SUCH_DATABASE => (false, format!("{message}; create it, or use another")),
+        code::NO_SUCH_SCHEMA => (false, format!("there is no schema for the table {table}; create it, or use another")),
         code::NO_SUCH_TABLE => (false, missing_table(table)),
         code::NO_PERMISSION => (false, no_permission(place, error)),
         code::READ_ONLY => (
@@ -114,11 +114,11 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         ),
         code::NO_SUCH_STATEMENT | code::DUPLICATE_STATEMENT => (
             true,
-            "a prepared statement went astray, as behind a pooler in transaction mode; say so with the option pooler"
+            "a prepared statement was lost, as happens behind a pooler in transaction mode; set the option pooler"
                 .to_owned(),
         ),
         code::IDLE_TRANSACTION => {
-            (true, format!("the server ended the connection: it heard nothing of it for a lease ({message})"))
+            (true, format!("the server ended the connection, because it heard nothing on it for one lease ({message})"))
         }
         code::DISK_FULL => (false, "the server's disk is full; make room on it".to_owned()),
         code if code::OTHER_SHAPE.contains(&code) => (false, other_shape(table, message)),
@@ -131,10 +131,10 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
     if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
 }
 
-/// What to say when the table is not there.
+/// The message for a missing table.
 pub(super) fn missing_table(table: &str) -> String {
     format!(
-        "there is no table {table}; create it with the DDL that `tenure schema postgres` prints, or let it be created"
+        "there is no table {table}; create it with the DDL that `tenure schema postgres` prints, or let tenure create it"
     )
 }
 
@@ -159,7 +159,7 @@ fn no_permission(place: &Place<'_>, error: &dyn DatabaseError) -> String {
 
 fn other_shape(table: &str, message: &str) -> String {
     format!(
-        "the table {table} has not the shape that locks need ({message}); choose another table, or move that one away"
+        "the table {table} does not have the shape that locks need ({message}); choose another table, or rename that one"
     )
 }
 

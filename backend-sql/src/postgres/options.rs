@@ -2,7 +2,7 @@
 
 use crate::server::ServerOptions;
 
-/// Which PostgreSQL server, which table, and how patient to be.
+/// Options: which PostgreSQL server, which table, and the timeouts.
 ///
 /// # Examples
 ///

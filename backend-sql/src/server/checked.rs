@@ -1,10 +1,10 @@
-//! Options that were checked.
+//! Checked options.
 
 use crate::{options::Strategy, table::TablePath};
 use std::time::Duration;
 use tenure_core::{Error, record::Record};
 
-/// [`ServerOptions`](super::ServerOptions), each within its range. `own` are those that only one kind of server has.
+/// [`ServerOptions`](super::ServerOptions), each within its range. `own` has those of one kind of server.
 #[derive(Clone)]
 pub(crate) struct Checked<O> {
     pub(crate) strategy: Strategy,
@@ -21,14 +21,15 @@ pub(crate) struct Checked<O> {
 }
 
 impl<O: Clone> Checked<O> {
-    /// The same for the latches beside row locks, in a table of lease rows.
+    /// The same for the latches of row locks, in a table of lease rows.
     pub(crate) fn of_latches(&self) -> Result<Self, Error> {
         let connections = Strategy::LeaseRow.check_connections(None)?;
         let table = self.table.of_latches()?;
         Ok(Self { strategy: Strategy::LeaseRow, table, connections, ..self.clone() })
     }
 
-    /// The longest time that a waiter lets pass without looking. One who stands in line shows up often enough to keep its place.
+    /// The longest pause of a waiter before it looks again. A waiter in a queue shows up often enough to keep its
+    /// place.
     pub(crate) fn longest_poll(&self) -> Duration {
         if self.fair { self.poll.min(Record::PLACE / 6) } else { self.poll }
     }

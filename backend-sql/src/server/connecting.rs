@@ -12,7 +12,7 @@ pub(crate) fn place(host: &str, port: u16, socket: Option<&PathBuf>) -> String {
     }
 }
 
-/// Why there is no connection, or none with a table.
+/// Why there is no connection, or no table.
 pub(crate) enum Refusal {
     Driver(sqlx::Error),
     Said(StoreError),
@@ -24,7 +24,7 @@ impl From<sqlx::Error> for Refusal {
     }
 }
 
-/// Gives a connection up that is not there in time.
+/// Gives up on a connection that is not made in time.
 pub(crate) async fn in_time<C>(
     longest: Duration,
     store: &str,

@@ -1,4 +1,4 @@
-//! What one kind of database server has of its own.
+//! What is specific to one kind of database server.
 
 use super::checked::Checked;
 use crate::{lease_table::LeaseTable, row_table::RowTable};
@@ -14,7 +14,7 @@ impl<D: Parts> Dialect for D {}
 /// How the driver connects to it.
 pub(crate) type ConnectOptions<D> = <<D as sqlx::Database>::Connection as sqlx::Connection>::Options;
 
-/// The parts of which a [`ServerBackend`](super::ServerBackend) is made, and the options that only this kind has.
+/// The parts of a [`ServerBackend`](super::ServerBackend), and the options of this kind of server.
 pub(crate) trait Parts: sqlx::Database {
     /// The options that only this kind has, with their defaults.
     type Own: Clone + Default + fmt::Debug + Send + Sync + 'static;
@@ -30,13 +30,13 @@ pub(crate) trait Parts: sqlx::Database {
     /// The parameters of a URL that are handed to the driver.
     const PARAMETERS: &[&str];
 
-    /// The longest time that a waiter lets pass without looking, unless said.
+    /// The default of the longest pause of a waiter before it looks again.
     fn poll(own: &Self::Own) -> Duration;
 
-    /// Completes what the driver read of a URL with this query, or tells what the URL lacks.
+    /// Completes what the driver read from a URL with this query, or returns what the URL lacks.
     fn complete(connect: ConnectOptions<Self>, query: &str) -> Result<ConnectOptions<Self>, &'static str>;
 
-    /// The store in words.
+    /// The store's name for messages.
     fn store(connect: &ConnectOptions<Self>) -> String;
 
     /// The table of lease rows.

@@ -12,15 +12,15 @@ use tenure_core::{Background, StoreError};
 
 /// The lanes over which lease rows are asked.
 pub(crate) struct Lanes<S: Server> {
-    /// Acquires, releases and withdraws. What concerns one name goes over one of them, in order: see [`Lane`].
+    /// For acquiring, releasing and withdrawing. Requests about one name use the same lane, in order: see [`Lane`].
     names: Vec<Lane<S>>,
-    /// In the background, where renewal runs; but who extends a lease by hand does so where it is.
+    /// In the background, where renewal runs; but extending a lease by hand happens on the caller's runtime.
     pub(crate) renewals: Arc<Renewals<S>>,
     pub(crate) background: Background,
 }
 
 impl<S: Server> Lanes<S> {
-    /// So many for names, and one for renewals.
+    /// Makes this many lanes for names, and one for renewals.
     pub(crate) fn new(server: &Arc<S>, names: usize, background: Background) -> Self {
         let names = (0..names).map(|_| Lane::new(server)).collect();
         Self { names, renewals: Arc::new(Renewals::new(server)), background }
@@ -38,8 +38,7 @@ impl<S: Server> Lanes<S> {
         &self.names[0]
     }
 
-    /// Opens all connections: what is first asked on each, with a short lease or a short wait, could not wait for its
-    /// connection too.
+    /// Opens all connections: a first request with a short lease or wait could not also wait for its connection.
     pub(crate) fn open(&self) {
         self.names.iter().for_each(Lane::open);
         let renewals = Arc::clone(&self.renewals);
@@ -53,12 +52,13 @@ impl<S: Server> Lanes<S> {
     }
 }
 
-/// How many connections renewals may need when they get no answer on one.
+/// How many connections renewals may use if one gives no answer.
 const RENEWALS: usize = 3;
 
-/// The connections of renewals, which come in no order. One is in use, until somebody gives up on it: it may be dead, or a
-/// lease too short for a distant server. Then the next request goes over another one, since a lease may depend on it, and the
-/// one before goes on with what it has begun: so what is slow gets done. Once all of them are given up on, one is opened anew.
+/// The connections for renewals, which need no order. One is used until a caller gives up on it: it may be dead, or a
+/// lease too short for a distant server. Then the next request uses another one, because a lease may depend on it, and
+/// the first one finishes what it has begun, so that slow requests get done. Once callers have given up on all of them,
+/// one is reopened.
 pub(crate) struct Renewals<S: Server>([Lane<S>; RENEWALS]);
 
 impl<S: Server> Renewals<S> {

@@ -1,8 +1,8 @@
-//! Who may use the file: whoever may write it may take and break any lock in it.
+//! Who may use the file: whoever can write to it can acquire and break any lock in it.
 
 use std::{io, path::Path};
 
-/// Makes the directories that are missing, for this user alone.
+/// Creates missing directories, for this user only.
 pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
@@ -10,8 +10,8 @@ pub(super) fn create_directory(directory: &Path) -> io::Result<()> {
     builder.recursive(true).create(directory)
 }
 
-/// Makes the file, for this user alone, unless there is one. SQLite gives its companions the same mode, and says itself what
-/// keeps it from opening a file that could not be made.
+/// Creates the file, for this user only, unless it exists. SQLite gives its companion files the same mode, and reports
+/// itself why it cannot open a file that could not be created.
 pub(super) fn create_file(path: &Path) {
     let mut options = std::fs::OpenOptions::new();
     #[cfg(unix)]
@@ -19,14 +19,14 @@ pub(super) fn create_file(path: &Path) {
     if let Err(error) = options.write(true).create_new(true).open(path)
         && error.kind() != io::ErrorKind::AlreadyExists
     {
-        tracing::debug!(path = %path.display(), %error, "the file could not be made");
+        tracing::debug!(path = %path.display(), %error, "could not create the file");
     }
 }
 
-/// What to say when everybody may write the file.
+/// The message for a file that everybody may write.
 ///
-/// That its group may is how users share it. Directories are not judged: volumes of containers are open to all in a place that
-/// nobody else sees.
+/// A writable group is fine: that is how users share it. Directories are not checked: container volumes are often open
+/// to all in a place that nobody else sees.
 #[cfg(unix)]
 pub(super) fn open_to_everybody(path: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
@@ -35,8 +35,8 @@ pub(super) fn open_to_everybody(path: &Path) -> Option<String> {
     let path = path.display();
     (mode & OTHERS_WRITE != 0).then(|| {
         format!(
-            "{path} has the mode {mode:04o}: everybody may write it, and so take or break any lock; run `chmod o-w {path}`, and \
-             let users share it by a group"
+            "{path} has the mode {mode:04o}: everybody may write it, and so acquire or break any lock; run `chmod o-w \
+             {path}`, and use a group to share it"
         )
     })
 }

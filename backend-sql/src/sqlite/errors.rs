@@ -32,7 +32,7 @@ mod code {
     pub(super) const NOTADB: u32 = 26;
 }
 
-/// The primary result code: the lowest byte of the extended one that sqlx tells.
+/// The primary result code: the lowest byte of the extended one from sqlx.
 fn primary(error: &dyn DatabaseError) -> Option<u32> {
     Some(error.code()?.parse::<u32>().ok()? & 0xff)
 }
@@ -70,7 +70,7 @@ pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
         code::IOERR => (false, format!("{path}: {}; check its disk", error.message())),
         code::CANTOPEN => (false, cannot_open(place.path)),
         code::NOTADB => {
-            (false, format!("{path} is no SQLite database; choose another path, or move that file away"))
+            (false, format!("{path} is not a SQLite database; choose another path, or move that file away"))
         }
         code::CORRUPT => (
             false,
@@ -83,8 +83,8 @@ pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
         code::ERROR => (
             false,
             format!(
-                "the table {table} in {path} has not the shape that locks need ({}); choose another table, or move \
-                 that one away",
+                "the table {table} in {path} does not have the shape that locks need ({}); choose another table, or \
+                 rename that one",
                 error.message()
             ),
         ),
@@ -94,15 +94,15 @@ pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
     if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
 }
 
-/// What to say when the table is not there.
+/// The message for a missing table.
 pub(super) fn missing_table(Place { path, table, .. }: Place<'_>) -> String {
     let path = path.display();
     format!(
-        "{path} has no table {table}; create it with the DDL that `tenure schema sqlite` prints, or let it be created"
+        "{path} has no table {table}; create it with the DDL that `tenure schema sqlite` prints, or let tenure create it"
     )
 }
 
-/// What to say when the journal mode is another than write-ahead.
+/// The message for a journal mode other than write-ahead.
 pub(super) fn no_log(Place { path, .. }: Place<'_>, mode: &[String]) -> String {
     let path = path.display();
     match mode {
@@ -118,7 +118,7 @@ pub(super) fn no_log(Place { path, .. }: Place<'_>, mode: &[String]) -> String {
 fn without_code(place: Place<'_>, source: sqlx::Error) -> StoreError {
     let path = place.path.display();
     match source {
-        // The thread of the connection is gone; the next request opens another one.
+        // The connection's thread is gone; the next request opens another connection.
         sqlx::Error::WorkerCrashed => {
             StoreError::unavailable(Fault::new(format!("the connection to {path} was lost"), source))
         }
@@ -126,7 +126,7 @@ fn without_code(place: Place<'_>, source: sqlx::Error) -> StoreError {
             let table = place.table;
             StoreError::failed(Fault::new(
                 format!(
-                    "the table {table} in {path} has not the shape that locks need; choose another table"
+                    "the table {table} in {path} does not have the shape that locks need; choose another table"
                 ),
                 source,
             ))
@@ -135,7 +135,7 @@ fn without_code(place: Place<'_>, source: sqlx::Error) -> StoreError {
     }
 }
 
-/// What to say when something other than a file stands at the path: SQLite would take a device for a database.
+/// The message if the path is not a regular file: SQLite would open a device as a database.
 pub(super) fn no_file(path: &Path) -> Option<String> {
     let shown = path.display();
     let kind = std::fs::metadata(path).ok()?.file_type();
@@ -144,7 +144,7 @@ pub(super) fn no_file(path: &Path) -> Option<String> {
     } else if kind.is_file() {
         None
     } else {
-        Some(format!("{shown} is no regular file; choose another path"))
+        Some(format!("{shown} is not a regular file; choose another path"))
     }
 }
 
@@ -154,7 +154,7 @@ fn cannot_open(path: &Path) -> String {
     if !directory.exists() {
         format!("{shown} cannot be created: its directory {} does not exist; create it", directory.display())
     } else if !directory.is_dir() {
-        format!("{shown} cannot be created: {} is no directory", directory.display())
+        format!("{shown} cannot be created: {} is not a directory", directory.display())
     } else {
         format!(
             "{shown} cannot be opened; this user needs read and write permission on the file and on its directory"

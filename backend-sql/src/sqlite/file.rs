@@ -1,4 +1,4 @@
-//! The database file: how it is opened and asked, and what its rows tell.
+//! The database file: how to open it, run statements and read rows.
 
 use super::{
     access,
@@ -18,26 +18,26 @@ use sqlx::{
 use std::time::Duration;
 use tenure_core::{Moment, StoreError};
 
-/// How many rows the driver's thread may be ahead of us: more than any statement returns while it holds the write
-/// lock, or a task that is not polled would keep the lock from everybody.
+/// How many rows the driver's thread may be ahead of us: more than any statement returns while it holds the write lock.
+/// Otherwise a task that is not polled would keep that lock.
 const ROWS_AHEAD: usize = 1024;
 
-/// The file: how to open it, and what to ask of it.
+/// The file: how to open it, and its statements.
 pub(super) struct File {
-    /// The store in words.
+    /// The store's name for messages.
     pub(super) store: String,
     pub(super) options: Checked,
     pub(super) statements: Statements,
     connect: SqliteConnectOptions,
-    /// Whether the file is ours to create: the settings of a pool say it themselves.
+    /// Whether we create the file: for a pool, its own settings decide.
     creates: bool,
 }
 
 impl File {
     pub(super) fn new(options: Checked, base: SqliteConnectOptions, creates: bool) -> Self {
-        // NORMAL: in write-ahead mode a commit then waits for no disk, and a crash of a program loses nothing. A
-        // power failure may undo the last commits, but it also ends every process that held a lock by them, since
-        // all of them run on this machine; and tokens rise all the same, because they follow the clock.
+        // NORMAL: in write-ahead mode a commit then does not wait for the disk, and a program's crash loses nothing. A
+        // power failure may undo the last commits, but it also ends every process that held a lock by them, because all
+        // of them run on this machine. Tokens still rise, because they follow the clock.
         let connect = base
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(options.busy_timeout)
@@ -57,7 +57,7 @@ impl File {
         T::from_row(row).map_err(|error| self.explain(error))
     }
 
-    /// What a row tells that was selected with the time, the floor and all columns but the key.
+    /// Reads a row that was selected with the time, the floor and all columns but the key.
     pub(super) fn seen(&self, sent: Moment, row: Option<&SqliteRow>) -> Result<Seen, StoreError> {
         let row = row.ok_or_else(|| self.explain(sqlx::Error::RowNotFound))?;
         seen(sent, row).map_err(|error| self.explain(error))
@@ -83,7 +83,7 @@ impl File {
             if !self.options.create_table {
                 return Err(Refusal::Said(StoreError::failed(errors::missing_table(self.place()))));
             }
-            // At most one of many that do this at the same time creates it.
+            // Of many clients that do this at the same time, at most one creates it.
             sqlx::query(self.statements.create.sql()).execute(&mut *connection).await?;
         }
         sqlx::query(self.statements.check.sql()).fetch_all(connection).await?;
@@ -96,7 +96,7 @@ impl Server for File {
     type Arguments = SqliteArguments;
     type Answer = Vec<SqliteRow>;
 
-    /// SQLite gives up waiting for those who write after the busy timeout.
+    /// SQLite itself stops waiting for writers after the busy timeout.
     const ENDS_BY_ITSELF: bool = true;
 
     fn connect_timeout(&self) -> Duration {
@@ -107,7 +107,7 @@ impl Server for File {
         self.options.busy_timeout
     }
 
-    /// Makes sure of the journal and the table too.
+    /// Also checks the journal mode, and checks or creates the table.
     async fn open(&self) -> Result<Open, StoreError> {
         if self.options.create_directory
             && let Some(directory) = self.options.path.parent()
@@ -129,8 +129,8 @@ impl Server for File {
         }
         let give_up = Moment::now() + self.options.busy_timeout;
         loop {
-            // Two that turn a new file's write-ahead log on at the same time are told at once that it is busy: SQLite
-            // does not wait there.
+            // Clients that turn on a new file's write-ahead log at the same time get "busy" at once: SQLite does not
+            // wait there.
             match self.open_once().await {
                 Err(Refusal::Sqlite(error)) if errors::is_busy(&error) && !give_up.has_passed() => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -142,7 +142,7 @@ impl Server for File {
         }
     }
 
-    /// Whether somebody deleted or replaced the file since. Others now lock in the new one, so we have to as well.
+    /// Whether somebody has deleted or replaced the file. Others now lock in the new one, so we must too.
     fn is_elsewhere(&self, open: &Open) -> bool {
         open.identity.is_some() && open.identity != Identity::of(self)
     }
@@ -151,8 +151,8 @@ impl Server for File {
         open.connection.close().await
     }
 
-    /// To its end, because the driver's `fetch_one` and `fetch_optional` stop at the first row: the commit then happens
-    /// when the statement is reset, and its failure, of a full disk for instance, would go unheard.
+    /// Runs the statement to its end. The driver's `fetch_one` and `fetch_optional` stop at the first row: the commit
+    /// then happens when the statement is reset, and its failure, for instance on a full disk, would go unnoticed.
     async fn run(
         &self,
         open: &mut Open,
@@ -208,7 +208,7 @@ fn seen(sent: Moment, row: &SqliteRow) -> Result<Seen, sqlx::Error> {
     Ok(Seen::new(sent, now, floor, Some(row)))
 }
 
-/// Which file stands at a path.
+/// Which file is at a path.
 #[derive(PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -223,7 +223,7 @@ impl Identity {
         Some(Self { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Elsewhere a file that is open cannot be deleted.
+    /// On other systems an open file cannot be deleted.
     #[cfg(not(unix))]
     fn of(_: &File) -> Option<Self> {
         None

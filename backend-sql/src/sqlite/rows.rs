@@ -1,4 +1,4 @@
-//! The table, asked.
+//! Lease rows: requests to the file.
 
 use super::{file::File, options::Checked, statements::Statements};
 use crate::{
@@ -17,7 +17,7 @@ use sqlx::{
 use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_core::{Background, Claim, Grant, Mode, Moment, Name, StoreError, Wakeup, record::Record};
 
-/// The columns of what is read, behind which the list returns one more.
+/// How many columns are read; the list returns one more after them.
 const READ: usize = 14;
 
 /// Lease rows in a SQLite file.
@@ -26,7 +26,7 @@ pub(crate) struct SqliteRows {
     /// Acquires, releases and withdraws, in order: see [`Lane`].
     writer: Lane<File>,
     renewals: Lane<File>,
-    /// In write-ahead mode it waits for nobody.
+    /// In write-ahead mode, it never waits.
     reader: Lane<File>,
     background: Background,
 }
@@ -42,7 +42,7 @@ impl SqliteRows {
         &self.file.options.prefix
     }
 
-    /// The answer of a statement that may read along what it cannot decide.
+    /// Reads the answer of a statement that may also return the row if it cannot decide.
     fn answer<'r, T>(&self, sent: Moment, rows: &'r [SqliteRow]) -> Result<Answer<T>, StoreError>
     where
         T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>,
@@ -114,7 +114,7 @@ impl LeaseTable for SqliteRows {
         self.file.options.fair
     }
 
-    /// SQLite itself pauses while another writes.
+    /// SQLite itself waits while another client writes.
     fn patience(&self) -> Duration {
         self.file.options.busy_timeout
     }
@@ -138,7 +138,7 @@ impl LeaseTable for SqliteRows {
         self.answer(sent, &self.writer.run(statement, arguments, Again::Safe).await?)
     }
 
-    /// Not past a queue.
+    /// Not if there is a queue, which it would bypass.
     fn together(&self) -> bool {
         !self.file.options.fair
     }
@@ -242,7 +242,7 @@ impl LeaseTable for SqliteRows {
     }
 }
 
-/// A connection of its own: looking through a large table takes a while.
+/// A separate connection: searching a large table takes a while.
 pub(crate) struct SqliteBroom {
     file: Arc<File>,
     lane: Lane<File>,
@@ -259,7 +259,7 @@ impl SqliteBroom {
 }
 
 impl Broom for SqliteBroom {
-    /// No statement is under way while another writes. Others have the file to themselves for a moment.
+    /// No statement is under way while another writes. This leaves the file to others for a moment.
     const SETTLE: Duration = Duration::from_millis(10);
 
     async fn begin(&self, every: Duration) -> Result<bool, StoreError> {

@@ -3,28 +3,28 @@
 use crate::{statement::Statement, table::TableName};
 use tenure_core::Error;
 
-/// SQLite's clock, in milliseconds since 1970, which is its precision. Cutting the fraction off would lose a
-/// millisecond now and then, because the seconds come as a floating-point number.
+/// SQLite's clock, in milliseconds since 1970, which is its precision. Cutting off the fraction would sometimes lose a
+/// millisecond, because the seconds are a floating-point number.
 const NOW: &str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
 
 /// All statements for one table. Each raises the versions of the rows that it changes.
 ///
-/// A lease stands while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would let
-/// another claim in up to a millisecond before the lease is over.
+/// A lease is valid while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would
+/// let another claim in up to a millisecond before the lease expires.
 pub(super) struct Statements {
     pub(super) create: Statement,
     /// Compiles `acquire` without running it: an error means that the table has another shape.
     pub(super) check: Statement,
     /// `?1` prefix, `?2` name, `?3` claim, `?4` lease in ms, `?5` label, `?6` host, `?7` pid, `?8` mode, unless
-    /// exclusive. Returns a row with the token when granted; none when another holds the name, or when the columns do
-    /// not say everything.
+    /// exclusive. Returns a row with the token if granted; none if another holds the name or the columns do not say
+    /// everything.
     pub(super) acquire: Statement,
     /// The same, but if the columns do not say everything, returns a row like that of `read`.
     pub(super) acquire_or_read: Statement,
     /// `?1` prefix, `?2` a JSON array of objects with name, claim, lease and label, `?3` host, `?4` pid. Returns a row
     /// with token and name for each; none at all if `acquire` would not grant one of them.
     pub(super) acquire_all: Statement,
-    /// `?1` prefix, `?2` name, `?3` claim. Returns a row when released, which tells whether the name is awaited.
+    /// `?1` prefix, `?2` name, `?3` claim. Returns a row if released, which tells whether somebody waits for the name.
     pub(super) release: Statement,
     /// The same, but if the columns do not say everything, returns a row like that of `read`.
     pub(super) release_or_read: Statement,
@@ -68,8 +68,8 @@ pub fn sqlite_schema(table: &str) -> Result<String, Error> {
     TableName::new(table).map(|table| schema(&table))
 }
 
-/// `TEXT` compares bytes by default, so `A` is not `a`, and a trailing space counts. The row whose name is empty, which
-/// no lock's is, keeps the greatest token of all rows that were swept, and when that was.
+/// `TEXT` compares bytes by default, so `A` is not `a`, and a trailing space counts. The row with the empty name, which
+/// no lock has, keeps the greatest token of all swept rows, and when they were swept.
 fn schema(table: &TableName) -> String {
     let table = table.as_str();
     format!(
@@ -131,7 +131,7 @@ impl Statements {
 /// The token of a new row.
 const FIRST: &str = "max({us}, 1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0))";
 
-/// One upsert. In the update, a bare column is that of the old row, and `excluded` is the row that would be inserted.
+/// One upsert. In the update, a bare column is the old row's, and `excluded` is the row that would be inserted.
 const ACQUIRE: &str = "
 INSERT INTO {t} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
 VALUES (?1, ?2, {us}, {first}, ?3, ?8, {now}, {now} + ?4, 0, ?5, ?6, ?7)
@@ -152,8 +152,7 @@ WHERE NOT EXISTS (
 )
 {take}";
 
-/// What happens to a row that exists already. A claim that can share the name does not touch the mark of one that wants
-/// to hold it alone.
+/// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   version = version + 1,
   token = iif(claim = excluded.claim AND expires_at >= excluded.since, token, max(token + 1, excluded.token)),
@@ -178,9 +177,9 @@ UPDATE {t} SET version = version + 1, claim = NULL, expires_at = {now}
 WHERE prefix = ?1 AND name = ?2 AND claim = ?3 AND expires_at >= {now} AND record IS NULL
 RETURNING awaited_until >= {now}";
 
-/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out; that
-/// somebody waits still stands, because others may have left no mark beside its own. The version is raised in any case, so
-/// that a late write of the claim's changes nothing.
+/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps anybody out. The name
+/// still counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so
+/// that a late write of the claim changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,
@@ -202,7 +201,7 @@ WHERE held.prefix = asked.prefix AND held.name = asked.name AND held.claim = ask
   AND held.expires_at >= {now} AND held.record IS NULL
 RETURNING claim";
 
-/// The columns that are read of a row.
+/// The columns of a row that are read.
 const COLUMNS: &str =
     "held.version, held.token, held.claim, held.mode, held.since, held.expires_at, held.awaited_until,
   held.awaited_by, held.label, held.host, held.pid, held.record";
@@ -211,14 +210,14 @@ const READ: &str = "
 SELECT {now}, coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0), {columns}
 FROM (SELECT 1) LEFT JOIN {t} AS held ON held.prefix = ?1 AND held.name = ?2";
 
-/// The same for a row whose columns do not say everything; nothing for any other. Sent along behind another statement,
-/// it saves those who share a name a round trip.
+/// The same for a row whose columns do not say everything; nothing for any other. Sent along with another statement, it
+/// saves a round trip for shared names.
 const READ_RECORD: &str = "
 SELECT {now}, 0, {columns} FROM {t} AS held
 WHERE held.prefix = ?1 AND held.name = ?2 AND held.record IS NOT NULL";
 
-/// No version is null, so null means that there was no row. A row that was read and has been swept since is not created
-/// again: its token may be below the floor by now.
+/// No version is null, so null means that there was no row. A row that was swept after it was read is not created
+/// again: its token may now be below the floor.
 const SWAP: &str = "
 INSERT INTO {t} (
   prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, label, host, pid, record
@@ -255,7 +254,7 @@ ON CONFLICT (prefix, name) DO UPDATE SET expires_at = excluded.expires_at
 WHERE expires_at <= excluded.expires_at - ?1
 RETURNING 1";
 
-/// Only reads, so nobody is kept from writing while the table is searched.
+/// Only reads, so it does not block writers while it searches the table.
 const FIND_IDLE: &str = "
 SELECT prefix, name, token FROM {t}
 WHERE (prefix, name) > (?1, ?2) AND name <> '' AND expires_at < {now} - ?3

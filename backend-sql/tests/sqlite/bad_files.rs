@@ -28,7 +28,8 @@ async fn a_directory_in_place_of_the_file() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_device_in_place_of_the_file() {
-    refused(SqliteOptions::new("/dev/null"), &["/dev/null is no regular file", "choose another path"]).await;
+    refused(SqliteOptions::new("/dev/null"), &["/dev/null is not a regular file", "choose another path"])
+        .await;
 }
 
 #[tokio::test]
@@ -47,7 +48,7 @@ async fn a_file_in_place_of_the_directory() {
     let plain = file.directory.path().join("plain");
     std::fs::write(&plain, "text").unwrap();
     let options = SqliteOptions::new(plain.join("locks.db"));
-    refused(options.clone(), &["locks.db cannot be created", "plain is no directory"]).await;
+    refused(options.clone(), &["locks.db cannot be created", "plain is not a directory"]).await;
     refused(options.create_directory(true), &["the directory", "plain cannot be created"]).await;
 }
 
@@ -55,7 +56,7 @@ async fn a_file_in_place_of_the_directory() {
 async fn no_database() {
     let file = File::new();
     std::fs::write(file.path(), "root:x:0:0:root:/root:/bin/sh\n".repeat(500)).unwrap();
-    refused(file.options(), &["locks.db is no SQLite database", "choose another path"]).await;
+    refused(file.options(), &["locks.db is not a SQLite database", "choose another path"]).await;
     let kept = std::fs::read_to_string(file.path()).unwrap();
     assert!(kept.starts_with("root:"), "the file was overwritten");
 }
@@ -194,7 +195,7 @@ async fn a_table_of_another_shape() {
         let create = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
         let mut connection = SqliteConnection::connect_with(&create).await.unwrap();
         sqlx::query(sql).execute(&mut connection).await.unwrap();
-        refused(file.options(), &["the table tenure_locks in", "has not the shape", says]).await;
+        refused(file.options(), &["the table tenure_locks in", "does not have the shape", says]).await;
     }
 }
 

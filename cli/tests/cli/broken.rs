@@ -89,7 +89,7 @@ fn a_file_of_another_kind() {
     let text = "Dear diary, this is no database.\n".repeat(100);
     fs::write(&file, &text).unwrap();
     give(&file);
-    unusable(&stage, &file, "is no SQLite database");
+    unusable(&stage, &file, "is not a SQLite database");
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
 }
 
@@ -130,7 +130,7 @@ fn a_path_that_leads_nowhere() {
     give(stage.dir());
     unusable(&stage, &stage.path("absent/locks.db"), "does not exist");
     fs::write(stage.path("file"), "").unwrap();
-    unusable(&stage, &stage.path("file/locks.db"), "is no directory");
+    unusable(&stage, &stage.path("file/locks.db"), "is not a directory");
 }
 
 #[test]
