@@ -195,9 +195,9 @@ Examples:
 
 Exit codes:
   COMMAND's own, or 128 + the signal that ended it
-  64   bad input               69   the store is unavailable or failed
-  75   the lock was not acquired   79   the lock was lost
-  126  COMMAND cannot be run  127  COMMAND was not found";
+  64   bad input                  69   the store is unavailable or failed
+  75   the lock was not acquired  79   the lock was lost
+  126  COMMAND cannot be run      127  COMMAND was not found";
 
 fn after_help() -> String {
     // Writing to a String cannot fail.

@@ -131,7 +131,7 @@ impl RowTable for PostgresRowLocks {
         );
         let begun = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(connection).await;
         let begun = begun.map_err(|error| self.server.explain(error))?;
-        let row = begun.first().ok_or_else(|| StoreError::failed("the server does not tell its time"))?;
+        let row = begun.first().ok_or_else(|| StoreError::failed("the server did not return its time"))?;
         self.server.row::<(i64,)>(row).map(|(at,)| at)
     }
 

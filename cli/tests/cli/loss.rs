@@ -150,7 +150,7 @@ fn thawed_after_its_lease_it_ends_the_command_at_once() {
         assert_eq!(run.line(), "told");
         let delay = thawed.elapsed();
         let done = run.end().expect(79);
-        assert!(done.err.contains("the lease ran out"), "{}", done.err);
+        assert!(done.err.contains("its lease expired"), "{}", done.err);
         (delay, bare())
     });
     let median = |mut delays: [Duration; 5]| {

@@ -121,7 +121,7 @@ fn a_job_stopped_for_too_long_is_ended_when_it_is_continued() {
     shell.sees("Stopped");
     stage.done(&["run", "a", "--wait", "5m", "--", "true"]).expect(0);
     shell.says("fg");
-    shell.sees("the lease ran out");
+    shell.sees("its lease expired");
     shell.sees_code(79);
 }
 
@@ -242,7 +242,7 @@ fn a_terminal_that_stops_the_background_stops_no_loss() {
     let command = Pid::from_raw(command().unwrap());
     until("the command has ended", || status(command, "State").is_none());
     frozen.thaw();
-    shell.sees("the lease ran out");
+    shell.sees("its lease expired");
     shell.says("wait %1");
     shell.sees_code(79);
 }
