@@ -25,6 +25,9 @@ const LONGEST_PERIOD: Duration = Duration::from_millis(700);
 const INTERRUPT_EVERY: Duration = Duration::from_millis(20);
 /// How long to try to learn why a connection was ended; the lock is lost in any case.
 const REASON: Duration = Duration::from_millis(300);
+/// How long the row stays locked after its holder was told that the lock is lost, where this client decided so: the holder
+/// stops before others get in.
+const TOLD_FIRST: Duration = Duration::from_millis(500);
 
 /// Requests a claim, holds its grant, and releases it, in a separate task.
 ///
@@ -266,7 +269,9 @@ impl<T: RowTable> Keeper<T> {
                     Ok(false) => return self.lose(&held.session, LossCause::TakenOver),
                     Err(error) => {
                         tracing::debug!(lock.name = %self.claim.name, %error, "could not note the holder of a lock");
-                        return self.lose(&held.session, LossCause::SessionEnded);
+                        self.lose(&held.session, LossCause::SessionEnded);
+                        tokio::time::sleep(TOLD_FIRST).await;
+                        return;
                     }
                 },
                 order = self.orders.recv(), if noted => return self.release(held, order).await,
@@ -298,7 +303,7 @@ impl<T: RowTable> Keeper<T> {
         Ok(())
     }
 
-    fn lose(mut self, session: &Session, cause: LossCause) {
+    fn lose(&mut self, session: &Session, cause: LossCause) {
         self.forget();
         session.end(cause);
         self.orders.close();

@@ -17,6 +17,7 @@ cases!("notes":
     others_see_a_holder_whose_note_is_on_its_way.of_row_locks(),
     a_lock_is_not_released_before_its_note_is_written.of_row_locks(),
     an_answer_that_was_late_is_no_grant.of_row_locks(),
+    who_cannot_be_noted_is_told_before_others_get_in.of_row_locks(),
 );
 
 /// In which nothing happens that is not to happen.
@@ -30,7 +31,7 @@ pub(crate) struct Two {
     pub(crate) locking: Connection,
     /// Over which our notes go.
     noting: Connection,
-    _proxy: Proxy,
+    proxy: Proxy,
 }
 
 impl Two {
@@ -46,7 +47,7 @@ impl Two {
         let grant = granted(&ours, &claim("a")).await;
         assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
         let [locking, noting] = proxy.connections().try_into().expect("two connections");
-        Self { theirs, ours, locking, noting, _proxy: proxy }
+        Self { theirs, ours, locking, noting, proxy }
     }
 }
 
@@ -143,4 +144,21 @@ async fn an_answer_that_was_late_is_no_grant(table: &Table) {
         panic!("{granted:?}, though {second:?} stands");
     }
     assert_eq!(theirs.release(&second).await.unwrap(), RELEASED);
+}
+
+/// Found by a fault run: postgres-row-lock, seed 806. For 0.8 ms two clients relied on the lock.
+async fn who_cannot_be_noted_is_told_before_others_get_in(table: &Table) {
+    let Two { theirs, ours, noting, proxy, .. } = &Two::on(table).await;
+    proxy.refuse().await;
+    noting.cut();
+    let (held, waits) = (granted(ours, &claim("a")).await, waiting("a"));
+    let mut acquiring = pin!(theirs.acquire(&waits));
+    tokio::select! {
+        biased;
+        cause = lost(&held) => assert_eq!(cause, LossCause::SessionEnded),
+        next = &mut acquiring => panic!("{next:?} beside {held:?}"),
+    }
+    assert!(timeout(A_MOMENT, &mut acquiring).await.is_err(), "others got in just when the holder was told");
+    let next = soon(acquiring).await.unwrap();
+    assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
 }
