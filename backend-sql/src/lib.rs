@@ -36,6 +36,7 @@ mod issue;
 #[cfg(feature = "_server")]
 mod keeper;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only for PostgreSQL rows are remembered"))]
 mod known_rows;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 #[cfg_attr(
