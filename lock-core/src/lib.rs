@@ -24,12 +24,13 @@
 //!
 //! | floor | files of `src` |
 //! |---|---|
-//! | what programs call | `locks`, `election`, `all`, `latch`, `run`, `rw_lock`, `semaphore`, `lock` |
+//! | what programs call | `locks`, `election`, `lock_set`, `latch`, `run`, `rw_lock`, `semaphore`, `lock` |
 //! | what all stores have in common | `policy`, with the program's handles in `policy/guard` and `policy/hold` |
 //! | a store that needs no server | `memory`, and `record`, its names as values |
 //! | the requests to a store | `backend`, `forward`; `background` and `per_runtime`, where requests run |
-//! | the answers | `claim`, `grant`, `session`, `holder`; `lease`, the arithmetic of deadlines |
-//! | what goes wrong | `store_error`, from a backend; `error`, for programs |
+//! | the answers | `grant`, `session`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
+//! | what goes wrong | `store_error`, from a backend; `error`, for programs, which names who is in the way |
+//! | who asks, and who holds | `claim`, `holder` |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
 
 mod backend;
@@ -41,6 +42,7 @@ mod error;
 mod forward;
 mod grant;
 mod holder;
+mod label;
 mod latch;
 pub mod lease;
 mod lock;
