@@ -13,18 +13,18 @@ use std::{
 use tenure_core::{Background, StoreError};
 use tokio::task::JoinHandle;
 
-/// How long it may be silent before the server is asked whether it is still there.
+/// How long it may be silent before the server is asked for a sign of life.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How long until it is connected again.
+/// How long before it reconnects.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// Hears of releases for all who wait in this process, over one connection, which is opened when somebody waits.
+/// Hears of releases for all of this process's waiters, over one connection, which is opened when somebody waits.
 ///
-/// What it says is a hint. While it cannot connect, waiters ask again by themselves; when it has connected, they are told to.
+/// Notifications are hints. While it cannot connect, waiters poll; once it has connected, they are told to ask again.
 pub(super) struct Listener {
     server: Arc<Postgres>,
     hints: Arc<Hints>,
-    /// Where the connection lives: those who wait may be of any runtime.
+    /// Where the connection lives: waiters may be on any runtime.
     background: Background,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -34,7 +34,7 @@ impl Listener {
         Self { server: Arc::clone(server), hints: Arc::default(), background, task: Mutex::new(None) }
     }
 
-    /// Hears of what is announced with this text from now on.
+    /// Listens for announcements with this text from now on.
     pub(super) fn hint(&self, announced: String) -> Hint {
         let hint = self.hints.listen(announced);
         if !self.server.options.own.pooler {
@@ -48,7 +48,7 @@ impl Listener {
         hint
     }
 
-    /// Lets go of the connection, until somebody waits again.
+    /// Closes the connection, until somebody waits again.
     pub(super) fn close(&self) {
         if let Some(task) = self.task().take() {
             task.abort();
@@ -70,13 +70,13 @@ async fn listen(server: Arc<Postgres>, hints: Arc<Hints>) {
     loop {
         let error = match connect(&server).await {
             Ok(mut listener) => {
-                // What was announced before is not heard.
+                // Earlier announcements were missed.
                 hints.tell_all();
                 hear(&server, &mut listener, &hints).await
             }
             Err(error) => error,
         };
-        tracing::debug!(lock.store = %server.store, %error, "releases are not heard of; waiters ask again by themselves");
+        tracing::debug!(lock.store = %server.store, %error, "cannot hear of releases; waiters only poll");
         tokio::time::sleep(RECONNECT).await;
     }
 }
@@ -106,7 +106,7 @@ async fn hear(server: &Postgres, listener: &mut PgListener, hints: &Hints) -> St
             Ok(Ok(Some(announced))) => hints.tell(announced.payload()),
             Ok(Ok(None)) => return StoreError::unavailable("the connection was lost"),
             Ok(Err(error)) => return explain(error),
-            // Where no packet comes back, nothing says that a connection is dead.
+            // If no packet comes back, nothing shows that a connection is dead.
             Err(_) => {
                 match tokio::time::timeout(longest, listener.execute("SELECT 1".into_sql_str())).await {
                     Ok(Ok(_)) => {}

@@ -1,4 +1,4 @@
-//! Row locks, asked.
+//! Row locks: requests to the server.
 
 use super::{
     errors,
@@ -24,10 +24,9 @@ use sqlx::{
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
 
-/// The longest time that the server counts, in milliseconds.
+/// The longest time that the server can represent, in milliseconds.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
-/// How long the server lets somebody wait for a row. Nobody is to wait for ever, which 0 would mean; who waited for so long
-/// asks again.
+/// How long the server lets a transaction wait for a row. 0 would mean for ever. After that, the waiter asks again.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Locked rows in PostgreSQL.
@@ -50,7 +49,7 @@ impl PostgresRowLocks {
         &self.server.options.prefix
     }
 
-    /// Whether its connections are prepared. Behind a pooler each transaction may be in another one.
+    /// Whether its connections are prepared. Behind a pooler, each transaction may use another one.
     fn prepares(&self) -> bool {
         !self.server.options.own.pooler
     }
@@ -63,7 +62,7 @@ impl PostgresRowLocks {
         self.server.rows::<RowHolder>(rows)?.into_iter().map(row_holder).collect()
     }
 
-    /// What came of asking for a row's lock.
+    /// The outcome of asking for a row's lock.
     fn found<V>(&self, asked: Result<Option<V>, sqlx::Error>) -> Result<Found<V>, StoreError> {
         match asked {
             Ok(Some(locked)) => Ok(Found::Locked(locked)),
@@ -82,7 +81,8 @@ impl RowTable for PostgresRowLocks {
         &self.server.store
     }
 
-    /// Those who wait stand [in a queue](https://github.com/postgres/postgres/blob/master/src/backend/access/heap/README.tuplock).
+    /// Waiters are [in a
+    /// queue](https://github.com/postgres/postgres/blob/master/src/backend/access/heap/README.tuplock).
     fn fair(&self) -> bool {
         true
     }
@@ -143,7 +143,7 @@ impl RowTable for PostgresRowLocks {
     ) -> Result<Found<Issue>, StoreError> {
         let mut take = self.statements.take(self.prefix(), name.as_str(), waits, self.prepares());
         if !waits {
-            // Not for the table either.
+            // Do not wait long for the table either.
             let patience = in_millis(Patience::of(self.response_timeout()).lock);
             take = format!("SET LOCAL lock_timeout = {patience}; {take}");
         }
@@ -151,7 +151,7 @@ impl RowTable for PostgresRowLocks {
         let told = rows.map(|rows| rows.into_iter().nth(1));
         self.found(told)?.try_map(|row| {
             let (last, now) = self.server.row(&row)?;
-            // A server that takes no notes locks no rows either.
+            // A server that accepts no notes locks no rows either.
             Ok(Issue { last, now, writable: true })
         })
     }
@@ -225,7 +225,7 @@ impl RowTable for PostgresRowLocks {
         self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), from, beyond]).await?)
     }
 
-    /// Notes it first, so that the holder finds out why.
+    /// Writes the note first, so that the holder finds out why.
     async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let forced = arguments![self.prefix(), name.as_str()];
         let holders = self.tell(&self.ask(&self.statements.force, forced).await?)?;
@@ -236,7 +236,7 @@ impl RowTable for PostgresRowLocks {
         Ok(holders)
     }
 
-    /// No name is in this range: it shows that the table may be read.
+    /// No name is in this range: this only shows that the table is readable.
     async fn open(&self) -> Result<(), StoreError> {
         self.ask(&self.statements.list, arguments![self.prefix(), "", ""]).await.map(drop)
     }

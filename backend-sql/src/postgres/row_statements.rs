@@ -3,31 +3,32 @@
 use crate::{rows::hexadecimal, statement::Statement, table::TablePath};
 use tenure_core::Error;
 
-/// All of them, for one table. Only those that lock belong in a transaction; each of the others commits by itself.
+/// All statements for one table. Only those that lock belong in a transaction; each of the others commits by itself.
 pub(super) struct RowStatements {
     pub(super) create: Statement,
-    /// Has a connection plan once what it asks again and again.
+    /// Lets a connection plan its repeated statements once.
     pub(super) prepare: Statement,
     /// See [`take`](Self::take).
     take: Take,
-    /// `$1` prefix, `$2` name. A row once it is locked; none when there is none.
+    /// `$1` prefix, `$2` name. A row once it is locked; none if there is none.
     pub(super) lock: Statement,
-    /// The same, and none when it is locked already.
+    /// The same, and none if it is already locked.
     pub(super) try_lock: Statement,
-    /// `$1` prefix, `$2` name. A row when it was missing, and was made.
+    /// `$1` prefix, `$2` name. A row if it was missing and was made.
     pub(super) make: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` label, `$5` host, `$6` pid, `$7` token. A row when it was noted, now or before.
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` label, `$5` host, `$6` pid, `$7` token. A row if it was noted, now or
+    /// before.
     pub(super) note: Statement,
-    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last. A row when a lock of one is held by somebody who
-    /// has not been noted.
+    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last. A row if one of these names is held by a
+    /// claim without a note.
     pub(super) unnoted: Statement,
-    /// `$1` an application's name. A row when a connection of ours has it.
+    /// `$1` an application's name. A row if one of our connections has it.
     pub(super) lives: Statement,
-    /// `$1` an application's name. Ends what our connection of that name waits for.
+    /// `$1` an application's name. Ends the wait of our connection with that name.
     pub(super) interrupt: Statement,
-    /// `$1` prefix, `$2` name, `$3` an application's name. Ends the connection of that name that has the row locked.
+    /// `$1` prefix, `$2` name, `$3` an application's name. Ends the connection with that name that has locked the row.
     pub(super) terminate: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim. A row when it was put out by force.
+    /// `$1` prefix, `$2` name, `$3` claim. A row if it was released by force.
     pub(super) was_forced: Statement,
     /// `$1` prefix, `$2` name.
     pub(super) holders: Statement,
@@ -37,7 +38,7 @@ pub(super) struct RowStatements {
     pub(super) force: Statement,
 }
 
-/// The two statements that take a row, with places for prefix and name.
+/// The two statements that lock a row, with placeholders for prefix and name.
 struct Take {
     wait: String,
     at_once: String,
@@ -63,8 +64,8 @@ pub fn postgres_row_schema(table: &str) -> Result<String, Error> {
     TablePath::new(table).map(|table| schema(&table))
 }
 
-/// A name has two rows, because nobody can change the one that its holder has locked, and what the holder changed in its
-/// own transaction would be undone with it.
+/// A name has two rows: nobody can change the one that its holder has locked, and the holder's own changes would be
+/// undone with its transaction.
 fn schema(table: &TablePath) -> String {
     let table = table.quoted('"');
     format!(
@@ -127,12 +128,12 @@ impl RowStatements {
         }
     }
 
-    /// Locks the row, and then tells what its [`Issue`](crate::issue::Issue) is made of: a row more when it was locked. Both in
-    /// one message, which has no parameters; but each statement sees what was committed before it, and so the second sees the
-    /// note of whoever was waited for.
+    /// Locks the row, and then returns what its [`Issue`](crate::issue::Issue) is made of: one more row if it was
+    /// locked. Both are sent in one message, which has no parameters, but each statement sees what was committed before
+    /// it, so the second sees the note of the previous holder.
     ///
-    /// What is planned before the wait need not be planned between it and the answer: `prepared` tells whether the connection
-    /// was prepared.
+    /// Statements that were planned before the wait need no planning between it and the answer. `prepared`: whether the
+    /// connection was prepared.
     pub(super) fn take(&self, prefix: &str, name: &str, waits: bool, prepared: bool) -> String {
         let text = |text| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hexadecimal(text));
         let take = match (waits, prepared) {
@@ -162,7 +163,7 @@ impl Take {
     }
 }
 
-/// What the connection of a claim's transaction is named.
+/// The application name of a claim's connection.
 pub(super) fn application(claim: tenure_core::ClaimId) -> String {
     format!("tenure {claim}")
 }
@@ -174,7 +175,7 @@ PREPARE tenure_wait(text, text) AS {row} FOR UPDATE;
 PREPARE tenure_try(text, text) AS {row} FOR UPDATE SKIP LOCKED;
 PREPARE tenure_last(text, text) AS {last}";
 
-/// The last token that was noted, if one was, and the server's time.
+/// The last noted token, if any, and the server's time.
 fn last(prefix: &str, name: &str) -> String {
     format!(
         "SELECT (SELECT token FROM {{t}} WHERE prefix = {prefix} AND name = {name} AND part = 1), {MICROS}"
@@ -184,7 +185,7 @@ fn last(prefix: &str, name: &str) -> String {
 /// The server's time in microseconds since 1970.
 pub(super) const MICROS: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// It is no part of the holder's transaction, whose end undoes all that it did. One who comes late, after a later holder's,
+/// It is not part of the holder's transaction, which is always rolled back. A note that arrives after a later holder's
 /// changes nothing.
 const NOTE: &str = "
 INSERT INTO {t} AS last (prefix, name, part, token, claim, acquired_at, label, host, pid)
@@ -199,22 +200,23 @@ ON CONFLICT (prefix, name, part) DO UPDATE SET
 WHERE coalesce(last.token, 0) < excluded.token OR last.claim = excluded.claim
 RETURNING 1";
 
-/// Connections with the numbers of their transactions. Who has locked a row stands in the row itself, as such a number, `xmax`.
+/// Connections with the numbers of their transactions. The row itself records who has locked it, as such a number,
+/// `xmax`.
 ///
-/// Anybody may name a connection after a claim. Who has locked the row is nothing that others can pretend.
+/// Anybody can name a connection after a claim, but nobody can fake who has locked the row.
 const OWNERS: &str = "
 pg_stat_activity AS holder
 JOIN pg_locks AS own ON own.pid = holder.pid AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock'
   AND own.granted";
 
-/// Whoever waits has locked nothing yet, so a connection must be of our user and in our database to be taken for it: there
-/// nobody else logs in.
+/// A waiter has locked nothing yet, so its connection is recognized by our user and our database, where nobody else
+/// logs in.
 const OURS: &str = "usename = session_user AND datname = current_database()";
 
-/// Both questions are about one look at the connections.
+/// Both conditions use the same snapshot of the connections.
 ///
-/// `(… IN …) IS TRUE` says to the planner that it may not join: it would look at every connection for every name, as it does
-/// not know how many there are. So they are hashed once.
+/// `(… IN …) IS TRUE` keeps the planner from joining: it does not know how many connections there are, and would look
+/// at every connection for every name. This way they are hashed once.
 const UNNOTED: &str = "
 WITH owner AS MATERIALIZED (
   SELECT own.transactionid::text AS number, application_name AS name FROM {owners}
@@ -228,13 +230,13 @@ WHERE prefix = $1 AND name >= $2 AND name < $3 AND part = 0
   ) IN (SELECT number || ' ' || name FROM owner)) IS NOT TRUE
 LIMIT 1";
 
-/// Whether the last grant's transaction stands. Not a join either.
+/// Whether the last grant's transaction is alive. Not a join either.
 const LIVE: &str = "part = 1 AND ((
     SELECT xmax || ' tenure ' || last.claim FROM {t} AS held
     WHERE held.prefix = last.prefix AND held.name = last.name AND held.part = 0
   ) IN (SELECT own.transactionid || ' ' || holder.application_name FROM {owners})) IS TRUE";
 
-/// With those before, who may not have asked for it yet: the last ten of them.
+/// Keeps the last ten, because earlier ones may not have looked yet.
 const FORCED: &str =
     "CASE WHEN strpos(forced, claim) > 0 THEN forced ELSE left(concat_ws(' ', claim, forced), 369) END";
 

@@ -1,4 +1,4 @@
-//! The table, asked.
+//! Lease rows: requests to the server.
 
 use super::{
     listener::Listener,
@@ -25,7 +25,7 @@ use sqlx::{
 use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_core::{Background, Claim, Grant, Mode, Moment, Name, StoreError, Wakeup, record::Wake};
 
-/// The columns of what is read, behind which some statements return one more.
+/// How many columns are read; some statements return one more after them.
 const READ: usize = 14;
 
 /// Lease rows in PostgreSQL.
@@ -33,7 +33,7 @@ pub(crate) struct PostgresRows {
     server: Arc<Postgres>,
     statements: Arc<Statements>,
     lanes: Lanes<Postgres>,
-    /// A crash must not forget what a latch has counted, whatever it may forget of locks.
+    /// A crash must not undo the count of a latch, even if it may undo locks.
     latches: Lane<Postgres>,
     listener: Listener,
 }
@@ -61,7 +61,7 @@ impl PostgresRows {
         self.server.options.table.table.as_str()
     }
 
-    /// What is announced when the name may be had: to everybody, or to the first in line.
+    /// What to announce when the name may be free: to everybody, or to the first in the queue.
     fn announced(&self, name: &str, wake: Wake) -> Option<String> {
         let everybody = format!("{}\n{name}", self.prefix());
         match wake {
@@ -75,7 +75,7 @@ impl PostgresRows {
         if is_latch(key) { &self.latches } else { self.lanes.of(key) }
     }
 
-    /// One more column behind what was read.
+    /// The extra column after those that are read.
     fn behind<'r, T>(&self, row: &'r PgRow) -> Result<T, StoreError>
     where
         T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
@@ -87,12 +87,12 @@ impl PostgresRows {
         seen(sent, row).map_err(|error| self.server.explain(error))
     }
 
-    /// What was read, each with its name.
+    /// All rows that were read, each with its name.
     fn all_seen(&self, sent: Moment, rows: &[PgRow]) -> Result<Vec<(String, Seen)>, StoreError> {
         rows.iter().map(|row| Ok((self.behind(row)?, self.seen(sent, row)?))).collect()
     }
 
-    /// The answer of a statement that reads along what it cannot decide.
+    /// Reads the answer of a statement that also returns the row if it cannot decide.
     fn answer<'r, T>(&self, sent: Moment, rows: &'r [PgRow]) -> Result<Answer<T>, StoreError>
     where
         T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
@@ -180,7 +180,7 @@ impl LeaseTable for PostgresRows {
         if alone { self.first(&rows) } else { self.answer(sent, &rows) }
     }
 
-    /// Not past a queue.
+    /// Not if there is a queue, which it would bypass.
     fn together(&self) -> bool {
         !self.server.options.fair
     }
@@ -218,7 +218,7 @@ impl LeaseTable for PostgresRows {
         let Claim { id, name, waits, .. } = claim;
         let withdraw = &self.statements.withdraw;
         let arguments = arguments![self.prefix(), name.as_str(), id.to_string(), self.channel()];
-        // It may be one of several that were asked for together, which only those that do not wait are.
+        // A claim that does not wait may be one of several that were requested together.
         if !waits {
             self.lanes.first().run(withdraw, arguments.clone(), Again::Safe).await?;
         }
@@ -315,7 +315,7 @@ impl LeaseTable for PostgresRows {
     }
 }
 
-/// A connection of its own: looking through a large table takes a while.
+/// A separate connection: searching a large table takes a while.
 pub(crate) struct PostgresBroom {
     server: Arc<Postgres>,
     statements: Arc<Statements>,

@@ -20,22 +20,22 @@ use sqlx::{
 use std::time::Duration;
 use tenure_core::StoreError;
 
-/// The server: how to connect to it, and what to ask of it.
+/// The server: how to connect to it, and how to send statements.
 pub(super) struct Postgres {
     pub(super) options: Checked<Own>,
     /// The table's DDL.
     create: Statement,
-    /// A statement that tells a table of another shape.
+    /// A statement that detects a table of another shape.
     probe: Statement,
-    /// The store in words.
+    /// The store's name for messages.
     pub(super) store: String,
     pub(super) connect: PgConnectOptions,
-    /// What each request through a pooler begins with: it is for that request only.
+    /// The beginning of each request through a pooler: settings for that request only.
     locally: String,
     pub(super) known: KnownRows,
 }
 
-/// How often the server looks whether a client is still there for which a statement waits.
+/// How often the server checks that the client of a waiting statement is still connected.
 const STILL_THERE: Duration = Duration::from_secs(1);
 
 /// The store in words.
@@ -91,23 +91,23 @@ impl Postgres {
         Ok(connection)
     }
 
-    /// Has the server give up what takes too long, and what nobody is there for, unless it is to give up sooner already.
+    /// Makes the server give up what takes too long, or whose client is gone, unless its own limits are shorter.
     pub(super) async fn bound(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let Patience { lock, statement } = Patience::of(self.options.response_timeout);
         let bounds = [("lock_timeout", lock), ("statement_timeout", statement)];
         // From version 14 on.
         let check = ("client_connection_check_interval", STILL_THERE);
         match set_at_most(connection, bounds.iter().chain([&check])).await {
-            // Some systems have no way to look who is there. The bounds do without.
+            // Some systems cannot check for disconnected clients. The time limits work without that.
             Err(error) if errors::verdict(&error) != Verdict::Broken => {
-                tracing::debug!(%error, "the server does not look whether its clients are there");
+                tracing::debug!(%error, "the server cannot check whether its clients are still connected");
                 set_at_most(connection, &bounds).await
             }
             done => done,
         }
     }
 
-    /// A message that has no parameters, and that is carried out as a whole or not at all.
+    /// Sends a message without parameters, which is carried out as a whole or not at all.
     async fn say(&self, connection: &mut PgConnection, text: &str) -> Result<Vec<PgRow>, sqlx::Error> {
         let locally = if self.options.own.pooler { &*self.locally } else { "" };
         sqlx::raw_sql(AssertSqlSafe(format!("{locally}{text}"))).fetch_all(connection).await
@@ -125,7 +125,7 @@ impl Postgres {
             self.say(connection, self.create.text()).await?;
         }
         if !self.options.own.pooler {
-            // Tells a table of another shape, and is needed soon in any case.
+            // Detects a table of another shape, and is needed soon in any case.
             connection.prepare(self.probe.sql().into_sql_str()).await?;
         }
         Ok(())
@@ -137,7 +137,7 @@ impl Postgres {
     }
 }
 
-/// Gives the session these settings, but for those that it does not know or that are less already. 0 is for ever.
+/// Applies these settings to the session, except those that are unknown or already smaller. 0 means for ever.
 async fn set_at_most<'b>(
     connection: &mut PgConnection,
     bounds: impl IntoIterator<Item = &'b (&'static str, Duration)>,
@@ -170,7 +170,7 @@ impl Server for Postgres {
             loop {
                 match self.open_once().await {
                     Ok(connection) => return Ok(connection),
-                    // `IF NOT EXISTS` does not keep two that create the same table from colliding.
+                    // `IF NOT EXISTS` does not keep two clients that create the same table from colliding.
                     Err(Refusal::Driver(error)) if errors::is_creation_race(&error) => {
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }
@@ -186,8 +186,8 @@ impl Server for Postgres {
         sqlx::Connection::close(connection).await
     }
 
-    /// Behind a pooler in one message, which is one transaction: all of it is for one server process, and the client may vanish
-    /// at any moment and leaves none open.
+    /// Behind a pooler, sends one message, which is one transaction: all of it goes to one server process, and a client
+    /// that vanishes leaves none open.
     async fn run(
         &self,
         connection: &mut PgConnection,

@@ -4,26 +4,26 @@ use crate::{statement::Statement, table::TablePath};
 use tenure_core::Error;
 
 /// All statements for one table. Each raises the versions of the rows that it changes. Durations are in milliseconds.
-/// Where the server could take a parameter for another type than the one that is sent, its type is written out.
+/// Where the server could infer another type for a parameter, the type is written out.
 ///
-/// A lease stands while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would let
-/// another claim in up to a millisecond before the lease is over.
+/// A lease is valid while `expires_at >= now`. Because `now` is cut to whole milliseconds, a strict comparison would
+/// let another claim in up to a millisecond before the lease expires.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` lease, `$5` label, `$6` host, `$7` pid, `$8` mode, unless exclusive. Returns
-    /// a row with the token when granted; none when another holds the name, or when the columns do not say everything.
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` lease, `$5` label, `$6` host, `$7` pid, `$8` mode, unless exclusive.
+    /// Returns a row with the token if granted; none if another holds the name or the columns do not say everything.
     pub(super) acquire: Statement,
-    /// The same, but always returns a row like that of `read`, which is empty unless there is a record, and behind it the
+    /// The same, but always returns a row like that of `read`, which is empty unless there is a record, followed by the
     /// token.
     pub(super) acquire_or_read: Statement,
     /// `$1` prefix, `$2` objects with name, claim, lease and label, `$3` host, `$4` pid. Returns a row with token and name
     /// for each; none at all if `acquire` would not grant one of them.
     pub(super) acquire_all: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row when released, which tells whether the name is
-    /// awaited.
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if released, which tells whether somebody waits
+    /// for the name.
     pub(super) release: Statement,
-    /// The same, but always returns a row like that of `read`, which is empty unless there is a record, and behind it
-    /// whether the name is awaited, or null.
+    /// The same, but always returns a row like that of `read`, which is empty unless there is a record, followed by
+    /// whether somebody waits for the name, or null.
     pub(super) release_or_read: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if the columns say everything.
     pub(super) withdraw: Statement,
@@ -75,9 +75,9 @@ pub fn postgres_schema(table: &str) -> Result<String, Error> {
     TablePath::new(table).map(|table| schema(&table))
 }
 
-/// Texts are compared by their bytes. The fill factor leaves room for the next version of each row beside it, so that no
-/// index has to change. The row whose name is empty, which no lock has, keeps the greatest token of all rows that were
-/// swept, and when that was.
+/// Texts are compared by their bytes. The fill factor leaves room for the next version of each row next to it, so that
+/// no index has to change. The row with the empty name, which no lock has, keeps the greatest token of all swept rows,
+/// and when they were swept.
 fn schema(table: &TablePath) -> String {
     let table = table.quoted('"');
     format!(
@@ -154,19 +154,19 @@ const FIRST: &str = "greatest(
     1 + coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0)
   )";
 
-/// One upsert. In the update, `held` is the row as it stands once it is locked, so its token is the last one that was
-/// granted; a sequence in `VALUES` would be asked before that, and could give a later grant the smaller token.
+/// One upsert. In the update, `held` is the row as it is once it is locked, so its token is the last one granted. A
+/// sequence in `VALUES` would be evaluated before that, and could give a later grant a smaller token.
 ///
-/// `now()` is when the statement began. Whoever had to wait for the row sees leases as they were then: never as run out
-/// too early.
+/// `now()` is when the statement began. A statement that had to wait for the row sees leases as they were then, so
+/// never as expired too early.
 const ACQUIRE: &str = "
 INSERT INTO {t} AS held
   (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
 VALUES ($1, $2, {us}, {first}, $3::text, $8::text, {now}, {now} + $4::bigint, 0, $5, $6, $7)
 {take}";
 
-/// The same for several names: for all of them, or for none where one is held. When another takes one of them between the
-/// look and the upsert, the division fails and undoes the others.
+/// The same for several names: for all of them, or for none if one is held. If another client acquires one of them
+/// between the look and the upsert, a division by zero undoes the rest.
 const ACQUIRE_ALL: &str = "
 WITH asked AS (
   SELECT * FROM json_to_recordset($2::json) AS asked (name text, claim text, lease bigint, label text)
@@ -185,8 +185,7 @@ WITH asked AS (
 SELECT token, name FROM taken, (SELECT count(*) FROM taken) AS all_taken (number)
 WHERE CASE WHEN number IN (0, (SELECT count(*) FROM asked)) THEN true ELSE 1 / (number - number) = 0 END";
 
-/// What happens to a row that exists already. A claim that can share the name does not touch the mark of one that wants
-/// to hold it alone.
+/// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   version = held.version + 1,
   token = CASE WHEN {again} THEN held.token ELSE greatest(held.token + 1, excluded.token) END,
@@ -208,7 +207,7 @@ WHERE held.record IS NULL AND (
 )
 RETURNING token, name";
 
-/// A notification is sent when the statement commits. It costs the server a lock, so it is sent only where somebody waits.
+/// A notification is sent when the statement commits. It costs the server a lock, so it is sent only if somebody waits.
 ///
 /// A release does not wait for the disk: `docs/decisions/release-not-awaited.md` says why.
 const RELEASE: &str = "
@@ -216,16 +215,16 @@ UPDATE {t} SET version = {anew}, claim = NULL, expires_at = {now}
 WHERE prefix = $1 AND name = $2 AND claim = $3::text AND expires_at >= {now} AND record IS NULL
 RETURNING awaited_until >= {now} AS awaited, CASE WHEN awaited_until >= {now} THEN {tell} END, {at_once}";
 
-/// Has the commit of the statement not wait for the disk. The setting ends with the statement.
+/// Makes the statement's commit not wait for the disk. The setting ends with the statement.
 const AT_ONCE: &str = "set_config('synchronous_commit', 'off', true)";
 
-/// The version of what a crash may undo, which must not come again: further on than anybody adds ones meanwhile, by a step
-/// that does not come twice.
+/// The version of a write that a crash may undo. It must never come again, so it jumps further than others could count
+/// meanwhile, by a random step.
 const ANEW: &str = "version + 1000 + (random() * 1000000)::bigint";
 
-/// Reads along what the statement could not decide, because the columns do not say it: that saves those who share a name,
-/// or stand in line, a round trip. The row is read as it was when the statement began. If it has changed since, the version
-/// tells when it is written back.
+/// Also reads the row if the columns were not enough to decide: that saves a round trip for shared names and queues.
+/// The row is read as it was when the statement began. If it has changed since, the version shows that when it is
+/// written back.
 const OR_READ: &str = "
 WITH done AS ({statement})
 SELECT {now}, 0::bigint, {columns}, done.{answer}
@@ -233,9 +232,9 @@ FROM (SELECT) AS one
 LEFT JOIN done ON true
 LEFT JOIN {t} AS held ON done.{answer} IS NULL AND held.prefix = $1 AND held.name = $2 AND held.record IS NOT NULL";
 
-/// Whether or not the claim has expired. If it waited to hold the name alone, it no longer keeps anybody out; that
-/// somebody waits still stands, because others may have left no mark beside its own. The version is raised in any case, so
-/// that a late write of the claim's changes nothing.
+/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps anybody out. The name
+/// still counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so
+/// that a late write of the claim changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,
@@ -245,7 +244,7 @@ UPDATE {t} SET
 WHERE prefix = $1 AND name = $2 AND record IS NULL
 RETURNING 1, CASE WHEN claim IS NULL OR mode IS NOT NULL THEN {tell} END";
 
-/// Nobody's lease waits for another's row.
+/// Skips locked rows, so that no lease waits for another's row.
 const RENEW: &str = "
 WITH free AS (
   SELECT asked.*
@@ -259,7 +258,7 @@ WHERE held.prefix = $1 AND held.name = free.name AND held.claim = free.claim
   AND held.expires_at >= {now} AND held.record IS NULL
 RETURNING held.claim";
 
-/// The columns that are read of a row.
+/// The columns of a row that are read.
 const COLUMNS: &str =
     "held.version, held.token, held.claim, held.mode, held.since, held.expires_at, held.awaited_until,
   held.awaited_by, held.label, held.host, held.pid, held.record";
@@ -298,7 +297,7 @@ VALUES ($1, $2, {us}, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT DO NOTHING
 RETURNING 1, {announce}";
 
-/// What is written of each row.
+/// The columns of a row that are written.
 const SWAPPED: &str =
     "token bigint, claim text, mode text, since bigint, expires_at bigint, awaited_until bigint,
     awaited_by text, label text, host text, pid bigint, record text";

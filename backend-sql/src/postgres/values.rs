@@ -1,4 +1,4 @@
-//! The parameters of a statement, beside it or written into it.
+//! The parameters of a statement, sent with it or written into it.
 
 use crate::rows::hexadecimal;
 use sqlx::{Arguments, postgres::PgArguments};
@@ -11,10 +11,10 @@ pub(in crate::postgres) enum Value {
     Number(i64),
 }
 
-/// Those of one statement, in order.
+/// The parameters of one statement, in order.
 pub(in crate::postgres) type Values = Vec<Value>;
 
-/// For the driver, beside a statement.
+/// Makes the driver's arguments, sent with a statement.
 pub(in crate::postgres) fn beside(values: Values) -> Result<PgArguments, sqlx::Error> {
     let mut arguments = PgArguments::default();
     for value in values {
@@ -29,7 +29,7 @@ pub(in crate::postgres) fn beside(values: Values) -> Result<PgArguments, sqlx::E
 
 /// A statement's text with its parameters in place of `$1`, `$2` and so on.
 ///
-/// Texts are in hexadecimal digits, which mean nothing else to any server, whatever its settings.
+/// Strings are in hexadecimal digits, which are safe on every server, whatever its settings.
 pub(in crate::postgres) fn written(statement: &str, values: &[Value]) -> String {
     let mut parts = statement.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -47,7 +47,7 @@ pub(in crate::postgres) fn written(statement: &str, values: &[Value]) -> String 
 
 impl Value {
     fn write(&self, text: &mut String) {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = match self {
             Self::Text(None) => write!(text, "NULL::text"),
             Self::Text(Some(value)) => write!(text, "{}", quoted(value)),
