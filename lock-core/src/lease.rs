@@ -22,8 +22,8 @@ pub const MAX_LEASE: Duration = Duration::from_hours(365 * 24);
 /// use std::time::Duration;
 /// use tenure_core::lease;
 ///
-/// let error = lease::check("lease", Duration::ZERO, lease::MIN_LEASE).unwrap_err(); assert_eq!(error.to_string(), "0ns
-/// is not a valid value for lease: 100ms to 31536000s (365 days)");
+/// let error = lease::check("lease", Duration::ZERO, lease::MIN_LEASE).unwrap_err();
+/// assert_eq!(error.to_string(), "0ns is not a valid value for lease: 100ms to 31536000s (365 days)");
 /// ```
 pub fn check(option: &'static str, given: Duration, least: Duration) -> Result<Duration, Error> {
     if given >= least && given <= MAX_LEASE {

@@ -17,7 +17,8 @@ use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 /// let name = Name::new("orders/42")?;
 /// assert_eq!(name.as_str(), "orders/42");
 /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
-/// let lock = locks.lock(&name); // a checked name works wherever a string does assert!(Name::new("").is_err());
+/// let lock = locks.lock(&name); // a checked name works wherever a string does
+/// assert!(Name::new("").is_err());
 /// assert!(Name::new("two\nlines").is_err());
 /// # Ok::<(), tenure_core::InvalidName>(())
 /// ```
