@@ -37,7 +37,7 @@ fn the_same_seed_gives_the_same_plan() {
 #[test]
 fn what_cannot_be_is_said() {
     for (arguments, said) in [
-        (&["memory", "--lease", "1ms"][..], "no value for lease"),
+        (&["memory", "--lease", "1ms"][..], "not a valid value for lease"),
         (&["memory", "--names", "0"], "--names 1 or more"),
         (&["nonsense:", "--minutes", "0.01"], "nonsense"),
     ] {

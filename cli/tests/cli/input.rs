@@ -90,7 +90,7 @@ fn a_store_in_memory_holds_nothing_for_a_command() {
     for verb in ["run", "elect"] {
         for url in ["memory:", "memory:?lease=5s"] {
             let said = refused(&["--store", url, verb, "a", "--", "echo", "never"]);
-            assert!(said.contains("memory:") && said.contains("keep nobody out"), "{said}");
+            assert!(said.contains("memory:") && said.contains("exclude nobody"), "{said}");
             assert!(said.contains("sqlite:PATH"), "{said}");
         }
     }
