@@ -26,7 +26,7 @@ impl TableName {
         }
         let given = format!("{:?}", text.chars().take(40).collect::<String>());
         let allowed =
-            "1 to 63 ASCII letters, digits and underscores, not beginning with a digit or with sqlite_";
+            "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_";
         Err(Error::invalid_option("table", given, allowed))
     }
 
