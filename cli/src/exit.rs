@@ -1,9 +1,6 @@
 //! How `tenure` ends: its exit codes and its messages, in one place.
 
-use crate::{
-    people::who,
-    stderr::{detail, say},
-};
+use crate::stderr::{detail, say};
 use clap::error::{ContextKind, ContextValue};
 use std::{
     error::Error as _,
@@ -77,7 +74,7 @@ impl Failure {
             Self::Busy(text, holders) => {
                 say(text);
                 for holder in holders {
-                    detail(&format!("held by {}", who(holder)));
+                    detail(&format!("held by {holder}"));
                 }
             }
             Self::Lost | Self::Signal(_) => {}

@@ -8,22 +8,6 @@ use std::{
 };
 use tenure::{Holder, Mode};
 
-/// A holder in a few words: `backup.sh (4321@web1) for 3m 12s`.
-pub(crate) fn who(holder: &Holder) -> String {
-    let place = place(holder);
-    let mut text = match &holder.info.label {
-        Some(label) if place.is_empty() => plain(label),
-        Some(label) => format!("{} ({place})", plain(label)),
-        None if place.is_empty() => "somebody".to_owned(),
-        None => place,
-    };
-    if let Some(age) = holder.age {
-        text.push_str(" for ");
-        text.push_str(&span(age));
-    }
-    text
-}
-
 /// `pid@host`, as far as known.
 fn place(holder: &Holder) -> String {
     let host = plain(&holder.info.host);
@@ -209,7 +193,7 @@ mod tests {
             let json: Vec<serde_json::Value> = serde_json::from_str(&json(&holders)).unwrap();
             prop_assert_eq!(json.len(), holders.len());
             for ((holder, row), fields) in holders.iter().zip(rows).zip(json) {
-                prop_assert!(who(holder).chars().all(harmless));
+                prop_assert!(holder.to_string().chars().all(harmless));
                 // From the right, where no text is.
                 let cells: Vec<&str> = row.rsplit("  ").filter(|cell| !cell.is_empty()).take(2).collect();
                 let dated = holder.since.is_some_and(can_be_shown);

@@ -3,7 +3,7 @@
 use crate::{
     args,
     exit::{self, Failure},
-    people::{plain, who},
+    people::plain,
     stderr, store,
 };
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub(crate) async fn release(store: Option<String>, args: args::Release) -> Resul
     let put_out = put_out?;
     for holder in &put_out {
         let token = holder.token.map_or_else(String::new, |token| format!(", token {token}"));
-        exit::print(&format!("{}: released by force; was held by {}{token}\n", plain(name), who(holder)))?;
+        exit::print(&format!("{}: released by force; was held by {holder}{token}\n", plain(name)))?;
     }
     if put_out.is_empty() {
         stderr::say(&format!("nobody holds {name:?}"));

@@ -1,9 +1,6 @@
 //! What a person sees while waiting: who holds the lock, and for how long.
 
-use crate::{
-    people::{span, who},
-    stderr,
-};
+use crate::{people::span, stderr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use std::{
     convert::Infallible,
@@ -70,7 +67,7 @@ fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
         Ok([holder]) => {
             let lease =
                 holder.left.map_or(String::new(), |left| format!(", {} of its lease left", span(left)));
-            format!("waiting for {name:?}: held by {}{lease}", who(holder))
+            format!("waiting for {name:?}: held by {holder}{lease}")
         }
         Ok(holders) => format!("waiting for {name:?}: held by {} others", holders.len()),
         Err(error) if error.is_retryable() => format!("waiting for {name:?}: {error}"),

@@ -74,23 +74,31 @@ impl Holder {
     }
 }
 
-/// Label, process, machine and how long already, as far as they are known: `"backup.sh" (4321@web1) for 3m 12s`.
+/// Label, process, machine and how long already, as far as they are known: `backup.sh (4321@web1) for 3m 12s`.
 ///
-/// What other programs wrote into the store does nothing to a terminal.
+/// Other programs may have written anything into the store: what a terminal would obey is escaped.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HolderInfo { label, host, pid } = &self.info;
-        let host = host.escape_debug();
-        let place = if *pid == 0 { host.to_string() } else { format!("{pid}@{host}") };
+        let host = plain(host);
+        let place = if *pid == 0 { host } else { format!("{pid}@{host}") };
         match label {
-            Some(label) if place.is_empty() => write!(f, "{label:?}")?,
-            Some(label) => write!(f, "{label:?} ({place})")?,
+            Some(label) if place.is_empty() => f.write_str(&plain(label))?,
+            Some(label) => write!(f, "{} ({place})", plain(label))?,
             None if place.is_empty() => f.write_str("somebody")?,
             None => f.write_str(&place)?,
         }
         let Some(age) = self.age else { return Ok(()) };
         write!(f, " for {}", humantime::format_duration(Duration::from_secs(age.as_secs())))
     }
+}
+
+/// Without control characters, and without those that turn the direction of writing.
+fn plain(text: &str) -> String {
+    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let escape =
+        |c: char| if c.is_control() || turns(c) { c.escape_unicode().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
 }
 
 #[cfg(test)]
@@ -106,8 +114,8 @@ mod tests {
         };
         assert_eq!(Holder::of(name()).to_string(), "somebody");
         assert_eq!(info(None, "web1", 4321), "4321@web1");
-        assert_eq!(info(Some("backup.sh"), "", 0), r#""backup.sh""#);
-        assert_eq!(info(Some("a\u{1b}[2J\u{202e}"), "b\n", 0), r#""a\u{1b}[2J\u{202e}" (b\n)"#);
+        assert_eq!(info(Some("backup.sh"), "", 0), "backup.sh");
+        assert_eq!(info(Some("a\u{1b}[2J\u{202e}"), "b\n", 0), r"a\u{1b}[2J\u{202e} (b\u{a})");
         let since = Holder::of(name()).since(SystemTime::UNIX_EPOCH, Duration::from_millis(192_700));
         assert_eq!(since.to_string(), "somebody for 3m 12s");
     }

@@ -62,7 +62,7 @@ mod tests {
             let began = Instant::now();
             let error = other.lock("a").wait(wait).acquire().await.unwrap_err();
             assert_eq!(began.elapsed(), wait);
-            assert!(error.to_string().contains(r#"held by "backup" ("#), "{error}");
+            assert!(error.to_string().contains("held by backup ("), "{error}");
             let Error::Timeout { holders, .. } = error else { panic!("{error}") };
             assert_eq!(holders[0].claim, Some(guard.claim()));
         }
