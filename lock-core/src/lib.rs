@@ -16,6 +16,7 @@
 //! | every duration that exclusion depends on | [`lease`], [`Moment`] |
 //! | the contract as a value | [`record`] |
 //! | locks made from compare-and-swap | [`record::RecordStore`], [`record::Records`] |
+//! | how a store reads its URLs | [`url`] |
 //! | the reference store | [`Memory`] |
 //!
 //! # Reading the code
@@ -29,6 +30,7 @@
 //! | a store that needs no server | `memory`, and `record`, its names as values |
 //! | the requests to a store | `backend`, `forward`; `background` and `per_runtime`, where requests run |
 //! | the answers | `grant`, `session`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
+//! | how a URL says which store, and how to use it | `url` |
 //! | what goes wrong | `store_error`, from a backend; `error`, for programs, which names who is in the way |
 //! | who asks, and who holds | `claim`, `holder` |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
@@ -63,6 +65,7 @@ mod semaphore;
 mod session;
 mod store_error;
 mod token;
+pub mod url;
 
 pub use async_trait::async_trait;
 pub use backend::{Attempt, Backend, Conversion, LatchState, LatchStep, Release, Renewal, Together};

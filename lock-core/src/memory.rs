@@ -1,9 +1,10 @@
 //! The store in this process: the reference for all others.
 
 use crate::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, LatchState, LatchStep, Mode,
-    Moment, Name, Release, Renewal, StoreError, Together, Wakeup,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Error, Grant, Holder, LatchState, LatchStep,
+    Mode, Moment, Name, Release, Renewal, StoreError, Together, Wakeup,
     record::{LatchRecord, Record, StoreTime},
+    url::{Guide, Parameter, Refusal, Scheme, Urls},
 };
 use async_trait::async_trait;
 use std::{
@@ -81,11 +82,41 @@ impl Clock {
     }
 }
 
+const URLS: Urls<Memory> = Urls {
+    schemes: &[Scheme {
+        form: "memory:",
+        about: "this process's memory; each connection is a store of its own",
+    }],
+    // Which no other store can meet.
+    parameters: &[&[Parameter::prefix("none", |memory, _| memory)]],
+};
+
 impl Memory {
     /// Makes a new, empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A store of its own, for `memory:`.
+    ///
+    /// The URL may have a `prefix` and a `lease` as those of other stores may. A prefix makes no difference, and the
+    /// lease is for [`Locks::with_lease`](crate::Locks::with_lease): [`url::lease`](crate::url::lease()) reads it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] for any other URL.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        URLS.read(url, |place| match place.text() {
+            "" => Ok(Self::new()),
+            _ => Err(Refusal::new("memory has no path and no host", "write memory:")),
+        })
+    }
+
+    /// How its URLs are written.
+    #[must_use]
+    pub fn urls() -> Guide {
+        URLS.guide()
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {

@@ -1,0 +1,206 @@
+//! How URLs say which store is meant and how it is used: for authors of stores.
+//!
+//! A URL is `scheme:place?name=value&name=value`. A store says in its [`Urls`] which schemes and parameters are its own,
+//! and reads its place. All the rest is the same for every store, and done here: whatever is not understood is refused with
+//! what would be valid, `%XX` is decoded, and neither passwords nor parameters that were not understood are repeated.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+//! use tenure_core::{Error, url::{Guide, Parameter, Refusal, Scheme, Urls, decode}};
+//!
+//! pub struct FilesOptions {
+//!     directory: PathBuf,
+//!     poll: Duration,
+//! }
+//!
+//! const URLS: Urls<FilesOptions> = Urls {
+//!     schemes: &[Scheme { form: "files:PATH", about: "a directory of files" }],
+//!     parameters: &[&[
+//!         Parameter::duration("poll", FilesOptions::POLL_RANGE, "50ms", FilesOptions::poll)
+//!             .about("how long a waiter lets pass at most between two looks"),
+//!     ]],
+//! };
+//!
+//! impl FilesOptions {
+//!     pub const POLL_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
+//!
+//!     pub fn new(directory: impl Into<PathBuf>) -> Self {
+//!         Self { directory: directory.into(), poll: Duration::from_millis(50) }
+//!     }
+//!
+//!     pub fn poll(self, poll: Duration) -> Self {
+//!         Self { poll, ..self }
+//!     }
+//!
+//!     pub fn from_url(url: &str) -> Result<Self, Error> {
+//!         URLS.read(url, |place| match place.path() {
+//!             Some(path) if !path.is_empty() => Ok(Self::new(decode(path)?)),
+//!             _ => Err(place.refuse("it names no directory")),
+//!         })
+//!     }
+//!
+//!     /// For documentation.
+//!     pub fn urls() -> Guide {
+//!         URLS.guide()
+//!     }
+//! }
+//!
+//! let options = FilesOptions::from_url("files:/srv/my%20locks?poll=1s")?;
+//! assert_eq!(options.directory, PathBuf::from("/srv/my locks"));
+//! assert_eq!(options.poll, Duration::from_secs(1));
+//!
+//! let error = FilesOptions::from_url("files:/srv/locks?poll=0s").err().unwrap();
+//! assert_eq!(
+//!     error.to_string(),
+//!     r#""files:/srv/locks" names no store: "0s" is no value for poll; poll is a duration from 1ms to 1m"#
+//! );
+//! # Ok::<(), Error>(())
+//! ```
+
+mod encoding;
+mod parameter;
+mod place;
+mod refusal;
+mod scheme;
+
+pub use encoding::{decode, encode};
+pub use parameter::{Entry, Parameter};
+pub use place::{Place, Servers};
+pub use refusal::Refusal;
+pub use scheme::Scheme;
+
+use crate::{Error, lease};
+use std::time::Duration;
+
+/// What every URL may say, whatever the store: it is for the locks above it.
+const LEASE: Parameter<Duration> =
+    Parameter::duration("lease", lease::MIN_LEASE..=lease::MAX_LEASE, "30s", |_, lease| lease)
+        .about("how long the store keeps a lock for a silent holder");
+
+/// The URLs of a store, which are read into its options, an `O`.
+pub struct Urls<O: 'static> {
+    /// How they begin, the first one being the store's name in documentation.
+    pub schemes: &'static [Scheme],
+    /// What may stand behind the question mark, in one or more tables. `lease` goes without saying.
+    pub parameters: &'static [&'static [Parameter<O>]],
+}
+
+/// The URLs of a store in words.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Guide {
+    /// How they begin.
+    pub schemes: &'static [Scheme],
+    /// What may stand behind the question mark.
+    pub parameters: Vec<Entry>,
+}
+
+impl<O> Urls<O> {
+    /// Reads `url`: `begin` makes options of its place, and each parameter changes them.
+    ///
+    /// The place comes first, because where it is wrong, what follows may be the rest of a password and no parameters.
+    /// `lease` is checked, and has no effect on the options; see [`lease`](lease()).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`], which says what is wrong and what would be valid.
+    pub fn read(&self, url: &str, begin: impl FnOnce(Place<'_>) -> Result<O, Refusal>) -> Result<O, Error> {
+        let scheme = scheme(url, self.schemes)?;
+        self.read_as(scheme, url, begin).map_err(|refusal| refusal.of(url, Some(scheme)))
+    }
+
+    fn read_as(
+        &self,
+        scheme: &'static Scheme,
+        url: &str,
+        begin: impl FnOnce(Place<'_>) -> Result<O, Refusal>,
+    ) -> Result<O, Refusal> {
+        if url.chars().any(char::is_control) {
+            return Err(Refusal::new("it has a control character", format!("write {}", scheme.form)));
+        }
+        if url.contains('#') {
+            return Err(Refusal::new("it has a fragment", "write %23 where # is meant"));
+        }
+        // A password with a bare ? in it comes apart here, and its second half would be taken for parameters and repeated.
+        if query(url).is_some_and(|query| query.contains('@')) {
+            let valid = "write %40 where @ is meant, and %3F for ? before it";
+            return Err(Refusal::new("it has an @ among its parameters", valid));
+        }
+        let mut options = begin(Place::of(scheme, url)?)?;
+        let mut given: Vec<&str> = Vec::new();
+        for (name, value) in pairs(url) {
+            options = match self.own().find(|parameter| parameter.name() == name) {
+                Some(parameter) => parameter.read(options, value)?,
+                None if name == LEASE.name() => LEASE.read(lease::DEFAULT_LEASE, value).map(|_| options)?,
+                None => return Err(self.unknown(name, scheme)),
+            };
+            if given.contains(&name) {
+                return Err(Refusal::new(format!("parameter {name} is given twice"), "give it once"));
+            }
+            given.push(name);
+        }
+        Ok(options)
+    }
+
+    fn own(&self) -> impl Iterator<Item = &'static Parameter<O>> {
+        self.parameters.iter().copied().flatten()
+    }
+
+    fn unknown(&self, name: &str, scheme: &Scheme) -> Refusal {
+        let name = if scheme::is_word(name) { format!("{name:?}") } else { "that is not a word".to_owned() };
+        let known: Vec<&str> = self.guide().parameters.iter().map(|parameter| parameter.name).collect();
+        let valid = format!("valid ones for {}: {}", scheme.name(), known.join(", "));
+        Refusal::new(format!("unknown parameter {name}"), valid)
+    }
+
+    /// The same in words, for documentation.
+    #[must_use]
+    pub fn guide(&self) -> Guide {
+        let own = self.own().map(Parameter::entry);
+        Guide { schemes: self.schemes, parameters: [LEASE.entry()].into_iter().chain(own).collect() }
+    }
+}
+
+/// The scheme of `url`, which is one of these; capital letters are as good as small ones.
+///
+/// # Errors
+///
+/// [`Error::InvalidUrl`] for one that is none of them, with the forms of them all.
+pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Result<&'static Scheme, Error> {
+    let name = url.split_once(':').map(|(name, _)| name);
+    let mut forms = Vec::new();
+    for scheme in known {
+        if name.is_some_and(|name| scheme.name().eq_ignore_ascii_case(name)) {
+            return Ok(scheme);
+        }
+        forms.push(scheme.form);
+    }
+    let problem = if name.is_some() { "its scheme is unknown" } else { "it has no scheme" };
+    let forms = if forms.is_empty() { "none".to_owned() } else { forms.join(", ") };
+    Err(Refusal::new(problem, format!("valid are {forms}")).of(url, None))
+}
+
+/// The lease that `url` asks for, [`DEFAULT_LEASE`](lease::DEFAULT_LEASE) unless it does: for
+/// [`Locks::with_lease`](crate::Locks::with_lease).
+///
+/// # Errors
+///
+/// [`Error::InvalidUrl`] for a lease that is none. [`Urls::read`] has then refused the URL already.
+pub fn lease(url: &str) -> Result<Duration, Error> {
+    let given = pairs(url).find(|(name, _)| *name == LEASE.name());
+    given.map_or(Ok(lease::DEFAULT_LEASE), |(_, value)| {
+        LEASE.read(lease::DEFAULT_LEASE, value).map_err(|refusal| refusal.of(url, None))
+    })
+}
+
+fn query(url: &str) -> Option<&str> {
+    url.split_once('?').map(|(_, query)| query)
+}
+
+/// The parameters as they are written; one without a value has an empty one.
+fn pairs(url: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query(url).map(|query| query.split('&')).into_iter().flatten();
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}

@@ -1,0 +1,193 @@
+//! What may stand behind the question mark.
+
+use super::{Refusal, decode};
+use crate::Name;
+use std::{ops::RangeInclusive, time::Duration};
+
+/// One parameter of a URL, `?name=value`, that changes options, an `O`.
+///
+/// Each has a name; what it takes; its default in words; a sentence that says what it does; and the method of the options
+/// that takes the value, which is then of the right kind and within its range.
+///
+/// # Examples
+///
+/// ```
+/// use std::{ops::RangeInclusive, time::Duration};
+/// use tenure_core::url::Parameter;
+///
+/// struct Patience(Duration);
+///
+/// const RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(10);
+/// const CONNECT_TIMEOUT: Parameter<Patience> =
+///     Parameter::duration("connect_timeout", RANGE, "5s", |_, longest| Patience(longest))
+///         .about("how long an attempt to connect may take");
+/// assert_eq!(CONNECT_TIMEOUT.entry().takes, "a duration from 1ms to 10m");
+/// ```
+pub struct Parameter<O> {
+    name: &'static str,
+    kind: Kind<O>,
+    default: &'static str,
+    about: &'static str,
+}
+
+/// What a parameter takes, and where it goes.
+enum Kind<O> {
+    Duration(RangeInclusive<Duration>, fn(O, Duration) -> O),
+    Number(RangeInclusive<u32>, fn(O, u32) -> O),
+    Flag(fn(O, bool) -> O),
+    Word(&'static [&'static str], fn(O, &'static str) -> O),
+    /// The form in words, and whether a text has it.
+    Text(&'static str, fn(&str) -> bool, fn(O, &str) -> O),
+}
+
+/// A parameter in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// What values it can have.
+    pub takes: String,
+    /// What it is when the URL does not say.
+    pub default: &'static str,
+    /// What it does.
+    pub about: &'static str,
+}
+
+impl<O> Parameter<O> {
+    /// A duration within a range, such as `1h30m`.
+    #[must_use]
+    pub const fn duration(
+        name: &'static str,
+        range: RangeInclusive<Duration>,
+        default: &'static str,
+        set: fn(O, Duration) -> O,
+    ) -> Self {
+        Self::new(name, Kind::Duration(range, set), default)
+    }
+
+    /// A whole number within a range.
+    #[must_use]
+    pub const fn number(
+        name: &'static str,
+        range: RangeInclusive<u32>,
+        default: &'static str,
+        set: fn(O, u32) -> O,
+    ) -> Self {
+        Self::new(name, Kind::Number(range, set), default)
+    }
+
+    /// `true` or `false`.
+    #[must_use]
+    pub const fn flag(name: &'static str, default: &'static str, set: fn(O, bool) -> O) -> Self {
+        Self::new(name, Kind::Flag(set), default)
+    }
+
+    /// One of these words.
+    #[must_use]
+    pub const fn word(
+        name: &'static str,
+        words: &'static [&'static str],
+        default: &'static str,
+        set: fn(O, &'static str) -> O,
+    ) -> Self {
+        Self::new(name, Kind::Word(words, set), default)
+    }
+
+    /// Any text: `form` says what it is, and the options check it.
+    #[must_use]
+    pub const fn text(
+        name: &'static str,
+        form: &'static str,
+        default: &'static str,
+        set: fn(O, &str) -> O,
+    ) -> Self {
+        Self::new(name, Kind::Text(form, |_| true, set), default)
+    }
+
+    /// The namespace (clause X3), which is called `prefix` and has the same form and meaning in every store.
+    #[must_use]
+    pub const fn prefix(default: &'static str, set: fn(O, &str) -> O) -> Self {
+        let form = "1 to 200 bytes of UTF-8 without control characters";
+        let fits = |text: &str| text.len() <= Name::MAX_BYTES && !text.chars().any(char::is_control);
+        Self::new("prefix", Kind::Text(form, fits, set), default)
+            .about("a namespace: locks of different prefixes never meet")
+    }
+
+    const fn new(name: &'static str, kind: Kind<O>, default: &'static str) -> Self {
+        Self { name, kind, default, about: "" }
+    }
+
+    /// Says what it does, without a full stop: "how long an attempt to connect may take".
+    #[must_use]
+    pub const fn about(mut self, about: &'static str) -> Self {
+        self.about = about;
+        self
+    }
+
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        Entry { name: self.name, takes: self.kind.in_words(), default: self.default, about: self.about }
+    }
+
+    /// Takes a value into the options, as it is written in the URL.
+    pub(super) fn read(&self, options: O, written: &str) -> Result<O, Refusal> {
+        let valid = || format!("{} is {}", self.name, self.kind.in_words());
+        if written.is_empty() {
+            return Err(Refusal::new(format!("parameter {} has no value", self.name), valid()));
+        }
+        let given = decode(written)?;
+        self.kind.take(options, &given).ok_or_else(|| {
+            let given: String = given.chars().take(40).collect();
+            Refusal::new(format!("{given:?} is no value for {}", self.name), valid())
+        })
+    }
+}
+
+impl<O> Kind<O> {
+    fn take(&self, options: O, given: &str) -> Option<O> {
+        match self {
+            Self::Duration(range, set) => {
+                let given = humantime::parse_duration(given).ok()?;
+                range.contains(&given).then(|| set(options, given))
+            }
+            Self::Number(range, set) => {
+                let given = given.parse().ok()?;
+                range.contains(&given).then(|| set(options, given))
+            }
+            Self::Flag(set) => Some(set(options, given.parse().ok()?)),
+            Self::Word(words, set) => Some(set(options, words.iter().find(|word| **word == given)?)),
+            Self::Text(_, fits, set) => fits(given).then(|| set(options, given)),
+        }
+    }
+
+    fn in_words(&self) -> String {
+        match self {
+            Self::Duration(range, _) => {
+                format!("a duration from {} to {}", in_one_unit(*range.start()), in_one_unit(*range.end()))
+            }
+            Self::Number(range, _) => format!("{} to {}", range.start(), range.end()),
+            Self::Flag(_) => "true or false".to_owned(),
+            Self::Word(words, _) => match words {
+                [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+                words => words.concat(),
+            },
+            Self::Text(form, ..) => (*form).to_owned(),
+        }
+    }
+}
+
+/// A duration as people write it, in the greatest unit of which it is a whole number.
+fn in_one_unit(span: Duration) -> String {
+    let millis = span.as_millis();
+    let units = [(86_400_000, "days"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    match units.into_iter().find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit)) {
+        Some((unit, word)) => format!("{}{word}", millis / unit),
+        None => format!("{millis}ms"),
+    }
+}

@@ -1,0 +1,97 @@
+//! Where a URL leads: what stands between its scheme and the question mark.
+
+use super::{Refusal, Scheme, decode};
+
+/// What stands between the scheme and the question mark of a URL, not yet decoded.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    scheme: &'static Scheme,
+    text: &'a str,
+}
+
+/// The servers of a URL, and who asks: `//[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/PATH]`.
+pub struct Servers<'a> {
+    /// The user and the password, decoded.
+    pub login: Option<(String, String)>,
+    /// Each as it is written, with its port; perhaps empty.
+    pub hosts: Vec<&'a str>,
+    /// What stands behind the first slash, not yet decoded; perhaps empty.
+    pub path: &'a str,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn of(scheme: &'static Scheme, url: &'a str) -> Result<Self, Refusal> {
+        let (_, rest) = url.split_once(':').unwrap_or_default();
+        let place = Self { scheme, text: rest.split('?').next().unwrap_or_default() };
+        place.ports_are_numbers()?;
+        Ok(place)
+    }
+
+    /// The scheme's name.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        self.scheme.name()
+    }
+
+    /// The text as it is written.
+    #[must_use]
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// The URL without its parameters.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}:{}", self.scheme.name(), self.text)
+    }
+
+    /// The path of a file, not yet decoded: `scheme:PATH`, or `scheme:///PATH` where it is absolute. `None` where a host
+    /// stands before it.
+    #[must_use]
+    pub fn path(&self) -> Option<&'a str> {
+        match self.text.strip_prefix("//") {
+            None => Some(self.text),
+            Some(path) => path.starts_with('/').then_some(path),
+        }
+    }
+
+    /// The servers, and who asks. What stands before the last `@` is the login, whatever is in it.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no `//`, where a user has no password, or where something in them is badly encoded.
+    pub fn servers(&self) -> Result<Servers<'a>, Refusal> {
+        let Some(text) = self.text.strip_prefix("//") else { return Err(self.refuse("it names no server")) };
+        let (login, text) = text.rsplit_once('@').map_or((None, text), |(login, rest)| (Some(login), rest));
+        let login = match login.map(|login| login.split_once(':')) {
+            None => None,
+            Some(Some((user, password))) => Some((decode(user)?, decode(password)?)),
+            Some(None) => return Err(self.refuse("it has a user without a password")),
+        };
+        let (hosts, path) = text.split_once('/').unwrap_or((text, ""));
+        Ok(Servers { login, hosts: hosts.split(',').collect(), path })
+    }
+
+    /// A refusal that shows how the URL is written.
+    pub fn refuse(&self, problem: impl Into<String>) -> Refusal {
+        Refusal::new(problem, format!("write {}", self.scheme.form))
+    }
+
+    /// Of `//user:first?second`, what stands before the `?` looks like a host and its port.
+    fn ports_are_numbers(&self) -> Result<(), Refusal> {
+        let Some(text) = self.text.strip_prefix("//").filter(|_| self.scheme.has_servers()) else {
+            return Ok(());
+        };
+        let authority = text.split('/').next().unwrap_or_default();
+        for host in authority.rsplit('@').next().unwrap_or_default().split(',') {
+            // The colons within [::1] are none of a port's.
+            let name = host.rfind(']').map_or(0, |bracket| bracket + 1);
+            let port = host[name..].split_once(':').map_or("", |(_, port)| port);
+            if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+                let valid = format!("write {}, with %XX in a password", self.scheme.form);
+                return Err(Refusal::new("a port in it is not a number", valid));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! How a URL begins.
+
+/// How the URLs of a store begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Scheme {
+    /// How the URL is written: `name:PATH` for a file, `name://HOST` and more for servers; the name in small letters.
+    pub form: &'static str,
+    /// Where the locks live, in a few words.
+    pub about: &'static str,
+}
+
+impl Scheme {
+    /// What stands before the colon.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.form.split(':').next().unwrap_or_default()
+    }
+
+    /// Whether a host follows, or several.
+    pub(super) fn has_servers(&self) -> bool {
+        self.form.contains("://")
+    }
+
+    fn has_path(&self) -> bool {
+        self.form.ends_with(":PATH")
+    }
+}
+
+/// As much of a refused URL as is safe to repeat.
+///
+/// Of a URL with a host only the scheme, since whatever is wrong with it may be that a password spoilt its structure.
+pub(super) fn shown(url: &str, scheme: Option<&Scheme>) -> String {
+    let beginning = url.split(['?', '#']).next().unwrap_or_default();
+    let safe = match url.split_once(':') {
+        None if url.contains('@') => "…".to_owned(),
+        None => beginning.to_owned(),
+        Some((name, rest)) => {
+            let has_host = rest.starts_with("//") && !rest.starts_with("///");
+            match scheme {
+                Some(scheme) if scheme.has_path() && !has_host && !rest.contains('@') => beginning.to_owned(),
+                Some(_) => format!("{name}:…"),
+                // In `word:word@host` even the first word may be a password.
+                None if is_word(name) && (rest.starts_with("//") || !rest.contains('@')) => {
+                    format!("{name}:…")
+                }
+                None => "…".to_owned(),
+            }
+        }
+    };
+    let mut cut: String = safe.chars().take(300).collect();
+    if cut.len() < safe.len() {
+        cut.push('…');
+    }
+    cut
+}
+
+pub(super) fn is_word(text: &str) -> bool {
+    (1..=40).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-._".contains(c))
+}
