@@ -10,8 +10,9 @@ pub use tenure_core::{
     Standing, StoreError, Term, Together, Token, Wakeup, async_trait, forward_backend,
 };
 
-use crate::{Error, connect::open as open_url, options, store_url::StoreUrl};
+use crate::{Error, stores::opening};
 use std::sync::Arc;
+use tenure_core::url::encode;
 
 /// Opens the store that `url` names, without [`Locks`](crate::Locks) on top.
 ///
@@ -41,7 +42,7 @@ use std::sync::Arc;
 /// # }
 /// ```
 pub async fn open(url: impl AsRef<str>) -> Result<Arc<dyn Backend>, Error> {
-    open_url(StoreUrl::parse(url.as_ref())?).await
+    opening(url.as_ref())?.await
 }
 
 /// The same in another namespace: `namespace` is put behind the URL's own prefix.
@@ -55,15 +56,26 @@ pub async fn open(url: impl AsRef<str>) -> Result<Arc<dyn Backend>, Error> {
 /// Those of [`connect`](crate::connect), and [`Error::InvalidOption`] for a prefix that is too long or has control
 /// characters.
 pub async fn open_in(url: impl AsRef<str>, namespace: &str) -> Result<Arc<dyn Backend>, Error> {
-    let mut url = StoreUrl::parse(url.as_ref())?;
-    let prefix = url.options.prefix.take().unwrap_or_default() + namespace;
-    if !prefix.is_empty() && !options::prefix(&mut url.options, &prefix) {
-        let given = format!("{:?}", prefix.chars().take(40).collect::<String>());
-        return Err(Error::invalid_option(
-            "prefix",
-            given,
-            "at most 200 bytes of UTF-8 without control characters",
-        ));
+    let url = url.as_ref();
+    drop(opening(url)?);
+    let wrong = |_| {
+        let given = format!("{:?}", namespace.chars().take(40).collect::<String>());
+        let allowed = "what makes at most 200 bytes of UTF-8 without control characters, with the URL's own";
+        Error::invalid_option("prefix", given, allowed)
+    };
+    opening(&within(url, namespace)).map_err(wrong)?.await
+}
+
+/// The URL with `namespace` behind its own prefix.
+fn within(url: &str, namespace: &str) -> String {
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut pairs: Vec<String> =
+        query.split('&').filter(|pair| !pair.is_empty()).map(str::to_owned).collect();
+    let own = pairs.iter().position(|pair| pair.starts_with("prefix="));
+    match own {
+        _ if namespace.is_empty() => return url.to_owned(),
+        Some(at) => pairs[at] += &encode(namespace),
+        None => pairs.push(format!("prefix={}", encode(namespace))),
     }
-    open_url(url).await
+    format!("{place}?{}", pairs.join("&"))
 }

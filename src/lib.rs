@@ -46,8 +46,7 @@
 
 pub mod backend;
 mod connect;
-mod options;
-mod store_url;
+mod stores;
 pub mod urls;
 
 pub use connect::connect;

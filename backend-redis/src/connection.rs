@@ -1,4 +1,4 @@
-//! Connections: what a URL means, how the server is reached, what its errors mean, and one connection each for requests
+//! Connections: which server is meant, how it is reached, what its errors mean, and one connection each for requests
 //! and for messages that the server pushes.
 //!
 //! With Sentinel, the master is looked up for each new connection, so that is here too.
@@ -13,4 +13,3 @@ pub(crate) mod pipelined;
 pub(crate) mod pubsub;
 pub(crate) mod sentinel;
 pub(crate) mod subscriptions;
-pub(crate) mod url;

@@ -17,8 +17,8 @@
 //! |---|---|
 //! | `timing` | the times that the others must agree on |
 //! | `requests` | requests and answers: keys, scripts, and how modes, holders and answers are written |
-//! | `connection` | URLs and addresses, connections, Sentinel, messages to waiters, what errors mean |
-//! | `options` | [`RedisOptions`] |
+//! | `connection` | addresses, connections, Sentinel, messages to waiters, what errors mean |
+//! | `options`, `url` | [`RedisOptions`], and how a URL becomes options |
 //! | `server` | the requests to one server: attempts, waiting, renewals, endings, holders, latches |
 //! | `cluster` | a Redis Cluster: which node keeps a name |
 //! | `redlock` | [`RedlockBackend`]: one voter per server, and their quorum |
@@ -33,6 +33,7 @@ mod requests;
 mod server;
 mod store;
 mod timing;
+mod url;
 
 pub use backend::RedisBackend;
 pub use options::RedisOptions;

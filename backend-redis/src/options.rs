@@ -1,10 +1,9 @@
 //! Where the locks live, and how patient to be.
 
 use crate::connection::{
-    address::Address,
+    address::{Address, Target},
     dial::{Dial, Endpoint},
     sentinel::{Access, Sentinels},
-    url::{self, ParsedUrl, Target},
 };
 use redis::RedisConnectionInfo;
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
@@ -68,26 +67,15 @@ impl RedisOptions {
     /// What [`replicas`](Self::replicas) may be: more than anybody has of one master.
     pub const REPLICAS_RANGE: RangeInclusive<u32> = 0..=100;
 
-    /// The server that `url` names, with every option at its default.
-    ///
-    /// | form | the server |
-    /// |---|---|
-    /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | over TCP, port 6379 unless said |
-    /// | `rediss://…` | the same over TLS |
-    /// | `redis+unix:PATH` | over a Unix socket |
-    /// | `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]` | the master of a service, which these sentinels (port 26379 unless said) know |
-    /// | `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]` | all servers of the Cluster of which these are some |
-    /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same with TLS to each of them |
-    ///
-    /// `%XX` is decoded in the user, the password and the path. Parameters (`?…`) are not read here: they are the
-    /// facade's, and each has a method of this type.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidUrl`], which never repeats the password.
-    pub fn from_url(url: &str) -> Result<Self, Error> {
-        let ParsedUrl { target, user, password, database } = url::parse(url)?;
-        Ok(Self { target: Some(target), user, password, database, ..Self::default() })
+    /// This server, without credentials, with every option at its default.
+    pub(crate) fn at(target: Target) -> Self {
+        Self { target: Some(target), ..Self::default() }
+    }
+
+    /// The password of the user `default`.
+    pub(crate) fn password(mut self, password: String) -> Self {
+        self.password = Some(password);
+        self
     }
 
     /// The user and the password, as Redis's access control lists know them. Servers with a password alone have the

@@ -14,6 +14,7 @@ mod quorum;
 mod renewal;
 mod tally;
 mod unanswered;
+mod url;
 mod voter;
 mod voters;
 mod waiting;

@@ -7,6 +7,7 @@ mod row_statements;
 mod rows;
 mod server;
 mod statements;
+mod url;
 
 pub use row_statements::mysql_row_schema;
 pub use statements::mysql_schema;

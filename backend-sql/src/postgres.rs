@@ -8,6 +8,7 @@ mod row_statements;
 mod rows;
 mod server;
 mod statements;
+mod url;
 mod values;
 
 pub use options::{Durability, PostgresOptions};

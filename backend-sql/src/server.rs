@@ -5,6 +5,7 @@ mod connecting;
 mod dialect;
 mod lanes;
 mod options;
+pub(crate) mod url;
 
 pub(crate) use checked::Checked;
 pub(crate) use connecting::{Refusal, in_time, place};

@@ -6,6 +6,7 @@ mod file;
 mod options;
 mod rows;
 mod statements;
+mod url;
 
 pub use options::SqliteOptions;
 pub use statements::sqlite_schema;

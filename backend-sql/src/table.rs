@@ -17,6 +17,10 @@ impl TableName {
     /// The greatest length that every database accepts, which is PostgreSQL's limit.
     const MAX_BYTES: usize = 63;
 
+    /// What it is, in words.
+    pub(crate) const FORM: &str =
+        "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_";
+
     pub(crate) fn new(text: &str) -> Result<Self, Error> {
         let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let begins = text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
@@ -25,9 +29,7 @@ impl TableName {
             return Ok(Self(text.to_owned()));
         }
         let given = format!("{:?}", text.chars().take(40).collect::<String>());
-        let allowed =
-            "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_";
-        Err(Error::invalid_option("table", given, allowed))
+        Err(Error::invalid_option("table", given, Self::FORM))
     }
 
     pub(crate) fn as_str(&self) -> &str {

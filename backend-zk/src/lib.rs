@@ -35,6 +35,7 @@ mod removal;
 mod session;
 #[cfg(feature = "tls")]
 mod tls;
+mod url;
 mod vigil;
 mod waiting;
 mod watch;

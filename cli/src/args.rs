@@ -4,7 +4,10 @@
 
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use std::{ffi::OsString, fmt::Write, time::Duration};
-use tenure::{HolderInfo, InvalidName, Name, lease, urls};
+use tenure::{
+    HolderInfo, InvalidName, Name, lease,
+    urls::{self, Parameter},
+};
 
 /// Named locks for the shell, on one machine or across a fleet
 #[derive(Debug, Parser)]
@@ -202,12 +205,16 @@ Exit codes:
 fn after_help() -> String {
     // Writing to a String cannot fail.
     let mut text = String::from("Stores:\n");
-    for scheme in urls::SCHEMES.iter().filter(|scheme| scheme.built_in) {
+    for scheme in urls::schemes() {
         let _ = writeln!(text, "  {:<14} {}", scheme.form, scheme.about);
     }
     text += "\nURL parameters, as in sqlite:/srv/locks.db?lease=10s&prefix=ci, and their defaults:\n";
-    for parameter in urls::PARAMETERS {
-        let _ = writeln!(text, "  {:<16} {:<12} {}", parameter.name, parameter.default, parameter.about);
+    let parameters = urls::parameters();
+    for (at, Parameter { name, default, about, stores, .. }) in parameters.iter().enumerate() {
+        // What differs from store to store comes again.
+        let is_one = parameters.iter().enumerate().all(|(other, one)| at == other || one.name != *name);
+        let stores = if is_one { String::new() } else { format!(" ({})", stores.join(", ")) };
+        let _ = writeln!(text, "  {name:<16} {default:<12} {about}{stores}");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Where a server is.
+//! Where a server is, or how it is found.
 
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
@@ -11,6 +11,23 @@ use std::{fmt, path::PathBuf};
 pub(crate) enum Address {
     Network { host: String, port: u16, tls: bool },
     Socket(PathBuf),
+}
+
+/// Which server, or how it is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Server(Address),
+    /// `tls` is how the sentinels and the master are spoken to.
+    Sentinel {
+        sentinels: Vec<Address>,
+        service: String,
+        tls: bool,
+    },
+    /// Some of the nodes; `tls` is how all are spoken to.
+    Cluster {
+        seeds: Vec<Address>,
+        tls: bool,
+    },
 }
 
 impl Address {

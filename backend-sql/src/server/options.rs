@@ -9,7 +9,7 @@ use crate::{
     table::TablePath,
 };
 use std::{fmt, ops::RangeInclusive, time::Duration};
-use tenure_core::Error;
+use tenure_core::{Error, url::encode};
 
 /// Which server, which table, and how patient to be: the `PostgresOptions` or the `MySqlOptions`. Checked by
 /// [`ServerBackend::connect`](super::ServerBackend::connect), before the server is asked.
@@ -40,7 +40,8 @@ impl<D: Dialect> ServerOptions<D> {
     /// What [`response_timeout`](Self::response_timeout) may be.
     pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
 
-    /// The server and database that `url` names, with every option at its default.
+    /// The server and database that `url` names as the driver reads it, with every option at its default. For a URL of tenure's,
+    /// there is `from_url`.
     ///
     /// PostgreSQL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `sslmode`, `sslrootcert`, `sslcert`,
     /// `sslkey`, `host` (a directory with a socket), `port` and `application_name` as
@@ -139,6 +140,13 @@ impl<D: Dialect> ServerOptions<D> {
     /// who create it by hand.
     pub fn create_table(mut self, create: bool) -> Self {
         self.0.create_table = create;
+        self
+    }
+
+    /// Hands a parameter on to the driver, behind those that the URL has already.
+    pub(crate) fn for_driver(mut self, name: &str, value: &str) -> Self {
+        let separator = if self.0.url.contains('?') { '&' } else { '?' };
+        self.0.url = format!("{}{separator}{name}={}", self.0.url, encode(value));
         self
     }
 

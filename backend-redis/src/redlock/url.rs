@@ -1,0 +1,69 @@
+//! URLs of several independent servers.
+
+use super::options::RedlockOptions;
+use crate::{
+    RedisOptions,
+    url::{EachServer, of_each_server, several},
+};
+use tenure_core::{
+    Error,
+    url::{self, Guide, Scheme, Urls},
+};
+
+type Parameter = url::Parameter<RedlockOptions>;
+
+impl EachServer for RedlockOptions {
+    fn each_server(self, change: impl FnMut(RedisOptions) -> RedisOptions) -> Self {
+        self.each(change)
+    }
+}
+
+impl RedlockOptions {
+    const URLS: Urls<Self> = Urls {
+        schemes: &[
+            Scheme {
+                form: "redlock://[USER:PASSWORD@]HOST,HOST,HOST[/DB]",
+                about: "a majority of independent Redis servers",
+            },
+            Scheme {
+                form: "rediss+redlock://[USER:PASSWORD@]HOST,HOST,HOST[/DB]",
+                about: "a majority of Redis servers, over TLS",
+            },
+        ],
+        parameters: &[
+            &of_each_server(),
+            &[
+                Parameter::duration("node_timeout", Self::NODE_TIMEOUT_RANGE, "500ms", Self::node_timeout)
+                    .about("how long one server may take for one round while the others are no majority"),
+                Parameter::flag("fair", "false", |options, fair| {
+                    options.each_server(|server| server.fair(fair))
+                })
+                .about("nothing but false: several servers have no queue in common"),
+                Parameter::number("replicas", RedisOptions::REPLICAS_RANGE, "0", |options, count| {
+                    options.each_server(|server| server.replicas(count))
+                })
+                .about("nothing but 0: the majority is what keeps a grant"),
+            ],
+        ],
+    };
+
+    /// The servers that `url` names, and what its parameters say:
+    /// `redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[/DATABASE]`, over TCP, with the same user, password and
+    /// database on each; `rediss+redlock://…` is the same with TLS to each.
+    ///
+    /// `%XX` is decoded in the user, the password and the parameters. [`urls`](Self::urls) has the parameters; `lease` sets no option:
+    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`], which never repeats the password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        Self::URLS.read(url, |place| Ok(Self::of(several(&place)?)))
+    }
+
+    /// How its URLs are written.
+    #[must_use]
+    pub fn urls() -> Guide {
+        Self::URLS.guide()
+    }
+}

@@ -1,0 +1,316 @@
+//! URLs of one server, of a Sentinel's master and of a Cluster, and what they have in common with Redlock's.
+
+use crate::{
+    connection::address::{Address, Target},
+    options::RedisOptions,
+};
+use tenure_core::{
+    Error,
+    url::{Guide, Parameter, Place, Refusal, Scheme, Servers, Urls, decode},
+};
+
+const PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26_379;
+
+/// Options of one server, or of several that are used in the same way.
+pub(crate) trait EachServer {
+    /// Changes the options of every server in the same way.
+    fn each_server(self, change: impl FnMut(RedisOptions) -> RedisOptions) -> Self;
+}
+
+impl EachServer for RedisOptions {
+    fn each_server(self, mut change: impl FnMut(RedisOptions) -> RedisOptions) -> Self {
+        change(self)
+    }
+}
+
+/// The parameters that say the same of one server as of several.
+pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 4] {
+    [
+        Parameter::<O>::prefix("tenure:", |options, prefix| {
+            options.each_server(|server: RedisOptions| server.prefix(prefix))
+        }),
+        Parameter::<O>::duration(
+            "connect_timeout",
+            RedisOptions::CONNECT_TIMEOUT_RANGE,
+            "2s",
+            |options, longest| options.each_server(|server| server.connect_timeout(longest)),
+        )
+        .about("how long an attempt to connect may take"),
+        Parameter::<O>::duration(
+            "response_timeout",
+            RedisOptions::RESPONSE_TIMEOUT_RANGE,
+            "2s",
+            |options, longest| options.each_server(|server| server.response_timeout(longest)),
+        )
+        .about("how long the server may take to answer before it counts as unavailable"),
+        Parameter::<O>::duration("remember", RedisOptions::REMEMBER_RANGE, "1day", |options, time| {
+            options.each_server(|server| server.remember(time))
+        })
+        .about(
+            "for how long the last token of an unused name is kept; then it begins again from \
+            the server's clock",
+        ),
+    ]
+}
+
+impl RedisOptions {
+    const URLS: Urls<Self> = Urls {
+        schemes: &[
+            Scheme { form: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]", about: "one Redis server" },
+            Scheme { form: "rediss://[USER:PASSWORD@]HOST[:PORT][/DB]", about: "one Redis server, over TLS" },
+            Scheme { form: "redis+unix:PATH", about: "one Redis server, over a Unix socket" },
+            Scheme {
+                form: "redis+sentinel://[USER:PASSWORD@]HOST,HOST/SERVICE[/DB]",
+                about: "Redis with Sentinel failover",
+            },
+            Scheme {
+                form: "rediss+sentinel://[USER:PASSWORD@]HOST,HOST/SERVICE[/DB]",
+                about: "Redis with Sentinel failover, over TLS",
+            },
+            Scheme { form: "redis+cluster://[USER:PASSWORD@]HOST,HOST", about: "a Redis Cluster" },
+            Scheme { form: "rediss+cluster://[USER:PASSWORD@]HOST,HOST", about: "a Redis Cluster, over TLS" },
+        ],
+        parameters: &[
+            &of_each_server(),
+            &[
+                Parameter::flag("fair", "false", Self::fair)
+                    .about("whether waiters of all processes are served in the order in which they came"),
+                Parameter::number("replicas", Self::REPLICAS_RANGE, "0", Self::replicas)
+                    .about("how many replicas must have a grant before it is one"),
+            ],
+        ],
+    };
+
+    /// The server that `url` names, and what its parameters say.
+    ///
+    /// | form | the server |
+    /// |---|---|
+    /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | over TCP, port 6379 unless said |
+    /// | `rediss://…` | the same over TLS |
+    /// | `redis+unix:PATH` | over a Unix socket |
+    /// | `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]` | the master of a service, which these sentinels (port 26379 unless said) know |
+    /// | `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]` | all servers of the Cluster of which these are some |
+    /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same with TLS to each of them |
+    ///
+    /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) has the parameters;
+    /// `lease` sets no option:
+    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`], which never repeats the password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        Self::URLS.read(url, |place| {
+            let tls = is_encrypted(&place)?;
+            match place.scheme() {
+                "redis+unix" => socket(&place),
+                "redis+sentinel" | "rediss+sentinel" => sentinel(&place, tls),
+                "redis+cluster" | "rediss+cluster" => cluster(&place, tls),
+                _ => server(&place, tls),
+            }
+        })
+    }
+
+    /// How its URLs are written.
+    #[must_use]
+    pub fn urls() -> Guide {
+        Self::URLS.guide()
+    }
+}
+
+/// Whether the scheme begins with `rediss`.
+pub(crate) fn is_encrypted(place: &Place<'_>) -> Result<bool, Refusal> {
+    let tls = place.scheme().starts_with("rediss");
+    if tls && !cfg!(feature = "tls") {
+        let valid = "build with the feature \"tls\" of tenure-redis";
+        return Err(Refusal::new("TLS is not built into this program", valid));
+    }
+    Ok(tls)
+}
+
+fn server(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
+    let servers = place.servers()?;
+    let [host] = servers.hosts[..] else { return Err(place.refuse("its host is none")) };
+    let options = RedisOptions::at(Target::Server(address(place, host, PORT, tls)?));
+    logged_in(options, place, servers.login, servers.path)
+}
+
+fn sentinel(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
+    let Servers { login, hosts, path } = place.servers()?;
+    let sentinels = addresses(place, &hosts, SENTINEL_PORT, tls)?;
+    let (service, database) = path.split_once('/').unwrap_or((path, ""));
+    let service = plain(decode(service)?)?;
+    if service.is_empty() {
+        return Err(place.refuse("it names no service"));
+    }
+    logged_in(RedisOptions::at(Target::Sentinel { sentinels, service, tls }), place, login, database)
+}
+
+fn cluster(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
+    let Servers { login, hosts, path } = place.servers()?;
+    if !path.is_empty() {
+        return Err(place.refuse("a Cluster has no databases"));
+    }
+    let seeds = addresses(place, &hosts, PORT, tls)?;
+    logged_in(RedisOptions::at(Target::Cluster { seeds, tls }), place, login, "")
+}
+
+/// Independent servers, with the same user, password and database on each.
+pub(crate) fn several(place: &Place<'_>) -> Result<Vec<RedisOptions>, Refusal> {
+    let tls = is_encrypted(place)?;
+    let Servers { login, hosts, path } = place.servers()?;
+    let server = |address| logged_in(RedisOptions::at(Target::Server(address)), place, login.clone(), path);
+    addresses(place, &hosts, PORT, tls)?.into_iter().map(server).collect()
+}
+
+fn socket(place: &Place<'_>) -> Result<RedisOptions, Refusal> {
+    let refuse = |problem| Refusal::new(problem, "write redis+unix:/run/redis/redis.sock");
+    let Some(path) = place.path() else { return Err(refuse("a Unix socket has no host")) };
+    match plain(decode(path)?)? {
+        path if path.starts_with('/') => Ok(RedisOptions::at(Target::Server(Address::Socket(path.into())))),
+        _ => Err(refuse("its path is not absolute")),
+    }
+}
+
+fn logged_in(
+    options: RedisOptions,
+    place: &Place<'_>,
+    login: Option<(String, String)>,
+    database: &str,
+) -> Result<RedisOptions, Refusal> {
+    let options = match login {
+        None => options,
+        Some((user, password)) if user.is_empty() => options.password(plain(password)?),
+        Some((user, password)) => options.credentials(plain(user)?, plain(password)?),
+    };
+    match number(database) {
+        _ if database.is_empty() => Ok(options),
+        Some(number) => Ok(options.database(number)),
+        None => Err(place.refuse("its database is no number")),
+    }
+}
+
+fn addresses(place: &Place<'_>, hosts: &[&str], port: u16, tls: bool) -> Result<Vec<Address>, Refusal> {
+    hosts.iter().map(|host| address(place, host, port, tls)).collect()
+}
+
+fn address(place: &Place<'_>, text: &str, default: u16, tls: bool) -> Result<Address, Refusal> {
+    let wrong = || place.refuse("its host is none");
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
+            host.parse::<std::net::Ipv6Addr>().map_err(|_| wrong())?;
+            (host, port)
+        }
+        None => text.find(':').map_or((text, ""), |colon| text.split_at(colon)),
+    };
+    let is_part = |c: char| c.is_alphanumeric() || "-._".contains(c);
+    if host.is_empty() || !(text.starts_with('[') || host.chars().all(is_part)) {
+        return Err(wrong());
+    }
+    let port = if port.is_empty() { Some(default) } else { port.strip_prefix(':').and_then(number) };
+    let Some(port) = port.filter(|port| *port > 0) else {
+        return Err(Refusal::new("its port is none", "1 to 65535"));
+    };
+    Ok(Address::Network { host: host.to_owned(), port, tls })
+}
+
+/// A number in digits alone.
+fn number<N: std::str::FromStr>(text: &str) -> Option<N> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn plain(text: String) -> Result<String, Refusal> {
+    if text.chars().any(char::is_control) {
+        let valid = "no user, password, service or path has one";
+        return Err(Refusal::new("it encodes a control character", valid));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn refusals_say_what_is_wrong() {
+        for (url, problem) in [
+            ("", "no scheme"),
+            ("host:6379", "scheme is unknown"),
+            ("http://host", "scheme is unknown"),
+            ("redis:host", "names no server"),
+            ("redis://", "host is none"),
+            ("redis://:6379", "host is none"),
+            ("redis://a b", "host is none"),
+            ("redis://h1,h2", "host is none"),
+            ("redis://[::1", "a port in it is not a number"),
+            ("redis://[host]", "host is none"),
+            ("redis://host:", "port is none"),
+            ("redis://host:0", "port is none"),
+            ("redis://host:65536", "port is none"),
+            ("redis://host:+1", "a port in it is not a number"),
+            ("redis://host/one", "database is no number"),
+            ("redis://host/-1", "database is no number"),
+            ("redis://host/1/2", "database is no number"),
+            ("redis://host/0?x=1", "unknown parameter \"x\""),
+            ("redis://user@host", "user without a password"),
+            ("redis://u:%zz@host", "hexadecimal"),
+            ("redis://u:%ff@host", "not UTF-8"),
+            ("redis+cluster://h/0", "no databases"),
+            ("redis+cluster://h,", "host is none"),
+            ("redis+sentinel:h/x", "names no server"),
+            ("redis+sentinel://h", "names no service"),
+            ("redis+sentinel://h/", "names no service"),
+            ("redis+sentinel://h,/x", "host is none"),
+            ("redis+sentinel://h:x/x", "a port in it is not a number"),
+            ("redis+sentinel://h/x/y", "database is no number"),
+            ("redis+sentinel://u@h/x", "user without a password"),
+            ("redis+unix:run/r.sock", "not absolute"),
+            ("redis+unix://host/r.sock", "no host"),
+            ("redis+unix:/run/%00", "control character"),
+        ] {
+            let error = RedisOptions::from_url(url).expect_err(url).to_string();
+            assert!(error.contains(problem), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_parameter_reaches_its_option() {
+        let url = "redis://host?prefix=p&connect_timeout=11ms&response_timeout=12ms&remember=13m&fair=true&replicas=2";
+        let seen = format!("{:?}", RedisOptions::from_url(url).unwrap());
+        for option in [
+            "prefix: \"p\"",
+            "connect_timeout: 11ms",
+            "response_timeout: 12ms",
+            "remember: 780s",
+            "fair: true",
+            "replicas: 2",
+        ] {
+            assert!(seen.contains(option), "{option} is not in {seen}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_refused_without_a_panic(rest in "[%0-9a-f:/@.\\[\\]?#é]{0,30}") {
+            for scheme in ["redis:", "rediss:", "redis+unix:", "redis+sentinel:", "rediss+cluster:", ""] {
+                let _ = RedisOptions::from_url(&format!("{scheme}{rest}"));
+            }
+        }
+
+        #[test]
+        fn a_password_is_never_repeated(
+            before in "[:/@%\\[ ]{0,3}",
+            after in "[:/@%\\] ]{0,3}",
+            scheme in prop::sample::select(vec!["redis", "rediss", "redis+unix", "redis+sentinel", "http"]),
+        ) {
+            let secret = "zq7k2xw";
+            let url = format!("{scheme}://user:{before}{secret}{after}@host:99999/");
+            if let Err(error) = RedisOptions::from_url(&url) {
+                prop_assert!(!format!("{error} {error:?}").contains(secret), "{error}");
+            }
+        }
+    }
+}

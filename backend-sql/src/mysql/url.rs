@@ -1,0 +1,86 @@
+//! URLs of MySQL and MariaDB servers.
+
+use super::MySqlOptions;
+use crate::server::url::{AUTHORITIES, CERTIFICATE, ENCRYPTION, KEY, POLL};
+use tenure_core::{
+    Error,
+    url::{self, Guide, Scheme, Urls},
+};
+
+type Parameter = url::Parameter<MySqlOptions>;
+
+impl MySqlOptions {
+    const URLS: Urls<Self> = Urls {
+        schemes: &[
+            Scheme { form: "mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE", about: "MySQL" },
+            Scheme { form: "mariadb://[USER:PASSWORD@]HOST[:PORT]/DATABASE", about: "MariaDB" },
+        ],
+        parameters: &[
+            Self::PARAMETERS,
+            &[
+                Parameter::duration("poll", Self::POLL_RANGE, "200ms", Self::poll).about(POLL),
+                Parameter::word(
+                    "ssl-mode",
+                    &["disabled", "preferred", "required", "verify_ca", "verify_identity"],
+                    "preferred",
+                    |options, mode| options.for_driver("ssl-mode", mode),
+                )
+                .about(ENCRYPTION),
+                Parameter::text("ssl-ca", "a file", "the system's", |options, file| {
+                    options.for_driver("ssl-ca", file)
+                })
+                .about(AUTHORITIES),
+                Parameter::text("ssl-cert", "a file", "none", |options, file| {
+                    options.for_driver("ssl-cert", file)
+                })
+                .about(CERTIFICATE),
+                Parameter::text("ssl-key", "a file", "none", |options, file| {
+                    options.for_driver("ssl-key", file)
+                })
+                .about(KEY),
+            ],
+        ],
+    };
+
+    /// The server and database that `url` names, and what its parameters say: [`urls`](Self::urls) has them all.
+    ///
+    /// `ssl-mode` and its like have the names and meanings of [`new`](Self::new). `lease` sets no option:
+    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] for a URL that is not understood, without its user and password.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_sql::MySqlOptions;
+    ///
+    /// let url = "mariadb://app:secret@db.example/app?prefix=billing&ssl-mode=verify_identity";
+    /// let options = MySqlOptions::from_url(url)?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        Self::read(&Self::URLS, url)
+    }
+
+    /// How its URLs are written.
+    #[must_use]
+    pub fn urls() -> Guide {
+        Self::URLS.guide()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_the_driver_s_reaches_the_driver() {
+        let url = "mariadb://me:hunter2@db/app?ssl-mode=verify_ca&ssl-ca=%2Fa%20b%26c.pem&poll=1s";
+        let options = MySqlOptions::from_url(url).unwrap();
+        let connection = format!("{:?}", options.connection().unwrap());
+        assert!(connection.contains("VerifyCa") && connection.contains("/a b&c.pem"), "{connection}");
+        assert_eq!(options.check().unwrap().poll, std::time::Duration::from_secs(1));
+    }
+}

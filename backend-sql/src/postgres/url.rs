@@ -1,0 +1,109 @@
+//! URLs of PostgreSQL servers.
+
+use super::{PostgresOptions, options::Durability};
+use crate::server::url::{AUTHORITIES, CERTIFICATE, ENCRYPTION, KEY, POLL};
+use tenure_core::{
+    Error,
+    url::{self, Guide, Scheme, Urls},
+};
+
+type Parameter = url::Parameter<PostgresOptions>;
+
+impl PostgresOptions {
+    const URLS: Urls<Self> = Urls {
+        schemes: &[Scheme { form: "postgres://[USER:PASSWORD@]HOST[:PORT]/DATABASE", about: "PostgreSQL" }],
+        parameters: &[
+            Self::PARAMETERS,
+            &[
+                Parameter::duration("poll", Self::POLL_RANGE, "2s; 100ms with pooler", Self::poll)
+                    .about(POLL),
+                Parameter::word("durability", &["full", "relaxed"], "full", |options, word| {
+                    options.durability(if word == "full" { Durability::Full } else { Durability::Relaxed })
+                })
+                .about(
+                    "whether a commit waits for the disk; relaxed forgets the last moments when the \
+                    server crashes",
+                ),
+                Parameter::flag("pooler", "false", Self::pooler).about(
+                    "whether a pooler in transaction mode stands between; nothing of a session is \
+                    used then",
+                ),
+                Parameter::word(
+                    "sslmode",
+                    &["disable", "allow", "prefer", "require", "verify-ca", "verify-full"],
+                    "prefer",
+                    |options, mode| options.for_driver("sslmode", mode),
+                )
+                .about(ENCRYPTION),
+                Parameter::text("sslrootcert", "a file", "the system's", |options, file| {
+                    options.for_driver("sslrootcert", file)
+                })
+                .about(AUTHORITIES),
+                Parameter::text("sslcert", "a file", "none", |options, file| {
+                    options.for_driver("sslcert", file)
+                })
+                .about(CERTIFICATE),
+                Parameter::text("sslkey", "a file", "none", |options, file| {
+                    options.for_driver("sslkey", file)
+                })
+                .about(KEY),
+            ],
+        ],
+    };
+
+    /// The server and database that `url` names, and what its parameters say: [`urls`](Self::urls) has them all.
+    ///
+    /// `sslmode` and its like have the names and meanings of [`new`](Self::new). `lease` sets no option:
+    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] for a URL that is not understood, without its user and password.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_sql::PostgresOptions;
+    ///
+    /// let url = "postgres://app:secret@db.example/app?prefix=billing&sslmode=verify-full";
+    /// let options = PostgresOptions::from_url(url)?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        Self::read(&Self::URLS, url)
+    }
+
+    /// How its URLs are written.
+    #[must_use]
+    pub fn urls() -> Guide {
+        Self::URLS.guide()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Strategy;
+    use sqlx::postgres::PgSslMode;
+    use std::time::Duration;
+
+    #[test]
+    fn every_parameter_reaches_its_option() {
+        let url = "postgres://me:hunter2@db/app?prefix=p&strategy=row-lock&table=s.t&create_table=false&connections=65\
+                   &connect_timeout=11ms&response_timeout=12ms&poll=13ms&durability=relaxed&pooler=true\
+                   &sslmode=verify-ca&sslrootcert=%2Fa%20b%26c.pem";
+        let options = PostgresOptions::from_url(url).unwrap();
+        let connection = options.connection().unwrap();
+        assert!(matches!(connection.get_ssl_mode(), PgSslMode::VerifyCa));
+        assert!(format!("{connection:?}").contains("/a b&c.pem"), "{connection:?}");
+        let checked = options.check().unwrap();
+        assert_eq!((checked.prefix.as_str(), checked.strategy), ("p", Strategy::RowLock));
+        assert_eq!((checked.connections, checked.create_table, checked.fair), (65, false, false));
+        let times = [checked.connect_timeout, checked.response_timeout, checked.poll];
+        assert_eq!(times, [11, 12, 13].map(Duration::from_millis));
+        assert_eq!((checked.own.durability, checked.own.pooler), (Durability::Relaxed, true));
+        assert_eq!(checked.table.to_string(), "s.t");
+        let fair = PostgresOptions::from_url("postgres://db/app?fair=true").unwrap();
+        assert!(fair.check().unwrap().fair);
+    }
+}

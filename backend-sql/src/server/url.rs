@@ -1,0 +1,57 @@
+//! What all servers' URLs have in common.
+
+use super::{dialect::Dialect, options::ServerOptions};
+use crate::options::Strategy;
+use tenure_core::{
+    Error,
+    url::{Parameter, Urls},
+};
+
+/// What PostgreSQL and MySQL call one value, and both say of it.
+pub(crate) const POLL: &str = "how long a waiter lets pass at most between two looks";
+pub(crate) const ENCRYPTION: &str =
+    "whether the connection is encrypted, and the server's certificate checked";
+pub(crate) const AUTHORITIES: &str = "the authorities that certificates are checked against";
+pub(crate) const CERTIFICATE: &str = "the client's certificate";
+pub(crate) const KEY: &str = "the key of that certificate";
+
+impl<D: Dialect> ServerOptions<D> {
+    /// The parameters that every kind of server has.
+    pub(crate) const PARAMETERS: &'static [Parameter<Self>] = &[
+        Parameter::<Self>::prefix("none", |options, prefix| options.prefix(prefix)),
+        Parameter::<Self>::word("strategy", &["lease-row", "row-lock"], "lease-row", |options, word| {
+            options.strategy(if word == "row-lock" { Strategy::RowLock } else { Strategy::LeaseRow })
+        })
+        .about(
+            "what a lock is: a row that says who holds it, or a row that a connection has locked",
+        ),
+        Parameter::<Self>::text(
+            "table",
+            "TABLE or SCHEMA.TABLE, each 1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_",
+            "tenure_locks; tenure_row_locks for row locks",
+            |options, table| options.table(table),
+        )
+        .about("the table"),
+        Parameter::<Self>::flag("create_table", "true", Self::create_table)
+            .about("whether the table is created when it is missing"),
+        Parameter::<Self>::number("connections", 1..=1000, "2; 20 for row locks", |options, count| {
+            options.connections(count as usize)
+        })
+        .about(
+            "over how many connections names are spread, 64 at most, or how many row locks \
+            may be held or waited for; a few come on top",
+        ),
+        Parameter::<Self>::flag("fair", "false", Self::fair).about(
+            "whether waiters of all processes are served in the order in which they came",
+        ),
+        Parameter::<Self>::duration("connect_timeout", Self::CONNECT_TIMEOUT_RANGE, "5s", Self::connect_timeout)
+            .about("how long an attempt to connect may take"),
+        Parameter::<Self>::duration("response_timeout", Self::RESPONSE_TIMEOUT_RANGE, "5s", Self::response_timeout)
+            .about("how long the server may take to answer before it counts as unavailable"),
+    ];
+
+    /// The driver reads the place itself.
+    pub(crate) fn read(urls: &Urls<Self>, url: &str) -> Result<Self, Error> {
+        urls.read(url, |place| Ok(Self::new(place.url())))
+    }
+}

@@ -1,0 +1,111 @@
+//! URLs of SQLite files.
+
+use super::options::SqliteOptions;
+use crate::table::TableName;
+use tenure_core::{
+    Error,
+    url::{self, Guide, Refusal, Scheme, Urls, decode},
+};
+
+type Parameter = url::Parameter<SqliteOptions>;
+
+const FORMS: &str = "write sqlite:locks.db, sqlite:/var/lib/app/locks.db or sqlite:///var/lib/app/locks.db";
+
+impl SqliteOptions {
+    const URLS: Urls<Self> = Urls {
+        schemes: &[Scheme { form: "sqlite:PATH", about: "a SQLite file, for the processes of one machine" }],
+        parameters: &[&[
+            Parameter::prefix("none", |options, prefix| options.prefix(prefix)),
+            Parameter::text("table", TableName::FORM, "tenure_locks", |options, table| options.table(table))
+                .about("the table"),
+            Parameter::flag("create_table", "true", Self::create_table)
+                .about("whether the table is created when it is missing"),
+            Parameter::flag("create_directory", "false", Self::create_directory)
+                .about("whether the file's directory is created when it is missing"),
+            Parameter::duration("poll", Self::POLL_RANGE, "50ms", Self::poll)
+                .about("how long a waiter lets pass at most between two looks"),
+            Parameter::duration("busy_timeout", Self::BUSY_TIMEOUT_RANGE, "5s", Self::busy_timeout)
+                .about("how long a request waits while others write to the file"),
+            Parameter::flag("fair", "false", Self::fair)
+                .about("whether waiters of all processes are served in the order in which they came"),
+        ]],
+    };
+
+    /// The file that `url` names, and what its parameters say.
+    ///
+    /// `sqlite:locks.db` is a relative path, `sqlite:/var/lib/app/locks.db` an absolute one, also after `sqlite://`. `%XX`
+    /// is decoded and `~` is not expanded. [`urls`](Self::urls) has the parameters; `lease` sets no option:
+    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] for a URL that is not understood.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_sql::SqliteOptions;
+    ///
+    /// let options = SqliteOptions::from_url("sqlite:/var/lib/app/locks.db?prefix=billing&poll=20ms")?;
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        Self::URLS.read(url, |place| {
+            let Some(path) = place.path() else {
+                return Err(Refusal::new("a SQLite file has no host", FORMS));
+            };
+            check_path(decode(path)?).map(Self::new)
+        })
+    }
+
+    /// How its URLs are written.
+    #[must_use]
+    pub fn urls() -> Guide {
+        Self::URLS.guide()
+    }
+}
+
+fn check_path(path: String) -> Result<String, Refusal> {
+    let (problem, valid) = if path.is_empty() {
+        ("it has no path", FORMS)
+    } else if path == ":memory:" {
+        ("a SQLite database in memory cannot be shared", "write memory: for locks in memory")
+    } else if path == "~" || path.starts_with("~/") {
+        ("~ is not expanded", "write the home directory out, or ./~ for a directory of that name")
+    } else if path.chars().any(char::is_control) {
+        ("its path has a control character", FORMS)
+    } else {
+        return Ok(path);
+    };
+    Err(Refusal::new(problem, valid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        for (url, path) in [
+            ("sqlite:locks.db", "locks.db"),
+            ("SQLite:locks.db", "locks.db"),
+            ("sqlite:a/../locks.db", "a/../locks.db"),
+            ("sqlite:/var/x.db", "/var/x.db"),
+            ("sqlite:///var/x.db", "/var/x.db"),
+            ("sqlite:./~", "./~"),
+            ("sqlite:a%20b%3F%23%25+@é.db?lease=5s", "a b?#%+@é.db"),
+        ] {
+            let shown = format!("{:?}", SqliteOptions::from_url(url).unwrap());
+            assert_eq!(shown, format!("{:?}", SqliteOptions::new(path)), "{url}");
+        }
+    }
+
+    #[test]
+    fn every_parameter_reaches_its_option() {
+        let url = "sqlite:x?prefix=a%26b+c&table=t&create_table=false&create_directory=true&poll=1s&busy_timeout=1m%2030s&fair=true";
+        let [poll, busy_timeout] = [1, 90].map(std::time::Duration::from_secs);
+        let options = SqliteOptions::new("x").prefix("a&b+c").table("t").create_table(false);
+        let options = options.create_directory(true).poll(poll).busy_timeout(busy_timeout).fair(true);
+        assert_eq!(format!("{:?}", SqliteOptions::from_url(url).unwrap()), format!("{options:?}"));
+    }
+}

@@ -1,0 +1,277 @@
+//! URLs of an ensemble.
+
+use crate::options::ZkOptions;
+use tenure_core::{
+    Error,
+    url::{self, Guide, Place, Refusal, Scheme, Servers, Urls, decode},
+};
+
+type Parameter = url::Parameter<Given>;
+
+const URLS: Urls<Given> = Urls {
+    schemes: &[Scheme {
+        form: "zookeeper://[USER:PASSWORD@]HOST,HOST,HOST[/CHROOT]",
+        about: "a ZooKeeper ensemble",
+    }],
+    parameters: &[PARAMETERS],
+};
+
+#[cfg(feature = "tls")]
+const TLS_URLS: Urls<Given> = Urls {
+    schemes: &[Scheme {
+        form: "zookeeper+tls://[USER:PASSWORD@]HOST,HOST,HOST[/CHROOT]",
+        about: "a ZooKeeper ensemble, over TLS",
+    }],
+    parameters: &[PARAMETERS, tls::PARAMETERS],
+};
+
+const PARAMETERS: &[Parameter] = &[
+    Parameter::prefix("/tenure", |given, prefix| {
+        let slash = if prefix.starts_with('/') { "" } else { "/" };
+        given.with(|options| options.prefix(format!("{slash}{prefix}")))
+    }),
+    Parameter::duration("session_timeout", ZkOptions::SESSION_TIMEOUT_RANGE, "30s", |given, timeout| {
+        given.with(|options| options.session_timeout(timeout))
+    })
+    .about("how long the servers keep the session of a silent client, and all its locks"),
+    Parameter::duration("connect_timeout", ZkOptions::CONNECT_TIMEOUT_RANGE, "10s", |given, longest| {
+        given.with(|options| options.connect_timeout(longest))
+    })
+    .about("how long an attempt to connect may take"),
+    Parameter::duration("response_timeout", ZkOptions::RESPONSE_TIMEOUT_RANGE, "5s", |given, longest| {
+        given.with(|options| options.response_timeout(longest))
+    })
+    .about("how long the server may take to answer before it counts as unavailable"),
+    Parameter::word("nodes", &["lock", "read-write"], "lock", |given, word| {
+        given.with(|options| options.read_write_nodes(word == "read-write"))
+    })
+    .about(
+        "which lock of Curator sees who holds alone: InterProcessMutex, or \
+        InterProcessReadWriteLock",
+    ),
+    Parameter::word("auth", &["digest", "sasl"], "digest", |given, word| Given {
+        sasl: word == "sasl",
+        ..given
+    })
+    .about(
+        "how the user is shown to the servers: by a digest that they do not check, or by \
+        SASL (DIGEST-MD5; feature zookeeper-sasl)",
+    ),
+];
+
+/// What a URL says, until all of it is known.
+struct Given {
+    options: ZkOptions,
+    login: Option<(String, String)>,
+    sasl: bool,
+    #[cfg(feature = "tls")]
+    files: tls::Files,
+}
+
+impl Given {
+    fn at(place: &Place<'_>) -> Result<Self, Refusal> {
+        let Servers { login, hosts, path } = place.servers()?;
+        if hosts.iter().any(|host| host.is_empty()) {
+            return Err(place.refuse("one of its servers has no name"));
+        }
+        let path = decode(path.strip_suffix('/').unwrap_or(path))?;
+        let chroot = if path.is_empty() { path } else { format!("/{path}") };
+        Ok(Self {
+            options: ZkOptions::new(hosts).chroot(chroot),
+            login,
+            sasl: false,
+            #[cfg(feature = "tls")]
+            files: tls::Files::default(),
+        })
+    }
+
+    fn with(self, change: impl FnOnce(ZkOptions) -> ZkOptions) -> Self {
+        Self { options: change(self.options), ..self }
+    }
+
+    fn logged_in(self) -> Result<ZkOptions, Error> {
+        match (self.login, self.sasl) {
+            (None, false) => Ok(self.options),
+            (None, true) => {
+                let allowed = "it needs a user and a password before the hosts";
+                Err(Error::invalid_option("auth", "sasl", allowed))
+            }
+            (Some((user, password)), false) => Ok(self.options.digest(user, password)),
+            #[cfg(feature = "sasl")]
+            (Some((user, password)), true) => Ok(self.options.sasl(user, password)),
+            #[cfg(not(feature = "sasl"))]
+            (Some(_), true) => {
+                let allowed =
+                    "digest; the feature \"zookeeper-sasl\" of tenure is not built into this program";
+                Err(Error::invalid_option("auth", "sasl", allowed))
+            }
+        }
+    }
+}
+
+impl ZkOptions {
+    /// The ensemble that `url` names, and what its parameters say:
+    /// `zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/CHROOT]`, or `zookeeper+tls://…` with the feature `tls`.
+    ///
+    /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) has the parameters;
+    /// `lease` sets no option:
+    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    /// The files of `tls_ca` and its like are read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] for a URL that is not understood, which never repeats the password, and
+    /// [`Error::InvalidOption`] for parameters that do not go together and for files that cannot be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tenure_zk::ZkOptions;
+    ///
+    /// let options = ZkOptions::from_url("zookeeper://billing:secret@zk1,zk2:2182/app?session_timeout=20s")?;
+    /// assert!(!format!("{options:?}").contains("secret"));
+    /// # Ok::<(), tenure_core::Error>(())
+    /// ```
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        #[cfg(feature = "tls")]
+        if tenure_core::url::scheme(url, URLS.schemes.iter().chain(TLS_URLS.schemes))?.name()
+            == "zookeeper+tls"
+        {
+            let mut given = TLS_URLS.read(url, |place| Given::at(&place))?;
+            given.options = given.files.read(given.options)?;
+            return given.logged_in();
+        }
+        URLS.read(url, |place| Given::at(&place))?.logged_in()
+    }
+
+    /// How its URLs are written.
+    #[must_use]
+    pub fn urls() -> Guide {
+        URLS.guide()
+    }
+
+    /// How its URLs are written where connections are encrypted.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_urls() -> Guide {
+        TLS_URLS.guide()
+    }
+}
+
+/// What only encrypted connections have.
+#[cfg(feature = "tls")]
+mod tls {
+    use super::{Error, Given, Parameter, ZkOptions};
+
+    pub(super) const PARAMETERS: &[Parameter] = &[
+        Parameter::text("tls_ca", "a file", "none; must be given", |given, file| {
+            given.with_files(|files| files.ca = Some(file.to_owned()))
+        })
+        .about("the authorities that the servers' certificates are checked against, in PEM format"),
+        Parameter::text("tls_cert", "a file", "none", |given, file| {
+            given.with_files(|files| files.cert = Some(file.to_owned()))
+        })
+        .about("the client's certificate, in PEM format"),
+        Parameter::text("tls_key", "a file", "none", |given, file| {
+            given.with_files(|files| files.key = Some(file.to_owned()))
+        })
+        .about("the key of that certificate, in PEM format"),
+    ];
+
+    #[derive(Default)]
+    pub(super) struct Files {
+        ca: Option<String>,
+        cert: Option<String>,
+        key: Option<String>,
+    }
+
+    impl Given {
+        fn with_files(mut self, change: impl FnOnce(&mut Files)) -> Self {
+            change(&mut self.files);
+            self
+        }
+    }
+
+    impl Files {
+        pub(super) fn read(&self, options: ZkOptions) -> Result<ZkOptions, Error> {
+            let options = options.tls(read("tls_ca", self.ca.as_deref())?);
+            if self.cert.is_none() && self.key.is_none() {
+                return Ok(options);
+            }
+            let certificate = read("tls_cert", self.cert.as_deref())?;
+            Ok(options.tls_identity(certificate, read("tls_key", self.key.as_deref())?))
+        }
+    }
+
+    fn read(option: &'static str, file: Option<&str>) -> Result<String, Error> {
+        let Some(file) = file else {
+            return Err(Error::invalid_option(option, "nothing", "a file in PEM format"));
+        };
+        std::fs::read_to_string(file).map_err(|error| {
+            Error::invalid_option(option, format!("{file:?}"), format!("a file in PEM format ({error})"))
+        })
+    }
+}
+
+#[cfg(all(test, feature = "sasl", feature = "tls"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_reaches_its_option() {
+        let timeouts = "session_timeout=11s&connect_timeout=12s&response_timeout=13s";
+        let url = format!(
+            "zookeeper://me:se%40cret@zk1,zk2:99/root?prefix=p&auth=sasl&nodes=read-write&{timeouts}"
+        );
+        let seen = format!("{:?}", ZkOptions::from_url(&url).unwrap());
+        for option in [
+            r#"hosts: ["zk1", "zk2:99"]"#,
+            r#"chroot: "/root""#,
+            r#"prefix: "/p""#,
+            "session_timeout: 11s",
+            "connect_timeout: 12s",
+            "response_timeout: 13s",
+            "read_write_nodes: true",
+            r#"scheme: Sasl, user: "me""#,
+            "encrypted: false",
+        ] {
+            assert!(seen.contains(option), "{option} is not in {seen}");
+        }
+        assert!(!seen.contains("cret"), "{seen}");
+        for url in ["zookeeper://me:secret@zk", "zookeeper://me:secret@zk?auth=digest"] {
+            assert!(format!("{:?}", ZkOptions::from_url(url).unwrap()).contains("scheme: Digest"), "{url}");
+        }
+        let error = ZkOptions::from_url("zookeeper://zk?auth=sasl").unwrap_err();
+        assert!(error.to_string().contains("a user and a password"), "{error}");
+    }
+
+    #[test]
+    fn certificates_are_read_from_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            path.display().to_string()
+        };
+        let (ca, cert, key) = (file("ca"), file("cert"), file("key"));
+        let given = |parameters: &str| ZkOptions::from_url(&format!("zookeeper+tls://zk?{parameters}"));
+        for parameters in [format!("tls_ca={ca}"), format!("tls_ca={ca}&tls_cert={cert}&tls_key={key}")] {
+            let seen = format!("{:?}", given(&parameters).unwrap());
+            assert!(seen.contains("encrypted: true"), "{parameters}: {seen}");
+        }
+        for (parameters, refused) in [
+            ("session_timeout=9s".to_owned(), "tls_ca"),
+            ("tls_ca=/nowhere/ca.pem".to_owned(), "tls_ca"),
+            (format!("tls_ca={ca}&tls_cert={cert}"), "tls_key"),
+            (format!("tls_ca={ca}&tls_key={key}"), "tls_cert"),
+        ] {
+            let error = given(&parameters).unwrap_err();
+            assert!(
+                matches!(&error, Error::InvalidOption { option, .. } if *option == refused),
+                "{parameters}: {error}"
+            );
+        }
+        let error = ZkOptions::from_url(&format!("zookeeper://zk?tls_ca={ca}")).unwrap_err();
+        assert!(error.to_string().contains("unknown parameter \"tls_ca\""), "{error}");
+    }
+}

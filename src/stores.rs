@@ -1,0 +1,244 @@
+//! Which store a URL means, among those that are built in.
+
+use std::{pin::Pin, sync::Arc};
+#[cfg(feature = "memory")]
+use tenure_core::Memory;
+use tenure_core::{
+    Backend, Error,
+    url::{Guide, Refusal, Scheme, scheme},
+};
+#[cfg(feature = "redis")]
+use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
+#[cfg(feature = "mysql")]
+use tenure_sql::{MySqlBackend, MySqlOptions};
+#[cfg(feature = "postgres")]
+use tenure_sql::{PostgresBackend, PostgresOptions};
+#[cfg(feature = "sqlite")]
+use tenure_sql::{SqliteBackend, SqliteOptions};
+#[cfg(feature = "zookeeper")]
+use tenure_zk::{ZkBackend, ZkOptions};
+
+/// A store that is built in.
+pub(crate) struct Store {
+    pub(crate) urls: fn() -> Guide,
+    /// Checks a URL of its own, whole.
+    open: fn(&str) -> Result<Opening, Error>,
+}
+
+/// A store whose URL has been checked. Nothing is opened before this is awaited.
+pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>, Error>> + Send>>;
+
+pub(crate) const STORES: &[Store] = &[
+    #[cfg(feature = "memory")]
+    Store { urls: Memory::urls, open: |url| opened(Memory::from_url(url), async |memory| Ok(memory)) },
+    #[cfg(feature = "sqlite")]
+    Store {
+        urls: SqliteOptions::urls,
+        open: |url| opened(SqliteOptions::from_url(url), SqliteBackend::open),
+    },
+    #[cfg(feature = "redis")]
+    Store {
+        urls: RedisOptions::urls,
+        open: |url| opened(RedisOptions::from_url(url), RedisBackend::connect),
+    },
+    #[cfg(feature = "redis")]
+    Store {
+        urls: RedlockOptions::urls,
+        open: |url| opened(RedlockOptions::from_url(url), RedlockBackend::connect),
+    },
+    #[cfg(feature = "postgres")]
+    Store {
+        urls: PostgresOptions::urls,
+        open: |url| opened(PostgresOptions::from_url(url), PostgresBackend::connect),
+    },
+    #[cfg(feature = "mysql")]
+    Store {
+        urls: MySqlOptions::urls,
+        open: |url| opened(MySqlOptions::from_url(url), MySqlBackend::connect),
+    },
+    #[cfg(feature = "zookeeper")]
+    Store { urls: ZkOptions::urls, open: |url| opened(ZkOptions::from_url(url), ZkBackend::connect) },
+    #[cfg(feature = "zookeeper-tls")]
+    Store { urls: ZkOptions::tls_urls, open: |url| opened(ZkOptions::from_url(url), ZkBackend::connect) },
+];
+
+/// What each feature is for, built in or not.
+const FEATURES: &[(&str, &[&str])] = &[
+    ("memory", &["memory"]),
+    ("sqlite", &["sqlite"]),
+    (
+        "redis",
+        &[
+            "redis",
+            "rediss",
+            "redis+unix",
+            "redis+sentinel",
+            "rediss+sentinel",
+            "redis+cluster",
+            "rediss+cluster",
+            "redlock",
+            "rediss+redlock",
+        ],
+    ),
+    ("postgres", &["postgres"]),
+    ("mysql", &["mysql", "mariadb"]),
+    ("zookeeper", &["zookeeper"]),
+    ("zookeeper-tls", &["zookeeper+tls"]),
+];
+
+#[allow(dead_code, reason = "there may be no store")]
+fn opened<O, B, F>(options: Result<O, Error>, open: impl FnOnce(O) -> F) -> Result<Opening, Error>
+where
+    B: Backend + 'static,
+    F: Future<Output = Result<B, Error>> + Send + 'static,
+{
+    let store = open(options?);
+    Ok(Box::pin(async move { Ok(Arc::new(store.await?) as Arc<dyn Backend>) }))
+}
+
+/// Checks `url` whole, without asking the network.
+pub(crate) fn opening(url: &str) -> Result<Opening, Error> {
+    let name = url.split_once(':').map(|(name, _)| name.to_ascii_lowercase()).unwrap_or_default();
+    let store = STORES.iter().find(|store| (store.urls)().schemes.iter().any(|scheme| scheme.name() == name));
+    match (store, feature(&name)) {
+        (Some(store), _) => (store.open)(url),
+        (None, Some(feature)) => Err(not_built_in(&name, feature).of(url, None)),
+        (None, None) => Err(scheme(url, schemes()).expect_err("no store has it")),
+    }
+}
+
+pub(crate) fn schemes() -> impl Iterator<Item = &'static Scheme> {
+    STORES.iter().flat_map(|store| (store.urls)().schemes)
+}
+
+/// The feature that the URLs of this scheme need.
+pub(crate) fn feature(scheme: &str) -> Option<&'static str> {
+    FEATURES.iter().find(|(_, schemes)| schemes.contains(&scheme)).map(|(feature, _)| *feature)
+}
+
+fn not_built_in(scheme: &str, feature: &str) -> Refusal {
+    let forms: Vec<&str> = schemes().map(|scheme| scheme.form).collect();
+    let forms = if forms.is_empty() { "none".to_owned() } else { forms.join(", ") };
+    let problem = format!(
+        "the feature {feature:?} of tenure, which {scheme}: URLs need, is not built into this program"
+    );
+    Refusal::new(problem, format!("built in are {forms}"))
+}
+
+#[cfg(all(test, feature = "memory", feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refusal(url: &str) -> String {
+        opening(url).err().expect(url).to_string()
+    }
+
+    fn forms() -> String {
+        schemes().map(|scheme| scheme.form).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn refusals_say_what_is_wrong_and_what_would_be_valid() {
+        let refused = [
+            "",
+            "locks.db",
+            "ftp://host/x",
+            "memory:x",
+            "memory://host",
+            "memory:?",
+            "memory:#x",
+            "memory:?tabel=x",
+            "memory:?lease",
+            "memory:?lease=",
+            "memory:?lease=5s&lease=5s",
+            "memory:?lease=5s&",
+            "memory:?lease=0s",
+            "memory:?lease=-5s",
+            "memory:?lease=90",
+            "memory:?lease=366days",
+            "memory:?lease=99999999999999999999years",
+            "memory:?prefix=%zz",
+            "memory:?prefix=%f",
+            "memory:?prefix=%ff",
+            "memory:?prefix=a@b",
+            "memory:?prefix=a%0Ab",
+            "memory:?a b\u{7}=x",
+            "sqlite:",
+            "sqlite:?lease=5s",
+            "sqlite://locks.db",
+            "sqlite://user:secret@host/locks.db",
+            "sqlite::memory:",
+            "sqlite:~/locks.db",
+            "sqlite:a%00b",
+            "sqlite:two\nlines",
+        ];
+        // Which forms are valid depends on the features.
+        let line = |url: &&str| refusal(url).replace(&forms(), "FORMS");
+        let lines: Vec<String> = refused.iter().map(line).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    /// The tests are built with every feature, so that what is off has to be made.
+    #[test]
+    fn a_scheme_that_is_not_built_in_is_refused_by_its_feature() {
+        for (feature, schemes) in FEATURES {
+            for scheme in *schemes {
+                let url = format!("{scheme}://user:secret@host");
+                let error = not_built_in(scheme, feature).of(&url, None).to_string();
+                for named in [scheme, feature, "is not built into this program", &*forms()] {
+                    assert!(error.contains(named), "{scheme}: {error}");
+                }
+                assert!(!error.contains("secret"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_scheme_has_its_feature() {
+        for scheme in schemes() {
+            assert!(feature(scheme.name()).is_some(), "{}", scheme.name());
+        }
+        let count: usize = FEATURES.iter().map(|(_, schemes)| schemes.len()).sum();
+        let all =
+            cfg!(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper-tls"));
+        assert!(!all || schemes().count() == count, "a scheme that no store has");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_refused_without_a_panic(url in ".{0,40}") {
+            let _ = opening(&url);
+        }
+
+        #[test]
+        fn any_text_after_a_scheme_is_refused_without_a_panic(rest in "[%0-9a-f&=?@/#:~\\[\\]é]{0,40}") {
+            for scheme in schemes() {
+                let _ = opening(&format!("{}:{rest}", scheme.name()));
+            }
+        }
+
+        /// A password in any place where one may stand, whole or cut up by characters that should have been encoded.
+        #[test]
+        fn a_password_is_never_repeated(
+            parts in prop::collection::vec("zq[a-z0-9]{6}", 1..4),
+            between in prop::sample::select(vec![":", "/", "?", "#", "@", "&", "=", "%", "%zz", ";", " ", "é", "//"]),
+            form in prop::sample::select(vec![
+                "SCHEME://user:PASSWORD@host/x", "SCHEME://:PASSWORD@host", "SCHEME://PASSWORD@host:1",
+                "SCHEME://user:PASSWORD", "SCHEME:user:PASSWORD@host", "SCHEME//user:PASSWORD@host",
+                "user:PASSWORD@host", ":PASSWORD@host", "PASSWORD@host",
+                "SCHEME://host/?password=PASSWORD", "SCHEME:x?password=PASSWORD", "SCHEME:?lease=5s&password=PASSWORD",
+                "SCHEME://user:PASSWORD@host/x?lease=5s", "SCHEME://user:PASSWORD@host/x?lease=0s",
+            ]),
+            scheme in prop::sample::select(schemes().map(Scheme::name).chain(["amqp", "https"]).collect::<Vec<_>>()),
+        ) {
+            let password = parts.join(between);
+            let url = form.replace("SCHEME", scheme).replace("PASSWORD", &password);
+            // Where the URL is a good one, the store's own options take the password.
+            let said = opening(&url).err().map(|error| format!("{error} {error:?}")).unwrap_or_default();
+            for part in &parts {
+                prop_assert!(!said.contains(part), "{}: {}", url, said);
+            }
+        }
+    }
+}
