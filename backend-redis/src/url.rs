@@ -131,7 +131,7 @@ pub(crate) fn is_encrypted(place: &Place<'_>) -> Result<bool, Refusal> {
 
 fn server(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
     let servers = place.servers()?;
-    let [host] = servers.hosts[..] else { return Err(place.refuse("its host is none")) };
+    let [host] = servers.hosts[..] else { return Err(place.refuse("its host is invalid")) };
     let options = RedisOptions::at(Target::Server(address(place, host, PORT, tls)?));
     logged_in(options, place, servers.login, servers.path)
 }
@@ -187,7 +187,7 @@ fn logged_in(
     match number(database) {
         _ if database.is_empty() => Ok(options),
         Some(number) => Ok(options.database(number)),
-        None => Err(place.refuse("its database is no number")),
+        None => Err(place.refuse("its database is not a number")),
     }
 }
 
@@ -196,7 +196,7 @@ fn addresses(place: &Place<'_>, hosts: &[&str], port: u16, tls: bool) -> Result<
 }
 
 fn address(place: &Place<'_>, text: &str, default: u16, tls: bool) -> Result<Address, Refusal> {
-    let wrong = || place.refuse("its host is none");
+    let wrong = || place.refuse("its host is invalid");
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
@@ -211,7 +211,7 @@ fn address(place: &Place<'_>, text: &str, default: u16, tls: bool) -> Result<Add
     }
     let port = if port.is_empty() { Some(default) } else { port.strip_prefix(':').and_then(number) };
     let Some(port) = port.filter(|port| *port > 0) else {
-        return Err(Refusal::new("its port is none", "1 to 65535"));
+        return Err(Refusal::new("its port is invalid", "1 to 65535"));
     };
     Ok(Address::Network { host: host.to_owned(), port, tls })
 }
@@ -241,31 +241,31 @@ mod tests {
             ("host:6379", "scheme is unknown"),
             ("http://host", "scheme is unknown"),
             ("redis:host", "names no server"),
-            ("redis://", "host is none"),
-            ("redis://:6379", "host is none"),
-            ("redis://a b", "host is none"),
-            ("redis://h1,h2", "host is none"),
+            ("redis://", "host is invalid"),
+            ("redis://:6379", "host is invalid"),
+            ("redis://a b", "host is invalid"),
+            ("redis://h1,h2", "host is invalid"),
             ("redis://[::1", "a port in it is not a number"),
-            ("redis://[host]", "host is none"),
-            ("redis://host:", "port is none"),
-            ("redis://host:0", "port is none"),
-            ("redis://host:65536", "port is none"),
+            ("redis://[host]", "host is invalid"),
+            ("redis://host:", "port is invalid"),
+            ("redis://host:0", "port is invalid"),
+            ("redis://host:65536", "port is invalid"),
             ("redis://host:+1", "a port in it is not a number"),
-            ("redis://host/one", "database is no number"),
-            ("redis://host/-1", "database is no number"),
-            ("redis://host/1/2", "database is no number"),
+            ("redis://host/one", "database is not a number"),
+            ("redis://host/-1", "database is not a number"),
+            ("redis://host/1/2", "database is not a number"),
             ("redis://host/0?x=1", "unknown parameter \"x\""),
             ("redis://user@host", "user without a password"),
             ("redis://u:%zz@host", "hexadecimal"),
             ("redis://u:%ff@host", "not UTF-8"),
             ("redis+cluster://h/0", "no databases"),
-            ("redis+cluster://h,", "host is none"),
+            ("redis+cluster://h,", "host is invalid"),
             ("redis+sentinel:h/x", "names no server"),
             ("redis+sentinel://h", "names no service"),
             ("redis+sentinel://h/", "names no service"),
-            ("redis+sentinel://h,/x", "host is none"),
+            ("redis+sentinel://h,/x", "host is invalid"),
             ("redis+sentinel://h:x/x", "a port in it is not a number"),
-            ("redis+sentinel://h/x/y", "database is no number"),
+            ("redis+sentinel://h/x/y", "database is not a number"),
             ("redis+sentinel://u@h/x", "user without a password"),
             ("redis+unix:run/r.sock", "not absolute"),
             ("redis+unix://host/r.sock", "no host"),

@@ -54,7 +54,7 @@
 //! let error = FilesOptions::from_url("files:/srv/locks?poll=0s").err().unwrap();
 //! assert_eq!(
 //!     error.to_string(),
-//!     r#""files:/srv/locks" names no store: "0s" is no value for poll; poll is a duration from 1ms to 1m"#
+//!     r#""files:/srv/locks" names no store: "0s" is not a valid value for poll; poll is a duration from 1ms to 1m"#
 //! );
 //! # Ok::<(), Error>(())
 //! ```

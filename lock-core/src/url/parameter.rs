@@ -144,7 +144,7 @@ impl<O> Parameter<O> {
         let given = decode(written)?;
         self.kind.take(options, &given).ok_or_else(|| {
             let given: String = given.chars().take(40).collect();
-            Refusal::new(format!("{given:?} is no value for {}", self.name), valid())
+            Refusal::new(format!("{given:?} is not a valid value for {}", self.name), valid())
         })
     }
 }
