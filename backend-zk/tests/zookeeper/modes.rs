@@ -199,7 +199,7 @@ async fn who_disagrees_about_the_number_leaves_the_line() {
     let all = wait(&scene, "a", scene.locks().await.semaphore("a", 4).permits(4), 2).await;
     let lock = other.semaphore("a", 7).permit();
     for outcome in [lock.acquire().await.map(drop), lock.try_acquire().await.map(drop)] {
-        let Err(error @ Error::Store { .. }) = outcome else { panic!("{outcome:?}") };
+        let Err(error @ Error::Mismatch { .. }) = outcome else { panic!("{outcome:?}") };
         assert!(!error.is_retryable());
     }
     scene.until_nodes("a", 2).await;
@@ -215,7 +215,7 @@ async fn who_disagrees_about_the_number_leaves_the_line() {
     alone.release().await.unwrap();
     let (some, next) = (granted(some).await, granted(next).await);
     let refused = in_time("the refusal", late).await.unwrap();
-    assert!(matches!(refused, Err(Error::Store { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Mismatch { .. })), "{refused:?}");
     assert!(some.is_held() && next.is_held());
 }
 
