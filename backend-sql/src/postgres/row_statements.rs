@@ -213,12 +213,12 @@ JOIN pg_locks AS own ON own.pid = holder.pid AND own.locktype = 'transactionid' 
 /// logs in.
 const OURS: &str = "usename = session_user AND datname = current_database()";
 
-/// Both conditions use the same snapshot of the connections.
+/// Both conditions use the same snapshot of the connections: whatever is named twice is computed once.
 ///
 /// `(… IN …) IS TRUE` keeps the planner from joining: it does not know how many connections there are, and would look
 /// at every connection for every name. This way they are hashed once.
 const UNNOTED: &str = "
-WITH owner AS MATERIALIZED (
+WITH owner AS (
   SELECT own.transactionid::text AS number, application_name AS name FROM {owners}
   WHERE application_name LIKE 'tenure %'
 )
