@@ -164,7 +164,7 @@ impl Error {
 /// Why a lock was not acquired in time.
 fn reason(holders: &[Holder]) -> String {
     match holders {
-        [] => "another holder has it, or the store is slow to answer".to_owned(),
+        [] => "another client holds it, or the store is slow to answer".to_owned(),
         [holder] => format!("it is held by {holder}"),
         [holder, others @ ..] => format!("it is held by {holder} and {} others", others.len()),
     }
