@@ -43,7 +43,7 @@ pub(crate) struct Keeper<T: RowTable> {
     /// Weak, because it contains the sender of orders: when the backend is dropped, so is the keeper.
     pub(crate) claims: Weak<Claims>,
     pub(crate) idle: Arc<Idle<T::Connection>>,
-    /// For its connection. Released before anybody is told that the claim has ended.
+    /// For its connection. After a release it is free before the caller is told.
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
@@ -266,12 +266,10 @@ impl<T: RowTable> Keeper<T> {
                 biased;
                 note = &mut noting, if !noted => match note {
                     Ok(true) => noted = true,
-                    Ok(false) => return self.lose(&held.session, LossCause::TakenOver),
+                    Ok(false) => return self.give_way(held, LossCause::TakenOver).await,
                     Err(error) => {
                         tracing::debug!(lock.name = %self.claim.name, %error, "could not note the holder of a lock");
-                        self.lose(&held.session, LossCause::SessionEnded);
-                        tokio::time::sleep(TOLD_FIRST).await;
-                        return;
+                        return self.give_way(held, LossCause::SessionEnded).await;
                     }
                 },
                 order = self.orders.recv(), if noted => return self.release(held, order).await,
@@ -309,6 +307,12 @@ impl<T: RowTable> Keeper<T> {
         self.orders.close();
         // A release may have arrived that was not handled in time.
         answer(self.orders.try_recv().ok(), Ok(false));
+    }
+
+    /// Loses a lock whose row this client may still have locked.
+    async fn give_way(mut self, held: Held<T::Connection>, cause: LossCause) {
+        self.lose(&held.session, cause);
+        tokio::time::sleep(TOLD_FIRST).await;
     }
 
     async fn release(self, mut held: Held<T::Connection>, order: Option<Order>) {

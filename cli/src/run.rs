@@ -76,9 +76,17 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
         Some(wait) => all.wait(wait),
         None => all,
     };
-    tokio::select! {
-        outcome = all.acquire() => Ok(outcome?),
+    let outcome = tokio::select! {
+        outcome = all.acquire() => outcome,
         never = waiting::show(locks, &args.names) => match never {},
+    };
+    // A wait that is too short leaves no time to ask who it is.
+    let names_nobody = matches!(&outcome, Err(Error::Timeout { holders, .. }) if holders.is_empty());
+    match outcome {
+        Err(error) if names_nobody => {
+            Err(Failure::Busy(error.to_string(), holders(locks, &args.names).await))
+        }
+        outcome => Ok(outcome?),
     }
 }
 

@@ -161,6 +161,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Returns the current holders of `name`: none, one, or several.
     ///
+    /// [`Locks`](crate::Locks) also asks this beside a contender's [`acquire`](Self::acquire), and drops the future when
+    /// that is answered or the wait is over.
+    ///
     /// # Errors
     ///
     /// [`StoreError::unsupported`] unless [`Capabilities::listing`].

@@ -18,8 +18,9 @@ pub enum Error {
         store: Arc<str>,
         /// How long the acquisition was allowed to wait.
         waited: Duration,
-        /// Who held it shortly before the wait was over. Empty if the store does not tell or did not answer in time, and
-        /// if the lock was never asked for, because other tasks of this client came first.
+        /// Who held it shortly before the wait was over. Empty if nobody did just then, if the store cannot tell or did not
+        /// answer in time, if the wait was zero, and if the store was never asked because other tasks of this client came
+        /// first.
         holders: Vec<Holder>,
     },
     /// The grant ended before its guard was released. Another holder may have changed what it protected.
@@ -164,9 +165,10 @@ impl Error {
 /// Why a lock was not acquired in time.
 fn reason(holders: &[Holder]) -> String {
     match holders {
-        [] => "another client holds it, or the store is slow to answer".to_owned(),
-        [holder] => format!("it is held by {holder}"),
-        [holder, others @ ..] => format!("it is held by {holder} and {} others", others.len()),
+        [] => "another holder has it, or the store is slow to answer".to_owned(),
+        [holder] => format!("held by {holder}"),
+        [one, other] => format!("held by {one} and {other}"),
+        [holder, others @ ..] => format!("held by {holder} and {} others", others.len()),
     }
 }
 

@@ -182,15 +182,19 @@ impl<D: Dialect> ServerOptions<D> {
         if !D::SCHEMES.contains(&scheme) {
             return Err(wrong(""));
         }
+        let badly_encoded = || wrong(", with special characters of the password written as %XX");
+        // Of `//user:12/34@host` the driver makes a host `user` and a database `34@host`, which messages would name.
+        let place = self.0.url.split('?').next().unwrap_or_default();
+        if place.splitn(4, '/').nth(3).is_some_and(|database| database.contains('@')) {
+            return Err(badly_encoded());
+        }
         let query = self.0.url.split_once('?').map_or("", |(_, query)| query);
         let mut pairs = query.split('&').filter(|pair| !pair.is_empty());
         if !pairs.all(|pair| D::PARAMETERS.contains(&pair.split_once('=').map_or(pair, |(name, _)| name))) {
             return Err(wrong(&format!(" with the parameters {}", D::PARAMETERS.join(", "))));
         }
         let connect = self.0.url.parse::<ConnectOptions<D>>();
-        let connect =
-            connect.map_err(|_| wrong(", with special characters of the password written as %XX"))?;
-        D::complete(connect, query).map_err(wrong)
+        D::complete(connect.map_err(|_| badly_encoded())?, query).map_err(wrong)
     }
 }
 
@@ -241,6 +245,9 @@ pub(crate) mod tests {
         refused(ServerOptions::<D>::new(""), "url");
         refused(ServerOptions::<D>::new("redis://me:hunter2@localhost/app"), "url");
         refused(at(":port/app"), "url");
+        for login in ["me:12/hunter2", "me:/hunter2", "me/hunter2"] {
+            refused(ServerOptions::<D>::new(format!("{scheme}://{login}@localhost/app")), "url");
+        }
         refused(at("/app?no-such-mode=hunter2"), "url");
         refused(at(&format!("/app?{wrong}")), "url");
         refused(server().table("a.b.c"), "table");

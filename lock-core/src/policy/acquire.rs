@@ -5,7 +5,7 @@ use super::{
     guard::Guard,
     hold::Hold,
     holding::{Barred, Holding, Terms},
-    look::look,
+    look::Look,
     pauses::Pauses,
     queue::Seat,
     withdraw::OpenClaim,
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Attempt, Claim, ClaimId, Error, Grant, Holder, HolderInfo, Mode, Moment, Name, Operation, StoreError,
 };
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long a failure of the store is remembered: a wait that ends within this time reports it.
@@ -31,12 +31,10 @@ pub(crate) struct Acquisition {
 }
 
 /// What a wait that ends without the lock can say about the reason.
-#[derive(Default)]
 struct Findings {
     /// The store's last failure.
     trouble: Option<(Moment, StoreError)>,
-    /// Who held the lock shortly before the end.
-    holders: Vec<Holder>,
+    look: Look,
 }
 
 impl Acquisition {
@@ -79,27 +77,27 @@ impl Acquisition {
         }
         self.client.check_open()?;
         let _under_way = self.client.acquisitions.token();
-        let end = self.wait.map(|wait| Instant::now() + wait);
-        let mut findings = Findings::default();
+        let mut findings = Findings { trouble: None, look: Look::new(self.wait) };
+        let end = findings.look.end;
         let outcome = tokio::select! {
             biased;
             () = self.client.closing.cancelled() => Some(Err(self.client.closed_error())),
-            outcome = self.acquire(end, &mut findings) => Some(outcome),
+            outcome = self.acquire(&mut findings) => Some(outcome),
             () = at(end) => None,
         };
-        let Findings { trouble, holders } = findings;
+        let Findings { trouble, look } = findings;
         match (outcome, trouble) {
             (Some(outcome), _) => outcome,
             (None, Some((when, error))) if Moment::now().since(when) < TROUBLE_LASTS => {
                 Err(self.failed(error))
             }
-            (None, _) => Err(self.timeout(self.wait.unwrap_or_default(), holders)),
+            (None, _) => Err(self.timeout(self.wait.unwrap_or_default(), look.holders)),
         }
     }
 
-    async fn acquire(&self, end: Option<Instant>, findings: &mut Findings) -> Result<Guard, Error> {
+    async fn acquire(&self, findings: &mut Findings) -> Result<Guard, Error> {
         loop {
-            let guard = self.contend(end, findings).await?;
+            let guard = self.contend(findings).await?;
             if guard.fresh().await {
                 return Ok(guard);
             }
@@ -107,7 +105,7 @@ impl Acquisition {
     }
 
     /// Waits for its turn in this client, then contends until the store grants the claim.
-    async fn contend(&self, end: Option<Instant>, findings: &mut Findings) -> Result<Guard, Error> {
+    async fn contend(&self, findings: &mut Findings) -> Result<Guard, Error> {
         let mut seat = self.client.queues.join(&self.name);
         if self.terms.owner.is_none() {
             seat.wait().await;
@@ -116,7 +114,7 @@ impl Acquisition {
         }
         loop {
             let mut open = OpenClaim::new(&self.client, self.claim(true));
-            let grant = match self.ask(open.claim(), end, findings).await {
+            let grant = match self.ask(open.claim(), findings).await {
                 Ok(Some(grant)) => grant,
                 // What is left of the claim is withdrawn in the background.
                 Ok(None) => continue,
@@ -144,16 +142,14 @@ impl Acquisition {
     async fn ask(
         &self,
         claim: &Claim,
-        end: Option<Instant>,
-        Findings { trouble, holders }: &mut Findings,
+        Findings { trouble, look }: &mut Findings,
     ) -> Result<Option<Grant>, StoreError> {
         let mut pauses = Pauses::new();
-        let mut looks = pin!(look(&self.client.store, &self.name, end, holders));
         loop {
             let answer = tokio::select! {
                 biased;
                 answer = self.client.store.backend.acquire(claim) => answer,
-                never = &mut looks => match never {},
+                never = look.go_on(&self.client.store, claim) => match never {},
             };
             match answer {
                 Ok(grant) => return Ok(Some(grant)),

@@ -1,7 +1,7 @@
-//! Who keeps a waiter waiting: looked up once when the wait has become long, and shortly before it ends.
+//! Who keeps a waiter waiting: looked up once the wait has become long, and shortly before it ends.
 
 use super::store::Store;
-use crate::{Holder, Name};
+use crate::{Claim, Holder};
 use std::{convert::Infallible, future::pending, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -13,38 +13,51 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// for it. Of a short wait it is the second half.
 const BEFORE_THE_END: Duration = Duration::from_millis(500);
 
-/// Looks both times, and never ends. Only who contends looks, so tasks of one client that wait behind each other ask for
-/// nothing.
-pub(super) async fn look(
-    store: &Store,
-    name: &Name,
-    end: Option<Instant>,
-    holders: &mut Vec<Holder>,
-) -> Infallible {
-    if !store.backend.capabilities().listing {
-        return pending().await;
-    }
-    let now = Instant::now();
-    let last = end.map(|end| end - BEFORE_THE_END.min(end.saturating_duration_since(now) / 2));
-    let long = now + LONG;
-    if last.is_none_or(|last| long < last) {
-        sleep_until(long).await;
-        warn(store, name).await;
-    }
-    let Some(last) = last else { return pending().await };
-    sleep_until(last).await;
-    // What is wrong with the store is found out by the request for the lock.
-    if let Ok(found) = store.backend.holders(name).await {
-        *holders = found;
-    }
-    pending().await
+/// When a wait began and when it is over, and what was found out meanwhile.
+pub(super) struct Look {
+    began: Instant,
+    pub(super) end: Option<Instant>,
+    told: bool,
+    /// Who held the lock shortly before the end.
+    pub(super) holders: Vec<Holder>,
 }
 
-async fn warn(store: &Store, name: &Name) {
-    let found = timeout(PATIENCE, store.backend.holders(name)).await;
-    let held_by: Vec<_> = found.into_iter().flatten().flatten().map(|holder| holder.to_string()).collect();
-    let (store, held_by) = (&store.name, held_by.join(", "));
-    tracing::warn!(lock.name = %name, lock.store = %store, held_by, "still waiting for the lock after {LONG:?}");
+impl Look {
+    pub(super) fn new(wait: Option<Duration>) -> Self {
+        let began = Instant::now();
+        Self { began, end: wait.map(|wait| began + wait), told: false, holders: Vec::new() }
+    }
+
+    /// Looks both times, and never ends. Only a contender looks, so tasks of one client that wait behind each other ask for
+    /// nothing.
+    pub(super) async fn go_on(&mut self, store: &Store, claim: &Claim) -> Infallible {
+        if !store.backend.capabilities().listing {
+            return pending().await;
+        }
+        let last =
+            self.end.map(|end| end - BEFORE_THE_END.min(end.saturating_duration_since(Instant::now()) / 2));
+        let long = self.began + LONG;
+        if !self.told && last.is_none_or(|last| long < last) {
+            sleep_until(long).await;
+            self.told = true;
+            tell(store, claim, self.began.elapsed()).await;
+        }
+        let Some(last) = last else { return pending().await };
+        sleep_until(last).await;
+        // What is wrong with the store is found out by the request for the lock.
+        if let Ok(found) = store.backend.holders(&claim.name).await {
+            self.holders = found.into_iter().filter(|holder| holder.claim != Some(claim.id)).collect();
+        }
+        pending().await
+    }
+}
+
+/// No warning: a candidate waits for as long as the leader lives, and all is well.
+async fn tell(store: &Store, claim: &Claim, waited: Duration) {
+    let found = timeout(PATIENCE, store.backend.holders(&claim.name)).await;
+    let holder = found.into_iter().flatten().flatten().next().map(|holder| holder.to_string());
+    let (name, store) = (&claim.name, &store.name);
+    tracing::info!(lock.name = %name, lock.store = %store, ?waited, holder, "still waiting for the lock");
 }
 
 #[cfg(test)]
