@@ -1,4 +1,4 @@
-//! Where the locks live, and how patient to be.
+//! Where the locks live, and the timeouts.
 
 use crate::connection::{
     address::{Address, Target},
@@ -9,14 +9,14 @@ use redis::RedisConnectionInfo;
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 use tenure_core::{Error, Name};
 
-/// The prefix of all keys unless another is given.
+/// The default prefix of all keys.
 const DEFAULT_PREFIX: &str = "tenure:";
 
-/// How long a request may take, or what comes before it.
+/// The range of timeouts: for a request, and for the steps before it.
 const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(10);
 
-/// Which server, and how it is used. Checked by [`RedisBackend::connect`](crate::RedisBackend::connect), before the
-/// server is asked.
+/// Options of a Redis server. [`RedisBackend::connect`](crate::RedisBackend::connect) checks them before it contacts
+/// the server.
 ///
 /// # Examples
 ///
@@ -45,7 +45,7 @@ pub struct RedisOptions {
     replicas: u32,
 }
 
-/// What a backend needs of its options, each within its range.
+/// The options that a backend needs, each within its range.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedOptions {
     pub(crate) prefix: String,
@@ -57,92 +57,92 @@ pub(crate) struct CheckedOptions {
 }
 
 impl RedisOptions {
-    /// What [`connect_timeout`](Self::connect_timeout) may be.
+    /// The range of [`connect_timeout`](Self::connect_timeout).
     pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-    /// What [`response_timeout`](Self::response_timeout) may be.
+    /// The range of [`response_timeout`](Self::response_timeout).
     pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-    /// What [`remember`](Self::remember) may be.
+    /// The range of [`remember`](Self::remember).
     pub const REMEMBER_RANGE: RangeInclusive<Duration> =
         Duration::from_mins(1)..=Duration::from_hours(365 * 24);
-    /// What [`replicas`](Self::replicas) may be: more than anybody has of one master.
+    /// The range of [`replicas`](Self::replicas): more than anybody has of one master.
     pub const REPLICAS_RANGE: RangeInclusive<u32> = 0..=100;
 
-    /// This server, without credentials, with every option at its default.
+    /// This server, without credentials and with default options.
     pub(crate) fn at(target: Target) -> Self {
         Self { target: Some(target), ..Self::default() }
     }
 
-    /// The password of the user `default`.
+    /// Sets the password of the user `default`.
     pub(crate) fn password(mut self, password: String) -> Self {
         self.password = Some(password);
         self
     }
 
-    /// The user and the password, as Redis's access control lists know them. Servers with a password alone have the
-    /// user `default`.
+    /// Sets the user and password, as in Redis's access control lists. On a server with only a password, the user is
+    /// `default`.
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         (self.user, self.password) = (Some(user.into()), Some(password.into()));
         self
     }
 
-    /// The number of the database, 0 unless said. Locks of different databases never meet.
+    /// Sets the number of the database. Locks of different databases never meet. Default: 0.
     pub fn database(mut self, number: u32) -> Self {
         self.database = number;
         self
     }
 
-    /// The certificates, in PEM format, that the server's certificate must lead to; those of the system unless said.
+    /// Sets the root certificates, in PEM format, that the server's certificate must lead to. Default: the system's.
     pub fn tls_roots(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.tls_roots = Some(pem.into());
         self
     }
 
-    /// What the keys begin with, `tenure:` unless said: up to 200 bytes without control characters.
+    /// Sets what the keys begin with: up to 200 bytes without control characters. Default: `tenure:`.
     ///
-    /// A lock's key is the prefix and the name, exactly; with `prefix("")` it is the name alone. Names of different
-    /// prefixes never meet, unless one prefix begins with the other.
+    /// A lock's key is exactly the prefix followed by the name; with `prefix("")` it is the name alone. Names of
+    /// different prefixes never meet, unless one prefix begins with the other.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long an attempt to connect may take: 1 ms to 10 minutes, 2 s unless said.
+    /// Sets how long an attempt to connect may take: 1 ms to 10 minutes. Default: 2 s.
     pub fn connect_timeout(mut self, longest: Duration) -> Self {
         self.connect_timeout = longest;
         self
     }
 
-    /// How long the server may take to answer a request, before it counts as unavailable and the connection is
-    /// replaced: 1 ms to 10 minutes, 2 s unless said.
+    /// Sets how long the server may take to answer a request: 1 ms to 10 minutes. After that, it counts as unavailable
+    /// and the connection is replaced. Default: 2 s.
     pub fn response_timeout(mut self, longest: Duration) -> Self {
         self.response_timeout = longest;
         self
     }
 
-    /// For how long the last token of a name is remembered after its last use: 1 minute to 365 days, 1 day unless said.
+    /// Sets how long the last token of a name is remembered after its last use: 1 minute to 365 days. Default: 1 day.
     ///
-    /// A forgotten name begins again from the server's clock, so its tokens rise all the same, unless that clock was set
-    /// back by more than this. What it costs is some 250 bytes for every name used within that time.
+    /// The tokens of a forgotten name start again from the server's clock, so they still rise, unless that clock was
+    /// set back by more than this time. The cost is some 250 bytes for every name used within it.
     pub fn remember(mut self, time: Duration) -> Self {
         self.remember = time;
         self
     }
 
-    /// Whether waiters of all clients are served in the order in which they came: `false` unless said.
+    /// Sets whether the waiters of all clients are served in the order in which they came. Default: `false`.
     ///
-    /// The server keeps a queue then, and whoever releases the lock makes the next in it the holder in the same step.
-    /// All clients of a name must agree: one without this neither stands in the queue nor respects it, though no two
-    /// ever hold the lock together.
+    /// If so, the server keeps a queue, and each release makes the next waiter the holder in the same step. All clients
+    /// of a name must agree: a client without this option neither joins the queue nor respects it, though no two
+    /// clients ever hold the lock together.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
     }
 
-    /// How many replicas must have a grant before it is one: none unless said, at most 100.
+    /// Sets how many replicas must have a grant before it counts: 0 to 100. Default: 0.
     ///
-    /// The master is then asked to [wait](https://redis.io/docs/latest/commands/wait/) for them, for a quarter of the
-    /// response timeout. When fewer have it, the grant is taken back and the lock counts as unavailable. So a replica
-    /// that takes over knows the holder, if it is one of those. Renewals do not wait.
+    /// With replicas, the master is asked to [wait](https://redis.io/docs/latest/commands/wait/) for them, for a
+    /// quarter of the response timeout. If fewer have the grant by then, it is withdrawn and the lock counts as
+    /// unavailable. So a replica that takes over knows the holder, if it is one of those. Renewals do not wait.
     pub fn replicas(mut self, count: u32) -> Self {
         self.replicas = count;
         self
@@ -169,26 +169,26 @@ impl RedisOptions {
         })
     }
 
-    /// Where connections lead.
+    /// Where to connect.
     pub(crate) fn endpoint(&self) -> Result<Endpoint, Error> {
         match &self.target {
             Some(Target::Server(address)) => self.endpoint_at(address),
             Some(Target::Sentinel { sentinels, service, tls }) => {
-                // Roots that are none are refused now, and not once a sentinel is asked.
+                // Invalid roots are refused now, not once a sentinel is asked.
                 for sentinel in sentinels {
                     self.client(sentinel)?;
                 }
                 let access = Access { tls: *tls, roots: self.tls_roots.clone(), login: self.login() };
                 Ok(Endpoint::Master(Arc::new(Sentinels::new(sentinels.clone(), service.clone(), access))))
             }
-            // A Cluster has a way to each of its servers.
+            // A Cluster has an endpoint for each of its servers.
             Some(Target::Cluster { .. }) | None => {
                 Err(Error::invalid_option("url", "nothing", "the address of a server: redis://HOST"))
             }
         }
     }
 
-    /// The servers of a Cluster that are named, and whether they speak TLS.
+    /// The seeds of a Cluster, and whether they speak TLS.
     pub(crate) fn seeds(&self) -> Option<(&[Address], bool)> {
         match &self.target {
             Some(Target::Cluster { seeds, tls }) => Some((seeds, *tls)),
@@ -196,7 +196,7 @@ impl RedisOptions {
         }
     }
 
-    /// The same for connections to this server.
+    /// Connects to this server with the same options.
     pub(crate) fn endpoint_at(&self, address: &Address) -> Result<Endpoint, Error> {
         self.client(address).map(|client| Endpoint::Server(Arc::new(client)))
     }

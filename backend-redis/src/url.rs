@@ -1,4 +1,4 @@
-//! URLs of one server, of a Sentinel's master and of a Cluster, and what they have in common with Redlock's.
+//! URLs of one server, of a Sentinel's master and of a Cluster, and what they share with Redlock's.
 
 use crate::{
     connection::address::{Address, Target},
@@ -24,7 +24,7 @@ impl EachServer for RedisOptions {
     }
 }
 
-/// The parameters that say the same of one server as of several.
+/// The parameters that mean the same for one server and for several.
 pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 4] {
     [
         Parameter::<O>::prefix("tenure:", |options, prefix| {
@@ -48,7 +48,7 @@ pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 4] {
             options.each_server(|server| server.remember(time))
         })
         .about(
-            "for how long the last token of an unused name is kept; then it begins again from \
+            "how long the last token of an unused name is kept; after that, tokens start again from \
             the server's clock",
         ),
     ]
@@ -77,25 +77,25 @@ impl RedisOptions {
                 Parameter::flag("fair", "false", Self::fair)
                     .about("whether waiters of all processes are served in the order in which they came"),
                 Parameter::number("replicas", Self::REPLICAS_RANGE, "0", Self::replicas)
-                    .about("how many replicas must have a grant before it is one"),
+                    .about("how many replicas must have a grant before it counts"),
             ],
         ],
     };
 
-    /// The server that `url` names, and what its parameters say.
+    /// Reads a URL: the server that it names, and the options in its parameters.
     ///
     /// | form | the server |
     /// |---|---|
-    /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | over TCP, port 6379 unless said |
+    /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | over TCP, by default on port 6379 |
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:PATH` | over a Unix socket |
-    /// | `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]` | the master of a service, which these sentinels (port 26379 unless said) know |
-    /// | `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]` | all servers of the Cluster of which these are some |
+    /// | `redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]/SERVICE[/DATABASE]` | the master of a service that these sentinels (by default on port 26379) know |
+    /// | `redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT]` | all servers of the Cluster to which these belong |
     /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same with TLS to each of them |
     ///
-    /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) has the parameters;
-    /// `lease` sets no option:
-    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) lists the
+    /// parameters. `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
+    /// [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl RedisOptions {
         })
     }
 
-    /// How its URLs are written.
+    /// Describes its URLs and their parameters.
     #[must_use]
     pub fn urls() -> Guide {
         Self::URLS.guide()

@@ -1,4 +1,4 @@
-//! The ranges of options that several databases have.
+//! The ranges of options that several databases share.
 
 use std::{ops::RangeInclusive, time::Duration};
 use tenure_core::{Error, Name};
@@ -11,9 +11,9 @@ pub(crate) fn check_prefix(prefix: String) -> Result<String, Error> {
     Err(Error::invalid_option("prefix", given, "at most 200 bytes of UTF-8 without control characters"))
 }
 
-/// How long a waiter may let pass without looking again.
+/// The longest time between two attempts of a waiter.
 pub(crate) const POLL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
-/// How long a request may take, or what comes before it.
+/// The range of timeouts: for a request, and for the steps before it.
 pub(crate) const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(10);
 
 pub(crate) fn check_range(
@@ -28,22 +28,24 @@ pub(crate) fn check_range(
     Err(Error::invalid_option(option, format!("{given:?}"), allowed))
 }
 
-/// What a lock is on a database server. Each strategy has a table of its own, so they never meet.
+/// What a lock is on a database server. Each strategy has its own table, so locks of different strategies never meet.
 #[cfg(feature = "_server")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// A row that says who holds it, until when. A lock costs no connection, and survives the loss of one.
+    /// A row that says who holds the lock, and until when. A lock needs no connection of its own, and survives the loss
+    /// of one.
     #[default]
     LeaseRow,
-    /// A row that is locked by a transaction, on a connection of its own. Waiters stand in the server's own queue, and
-    /// are served within one hop of a release. It is lost with its connection. There are neither readers nor permits.
+    /// A row that a transaction has locked, on a connection of its own. Waiters stand in the server's own queue, and
+    /// get the lock within one hop of a release. The lock is lost with its connection. There are no readers and no
+    /// permits.
     RowLock,
 }
 
 #[cfg(feature = "_server")]
 impl Strategy {
-    /// The table, unless another is named.
+    /// The default table.
     pub(crate) const fn default_table(self) -> &'static str {
         match self {
             Self::LeaseRow => crate::table::DEFAULT_TABLE,
@@ -51,7 +53,7 @@ impl Strategy {
         }
     }
 
-    /// Whether there is a queue beside the server's own.
+    /// Whether waiters have a queue besides the server's own.
     pub(crate) fn check_fair(self, given: bool) -> Result<bool, Error> {
         if given && self == Self::RowLock {
             let allowed = "false for row locks, which stand in the server's own queue";
@@ -60,7 +62,7 @@ impl Strategy {
         Ok(given)
     }
 
-    /// How many connections there may be: those over which names are spread, or as many as may hold a lock or wait for one.
+    /// The range of `connections`: over how many names are spread, or how many locks may be held or waited for at once.
     #[must_use]
     pub const fn connections(self) -> RangeInclusive<usize> {
         match self {

@@ -1,4 +1,4 @@
-//! Which ensemble, and how it is used for locks.
+//! The options of a ZooKeeper ensemble.
 
 use crate::login::Login;
 #[cfg(feature = "tls")]
@@ -6,13 +6,13 @@ use crate::tls::{CheckedTls, Tls, may_be_certified};
 use std::{fmt, ops::RangeInclusive, time::Duration};
 use tenure_core::Error;
 
-/// The port of a server that names none.
+/// The port of a server that is given without one.
 const PORT: u16 = 2181;
-/// How long a request may take, or what comes before it.
+/// The range of timeouts: for a request, and for the steps before it.
 const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 
-/// Which ensemble, which part of its tree, and how patient to be. Checked by
-/// [`ZkBackend::connect`](crate::ZkBackend::connect), before anything is connected.
+/// Options of a ZooKeeper ensemble: its servers, the part of its tree, and the timeouts.
+/// [`ZkBackend::connect`](crate::ZkBackend::connect) checks them before it connects.
 ///
 /// # Examples
 ///
@@ -41,10 +41,10 @@ pub struct ZkOptions {
     tls: Option<Tls>,
 }
 
-/// The same, each within its range.
+/// The same options, each within its range.
 #[derive(Clone)]
 pub(crate) struct Checked {
-    /// Its name, for people.
+    /// The ensemble's name, for messages.
     pub(crate) store: String,
     /// `host:port,host:port/chroot`, as the client takes it.
     pub(crate) ensemble: String,
@@ -70,15 +70,15 @@ pub(crate) struct Host {
 }
 
 impl ZkOptions {
-    /// What [`session_timeout`](Self::session_timeout) may be.
+    /// The range of [`session_timeout`](Self::session_timeout).
     pub const SESSION_TIMEOUT_RANGE: RangeInclusive<Duration> =
         Duration::from_millis(500)..=Duration::from_hours(1);
-    /// What [`connect_timeout`](Self::connect_timeout) may be.
+    /// The range of [`connect_timeout`](Self::connect_timeout).
     pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
-    /// What [`response_timeout`](Self::response_timeout) may be.
+    /// The range of [`response_timeout`](Self::response_timeout).
     pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = PATIENCE;
 
-    /// The ensemble with these servers, each `host`, `host:port` or `[address]:port`; the port is 2181 unless said.
+    /// Uses the ensemble with these servers, each `host`, `host:port` or `[address]:port`. Default port: 2181.
     pub fn new<Host: Into<String>>(hosts: impl IntoIterator<Item = Host>) -> Self {
         Self {
             hosts: hosts.into_iter().map(Into::into).collect(),
@@ -94,75 +94,75 @@ impl ZkOptions {
         }
     }
 
-    /// The node that takes the place of the root, none unless said. It must exist.
+    /// Sets the node that takes the place of the root. It must exist. Default: none.
     pub fn chroot(mut self, path: impl Into<String>) -> Self {
         self.chroot = path.into();
         self
     }
 
-    /// The node under which each lock has a node of its own, `/tenure` unless said; created when it is missing. Names of
-    /// different prefixes never meet, unless one prefix is a lock's node of another.
+    /// Sets the node under which each lock has a node of its own. It is created if it is missing. Names of different
+    /// prefixes never meet, unless one prefix is a lock's node of another. Default: `/tenure`.
     pub fn prefix(mut self, path: impl Into<String>) -> Self {
         self.prefix = path.into();
         self
     }
 
-    /// How long the servers keep the session, and all its locks, when they hear nothing: 500 ms to 1 hour, 30 s unless
-    /// said.
+    /// Sets how long the servers keep a silent client's session, and all its locks: 500 ms to 1 hour. Default: 30 s.
     ///
-    /// It takes the place of a lease. The servers bring it into their own range, which is 2 to 20 of their ticks (4 s to
-    /// 40 s) unless they are configured otherwise.
+    /// This takes the place of a lease. The servers bring it into their own range: 2 to 20 of their ticks (4 s to 40
+    /// s), unless they are configured otherwise.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long opening a session may take before the ensemble counts as unavailable: 10 ms to 10 minutes, 10 s unless
-    /// said.
+    /// Sets how long opening a session may take before the ensemble counts as unavailable: 10 ms to 10 minutes.
+    /// Default: 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long an answer may take before the ensemble counts as unavailable: 10 ms to 10 minutes, 5 s unless said.
+    /// Sets how long an answer may take before the ensemble counts as unavailable: 10 ms to 10 minutes. Default: 5 s.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// Whether the nodes of those who hold alone are named as the writers of Curator's `InterProcessReadWriteLock`, and not as
-    /// its `InterProcessMutex` names them. A node can be seen by one of the two only, as Curator's own do not see each other.
+    /// Sets whether exclusive claims' nodes are named like the writers of Curator's `InterProcessReadWriteLock` instead
+    /// of like its `InterProcessMutex`. Only one of the two can see a node, just as Curator's own locks do not see each
+    /// other.
     ///
-    /// Readers are named as that lock's readers in any case, and clients of this library understand both.
+    /// Readers are always named like that lock's readers. Clients of this library understand both kinds of names.
     pub fn read_write_nodes(mut self, yes: bool) -> Self {
         self.read_write = yes;
         self
     }
 
-    /// Says who one is, by the `digest` scheme. All nodes are then made so that only the same user can change them;
+    /// Authenticates by the `digest` scheme. All nodes are then created so that only the same user can change them;
     /// anybody can read them.
     ///
-    /// The servers know no users: whoever names the same user and password is the same. Of several calls that say who one
-    /// is, the last counts.
+    /// The servers know no users: clients with the same user and password are the same user. Of several authentication
+    /// calls, the last counts.
     pub fn digest(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.login = Some(Login::digest(user.into(), password.into()));
         self
     }
 
-    /// Says who one is, by SASL with the mechanism DIGEST-MD5: a user whom the servers know, from a JAAS file. All nodes
-    /// are then made so that only the same user can change them; anybody can read them. Of several calls that say who one
-    /// is, the last counts.
+    /// Authenticates by SASL with the mechanism DIGEST-MD5, as a user whom the servers know from a JAAS file. All nodes
+    /// are then created so that only the same user can change them; anybody can read them. Of several authentication
+    /// calls, the last counts.
     ///
-    /// A session that the servers take without checking the user is not used. Servers before 3.7 cannot be asked about
-    /// that, but refuse to make the nodes.
+    /// A session that the servers accept without checking the user is not used. Servers before 3.7 cannot be asked
+    /// about that, but refuse to create the nodes.
     #[cfg(feature = "sasl")]
     pub fn sasl(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.login = Some(Login::sasl(user.into(), password.into()));
         self
     }
 
-    /// Speaks TLS with every server. Each must show a certificate for the name or address by which it is reached here,
-    /// of one of these authorities, which are texts in PEM format; revocation lists among them are heeded.
+    /// Uses TLS with every server. Each must show a certificate for the name or address by which it is reached here,
+    /// issued by one of these authorities, which are given in PEM format. Revocation lists among them are heeded.
     ///
     /// There is no default: most ensembles have an authority of their own.
     #[cfg(feature = "tls")]
@@ -172,8 +172,8 @@ impl ZkOptions {
         self
     }
 
-    /// Shows the servers this certificate, with those that lead to its authority, whose private key this is: both in
-    /// PEM format. Goes with [`tls`](Self::tls).
+    /// Presents this certificate to the servers, with those that lead to its authority, and uses its private key: both
+    /// in PEM format. Goes with [`tls`](Self::tls).
     #[cfg(feature = "tls")]
     pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
         let roots = self.tls.map(|tls| tls.roots).unwrap_or_default();
@@ -303,7 +303,7 @@ fn check_path(option: &'static str, given: &str) -> Result<String, Error> {
     let elements = path.strip_prefix('/').ok_or_else(wrong)?;
     let fits = |element: &str| {
         !element.is_empty()
-            // Everything that is encoded is refused by the server, but for the sign of encoding itself.
+            // What `encode` changes is what the server refuses, except for `%` itself.
             && crate::names::encode(&element.replace('%', ""), false) == element.replace('%', "")
     };
     let reserved = elements == "zookeeper" || elements.starts_with("zookeeper/");

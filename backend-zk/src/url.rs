@@ -46,7 +46,7 @@ const PARAMETERS: &[Parameter] = &[
         given.with(|options| options.read_write_nodes(word == "read-write"))
     })
     .about(
-        "which lock of Curator sees who holds alone: InterProcessMutex, or \
+        "which of Curator's locks sees exclusive holders: InterProcessMutex or \
         InterProcessReadWriteLock",
     ),
     Parameter::word("auth", &["digest", "sasl"], "digest", |given, word| Given {
@@ -54,12 +54,12 @@ const PARAMETERS: &[Parameter] = &[
         ..given
     })
     .about(
-        "how the user is shown to the servers: by a digest that they do not check, or by \
+        "how the client authenticates: by a digest that the servers do not check, or by \
         SASL (DIGEST-MD5; feature zookeeper-sasl)",
     ),
 ];
 
-/// What a URL says, until all of it is known.
+/// What has been read of a URL so far.
 struct Given {
     options: ZkOptions,
     login: Option<(String, String)>,
@@ -110,18 +110,19 @@ impl Given {
 }
 
 impl ZkOptions {
-    /// The ensemble that `url` names, and what its parameters say:
-    /// `zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/CHROOT]`, or `zookeeper+tls://…` with the feature `tls`.
+    /// Reads a URL: the ensemble that it names, and the options in its parameters.
     ///
-    /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) has the parameters;
-    /// `lease` sets no option:
-    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
-    /// The files of `tls_ca` and its like are read.
+    /// The form is `zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/CHROOT]`, or `zookeeper+tls://…` with the
+    /// feature `tls`.
+    ///
+    /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) lists the
+    /// parameters. `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
+    /// [`Locks::with_lease`](tenure_core::Locks::with_lease). The files that the `tls_…` parameters name are read.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] for a URL that is not understood, which never repeats the password, and
-    /// [`Error::InvalidOption`] for parameters that do not go together and for files that cannot be read.
+    /// [`Error::InvalidUrl`] for an invalid URL, without the password, and [`Error::InvalidOption`] for parameters that
+    /// do not go together and for files that cannot be read.
     ///
     /// # Examples
     ///
@@ -144,13 +145,13 @@ impl ZkOptions {
         URLS.read(url, |place| Given::at(&place))?.logged_in()
     }
 
-    /// How its URLs are written.
+    /// Describes its URLs and their parameters.
     #[must_use]
     pub fn urls() -> Guide {
         URLS.guide()
     }
 
-    /// How its URLs are written where connections are encrypted.
+    /// Describes its URLs with TLS, and their parameters.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_urls() -> Guide {
@@ -158,7 +159,7 @@ impl ZkOptions {
     }
 }
 
-/// What only encrypted connections have.
+/// What only encrypted connections need.
 #[cfg(feature = "tls")]
 mod tls {
     use super::{Error, Given, Parameter, ZkOptions};

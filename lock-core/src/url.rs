@@ -1,8 +1,8 @@
-//! How URLs say which store is meant and how it is used: for authors of stores.
+//! URLs that name a store and its options: for authors of stores.
 //!
-//! A URL is `scheme:place?name=value&name=value`. A store says in its [`Urls`] which schemes and parameters are its own,
-//! and reads its place. All the rest is the same for every store, and done here: whatever is not understood is refused with
-//! what would be valid, `%XX` is decoded, and neither passwords nor parameters that were not understood are repeated.
+//! A URL is `scheme:place?name=value&name=value`. A store lists its own schemes and parameters in its [`Urls`], and
+//! reads the place. The rest is the same for every store, and done here: anything unknown is refused with what would be
+//! valid, `%XX` is decoded, and neither passwords nor unknown parameters are repeated.
 //!
 //! # Examples
 //!
@@ -19,7 +19,7 @@
 //!     schemes: &[Scheme { form: "files:PATH", about: "a directory of files" }],
 //!     parameters: &[&[
 //!         Parameter::duration("poll", FilesOptions::POLL_RANGE, "50ms", FilesOptions::poll)
-//!             .about("how long a waiter lets pass at most between two looks"),
+//!             .about("the longest time between two attempts of a waiter"),
 //!     ]],
 //! };
 //!
@@ -74,34 +74,34 @@ pub use scheme::Scheme;
 use crate::{Error, lease};
 use std::time::Duration;
 
-/// What every URL may say, whatever the store: it is for the locks above it.
+/// The parameter that every store's URLs have: it is for the locks above the store.
 const LEASE: Parameter<Duration> =
     Parameter::duration("lease", lease::MIN_LEASE..=lease::MAX_LEASE, "30s", |_, lease| lease)
         .about("how long the store keeps a lock for a silent holder");
 
-/// The URLs of a store, which are read into its options, an `O`.
+/// The URLs of a store, which are read into its options, of type `O`.
 pub struct Urls<O: 'static> {
-    /// How they begin, the first one being the store's name in documentation.
+    /// The schemes, of which the first is the store's name in documentation.
     pub schemes: &'static [Scheme],
-    /// What may stand behind the question mark, in one or more tables. `lease` goes without saying.
+    /// The parameters, in one or more tables. `lease` is added to them.
     pub parameters: &'static [&'static [Parameter<O>]],
 }
 
-/// The URLs of a store in words.
+/// A description of a store's URLs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Guide {
-    /// How they begin.
+    /// The schemes.
     pub schemes: &'static [Scheme],
-    /// What may stand behind the question mark.
+    /// The parameters, `lease` first.
     pub parameters: Vec<Entry>,
 }
 
 impl<O> Urls<O> {
     /// Reads `url`: `begin` makes options of its place, and each parameter changes them.
     ///
-    /// The place comes first, because where it is wrong, what follows may be the rest of a password and no parameters.
-    /// `lease` is checked, and has no effect on the options; see [`lease`](lease()).
+    /// The place is read first: if it is wrong, what follows may be the rest of a password instead of parameters.
+    /// `lease` is checked, but has no effect on the options; see [`lease`](lease()).
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl<O> Urls<O> {
         if url.contains('#') {
             return Err(Refusal::new("it has a fragment", "write %23 where # is meant"));
         }
-        // A password with a bare ? in it comes apart here, and its second half would be taken for parameters and repeated.
+        // A bare ? in a password splits it here, and its second half would be taken for parameters and repeated.
         if query(url).is_some_and(|query| query.contains('@')) {
             let valid = "write %40 where @ is meant, and %3F for ? before it";
             return Err(Refusal::new("it has an @ among its parameters", valid));
@@ -155,7 +155,7 @@ impl<O> Urls<O> {
         Refusal::new(format!("unknown parameter {name}"), valid)
     }
 
-    /// The same in words, for documentation.
+    /// Describes the URLs, for documentation.
     #[must_use]
     pub fn guide(&self) -> Guide {
         let own = self.own().map(Parameter::entry);
@@ -163,11 +163,11 @@ impl<O> Urls<O> {
     }
 }
 
-/// The scheme of `url`, which is one of these; capital letters are as good as small ones.
+/// Finds the scheme of `url` among these, in upper or lower case.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidUrl`] for one that is none of them, with the forms of them all.
+/// [`Error::InvalidUrl`] for an unknown scheme, with the forms of all known ones.
 pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Result<&'static Scheme, Error> {
     let name = url.split_once(':').map(|(name, _)| name);
     let mut forms = Vec::new();
@@ -182,12 +182,12 @@ pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Re
     Err(Refusal::new(problem, format!("valid are {forms}")).of(url, None))
 }
 
-/// The lease that `url` asks for, [`DEFAULT_LEASE`](lease::DEFAULT_LEASE) unless it does: for
-/// [`Locks::with_lease`](crate::Locks::with_lease).
+/// Reads the lease from `url`, for [`Locks::with_lease`](crate::Locks::with_lease). Default:
+/// [`DEFAULT_LEASE`](lease::DEFAULT_LEASE).
 ///
 /// # Errors
 ///
-/// [`Error::InvalidUrl`] for a lease that is none. [`Urls::read`] has then refused the URL already.
+/// [`Error::InvalidUrl`] for an invalid lease. [`Urls::read`] refuses such a URL too.
 pub fn lease(url: &str) -> Result<Duration, Error> {
     let given = pairs(url).find(|(name, _)| *name == LEASE.name());
     given.map_or(Ok(lease::DEFAULT_LEASE), |(_, value)| {
@@ -199,7 +199,7 @@ fn query(url: &str) -> Option<&str> {
     url.split_once('?').map(|(_, query)| query)
 }
 
-/// The parameters as they are written; one without a value has an empty one.
+/// The parameters as written. One without a value gets an empty one.
 fn pairs(url: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query(url).map(|query| query.split('&')).into_iter().flatten();
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))

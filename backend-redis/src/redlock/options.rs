@@ -1,20 +1,20 @@
-//! Which servers, and how patient to be with each.
+//! Which servers, and the timeout of each.
 
 use super::{identity::Identities, voter::Voter};
 use crate::RedisOptions;
 use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
 use tenure_core::{Background, Error};
 
-/// How many servers there can be.
+/// The possible numbers of servers.
 const SERVERS: RangeInclusive<usize> = 3..=31;
-/// How long one server may take for one round unless another time is given.
+/// The default of `node_timeout`.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Independent servers of which a majority holds each lock, and how patient to be with each.
+/// Options of independent Redis servers, a quorum of which holds each lock.
 ///
-/// Take an odd number: five survive the loss of two, and six no more than that. Each is a master of its own, without
-/// replicas that could take over. Checked by [`RedlockBackend::connect`](crate::RedlockBackend::connect), before any is
-/// asked.
+/// Use an odd number: five survive the loss of two, and six survive no more than that. Each is a master of its own,
+/// without replicas that could take over. [`RedlockBackend::connect`](crate::RedlockBackend::connect) checks the
+/// options before it contacts any server.
 ///
 /// # Examples
 ///
@@ -24,7 +24,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 /// let options = RedlockOptions::from_url("redlock://app:secret@a,b,c:6380/1")?
 ///     .each(|server| server.prefix("billing:"));
 ///
-/// // With another password for each:
+/// // With a different password for each:
 /// let servers = ["rediss://:one@a", "rediss://:two@b", "rediss://:three@c"].map(RedisOptions::from_url);
 /// let options = RedlockOptions::of(servers.into_iter().collect::<Result<Vec<_>, _>>()?);
 /// # Ok::<(), tenure_core::Error>(())
@@ -36,20 +36,20 @@ pub struct RedlockOptions {
     node_timeout: Duration,
 }
 
-/// What a backend needs of its options, each within its range.
+/// The options that a backend needs, each within its range.
 pub(crate) struct CheckedRedlockOptions {
     pub(crate) voters: Vec<Voter>,
     pub(crate) node_timeout: Duration,
-    /// For all of them.
+    /// The options that all servers share.
     pub(crate) background: Background,
 }
 
 impl RedlockOptions {
-    /// What [`node_timeout`](Self::node_timeout) may be.
+    /// The range of [`node_timeout`](Self::node_timeout).
     pub const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> =
         Duration::from_millis(1)..=Duration::from_mins(1);
 
-    /// These servers, from 3 to 31.
+    /// Uses these servers, 3 to 31 of them.
     pub fn of(servers: impl IntoIterator<Item = RedisOptions>) -> Self {
         Self { servers: servers.into_iter().collect(), node_timeout: NODE_TIMEOUT }
     }
@@ -60,10 +60,10 @@ impl RedlockOptions {
         self
     }
 
-    /// How long one server may take for one round before the lock is decided without it: 1 ms to 1 minute, 500 ms unless
-    /// said, and never longer than a lease.
+    /// Sets how long one server may take per round before the lock is decided without it: 1 ms to 1 minute, and never
+    /// longer than a lease. Default: 500 ms.
     ///
-    /// A server that hangs costs nothing as long as the others are a majority. This bounds what it costs when they are not.
+    /// A server that hangs costs nothing as long as the others are a quorum. When they are not, this bounds the cost.
     pub fn node_timeout(mut self, longest: Duration) -> Self {
         self.node_timeout = longest;
         self

@@ -34,25 +34,27 @@ impl RedlockOptions {
             &of_each_server(),
             &[
                 Parameter::duration("node_timeout", Self::NODE_TIMEOUT_RANGE, "500ms", Self::node_timeout)
-                    .about("how long one server may take for one round while the others are no majority"),
+                    .about("how long one server may take per round while the others are not a quorum"),
                 Parameter::flag("fair", "false", |options, fair| {
                     options.each_server(|server| server.fair(fair))
                 })
-                .about("nothing but false: several servers have no queue in common"),
+                .about("must be false: independent servers share no queue"),
                 Parameter::number("replicas", RedisOptions::REPLICAS_RANGE, "0", |options, count| {
                     options.each_server(|server| server.replicas(count))
                 })
-                .about("nothing but 0: the majority is what keeps a grant"),
+                .about("must be 0: the quorum is what keeps a grant"),
             ],
         ],
     };
 
-    /// The servers that `url` names, and what its parameters say:
-    /// `redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[/DATABASE]`, over TCP, with the same user, password and
-    /// database on each; `rediss+redlock://…` is the same with TLS to each.
+    /// Reads a URL: the servers that it names, and the options in its parameters.
     ///
-    /// `%XX` is decoded in the user, the password and the parameters. [`urls`](Self::urls) has the parameters; `lease` sets no option:
-    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    /// `redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[/DATABASE]` uses TCP, with the same user, password and
+    /// database on each server; `rediss+redlock://…` adds TLS to each.
+    ///
+    /// `%XX` is decoded in the user, the password and the parameters. [`urls`](Self::urls) lists the parameters.
+    /// `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
+    /// [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
     ///
@@ -61,7 +63,7 @@ impl RedlockOptions {
         Self::URLS.read(url, |place| Ok(Self::of(several(&place)?)))
     }
 
-    /// How its URLs are written.
+    /// Describes its URLs and their parameters.
     #[must_use]
     pub fn urls() -> Guide {
         Self::URLS.guide()

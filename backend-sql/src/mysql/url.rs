@@ -42,14 +42,15 @@ impl MySqlOptions {
         ],
     };
 
-    /// The server and database that `url` names, and what its parameters say: [`urls`](Self::urls) has them all.
+    /// Reads a URL: the server and database that it names, and the options in its parameters, which
+    /// [`urls`](Self::urls) lists.
     ///
-    /// `ssl-mode` and its like have the names and meanings of [`new`](Self::new). `lease` sets no option:
+    /// The `ssl-…` parameters have the names and meanings of [`new`](Self::new). `lease` sets no option:
     /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] for a URL that is not understood, without its user and password.
+    /// [`Error::InvalidUrl`] for an invalid URL, without its user and password.
     ///
     /// # Examples
     ///
@@ -64,7 +65,7 @@ impl MySqlOptions {
         Self::read(&Self::URLS, url)
     }
 
-    /// How its URLs are written.
+    /// Describes its URLs and their parameters.
     #[must_use]
     pub fn urls() -> Guide {
         Self::URLS.guide()

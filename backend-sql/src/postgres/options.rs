@@ -1,8 +1,8 @@
-//! How a PostgreSQL server is used for locks, with what other servers do not have.
+//! The options of a PostgreSQL server, including those that other servers lack.
 
 use crate::server::ServerOptions;
 
-/// Options: which PostgreSQL server, which table, and the timeouts.
+/// Options of a PostgreSQL server: its URL, the table, and the timeouts.
 ///
 /// # Examples
 ///
@@ -18,14 +18,15 @@ pub type PostgresOptions = ServerOptions<sqlx::Postgres>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// What the server's `synchronous_commit` says: normally the disk, and with it the replicas that are configured so. Only
-    /// the release of a lease row waits for nothing: if the *server* crashes just then, the name is free a lease later.
+    /// What the server's `synchronous_commit` says: normally the disk, and the replicas that are configured to confirm.
+    /// Only the release of a lease row waits for nothing: if the *server* crashes at that moment, the name becomes free
+    /// one lease later.
     #[default]
     Full,
-    /// Nothing (`synchronous_commit = off`): several times faster. When the *server* crashes, grants and releases of its
-    /// last moments (three times `wal_writer_delay`, 0.6 s by default) may be undone, so a lock granted then can be granted
-    /// again while its holder still works. Tokens still rise, because they follow the server's clock, so a resource that
-    /// checks them stays right. Latches are written as with [`Full`](Self::Full) all the same.
+    /// Nothing (`synchronous_commit = off`): several times faster. If the *server* crashes, grants and releases of its
+    /// last moments (three times `wal_writer_delay`, 0.6 s by default) may be undone. A lock granted in that time can
+    /// then be granted again while its holder still works. Tokens still rise, because they follow the server's clock,
+    /// so a resource that checks them stays correct. Latches are always written as with [`Full`](Self::Full).
     Relaxed,
 }
 
@@ -37,16 +38,17 @@ pub(crate) struct Own {
 }
 
 impl PostgresOptions {
-    /// What a commit waits for: [`Durability::Full`] unless said.
+    /// Sets what a commit waits for. Default: [`Durability::Full`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.own().durability = durability;
         self
     }
 
-    /// Whether the server is reached through a pooler in transaction mode, such as `PgBouncer`: `false` unless said.
+    /// Sets whether the server is behind a pooler in transaction mode, such as `PgBouncer`. Default: `false`.
     ///
-    /// Then nothing is used that belongs to a session: no prepared statements and no notifications, and each request is a
-    /// short transaction in one message, which a client that vanishes cannot leave open. A pooler in session mode needs none of this.
+    /// If so, nothing that belongs to a session is used: no prepared statements and no notifications. Each request is a
+    /// short transaction in one message, which a vanishing client cannot leave open. A pooler in session mode needs
+    /// none of this.
     pub fn pooler(mut self, pooler: bool) -> Self {
         self.own().pooler = pooler;
         self

@@ -21,12 +21,12 @@ impl PostgresOptions {
                     options.durability(if word == "full" { Durability::Full } else { Durability::Relaxed })
                 })
                 .about(
-                    "whether a commit waits for the disk; relaxed forgets the last moments when the \
-                    server crashes",
+                    "whether a commit waits for the disk; with relaxed, a server crash may undo the \
+                    last moments",
                 ),
                 Parameter::flag("pooler", "false", Self::pooler).about(
-                    "whether a pooler in transaction mode stands between; nothing of a session is \
-                    used then",
+                    "whether the server is behind a pooler in transaction mode; if so, no session \
+                    features are used",
                 ),
                 Parameter::word(
                     "sslmode",
@@ -51,14 +51,15 @@ impl PostgresOptions {
         ],
     };
 
-    /// The server and database that `url` names, and what its parameters say: [`urls`](Self::urls) has them all.
+    /// Reads a URL: the server and database that it names, and the options in its parameters, which
+    /// [`urls`](Self::urls) lists.
     ///
-    /// `sslmode` and its like have the names and meanings of [`new`](Self::new). `lease` sets no option:
+    /// The `ssl…` parameters have the names and meanings of [`new`](Self::new). `lease` sets no option:
     /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] for a URL that is not understood, without its user and password.
+    /// [`Error::InvalidUrl`] for an invalid URL, without its user and password.
     ///
     /// # Examples
     ///
@@ -73,7 +74,7 @@ impl PostgresOptions {
         Self::read(&Self::URLS, url)
     }
 
-    /// How its URLs are written.
+    /// Describes its URLs and their parameters.
     #[must_use]
     pub fn urls() -> Guide {
         Self::URLS.guide()

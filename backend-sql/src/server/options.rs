@@ -1,4 +1,4 @@
-//! How a database server is used for locks.
+//! The options of a database server.
 
 use super::{
     checked::Checked,
@@ -11,12 +11,12 @@ use crate::{
 use std::{fmt, ops::RangeInclusive, time::Duration};
 use tenure_core::{Error, url::encode};
 
-/// Which server, which table, and how patient to be: the `PostgresOptions` or the `MySqlOptions`. Checked by
-/// [`ServerBackend::connect`](super::ServerBackend::connect), before the server is asked.
+/// Options of a database server: its URL, the table, and the timeouts. `PostgresOptions` and `MySqlOptions` are made of
+/// it. [`ServerBackend::connect`](super::ServerBackend::connect) checks them before it contacts the server.
 #[must_use = "options do nothing until the server is connected to"]
 pub struct ServerOptions<D: Dialect>(Given<D::Own>);
 
-/// What was said; `own` are those that only this kind of server has.
+/// The options as given; `own` are those that only this kind of server has.
 #[derive(Clone)]
 struct Given<O> {
     url: String,
@@ -33,24 +33,25 @@ struct Given<O> {
 }
 
 impl<D: Dialect> ServerOptions<D> {
-    /// What [`poll`](Self::poll) may be.
+    /// The range of [`poll`](Self::poll).
     pub const POLL_RANGE: RangeInclusive<Duration> = options::POLL;
-    /// What [`connect_timeout`](Self::connect_timeout) may be.
+    /// The range of [`connect_timeout`](Self::connect_timeout).
     pub const CONNECT_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
-    /// What [`response_timeout`](Self::response_timeout) may be.
+    /// The range of [`response_timeout`](Self::response_timeout).
     pub const RESPONSE_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
 
-    /// The server and database that `url` names as the driver reads it, with every option at its default. For a URL of tenure's,
-    /// there is `from_url`.
+    /// Uses the server and database that `url` names, in the driver's syntax, with default options. For a tenure URL,
+    /// use `from_url`.
     ///
-    /// PostgreSQL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `sslmode`, `sslrootcert`, `sslcert`,
-    /// `sslkey`, `host` (a directory with a socket), `port` and `application_name` as
-    /// [libpq](https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS) has them, except that
-    /// `sslmode=allow` never encrypts. What the URL leaves out comes from libpq's environment variables and from `~/.pgpass`.
+    /// PostgreSQL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `sslmode`, `sslrootcert`,
+    /// `sslcert`, `sslkey`, `host` (a directory with a socket), `port` and `application_name`. They mean what they mean
+    /// to [libpq](https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS), except that
+    /// `sslmode=allow` never encrypts. What the URL leaves out comes from libpq's environment variables and from
+    /// `~/.pgpass`.
     ///
     /// MySQL and MariaDB: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`, with the parameters `ssl-mode`,
-    /// `ssl-ca`, `ssl-cert`, `ssl-key` as [the servers' own
-    /// clients](https://dev.mysql.com/doc/refman/8.0/en/connection-options.html) have them, and `socket`, the path of one.
+    /// `ssl-ca`, `ssl-cert` and `ssl-key`, as in [the servers' own
+    /// clients](https://dev.mysql.com/doc/refman/8.0/en/connection-options.html), and `socket`, the path of a socket.
     pub fn new(url: impl Into<String>) -> Self {
         Self(Given {
             url: url.into(),
@@ -67,83 +68,85 @@ impl<D: Dialect> ServerOptions<D> {
         })
     }
 
-    /// What a lock is: [`Strategy::LeaseRow`] unless said.
+    /// Sets what a lock is. Default: [`Strategy::LeaseRow`].
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.0.strategy = strategy;
         self
     }
 
-    /// The table, `tenure_locks` unless said, or `tenure_row_locks` for row locks; `schema.table` where it is in a schema
-    /// that `search_path` does not lead to, or in another database of MySQL's. Each part is 1 to 63 letters, digits and
-    /// underscores.
+    /// Sets the table; `schema.table` if it is in a schema that `search_path` does not lead to, or in another MySQL
+    /// database. Each part is 1 to 63 letters, digits and underscores. Default: `tenure_locks`, or `tenure_row_locks`
+    /// for row locks.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.0.table = Some(table.into());
         self
     }
 
-    /// The namespace, empty unless said: up to 200 bytes without control characters. Names of different prefixes
-    /// never meet.
+    /// Sets the namespace: up to 200 bytes without control characters. Names of different prefixes never meet. Default:
+    /// empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.0.prefix = prefix.into();
         self
     }
 
-    /// The longest time that a waiter lets pass without asking again: 1 ms to 1 minute.
+    /// Sets the longest time between two attempts of a waiter: 1 ms to 1 minute.
     ///
-    /// Unless said, 2 s in PostgreSQL, which tells waiters of releases, or 100 ms behind a `pooler`, where it cannot. 200 ms in
-    /// MySQL and MariaDB, which have nothing to tell with. Where nobody tells, it begins at a millisecond and grows up to this.
+    /// Default: 2 s in PostgreSQL, which notifies waiters of releases, or 100 ms behind a `pooler`, where it cannot;
+    /// 200 ms in MySQL and MariaDB, which have no notifications. Without notifications, the time starts at a
+    /// millisecond and grows up to this.
     pub fn poll(mut self, longest: Duration) -> Self {
         self.0.poll = Some(longest);
         self
     }
 
-    /// Over how many connections names are spread: 1 to 64, 2 unless said. More of them let more names be acquired and
-    /// released at the same time. Beside them there is one for renewals; in PostgreSQL also one that listens while somebody
-    /// waits, and one for latches once one is used.
+    /// Sets over how many connections names are spread: 1 to 64. Default: 2. More connections let more names be
+    /// acquired and released at the same time. Another one is used for renewals. PostgreSQL also uses one that listens
+    /// while somebody waits, and one for latches once one is used.
     ///
-    /// For row locks it is how many locks this client may hold or wait for at once, because each takes a connection: 1 to
-    /// 1000, 20 unless said. One more is refused as [`Error::Unavailable`]. Beside them there is one that takes tokens.
+    /// For row locks, sets how many locks this client may hold or wait for at once, because each takes a connection: 1
+    /// to 1000. Default: 20. One more is refused as [`Error::Unavailable`]. Another connection takes the tokens.
     pub fn connections(mut self, connections: usize) -> Self {
         self.0.connections = Some(connections);
         self
     }
 
-    /// Whether waiters of all processes are served in the order in which they came: `false` unless said. All clients of a name
-    /// must agree on it.
+    /// Sets whether the waiters of all clients are served in the order in which they came. All clients of a name must
+    /// agree on it. Default: `false`.
     ///
-    /// Each waiting process then writes the name's row every 1.5 s, to keep its place, and looks at it at least every 0.5 s; one
-    /// that dies delays those behind it by 3 s at most. Not for row locks, which stand in the server's own queue.
+    /// If so, each waiting client writes the name's row every 1.5 s to keep its place, and reads it at least every 0.5
+    /// s. One that dies delays those behind it by at most 3 s. Not for row locks, whose waiters stand in the server's
+    /// own queue.
     pub fn fair(mut self, fair: bool) -> Self {
         self.0.fair = fair;
         self
     }
 
-    /// How long it may take to connect: 1 ms to 10 minutes, 5 s unless said.
+    /// Sets how long an attempt to connect may take: 1 ms to 10 minutes. Default: 5 s.
     pub fn connect_timeout(mut self, longest: Duration) -> Self {
         self.0.connect_timeout = longest;
         self
     }
 
-    /// How long the server may take to answer, before it counts as unavailable: 1 ms to 10 minutes, 5 s unless said.
+    /// Sets how long the server may take to answer before it counts as unavailable: 1 ms to 10 minutes. Default: 5 s.
     ///
-    /// A row that other clients keep changing first is tried for as long.
+    /// If other clients keep changing a row first, a request tries again for the same time.
     ///
-    /// The server itself gives up a little earlier, so that nothing waits there that nobody waits for: PostgreSQL by
-    /// `lock_timeout` and `statement_timeout`; MySQL and MariaDB, for locks, by `innodb_lock_wait_timeout` and
-    /// `lock_wait_timeout`, in whole seconds, at least one.
+    /// The server itself gives up a little earlier, so that no request waits there after its client has stopped
+    /// waiting. PostgreSQL does so by `lock_timeout` and `statement_timeout`. MySQL and MariaDB do so, for locks, by
+    /// `innodb_lock_wait_timeout` and `lock_wait_timeout`, in whole seconds, at least one.
     pub fn response_timeout(mut self, longest: Duration) -> Self {
         self.0.response_timeout = longest;
         self
     }
 
-    /// Whether the table is created when it is missing: `true` unless said. See `postgres_schema` and `mysql_schema` for those
-    /// who create it by hand.
+    /// Sets whether the table is created if it is missing. To create it by hand, see `postgres_schema` and
+    /// `mysql_schema`. Default: `true`.
     pub fn create_table(mut self, create: bool) -> Self {
         self.0.create_table = create;
         self
     }
 
-    /// Hands a parameter on to the driver, behind those that the URL has already.
+    /// Passes a parameter to the driver, after those that the URL already has.
     pub(crate) fn for_driver(mut self, name: &str, value: &str) -> Self {
         let separator = if self.0.url.contains('?') { '&' } else { '?' };
         self.0.url = format!("{}{separator}{name}={}", self.0.url, encode(value));
@@ -173,10 +176,10 @@ impl<D: Dialect> ServerOptions<D> {
         })
     }
 
-    /// What the driver needs to connect.
+    /// The driver's own options for connecting.
     pub(crate) fn connection(&self) -> Result<ConnectOptions<D>, Error> {
         let form = D::FORM;
-        // A URL that is wrong may have its password in any place, so nothing of it is repeated.
+        // In an invalid URL the password may be anywhere, so no part of it is repeated.
         let wrong = |rest: &str| Error::invalid_option("url", "that", format!("{form}{rest}"));
         let scheme = self.0.url.split_once("://").map_or("", |(scheme, _)| scheme);
         if !D::SCHEMES.contains(&scheme) {

@@ -1,4 +1,4 @@
-//! What all servers' URLs have in common.
+//! What the URLs of all database servers share.
 
 use super::{dialect::Dialect, options::ServerOptions};
 use crate::options::Strategy;
@@ -7,8 +7,8 @@ use tenure_core::{
     url::{Parameter, Urls},
 };
 
-/// What PostgreSQL and MySQL call one value, and both say of it.
-pub(crate) const POLL: &str = "how long a waiter lets pass at most between two looks";
+/// Descriptions that PostgreSQL and MySQL share.
+pub(crate) const POLL: &str = "the longest time between two attempts of a waiter";
 pub(crate) const ENCRYPTION: &str =
     "whether the connection is encrypted, and the server's certificate checked";
 pub(crate) const AUTHORITIES: &str = "the authorities that certificates are checked against";
@@ -38,8 +38,8 @@ impl<D: Dialect> ServerOptions<D> {
             options.connections(count as usize)
         })
         .about(
-            "over how many connections names are spread, 64 at most, or how many row locks \
-            may be held or waited for; a few come on top",
+            "how many connections names are spread over (at most 64), or how many row locks \
+            may be held or waited for; a few more are opened",
         ),
         Parameter::<Self>::flag("fair", "false", Self::fair).about(
             "whether waiters of all processes are served in the order in which they came",

@@ -1,4 +1,4 @@
-//! How a SQLite file is used for locks.
+//! The options of a SQLite file.
 
 use crate::{
     options::{self, check_prefix, check_range},
@@ -11,8 +11,8 @@ use std::{
 };
 use tenure_core::Error;
 
-/// Which file, which table, and how patient to be. Checked by [`SqliteBackend::open`](super::SqliteBackend::open),
-/// before the file is touched.
+/// Options of a SQLite file: its path, the table, and the timeouts. [`SqliteBackend::open`](super::SqliteBackend::open)
+/// checks them before it touches the file.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ pub struct SqliteOptions {
     create_directory: bool,
 }
 
-/// The same, each within its range.
+/// The same options, each within its range.
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) path: PathBuf,
@@ -49,15 +49,15 @@ pub(super) struct Checked {
 }
 
 impl SqliteOptions {
-    /// What [`poll`](Self::poll) may be.
+    /// The range of [`poll`](Self::poll).
     pub const POLL_RANGE: RangeInclusive<Duration> = options::POLL;
-    /// What [`busy_timeout`](Self::busy_timeout) may be.
+    /// The range of [`busy_timeout`](Self::busy_timeout).
     pub const BUSY_TIMEOUT_RANGE: RangeInclusive<Duration> = options::PATIENCE;
 
-    /// The file at `path`, which is created when it is absent, with every option at its default.
+    /// Uses the file at `path`, which is created if it is missing, with default options.
     ///
-    /// A relative path is taken from the directory in which the program is when it opens the file. The file must be on
-    /// a disk of this machine: write-ahead logging needs memory that all its users share. On Unix it is created for this user
+    /// A relative path starts at the program's working directory when it opens the file. The file must be on a local
+    /// disk: write-ahead logging needs memory that all its users share. On Unix the file is created for this user
     /// alone, and one that everybody may write is refused.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -77,52 +77,52 @@ impl SqliteOptions {
         self
     }
 
-    /// The table, `tenure_locks` unless said: 1 to 63 letters, digits and underscores.
+    /// Sets the table: 1 to 63 letters, digits and underscores. Default: `tenure_locks`.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.table = table.into();
         self
     }
 
-    /// The namespace, empty unless said: up to 200 bytes without control characters. Names of different prefixes
-    /// never meet.
+    /// Sets the namespace: up to 200 bytes without control characters. Names of different prefixes never meet. Default:
+    /// empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The longest time that a waiter lets pass without looking at the file again: 1 ms to 1 minute, 50 ms unless
-    /// said. It begins at a millisecond and grows up to this.
+    /// Sets the longest time between two attempts of a waiter: 1 ms to 1 minute. The time starts at a millisecond and
+    /// grows up to this. Default: 50 ms.
     pub fn poll(mut self, longest: Duration) -> Self {
         self.poll = longest;
         self
     }
 
-    /// Whether waiters of all processes are served in the order in which they came: `false` unless said. All clients of a name
-    /// must agree on it.
+    /// Sets whether the waiters of all clients are served in the order in which they came. All clients of a name must
+    /// agree on it. Default: `false`.
     ///
-    /// Each waiting process then writes to the file every 1.5 s, to keep its place; one that dies delays those behind it by
-    /// 3 s at most.
+    /// If so, each waiting client writes to the file every 1.5 s to keep its place. One that dies delays those behind
+    /// it by at most 3 s.
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
     }
 
-    /// How long a request waits while other connections write to the file, before the store counts as unavailable:
-    /// 1 ms to 10 minutes, 5 s unless said.
+    /// Sets how long a request waits while other connections write to the file, before the store counts as unavailable:
+    /// 1 ms to 10 minutes. Default: 5 s.
     pub fn busy_timeout(mut self, longest: Duration) -> Self {
         self.busy_timeout = longest;
         self
     }
 
-    /// Whether the table is created when it is missing: `true` unless said. See
-    /// [`sqlite_schema`](super::sqlite_schema) for those who create it by hand.
+    /// Sets whether the table is created if it is missing. To create it by hand, see
+    /// [`sqlite_schema`](super::sqlite_schema). Default: `true`.
     pub fn create_table(mut self, create: bool) -> Self {
         self.create_table = create;
         self
     }
 
-    /// Whether missing parent directories are created, for this user alone: `false` unless said, because a missing directory
-    /// is more often a mistake in the path or a disk that is not mounted.
+    /// Sets whether missing parent directories are created, for this user alone. Default: `false`, because a missing
+    /// directory is more often a mistake in the path or a disk that is not mounted.
     pub fn create_directory(mut self, create: bool) -> Self {
         self.create_directory = create;
         self
@@ -149,8 +149,8 @@ impl Default for SqliteOptions {
     }
 }
 
-/// An absolute path, so that a later change of directory does not change the file, and so that SQLite reads neither a
-/// URI nor `:memory:` into it.
+/// An absolute path, so that a later change of directory does not change the file, and so that SQLite does not read it
+/// as a URI or as `:memory:`.
 fn check_path(given: &Path) -> Result<PathBuf, Error> {
     let shown = format!("{:?}", given.to_string_lossy());
     let wrong = |allowed: &str| Error::invalid_option("path", &shown, allowed);

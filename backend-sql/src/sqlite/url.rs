@@ -23,7 +23,7 @@ impl SqliteOptions {
             Parameter::flag("create_directory", "false", Self::create_directory)
                 .about("whether the file's directory is created when it is missing"),
             Parameter::duration("poll", Self::POLL_RANGE, "50ms", Self::poll)
-                .about("how long a waiter lets pass at most between two looks"),
+                .about("the longest time between two attempts of a waiter"),
             Parameter::duration("busy_timeout", Self::BUSY_TIMEOUT_RANGE, "5s", Self::busy_timeout)
                 .about("how long a request waits while others write to the file"),
             Parameter::flag("fair", "false", Self::fair)
@@ -31,15 +31,16 @@ impl SqliteOptions {
         ]],
     };
 
-    /// The file that `url` names, and what its parameters say.
+    /// Reads a URL: the file that it names, and the options in its parameters.
     ///
-    /// `sqlite:locks.db` is a relative path, `sqlite:/var/lib/app/locks.db` an absolute one, also after `sqlite://`. `%XX`
-    /// is decoded and `~` is not expanded. [`urls`](Self::urls) has the parameters; `lease` sets no option:
-    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    /// `sqlite:locks.db` is a relative path, `sqlite:/var/lib/app/locks.db` an absolute one, which may also follow
+    /// `sqlite://`. `%XX` is decoded and `~` is not expanded. [`urls`](Self::urls) lists the parameters. `lease` sets
+    /// no option: [`url::lease`](tenure_core::url::lease()) reads it, for
+    /// [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] for a URL that is not understood.
+    /// [`Error::InvalidUrl`] for an invalid URL.
     ///
     /// # Examples
     ///
@@ -58,7 +59,7 @@ impl SqliteOptions {
         })
     }
 
-    /// How its URLs are written.
+    /// Describes its URLs and their parameters.
     #[must_use]
     pub fn urls() -> Guide {
         Self::URLS.guide()

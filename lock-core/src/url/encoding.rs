@@ -1,4 +1,4 @@
-//! Characters that would mean something else in a URL.
+//! Encoding of characters that would mean something else in a URL.
 
 use super::Refusal;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 ///
 /// # Errors
 ///
-/// For a `%` without two hexadecimal digits, and for what is not UTF-8.
+/// For a `%` without two hexadecimal digits, and for bytes that are not UTF-8.
 pub fn decode(text: &str) -> Result<String, Refusal> {
     let is_escape = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
     if !text.split('%').skip(1).all(is_escape) {
@@ -23,7 +23,7 @@ pub fn decode(text: &str) -> Result<String, Refusal> {
     Ok(decoded.into_owned())
 }
 
-/// Writes everything but letters and digits of ASCII as `%XX`.
+/// Encodes everything but ASCII letters and digits as `%XX`.
 #[must_use]
 pub fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()

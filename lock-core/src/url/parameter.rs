@@ -1,13 +1,13 @@
-//! What may stand behind the question mark.
+//! The parameters of a URL.
 
 use super::{Refusal, decode};
 use crate::Name;
 use std::{ops::RangeInclusive, time::Duration};
 
-/// One parameter of a URL, `?name=value`, that changes options, an `O`.
+/// One parameter of a URL, `?name=value`, that changes options of type `O`.
 ///
-/// Each has a name; what it takes; its default in words; a sentence that says what it does; and the method of the options
-/// that takes the value, which is then of the right kind and within its range.
+/// Each has a name, the values that it takes, its default in words, a sentence that says what it does, and the method
+/// of the options that takes the value. That value is then of the right kind and within its range.
 ///
 /// # Examples
 ///
@@ -30,32 +30,32 @@ pub struct Parameter<O> {
     about: &'static str,
 }
 
-/// What a parameter takes, and where it goes.
+/// What a parameter takes, and the method that takes it.
 enum Kind<O> {
     Duration(RangeInclusive<Duration>, fn(O, Duration) -> O),
     Number(RangeInclusive<u32>, fn(O, u32) -> O),
     Flag(fn(O, bool) -> O),
     Word(&'static [&'static str], fn(O, &'static str) -> O),
-    /// The form in words, and whether a text has it.
+    /// The form in words, the check whether a text has it, and the method.
     Text(&'static str, fn(&str) -> bool, fn(O, &str) -> O),
 }
 
-/// A parameter in words.
+/// A description of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
     /// Its name.
     pub name: &'static str,
-    /// What values it can have.
+    /// The values that it takes.
     pub takes: String,
-    /// What it is when the URL does not say.
+    /// Its default.
     pub default: &'static str,
     /// What it does.
     pub about: &'static str,
 }
 
 impl<O> Parameter<O> {
-    /// A duration within a range, such as `1h30m`.
+    /// Takes a duration within a range, such as `1h30m`.
     #[must_use]
     pub const fn duration(
         name: &'static str,
@@ -66,7 +66,7 @@ impl<O> Parameter<O> {
         Self::new(name, Kind::Duration(range, set), default)
     }
 
-    /// A whole number within a range.
+    /// Takes a whole number within a range.
     #[must_use]
     pub const fn number(
         name: &'static str,
@@ -77,13 +77,13 @@ impl<O> Parameter<O> {
         Self::new(name, Kind::Number(range, set), default)
     }
 
-    /// `true` or `false`.
+    /// Takes `true` or `false`.
     #[must_use]
     pub const fn flag(name: &'static str, default: &'static str, set: fn(O, bool) -> O) -> Self {
         Self::new(name, Kind::Flag(set), default)
     }
 
-    /// One of these words.
+    /// Takes one of these words.
     #[must_use]
     pub const fn word(
         name: &'static str,
@@ -94,7 +94,7 @@ impl<O> Parameter<O> {
         Self::new(name, Kind::Word(words, set), default)
     }
 
-    /// Any text: `form` says what it is, and the options check it.
+    /// Takes any text: `form` describes it, and the options check it.
     #[must_use]
     pub const fn text(
         name: &'static str,
@@ -105,7 +105,7 @@ impl<O> Parameter<O> {
         Self::new(name, Kind::Text(form, |_| true, set), default)
     }
 
-    /// The namespace (clause X3), which is called `prefix` and has the same form and meaning in every store.
+    /// Takes the namespace (clause X3), which is called `prefix` and has the same form and meaning in every store.
     #[must_use]
     pub const fn prefix(default: &'static str, set: fn(O, &str) -> O) -> Self {
         let form = "1 to 200 bytes of UTF-8 without control characters";
@@ -118,7 +118,7 @@ impl<O> Parameter<O> {
         Self { name, kind, default, about: "" }
     }
 
-    /// Says what it does, without a full stop: "how long an attempt to connect may take".
+    /// Says what the parameter does, without a full stop: "how long an attempt to connect may take".
     #[must_use]
     pub const fn about(mut self, about: &'static str) -> Self {
         self.about = about;
@@ -129,13 +129,13 @@ impl<O> Parameter<O> {
         self.name
     }
 
-    /// The same in words.
+    /// Describes the parameter.
     #[must_use]
     pub fn entry(&self) -> Entry {
         Entry { name: self.name, takes: self.kind.in_words(), default: self.default, about: self.about }
     }
 
-    /// Takes a value into the options, as it is written in the URL.
+    /// Sets the value in the options, from the text in the URL.
     pub(super) fn read(&self, options: O, written: &str) -> Result<O, Refusal> {
         let valid = || format!("{} is {}", self.name, self.kind.in_words());
         if written.is_empty() {
@@ -182,7 +182,7 @@ impl<O> Kind<O> {
     }
 }
 
-/// A duration as people write it, in the greatest unit of which it is a whole number.
+/// Formats a duration in the greatest unit of which it is a whole number.
 fn in_one_unit(span: Duration) -> String {
     let millis = span.as_millis();
     let units = [(86_400_000, "days"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];

@@ -1,21 +1,21 @@
-//! Where a URL leads: what stands between its scheme and the question mark.
+//! The place in a URL: what stands between its scheme and the question mark.
 
 use super::{Refusal, Scheme, decode};
 
-/// What stands between the scheme and the question mark of a URL, not yet decoded.
+/// The text between the scheme and the question mark of a URL, not yet decoded.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     scheme: &'static Scheme,
     text: &'a str,
 }
 
-/// The servers of a URL, and who asks: `//[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/PATH]`.
+/// The servers of a URL, with the login: `//[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/PATH]`.
 pub struct Servers<'a> {
     /// The user and the password, decoded.
     pub login: Option<(String, String)>,
-    /// Each as it is written, with its port; perhaps empty.
+    /// Each host as written, with its port; may be empty.
     pub hosts: Vec<&'a str>,
-    /// What stands behind the first slash, not yet decoded; perhaps empty.
+    /// What follows the first slash, not yet decoded; may be empty.
     pub path: &'a str,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Place<'a> {
         self.scheme.name()
     }
 
-    /// The text as it is written.
+    /// The text as written.
     #[must_use]
     pub fn text(&self) -> &'a str {
         self.text
@@ -45,7 +45,7 @@ impl<'a> Place<'a> {
         format!("{}:{}", self.scheme.name(), self.text)
     }
 
-    /// The path of a file, not yet decoded: `scheme:PATH`, or `scheme:///PATH` where it is absolute. `None` where a host
+    /// The path of a file, not yet decoded: `scheme:PATH`, or `scheme:///PATH` for an absolute path. `None` if a host
     /// stands before it.
     #[must_use]
     pub fn path(&self) -> Option<&'a str> {
@@ -55,11 +55,11 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The servers, and who asks. What stands before the last `@` is the login, whatever is in it.
+    /// Reads the servers and the login. Everything before the last `@` is the login, whatever it contains.
     ///
     /// # Errors
     ///
-    /// Where there is no `//`, where a user has no password, or where something in them is badly encoded.
+    /// If there is no `//`, if a user has no password, or if something in them is badly encoded.
     pub fn servers(&self) -> Result<Servers<'a>, Refusal> {
         let Some(text) = self.text.strip_prefix("//") else { return Err(self.refuse("it names no server")) };
         let (login, text) = text.rsplit_once('@').map_or((None, text), |(login, rest)| (Some(login), rest));
@@ -72,19 +72,20 @@ impl<'a> Place<'a> {
         Ok(Servers { login, hosts: hosts.split(',').collect(), path })
     }
 
-    /// A refusal that shows how the URL is written.
+    /// A refusal that shows the valid form of the URL.
     pub fn refuse(&self, problem: impl Into<String>) -> Refusal {
         Refusal::new(problem, format!("write {}", self.scheme.form))
     }
 
-    /// Of `//user:first?second`, what stands before the `?` looks like a host and its port.
+    /// Refuses ports that are not numbers: in `//user:first?second`, what precedes the `?` looks like a host and its
+    /// port.
     fn ports_are_numbers(&self) -> Result<(), Refusal> {
         let Some(text) = self.text.strip_prefix("//").filter(|_| self.scheme.has_servers()) else {
             return Ok(());
         };
         let authority = text.split('/').next().unwrap_or_default();
         for host in authority.rsplit('@').next().unwrap_or_default().split(',') {
-            // The colons within [::1] are none of a port's.
+            // The colons within [::1] do not begin a port.
             let name = host.rfind(']').map_or(0, |bracket| bracket + 1);
             let port = host[name..].split_once(':').map_or("", |(_, port)| port);
             if !port.bytes().all(|byte| byte.is_ascii_digit()) {

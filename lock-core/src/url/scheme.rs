@@ -1,22 +1,22 @@
-//! How a URL begins.
+//! The scheme of a URL.
 
-/// How the URLs of a store begin.
+/// A scheme of a store's URLs.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheme {
-    /// How the URL is written: `name:PATH` for a file, `name://HOST` and more for servers; the name in small letters.
+    /// How the URL is written: `name:PATH` for a file, `name://HOST` and more for servers; the name in lower case.
     pub form: &'static str,
     /// Where the locks live, in a few words.
     pub about: &'static str,
 }
 
 impl Scheme {
-    /// What stands before the colon.
+    /// The text before the colon.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.form.split(':').next().unwrap_or_default()
     }
 
-    /// Whether a host follows, or several.
+    /// Whether the URL names one or more hosts.
     pub(super) fn has_servers(&self) -> bool {
         self.form.contains("://")
     }
@@ -26,9 +26,9 @@ impl Scheme {
     }
 }
 
-/// As much of a refused URL as is safe to repeat.
+/// The part of a refused URL that is safe to repeat.
 ///
-/// Of a URL with a host only the scheme, since whatever is wrong with it may be that a password spoilt its structure.
+/// For a URL with a host, this is only the scheme, since a password may be what spoilt the URL's structure.
 pub(super) fn shown(url: &str, scheme: Option<&Scheme>) -> String {
     let beginning = url.split(['?', '#']).next().unwrap_or_default();
     let safe = match url.split_once(':') {
@@ -39,7 +39,7 @@ pub(super) fn shown(url: &str, scheme: Option<&Scheme>) -> String {
             match scheme {
                 Some(scheme) if scheme.has_path() && !has_host && !rest.contains('@') => beginning.to_owned(),
                 Some(_) => format!("{name}:…"),
-                // In `word:word@host` even the first word may be a password.
+                // In `word:word@host`, even the first word may be a password.
                 None if is_word(name) && (rest.starts_with("//") || !rest.contains('@')) => {
                     format!("{name}:…")
                 }
