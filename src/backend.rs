@@ -1,8 +1,8 @@
-//! What is beneath [`Locks`](crate::Locks): the trait that a store implements, its words, and stores without `Locks` on
-//! top.
+//! The layer beneath [`Locks`](crate::Locks): the trait that a store implements, its types, and stores without `Locks`
+//! on top.
 //!
-//! For code that wraps a store ([`forward_backend`]), to count requests for instance, or that proves one with `tenure-conformance`. Who
-//! writes a store of their own may depend on `tenure-core` alone, which has all of this.
+//! For code that wraps a store ([`forward_backend`]), for instance to count requests, or that proves one with
+//! `tenure-conformance`. A store of your own can depend on `tenure-core` alone, which has all of this.
 
 pub use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo,
@@ -16,8 +16,8 @@ use tenure_core::url::encode;
 
 /// Opens the store that `url` names, without [`Locks`](crate::Locks) on top.
 ///
-/// As for [`connect`](crate::connect), except that the URL's `lease` is checked but has no effect: leases are chosen
-/// above the store, with [`Locks::with_lease`](crate::Locks::with_lease).
+/// Works like [`connect`](crate::connect), except that the URL's `lease` is checked but has no effect: leases are
+/// chosen above the store, with [`Locks::with_lease`](crate::Locks::with_lease).
 ///
 /// # Cancel safety
 ///
@@ -45,7 +45,7 @@ pub async fn open(url: impl AsRef<str>) -> Result<Arc<dyn Backend>, Error> {
     opening(url.as_ref())?.await
 }
 
-/// The same in another namespace: `namespace` is put behind the URL's own prefix.
+/// Opens the same store in another namespace: `namespace` is appended to the URL's own prefix.
 ///
 /// # Cancel safety
 ///
@@ -53,7 +53,7 @@ pub async fn open(url: impl AsRef<str>) -> Result<Arc<dyn Backend>, Error> {
 ///
 /// # Errors
 ///
-/// Those of [`connect`](crate::connect), and [`Error::InvalidOption`] for a prefix that is too long or has control
+/// Those of [`connect`](crate::connect), and [`Error::InvalidOption`] for a prefix that is too long or contains control
 /// characters.
 pub async fn open_in(url: impl AsRef<str>, namespace: &str) -> Result<Arc<dyn Backend>, Error> {
     let url = url.as_ref();
@@ -66,7 +66,7 @@ pub async fn open_in(url: impl AsRef<str>, namespace: &str) -> Result<Arc<dyn Ba
     opening(&within(url, namespace)).map_err(wrong)?.await
 }
 
-/// The URL with `namespace` behind its own prefix.
+/// The URL with `namespace` appended to its own prefix.
 fn within(url: &str, namespace: &str) -> String {
     let (place, query) = url.split_once('?').unwrap_or((url, ""));
     let mut pairs: Vec<String> =

@@ -3,23 +3,23 @@
 use crate::stores::opening;
 use tenure_core::{Error, Locks, url::lease};
 
-/// Opens the store that `url` names, and gives its locks.
+/// Opens the store that `url` names, and returns its locks.
 ///
-/// The URL is checked whole before anything is opened: its scheme, its path or host, and every parameter. The schemes
-/// and parameters are listed in [`urls`](crate::urls) and in `docs/urls.md`.
+/// The whole URL is checked before anything is opened: its scheme, its path or host, and every parameter.
+/// [`urls`](crate::urls) and `docs/urls.md` list the schemes and parameters.
 ///
-/// `memory:` is a fresh private store at each call; hand out clones of one [`Locks`] to share it. `sqlite:` takes a
-/// relative path (`sqlite:locks.db`) or an absolute one (`sqlite:/var/lib/app/locks.db`, also after `sqlite://`), in
-/// which `%XX` is decoded and `~` is not expanded.
+/// `memory:` is a new private store at each call; to share it, hand out clones of one [`Locks`]. `sqlite:` takes a
+/// relative path (`sqlite:locks.db`) or an absolute one (`sqlite:/var/lib/app/locks.db`, also after `sqlite://`); `%XX`
+/// in it is decoded and `~` is not expanded.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: no lock is taken. The store's table may have been made.
+/// Cancel safe: no lock is acquired. The store's table may have been created.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidUrl`] for a URL that is not understood, or whose store is not built in, with what would be valid
-/// and without passwords. [`Error::Unavailable`] and [`Error::Store`] when the store cannot be opened.
+/// [`Error::InvalidUrl`] for an invalid URL, or one whose store is not built in, with what would be valid and without
+/// passwords. [`Error::Unavailable`] and [`Error::Store`] if the store cannot be opened.
 ///
 /// # Panics
 ///

@@ -1,7 +1,7 @@
 //! One lock API over many stores.
 //!
-//! [`connect`] takes a URL and gives [`Locks`]; the URL alone decides whether they live in memory, in a SQLite file or
-//! on a server. Every store keeps the same contract.
+//! [`connect`] takes a URL and returns [`Locks`]. The URL alone decides whether they live in memory, in a SQLite file
+//! or on a server. Every store keeps the same contract.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -10,7 +10,7 @@
 //!
 //! let guard = locks.lock("orders/42").acquire().await?; // waits; renewed in the background
 //! println!("writing with token {}", guard.token()); // the resource refuses a smaller token
-//! guard.release().await?; // Err(Lost) if the lease had run out; dropping the guard releases too
+//! guard.release().await?; // Err(Lost) if the lease had expired; dropping the guard releases too
 //! # Ok(())
 //! # }
 //! ```
@@ -18,22 +18,22 @@
 //! | you look for | it is in |
 //! |---|---|
 //! | the stores and their URLs | [`connect`], [`urls`] |
-//! | how a lock is taken: waiting, leases, owners | [`Lock`] |
-//! | what can be asked of a lock that is held: token, loss, deadline | [`Guard`], [`Hold`] |
+//! | how a lock is acquired: waiting, leases, owners | [`Lock`] |
+//! | what a held lock can tell: token, loss, deadline | [`Guard`], [`Hold`] |
 //! | who holds what | [`Locks::holders`], [`Locks::list`], [`Holder`] |
 //! | what can go wrong | [`Error`], [`LossCause`] |
 //! | the limits and arithmetic of leases | [`lease`] |
-//! | the trait beneath it all, for authors of stores | [`backend`] |
+//! | the trait beneath, for authors of stores | [`backend`] |
 //!
-//! Stores made from a client or pool that a program has already are in the stores' own crates (`tenure-sql`, …), and go
-//! to [`Locks::new`].
+//! To make a store from a client or pool that a program already has, use the store's own crate (`tenure-sql`, …), and
+//! pass it to [`Locks::new`].
 //!
 //! # Features
 //!
-//! Each store is a feature. Only `memory` is on by default, which costs nothing to build. A URL whose store is not built
-//! in is refused with an error that names the feature.
+//! Each store is a feature. Only `memory` is on by default, and costs nothing to build. A URL whose store is not built
+//! in is refused, with an error that names the feature.
 //!
-//! | feature | URLs | what it brings |
+//! | feature | URLs | what it adds |
 //! |---|---|---|
 //! | `memory` (default) | `memory:` | nothing else |
 //! | `sqlite` | `sqlite:` | SQLite itself, in C |

@@ -1,4 +1,4 @@
-//! Which store a URL means, among those that are built in.
+//! The stores that are built in, and which of them a URL names.
 
 use std::{pin::Pin, sync::Arc};
 #[cfg(feature = "memory")]
@@ -21,11 +21,11 @@ use tenure_zk::{ZkBackend, ZkOptions};
 /// A store that is built in.
 pub(crate) struct Store {
     pub(crate) urls: fn() -> Guide,
-    /// Checks a URL of its own, whole.
+    /// Checks a whole URL of this store.
     open: fn(&str) -> Result<Opening, Error>,
 }
 
-/// A store whose URL has been checked. Nothing is opened before this is awaited.
+/// A store whose URL has been checked. Nothing is opened until this is awaited.
 pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>, Error>> + Send>>;
 
 pub(crate) const STORES: &[Store] = &[
@@ -62,7 +62,7 @@ pub(crate) const STORES: &[Store] = &[
     Store { urls: ZkOptions::tls_urls, open: |url| opened(ZkOptions::from_url(url), ZkBackend::connect) },
 ];
 
-/// What each feature is for, built in or not.
+/// The schemes that each feature adds, built in or not.
 const FEATURES: &[(&str, &[&str])] = &[
     ("memory", &["memory"]),
     ("sqlite", &["sqlite"]),
@@ -96,7 +96,7 @@ where
     Ok(Box::pin(async move { Ok(Arc::new(store.await?) as Arc<dyn Backend>) }))
 }
 
-/// Checks `url` whole, without asking the network.
+/// Checks the whole of `url`, without using the network.
 pub(crate) fn opening(url: &str) -> Result<Opening, Error> {
     let name = url.split_once(':').map(|(name, _)| name.to_ascii_lowercase()).unwrap_or_default();
     let store = STORES.iter().find(|store| (store.urls)().schemes.iter().any(|scheme| scheme.name() == name));
@@ -173,13 +173,13 @@ mod tests {
             "sqlite:a%00b",
             "sqlite:two\nlines",
         ];
-        // Which forms are valid depends on the features.
+        // The valid forms depend on the features.
         let line = |url: &&str| refusal(url).replace(&forms(), "FORMS");
         let lines: Vec<String> = refused.iter().map(line).collect();
         insta::assert_snapshot!(lines.join("\n"));
     }
 
-    /// The tests are built with every feature, so that what is off has to be made.
+    /// The tests are built with every feature, so a missing one has to be simulated.
     #[test]
     fn a_scheme_that_is_not_built_in_is_refused_by_its_feature() {
         for (feature, schemes) in FEATURES {
@@ -218,7 +218,7 @@ mod tests {
             }
         }
 
-        /// A password in any place where one may stand, whole or cut up by characters that should have been encoded.
+        /// A password wherever one may stand, whole or split by characters that should have been encoded.
         #[test]
         fn a_password_is_never_repeated(
             parts in prop::collection::vec("zq[a-z0-9]{6}", 1..4),
@@ -234,7 +234,7 @@ mod tests {
         ) {
             let password = parts.join(between);
             let url = form.replace("SCHEME", scheme).replace("PASSWORD", &password);
-            // Where the URL is a good one, the store's own options take the password.
+            // If the URL is valid, the store's own options take the password.
             let said = opening(&url).err().map(|error| format!("{error} {error:?}")).unwrap_or_default();
             for part in &parts {
                 prop_assert!(!said.contains(part), "{}: {}", url, said);

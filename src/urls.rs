@@ -1,10 +1,9 @@
-//! The schemes and parameters that [`connect`](crate::connect) understands, as data: for documentation and for the command's
-//! help. Each store has its own, and says here what they are.
+//! The schemes and parameters that [`connect`](crate::connect) understands, as data: for documentation and for the
+//! command's help. They come from the stores themselves.
 //!
-//! A URL is `scheme:where?name=value&name=value`. `%XX` is decoded in paths and values; `+` is a plus. Everything that
-//! is not understood is refused, with the list of what is: an unknown parameter, one that is given twice, one that has
-//! no value, a fragment (`#`). `@`, `&`, `?`, `#` and `%` are written `%40`, `%26`, `%3F`, `%23` and `%25` where they
-//! are meant themselves.
+//! A URL is `scheme:where?name=value&name=value`. `%XX` is decoded in paths and values; `+` is a plus. Anything unknown
+//! is refused, with a list of what is valid: an unknown parameter, one that is given twice, one without a value, a
+//! fragment (`#`). Literal `@`, `&`, `?`, `#` and `%` are written `%40`, `%26`, `%3F`, `%23` and `%25`.
 
 use crate::stores::{self, STORES};
 
@@ -26,19 +25,19 @@ pub struct Scheme {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Parameter {
-    /// Its name. What differs from store to store is a parameter each time.
+    /// Its name. A parameter that differs from store to store is listed once for each variant.
     pub name: &'static str,
-    /// The stores that have it, by the schemes that are listed first for each.
+    /// The stores that have it, each by the first of its schemes.
     pub stores: Vec<&'static str>,
-    /// What values it can have.
+    /// The values that it takes.
     pub takes: String,
-    /// What it is when the URL does not say.
+    /// Its default.
     pub default: &'static str,
     /// What it does.
     pub about: &'static str,
 }
 
-/// Every scheme of the stores that are built in.
+/// All schemes of the stores that are built in.
 #[must_use]
 pub fn schemes() -> Vec<Scheme> {
     let scheme = |scheme: &tenure_core::url::Scheme| Scheme {
@@ -50,7 +49,7 @@ pub fn schemes() -> Vec<Scheme> {
     stores::schemes().map(scheme).collect()
 }
 
-/// Every parameter of the stores that are built in, those of one name together.
+/// All parameters of the stores that are built in, grouped by name.
 #[must_use]
 pub fn parameters() -> Vec<Parameter> {
     let mut all: Vec<Parameter> = Vec::new();

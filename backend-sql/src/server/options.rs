@@ -11,8 +11,8 @@ use crate::{
 use std::{fmt, ops::RangeInclusive, time::Duration};
 use tenure_core::{Error, url::encode};
 
-/// Options of a database server: its URL, the table, and the timeouts. `PostgresOptions` and `MySqlOptions` are made of
-/// it. [`ServerBackend::connect`](super::ServerBackend::connect) checks them before it contacts the server.
+/// Options of a database server: its URL, the table, and the timeouts. `PostgresOptions` and `MySqlOptions` are its
+/// aliases. [`ServerBackend::connect`](super::ServerBackend::connect) checks them before it contacts the server.
 #[must_use = "options do nothing until the server is connected to"]
 pub struct ServerOptions<D: Dialect>(Given<D::Own>);
 
