@@ -1,12 +1,12 @@
-//! The fault run: clients, processes and faults, mixed for as long as one likes, before a [judge](crate::judge).
+//! The fault run: clients, processes and faults at random, for as long as you like, checked by a [judge](crate::judge).
 //!
-//! Clients take a few locks in every way there is, and write through a fence; some live in this process, some in
+//! Clients acquire a few locks in every way there is, and write through a fence; some live in this process, some in
 //! processes of their own. Meanwhile replies are lost, requests are late, processes are frozen and killed, locks are
-//! released by force, and the server is hurt where there is a [`Saboteur`](crate::saboteur::Saboteur). All that the
-//! clients see is recorded and judged, in rounds, until the time is up or a clause is broken.
+//! released by force, and faults are injected into the server if there is a [`Saboteur`](crate::saboteur::Saboteur).
+//! All that the clients see is recorded and judged, in rounds, until the time is up or a clause is broken.
 //!
-//! The faults follow from the seed alone: [`Schedule`]. What clients do follows from it too, but not when they do it,
-//! since that is the machine's and the store's part.
+//! The faults follow from the seed alone: [`Schedule`]. So does what clients do, but not when they do it: that depends
+//! on the machine and the store.
 //!
 //! | you look for | it is in |
 //! |---|---|

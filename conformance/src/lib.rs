@@ -1,7 +1,7 @@
-//! The suite that proves a store of tenure's locks.
+//! The suite that proves that a store keeps tenure's contract.
 //!
-//! Every store keeps the same written contract; each of its clauses is one case here or more. Whoever writes a store, or
-//! runs an unusual server, proves it with one short test program:
+//! Every store keeps the same written contract, and each of its clauses is one or more cases here. To prove a store of
+//! your own, or an unusual server, write one short test program:
 //!
 //! ```no_run
 //! // tests/conformance.rs, with `[[test]] name = "conformance"` and `harness = false` in Cargo.toml
@@ -9,7 +9,7 @@
 //! use tenure_conformance::{BoxError, Subject, Subjects, async_trait};
 //! use tenure_core::{Backend, Memory};
 //!
-//! /// The store under test: here the one in memory, in yours whatever a new client of it takes.
+//! /// The store under test: here the one in memory, in yours whatever makes a new client of it.
 //! struct Mine(Memory);
 //!
 //! #[async_trait]
@@ -28,8 +28,8 @@
 //! }
 //! ```
 //!
-//! Then `cargo test --test conformance` runs every case, and `cargo test --test conformance -- mine::waiting` those of
-//! one group. A case that needs what the store lacks is listed as ignored, with the reason.
+//! `cargo test --test conformance` then runs every case, and `cargo test --test conformance -- mine::waiting` those of
+//! one group. A case that needs something that the store lacks is listed as ignored, with the reason.
 //!
 //! | you look for | it is in |
 //! |---|---|
@@ -38,12 +38,12 @@
 //! | the suite as a function, and its table | [`run`], [`Report`] |
 //! | the list of cases | [`cases()`] |
 //! | a store that counts requests and fails on demand | [`Probe`], [`Fault`], [`Hints`], [`Calls`] |
-//! | ways to hurt the server, and the way to it | [`saboteur`], `proxy` (a feature) |
+//! | ways to inject faults into the server, and into the connection to it | [`saboteur`], `proxy` (a feature) |
 //! | a resource that checks fencing tokens | [`FencedRegister`] |
-//! | which stores must be there | [`is_required`] |
+//! | which stores must be available | [`is_required`] |
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
 //! | what clients saw, and whether the contract allows it | [`judge`] |
-//! | clients, processes and faults for as long as you like | [`faults`] |
+//! | clients, processes and faults at random, for as long as you like | [`faults`] |
 //! | what a case is made of | [`Case`], [`Form`], [`Stage`], [`Check`] |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

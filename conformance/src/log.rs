@@ -1,4 +1,4 @@
-//! What a store was asked.
+//! The requests to a store.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 13] = [
         Self::TryAcquire,
         Self::TryAcquireAll,
@@ -47,7 +47,7 @@ impl Method {
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which one.
+    /// Its method.
     pub method: Method,
     /// The names and claims that it was about: one, several for a renewal, none for a listing.
     pub about: Vec<(Name, Option<ClaimId>)>,
@@ -83,7 +83,7 @@ impl Call {
     }
 }
 
-/// All requests that passed a [`Probe`](crate::Probe). Cloning gives the same record.
+/// All requests that passed a [`Probe`](crate::Probe). Clones share the record.
 #[derive(Clone, Debug, Default)]
 pub struct Calls(Arc<Mutex<Record>>);
 
@@ -96,9 +96,9 @@ struct Record {
 /// The claims of one name that ask for a grant.
 #[derive(Clone, Debug, Default)]
 struct Contending {
-    /// Each claim, and how many of its requests are on their way.
+    /// Each claim, and how many of its requests are in progress.
     now: HashMap<ClaimId, usize>,
-    /// The most claims that there were at once.
+    /// The most claims at any one time.
     most: usize,
 }
 
@@ -107,26 +107,26 @@ impl Calls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All requests so far, in the order in which they were sent.
+    /// Returns all requests so far, in the order in which they were sent.
     #[must_use]
     pub fn all(&self) -> Vec<Call> {
         self.record().calls.clone()
     }
 
-    /// The requests about `name`, in the order in which they were sent.
+    /// Returns the requests about `name`, in the order in which they were sent.
     #[must_use]
     pub fn about(&self, name: &str) -> Vec<Call> {
         let is_about = |call: &&Call| call.about.iter().any(|(about, _)| about.as_str() == name);
         self.record().calls.iter().filter(is_about).cloned().collect()
     }
 
-    /// How many claims ask for a grant of `name` now.
+    /// Counts the claims that ask for a grant of `name` now.
     #[must_use]
     pub fn contending(&self, name: &str) -> usize {
         self.record().contending.get(name).map_or(0, |contending| contending.now.len())
     }
 
-    /// How many claims asked for a grant of `name` at once, at most.
+    /// Counts the most claims that ever asked for a grant of `name` at once.
     #[must_use]
     pub fn most_contending(&self, name: &str) -> usize {
         self.record().contending.get(name).map_or(0, |contending| contending.most)
@@ -149,7 +149,7 @@ impl Calls {
     }
 }
 
-/// A request on its way.
+/// A request in progress.
 pub(crate) struct Open {
     calls: Calls,
     contenders: Vec<(Name, ClaimId)>,

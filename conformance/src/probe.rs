@@ -1,4 +1,4 @@
-//! A store with a memory of what it was asked, and with faults on demand.
+//! A store that records its requests and injects faults on demand.
 
 use crate::log::{Call, Calls, Method};
 use futures_util::poll;
@@ -18,10 +18,10 @@ use tenure_core::{
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-/// Stands between a client and its store: it counts and records every request, and can hurt them one by one.
+/// Stands between a client and its store: it counts and records every request, and can inject a fault into each.
 ///
-/// It works above the [`Backend`] trait, so every store can be tested this way, with nothing but itself; what happens
-/// below the trait needs real faults. Cloning gives the same probe.
+/// It works above the [`Backend`] trait, so every store can be tested this way, with no other means. What happens below
+/// the trait needs real faults. Clones are the same probe.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ struct Inner {
     calls: Calls,
     script: Mutex<Script>,
     frozen: watch::Sender<bool>,
-    /// How many times that which was held back was carried out.
+    /// How many times held-back requests were carried out.
     carried_out: watch::Sender<u64>,
     held_back: TaskTracker,
 }
@@ -70,37 +70,37 @@ pub enum Fault {
     Refuse,
     /// It is carried out, but the reply is lost.
     LoseReply,
-    /// It is carried out at once, and the reply takes so long.
+    /// It is carried out at once, and the reply is delayed by this long.
     DelayReply(Duration),
-    /// It is carried out so much later, unless it is given up before.
+    /// It is carried out this much later, unless it is cancelled before.
     DelayRequest(Duration),
-    /// It is carried out so much later, also when it was given up before.
+    /// It is carried out this much later, even if it was cancelled before.
     Straggle(Duration),
-    /// It is carried out when [`Probe::carry_out`] says so, also when it was given up before.
+    /// It is carried out when [`Probe::carry_out`] is called, even if it was cancelled before.
     HoldBack,
-    /// The store's own code goes on only so long after each time that it had to wait, as in a process that has no time
-    /// for it. So it gets its answer late, and what it does in several steps it does far apart.
+    /// The store's own code continues only this long after each time that it had to wait, as in a starved process. So
+    /// it gets its answer late, and the steps of one request are far apart.
     Stall(Duration),
-    /// It is not carried out, and there is no answer, ever.
+    /// It is not carried out and never answered.
     Hang,
-    /// The store says that it cannot, and that asking again will not help.
+    /// The store fails it, in a way that a retry will not help.
     Fail,
 }
 
-/// What becomes of the store's hints that a lock was released.
+/// What happens to the store's hints that a lock was released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hints {
-    /// They come as the store sends them.
+    /// They arrive as the store sends them.
     #[default]
     AsSent,
-    /// None comes, so every wait takes as long as it may.
+    /// None arrives, so every wait takes as long as it may.
     None,
-    /// They come for nothing, again and again, this often.
+    /// They arrive for no reason, again and again, this often.
     Spurious(Duration),
 }
 
 impl Probe {
-    /// Stands before `backend`.
+    /// Makes a probe in front of `backend`.
     #[must_use]
     pub fn over(backend: Arc<dyn Backend>) -> Self {
         Self(Arc::new(Inner {
@@ -113,58 +113,58 @@ impl Probe {
         }))
     }
 
-    /// The store itself, past the probe.
+    /// Returns the store itself, without the probe.
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.0.backend
     }
 
-    /// What the store was asked so far.
+    /// Returns the requests to the store so far.
     #[must_use]
     pub fn calls(&self) -> &Calls {
         &self.0.calls
     }
 
-    /// How many requests of this kind there were about `name`.
+    /// Counts the requests of this kind about `name`.
     #[must_use]
     pub fn count(&self, method: Method, name: &str) -> usize {
         self.0.calls.about(name).iter().filter(|call| call.method == method).count()
     }
 
-    /// The newest grant of `name` that passed by, for requests behind the holder's back.
+    /// Returns the newest grant of `name` that passed by, for requests behind the holder's back.
     #[must_use]
     pub fn grant(&self, name: &str) -> Option<Grant> {
         self.script().grants.get(name).cloned()
     }
 
-    /// The next request of this kind gets this fault. Several wait for their turn.
+    /// Injects this fault into the next request of this kind. Several faults queue up.
     pub fn next(&self, method: Method, fault: Fault) {
         self.script().next.entry(method).or_default().push_back(fault);
     }
 
-    /// Every request of this kind gets this fault from now on, after those announced with [`next`](Self::next).
+    /// Injects this fault into every request of this kind from now on, after those announced with [`next`](Self::next).
     pub fn always(&self, method: Method, fault: Fault) {
         self.script().always.insert(method, fault);
     }
 
-    /// Every request of any kind gets this fault from now on.
+    /// Injects this fault into every request of any kind from now on.
     pub fn always_all(&self, fault: Fault) {
         for method in Method::ALL {
             self.always(method, fault);
         }
     }
 
-    /// What becomes of hints from now on.
+    /// Sets what happens to hints from now on.
     pub fn hints(&self, hints: Hints) {
         self.script().hints = hints;
     }
 
-    /// Nothing moves until [`thaw`](Self::thaw): requests are not carried out, and replies do not arrive.
+    /// Freezes everything until [`thaw`](Self::thaw): requests are not carried out, and replies do not arrive.
     pub fn freeze(&self) {
         self.0.frozen.send_replace(true);
     }
 
-    /// What was frozen goes on.
+    /// Resumes what was frozen.
     pub fn thaw(&self) {
         self.0.frozen.send_replace(false);
     }
@@ -177,7 +177,7 @@ impl Probe {
         self.0.held_back.reopen();
     }
 
-    /// No more faults. What is held back is carried out.
+    /// Ends all faults, and carries out the requests that are held back.
     pub fn heal(&self) {
         let mut script = self.script();
         script.next.clear();
@@ -204,7 +204,7 @@ impl Probe {
         let _ = frozen.wait_for(|frozen| !frozen).await;
     }
 
-    /// Carries out a request, with whatever fault is meant for it.
+    /// Carries out a request, with the fault that is set for it.
     async fn through<T: Send + 'static>(
         &self,
         call: Call,
@@ -238,7 +238,7 @@ impl Probe {
             Some(Fault::HoldBack) => {
                 let mut carried_out = self.0.carried_out.subscribe();
                 let later = async move {
-                    // Fails only when the probe is gone, and nobody can say any more that it is to be carried out.
+                    // Fails only when the probe is gone, and nobody can call `carry_out` any more.
                     carried_out.changed().await.map_err(StoreError::failed)?;
                     request.await
                 };
@@ -261,7 +261,7 @@ impl Probe {
     }
 }
 
-// Whatever the store is asked is counted, so nothing may be left to the trait.
+// Every request must be counted, so no method is left to the trait's default.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl Backend for Probe {
@@ -387,7 +387,7 @@ impl Backend for Probe {
     }
 }
 
-/// Lets the future go on only so long after each time that it had to wait.
+/// Lets the future continue only this long after each time that it had to wait.
 async fn stalled<T>(future: impl Future<Output = T>, pause: Duration) -> T {
     let mut future = pin!(future);
     loop {
@@ -404,8 +404,8 @@ impl fmt::Debug for Probe {
     }
 }
 
-/// A probe that acquires as the trait does: attempts and waits, both through the probe. For stores whose own way to
-/// acquire cannot be made to miss a hint.
+/// A probe that acquires by the trait's default: attempts and waits, both through the probe. For stores whose own
+/// `acquire` cannot be made to miss a hint.
 struct Plain(Probe);
 
 #[async_trait]

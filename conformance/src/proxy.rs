@@ -1,10 +1,10 @@
-//! A small TCP proxy that stands between clients and a server, and hurts their connections on command.
+//! A small TCP proxy between clients and a server that disturbs their connections on command.
 //!
 //! Clients connect to [`Proxy::address`], which stays the same while the server behind it is killed, restarted and
-//! moves to another port. Every connection and direction has its own [`Flow`].
+//! moved to another port. Every connection and direction has its own [`Flow`].
 //!
-//! It is a [`Saboteur`](crate::saboteur::Saboteur) as well: a subject whose clients connect through a proxy hands it out
-//! and is shown what a network does to its store.
+//! It is also a [`Saboteur`](crate::saboteur::Saboteur): a subject whose clients connect through a proxy returns it to
+//! inject network faults.
 
 mod connection;
 mod counters;
@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 
 /// A TCP proxy in front of one server.
 ///
-/// Ends with the value: the address is closed and every connection reset.
+/// Dropping it closes the address and resets every connection.
 ///
 /// # Examples
 ///
@@ -59,7 +59,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// When no port can be bound.
+    /// If no port can be bound.
     ///
     /// # Panics
     ///
@@ -69,9 +69,9 @@ impl Proxy {
     }
 
     #[cfg(feature = "servers")]
-    /// As [`start`](Self::start), between servers that know each other. What they say first may be rewritten, because it
-    /// may tell where they can be reached. And a server that does not listen yet is waited for a little: to its peer a
-    /// connection that breaks is a worse sign than one that was refused.
+    /// Like [`start`](Self::start), between servers that know each other. Their first messages may be rewritten,
+    /// because they may contain addresses. If a server does not listen yet, this waits for it briefly: to its peer, a
+    /// broken connection is a worse sign than a refused one.
     pub(crate) async fn start_link(upstream: SocketAddr, rewrite: Option<Rewrite>) -> io::Result<Self> {
         Self::start_with(upstream, rewrite, Duration::from_secs(1)).await
     }
@@ -92,19 +92,19 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// The address that clients connect to.
+    /// Returns the address for clients to connect to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// The address that new connections lead to.
+    /// Returns the address that new connections lead to.
     #[must_use]
     pub fn upstream(&self) -> SocketAddr {
         *self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leads new connections to another address; open ones stay where they are.
+    /// Leads new connections to another address; open ones keep theirs.
     pub fn set_upstream(&self, upstream: SocketAddr) {
         *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
@@ -114,13 +114,13 @@ impl Proxy {
         self.connections.set_all(direction, flow);
     }
 
-    /// Lets every connection, open or new, hang: accepted, never answered. Nothing reaches the server.
+    /// Makes every connection, open or new, hang: it is accepted and never answered. Nothing reaches the server.
     pub fn half_open(&self) {
         self.set(Direction::Requests, Flow::Hold);
         self.set(Direction::Replies, Flow::Hold);
     }
 
-    /// Makes one direction slower by `by`, in order and without narrowing it.
+    /// Delays one direction by `by`, in order and without narrowing it.
     pub fn delay(&self, direction: Direction, by: Duration) {
         self.set(direction, Flow::Delay(by));
     }
@@ -132,20 +132,20 @@ impl Proxy {
         self.connections.cut_all().await;
     }
 
-    /// Refuses new connections as a port without a server does. The port stays ours, and open connections go on.
+    /// Refuses new connections like a port without a server. The port stays ours, and open connections continue.
     pub async fn refuse(&self) {
         if let Some(accepting) = self.accepting.lock().await.take() {
             accepting.abort();
-            // Only when the task has gone is its socket closed. It ends by no other way than the abort.
+            // The socket is closed only once the task is gone. Only the abort ends it.
             let _ = accepting.await;
         }
     }
 
-    /// Accepts new connections (again).
+    /// Accepts new connections again.
     ///
     /// # Errors
     ///
-    /// When the port cannot be listened on.
+    /// If the proxy cannot listen on the port.
     pub async fn accept(&self) -> io::Result<()> {
         let mut accepting = self.accepting.lock().await;
         if accepting.is_none() {
@@ -157,12 +157,12 @@ impl Proxy {
         Ok(())
     }
 
-    /// Undoes everything: accepts, and passes what was held back. A connection that lost bytes is reset, because no
-    /// network loses bytes inside a connection and carries on.
+    /// Undoes everything: accepts connections, and passes on what was held back. A connection that lost bytes is reset,
+    /// because no network loses bytes inside a connection and carries on.
     ///
     /// # Errors
     ///
-    /// When the port cannot be listened on.
+    /// If the proxy cannot listen on the port.
     pub async fn mend(&self) -> io::Result<()> {
         self.connections.cut_torn().await;
         self.set(Direction::Requests, Flow::Pass);
@@ -170,19 +170,19 @@ impl Proxy {
         self.accept().await
     }
 
-    /// The open connections, oldest first, to hurt them one by one.
+    /// Returns the open connections, oldest first, to disturb them one by one.
     #[must_use]
     pub fn connections(&self) -> Vec<Connection> {
         self.connections.all()
     }
 
-    /// What has passed so far.
+    /// Returns counts of what has passed so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.connections.counters.borrow().clone()
     }
 
-    /// Waits until the counters are as wished, for example until one more request has arrived.
+    /// Waits until the counters satisfy `wished`, for example until one more request has arrived.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! The suite as a function, and what it found as a table.
+//! The suite as a function, and its results as a table.
 
 use crate::{
     Subjects, cases,
@@ -10,35 +10,35 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 /// How many cases run at once.
 const TOGETHER: usize = 16;
 
-/// One case on one store, and what came of it.
+/// One case on one store, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The store.
+    /// The subject's name.
     pub subject: String,
     /// The group.
     pub group: &'static str,
     /// The case.
     pub case: &'static str,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What a run of the suite found. Its text is a table: groups, and how many of their cases passed, failed or were
-/// ignored; then each failure and each reason.
+/// The results of a run of the suite. `Display` prints a table of groups, with how many of their cases passed, failed
+/// or were ignored, and then each failure and each reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Every case that was run.
+    /// All cases that were run.
     pub entries: Vec<Entry>,
 }
 
-/// Runs the suite on these stores, within the present runtime, and reports.
+/// Runs the suite on these stores, in the current runtime, and reports the results.
 ///
-/// Only cases whose full name contains `filter` are run; an empty one lets all pass. `progress` is told of each case as
-/// it ends. A program that calls this first calls [`play_victim_if_asked`](crate::play_victim_if_asked).
+/// Runs only the cases whose full name contains `filter`; an empty filter selects all. `progress` is called with each
+/// case as it ends. A program that calls this must first call [`play_victim_if_asked`](crate::play_victim_if_asked).
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends the run; cases under way leave their clients unclosed.
+/// Dropping the future ends the run; cases in progress leave their clients unclosed.
 ///
 /// # Examples
 ///
@@ -85,13 +85,13 @@ pub async fn run(subjects: Subjects, filter: &str, mut progress: impl FnMut(&Ent
 }
 
 impl Report {
-    /// Whether no case failed.
+    /// Returns `true` if no case failed.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.failures().next().is_none()
     }
 
-    /// The cases that failed, each with what was seen.
+    /// Returns the cases that failed, each with what was observed.
     pub fn failures(&self) -> impl Iterator<Item = (&Entry, &str)> {
         self.entries.iter().filter_map(|entry| match &entry.outcome {
             Outcome::Failed(what) => Some((entry, what.as_str())),
@@ -99,7 +99,7 @@ impl Report {
         })
     }
 
-    /// The cases that were ignored, each with the reason.
+    /// Returns the cases that were ignored, each with the reason.
     pub fn ignored(&self) -> impl Iterator<Item = (&Entry, &str)> {
         self.entries.iter().filter_map(|entry| match &entry.outcome {
             Outcome::Ignored(why) => Some((entry, why.as_str())),
@@ -107,7 +107,7 @@ impl Report {
         })
     }
 
-    /// Passed, failed and ignored for each store and group, in the order of the contract.
+    /// Counts passed, failed and ignored cases for each store and group, in the order of the contract.
     fn counts(&self) -> Vec<(String, [usize; 3])> {
         let mut counts: Vec<(String, [usize; 3])> = Vec::new();
         for entry in &self.entries {

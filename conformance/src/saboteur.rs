@@ -1,4 +1,4 @@
-//! Ways to hurt the server behind a store, and to heal it again.
+//! Faults in the server behind a store, and their healing.
 
 use std::error::Error;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-/// One way to hurt a server.
+/// A fault in a server.
 ///
-/// The seeded fault run draws from these; a case names the ones it needs, and is ignored where
-/// [`Saboteur::can`] says no.
+/// The seeded fault run draws from these. A case names the ones that it needs, and is ignored if [`Saboteur::can`] says
+/// no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Hurt {
@@ -56,7 +56,7 @@ pub enum Hurt {
 }
 
 impl Hurt {
-    /// Every hurt there is.
+    /// All faults.
     pub const ALL: [Self; 20] = [
         Self::Freeze,
         Self::Kill,
@@ -80,11 +80,11 @@ impl Hurt {
         Self::Partition,
     ];
 
-    /// What the hurts on the network need: a proxy of ours in front of the server, and no more.
+    /// The faults of the network, which need only a proxy of ours in front of the server.
     pub const NETWORK: [Self; 5] = [Self::Cut, Self::Refuse, Self::Delay, Self::HalfOpen, Self::DropReplies];
 
-    /// Those that end connections which the server has, when they begin or when they are undone: what a store forgets
-    /// whose grants stand no longer than the connections that they were made on.
+    /// The faults that end the server's connections when they begin or when they are undone. They are what a store
+    /// forgets if its grants last no longer than the connections on which they were made.
     pub const ENDS_CONNECTIONS: [Self; 7] = [
         Self::Kill,
         Self::Wipe,
@@ -123,7 +123,7 @@ impl fmt::Display for Hurt {
     }
 }
 
-/// One way of the traffic between clients and a server.
+/// A direction of the traffic between clients and a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the client to the server.
@@ -132,122 +132,123 @@ pub enum Direction {
     Replies,
 }
 
-/// Why a server was not hurt, or not healed.
+/// Why a fault could not be injected or healed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SabotageError {
-    /// This server cannot be hurt that way: a capability, not a fault. A case that needs it is ignored.
+    /// This server does not support the fault: a capability, not an error. A case that needs it is ignored.
     #[error("{server} cannot be hurt by: {hurt}")]
     CannotHurt {
-        /// The hurt that was asked for.
+        /// The requested fault.
         hurt: Hurt,
-        /// The server, as a person would call it.
+        /// The server's name for people.
         server: String,
     },
     /// The attempt failed. The server may be in any state; [`Saboteur::heal`] tries to bring it back.
     #[error("{server} could not {what}: {source}")]
     Failed {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// The server, as a person would call it.
+        /// The server's name for people.
         server: String,
-        /// What came in the way.
+        /// What went wrong.
         source: Box<dyn Error + Send + Sync>,
     },
 }
 
-/// What a [`Saboteur`] answers.
+/// The answer of a [`Saboteur`].
 pub type Sabotage = Result<(), SabotageError>;
 
-/// Hurts one server (or one member of an ensemble, or all of it) and heals it again.
+/// Injects faults into one server (or one member of an ensemble, or all of it), and heals it.
 ///
-/// Each hurt is one method with its undo beside it. A hurt is complete when the method returns: a frozen server
-/// answers nothing more, a restarted one answers again, at the same address. Hurts add up; undoing one leaves the others.
-/// Hurting twice is the same as once, and so is an undo with nothing to undo.
+/// Each fault is one method, with its undo beside it. The method returns when the fault is complete: a frozen server no
+/// longer answers, and a restarted one answers again, at the same address. Faults add up; undoing one leaves the
+/// others. Injecting a fault twice is the same as once, and an undo with nothing to undo does nothing.
 ///
-/// Every method's default is [`SabotageError::CannotHurt`] (an undo's: nothing), so an implementation
-/// writes only what its server can suffer, and [`can`](Self::can) to say so.
+/// By default, every fault is [`SabotageError::CannotHurt`], and every undo does nothing. So an implementation writes
+/// only the faults that its server supports, and [`can`](Self::can) to say so.
 ///
 /// # Cancel safety
 ///
-/// A dropped future may leave the hurt done, half done or undone. [`heal`](Self::heal) puts every case right.
+/// A dropped future may leave the fault done, half done or undone. [`heal`](Self::heal) repairs every case.
 ///
 /// # Errors
 ///
-/// [`SabotageError::CannotHurt`] exactly when [`can`](Self::can) says no, [`SabotageError::Failed`] when the attempt failed.
+/// [`SabotageError::CannotHurt`] exactly if [`can`](Self::can) says no, and [`SabotageError::Failed`] if the attempt
+/// failed.
 #[async_trait]
 pub trait Saboteur: fmt::Debug + Send + Sync {
     /// The server's name for people: `redis (container of redis:7)`.
     fn server(&self) -> String;
 
-    /// Whether this server can be hurt that way.
+    /// Whether this server supports this fault.
     fn can(&self, hurt: Hurt) -> bool;
 
-    /// Undoes every hurt, in the order that works, and returns when the server serves again.
+    /// Undoes every fault, in an order that works, and returns when the server serves again.
     async fn heal(&self) -> Sabotage;
 
-    /// A number that is another after each failover. Whatever the reason for one, the replica may lack what its master
-    /// granted last.
+    /// Returns a number that changes with each failover. Whatever the reason for a failover, the replica may lack what
+    /// its master granted last.
     async fn last_failover(&self) -> Result<u64, SabotageError> {
         Ok(0)
     }
 
-    /// Stops the server's every process where it stands: connections stay open, nothing is answered.
+    /// Freezes all processes of the server: connections stay open, and nothing is answered.
     async fn freeze(&self) -> Sabotage {
         self.cannot(Hurt::Freeze)
     }
 
-    /// Lets a frozen server go on.
+    /// Resumes a frozen server.
     async fn thaw(&self) -> Sabotage {
         Ok(())
     }
 
-    /// Ends the server at once, without a chance to tidy up (SIGKILL). Connections are refused afterwards.
+    /// Kills the server (SIGKILL), without a chance to clean up. Connections are refused afterwards.
     async fn kill(&self) -> Sabotage {
         self.cannot(Hurt::Kill)
     }
 
-    /// Starts the server again at the same address with the data it had; kills it first if it runs.
+    /// Starts the server again at the same address with the data that it had; kills it first if it runs.
     async fn restart(&self) -> Sabotage {
         self.cannot(Hurt::Kill)
     }
 
-    /// As [`restart`](Self::restart), but everything the server had stored is gone.
+    /// Does the same as [`restart`](Self::restart), but with all stored data gone.
     async fn restart_empty(&self) -> Sabotage {
         self.cannot(Hurt::Wipe)
     }
 
-    /// Resets every open connection (RST). New ones are served: nothing needs to be undone.
+    /// Resets every open connection (RST). New ones are served, so nothing needs to be undone.
     async fn cut(&self) -> Sabotage {
         self.cannot(Hurt::Cut)
     }
 
-    /// Refuses new connections; open ones go on. Undone by [`mend`](Self::mend).
+    /// Refuses new connections; open ones continue. Undone by [`mend`](Self::mend).
     async fn refuse(&self) -> Sabotage {
         self.cannot(Hurt::Refuse)
     }
 
-    /// Makes the bytes of one direction arrive `by` later, in order. Undone by [`mend`](Self::mend).
+    /// Delays the bytes of one direction by `by`, in order. Undone by [`mend`](Self::mend).
     async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
         let _ = (direction, by);
         self.cannot(Hurt::Delay)
     }
 
-    /// Lets every connection, open or new, hang: accepted, never answered, and the server sees none of it.
+    /// Makes every connection, open or new, hang: it is accepted and never answered, and the server sees nothing.
     /// Undone by [`mend`](Self::mend), which delivers what was held back.
     async fn half_open(&self) -> Sabotage {
         self.cannot(Hurt::HalfOpen)
     }
 
-    /// Lets requests reach the server and swallows its replies. Undone by [`mend`](Self::mend), which resets the
+    /// Lets requests reach the server and drops its replies. Undone by [`mend`](Self::mend), which resets the
     /// connections that lost a reply: no network loses bytes inside a connection and carries on.
     async fn drop_replies(&self) -> Sabotage {
         self.cannot(Hurt::DropReplies)
     }
 
-    /// Has every client stop within its transaction: what would end one (`COMMIT`, `ROLLBACK`) is lost, and so is all that
-    /// comes after it on that connection, also that the client closed it. Connections that end none, as those where each
-    /// statement commits by itself, go on. Undone by [`mend`](Self::mend), which resets the connections that lost something.
+    /// Makes every client stop within its transaction: what would end it (`COMMIT`, `ROLLBACK`) is lost, and so is
+    /// everything after it on that connection, including its closing. Connections whose statements each commit by
+    /// themselves continue. Undone by [`mend`](Self::mend), which resets the connections that lost something.
     async fn lose_ends(&self) -> Sabotage {
         self.cannot(Hurt::LoseEnds)
     }
@@ -258,13 +259,13 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Ends every client's session as the server does when it has run out. Nothing needs to be undone.
+    /// Ends every client's session as the server does when one expires. Nothing needs to be undone.
     async fn expire_sessions(&self) -> Sabotage {
         self.cannot(Hurt::ExpireSessions)
     }
 
-    /// Has the server end the backends that serve its clients, as an administrator would
-    /// (`pg_terminate_backend`, `KILL`, `CLIENT KILL`). Nothing needs to be undone.
+    /// Makes the server end the backends that serve its clients, as an administrator would (`pg_terminate_backend`,
+    /// `KILL`, `CLIENT KILL`). Nothing needs to be undone.
     async fn terminate_backends(&self) -> Sabotage {
         self.cannot(Hurt::TerminateBackends)
     }
@@ -274,59 +275,59 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         self.cannot(Hurt::FlushScripts)
     }
 
-    /// Holds every write inside the server, executed only later (`CLIENT PAUSE … WRITE`): for `at_most` that long.
+    /// Holds all writes inside the server for at most `at_most`, and executes them later (`CLIENT PAUSE … WRITE`).
     async fn pause_writes(&self, at_most: Duration) -> Sabotage {
         let _ = at_most;
         self.cannot(Hurt::PauseWrites)
     }
 
-    /// Lets the held writes run.
+    /// Executes the held writes.
     async fn resume_writes(&self) -> Sabotage {
         Ok(())
     }
 
-    /// Has the server refuse writes, as a replica does after a failover.
+    /// Makes the server refuse writes, as a replica does after a failover.
     async fn make_read_only(&self) -> Sabotage {
         self.cannot(Hurt::ReadOnly)
     }
 
-    /// Has the server take writes again.
+    /// Makes the server accept writes again.
     async fn make_writable(&self) -> Sabotage {
         Ok(())
     }
 
-    /// Takes every connection the server has left, so that a new one is turned away by the server itself.
+    /// Uses up all of the server's remaining connections, so that the server itself refuses new ones.
     async fn fill_connections(&self) -> Sabotage {
         self.cannot(Hurt::FillConnections)
     }
 
-    /// Gives those connections back.
+    /// Frees those connections.
     async fn free_connections(&self) -> Sabotage {
         Ok(())
     }
 
-    /// Has the server refuse what would take more memory, as one does that is full. What it has it keeps.
+    /// Makes the server refuse what needs more memory, as a full one does. It keeps its data.
     async fn fill_memory(&self) -> Sabotage {
         self.cannot(Hurt::FillMemory)
     }
 
-    /// Gives the server its memory back.
+    /// Frees the server's memory.
     async fn free_memory(&self) -> Sabotage {
         Ok(())
     }
 
-    /// Has the server refuse what would add to tenure's tables or change them, as one does whose disk is full. It still
-    /// reads, and deletes. A table that is so busy that this cannot be prepared in time is left out.
+    /// Makes the server refuse to add to tenure's tables or change them, as one with a full disk does. It still reads
+    /// and deletes. Leaves out a table that is too busy to be prepared in time.
     async fn fill_disk(&self) -> Sabotage {
         self.cannot(Hurt::FillDisk)
     }
 
-    /// Makes room on the server's disk.
+    /// Frees space on the server's disk.
     async fn free_disk(&self) -> Sabotage {
         Ok(())
     }
 
-    /// Locks every row of tenure's tables that nobody has locked, in a transaction of somebody else's.
+    /// Locks every unlocked row of tenure's tables, in a foreign client's transaction.
     async fn lock_rows(&self) -> Sabotage {
         self.cannot(Hurt::LockRows)
     }
@@ -336,29 +337,29 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Locks tenure's tables against everybody, readers too, in a session of somebody else's. It waits for those who use a
-    /// table, and others wait behind it; a table that it does not get in time is left out.
+    /// Locks tenure's tables against everybody, including those who read, in a foreign client's session. It waits for
+    /// those who use a table, and others wait behind it. Leaves out a table that it cannot lock in time.
     async fn lock_tables(&self) -> Sabotage {
         self.cannot(Hurt::LockTables)
     }
 
-    /// Gives the tables back.
+    /// Unlocks the tables.
     async fn unlock_tables(&self) -> Sabotage {
         Ok(())
     }
 
-    /// Cuts these members of an ensemble off from the others. Clients still reach every one.
+    /// Cuts these members of an ensemble off from the others. Clients still reach all of them.
     async fn partition(&self, members: &[usize]) -> Sabotage {
         let _ = members;
         self.cannot(Hurt::Partition)
     }
 
-    /// Lets the members of an ensemble see each other again.
+    /// Reconnects the members of an ensemble.
     async fn rejoin(&self) -> Sabotage {
         Ok(())
     }
 
-    /// The answer to a hurt that this server cannot suffer.
+    /// The answer to a fault that this server does not support.
     fn cannot(&self, hurt: Hurt) -> Sabotage {
         Err(SabotageError::CannotHurt { hurt, server: self.server() })
     }

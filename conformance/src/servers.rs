@@ -2,14 +2,14 @@
 //!
 //! A server is looked for in this order: a URL in the environment (`TENURE_TEST_REDIS_URL`), a container
 //! (`TENURE_TEST_REDIS_IMAGE` names another image), the programs on this machine. `TENURE_TEST_USE=env|docker|local`
-//! allows one way only. Clients reach it through a [`Proxy`](crate::proxy::Proxy), so its address stays the same
-//! whatever is done to it.
+//! allows only one of these ways. Clients reach the server through a [`Proxy`](crate::proxy::Proxy), so its address
+//! stays the same whatever happens to it.
 //!
-//! Images that a registry would have are made by `conformance/images/build` where none answers. Containers of an ensemble
+//! If no registry answers, `conformance/images/build` builds the images that it would have. Containers of an ensemble
 //! share the host's network, which needs Linux, as the programs do.
 //!
-//! Nothing stays behind: containers, processes and directories go with the [`Server`], and with the test process
-//! however it ends, because a small process of its own waits for that.
+//! Nothing stays behind: containers, processes and directories go with the [`Server`], or with the test process however
+//! it ends, because a small process of its own waits for that.
 
 mod admin;
 mod assembly;

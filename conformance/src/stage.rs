@@ -16,7 +16,7 @@ use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, Term};
 
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
-/// How long after the end of a case anything of it may be left in the store: leases of dead clients are not longer.
+/// How long after the end of a case its traces may stay in the store: no lease of a dead client is longer.
 const LEFTOVERS: Duration = Duration::from_secs(8);
 
 /// What a case works with: clients of the store under test, and names that no other case and no other run uses.
@@ -27,7 +27,7 @@ pub struct Stage {
     opener: Opener,
 }
 
-/// Makes the clients of a case, in any runtime, and knows them until its end. Cloning gives the same.
+/// Makes the clients of a case, in any runtime, and keeps track of them until its end. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Opener {
     subject: Arc<dyn Subject>,
@@ -36,7 +36,7 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    /// A new client. What the store runs for it, it runs where this is called, unless it has a better place.
+    /// Makes a new client. The store runs its tasks in the runtime of this call, unless it has a better place.
     pub(crate) async fn client(&self) -> Check<Client> {
         Ok(self.client_of(open(&*self.subject).await?))
     }
@@ -54,7 +54,7 @@ impl Opener {
 pub struct Client {
     locks: Locks,
     form: Form,
-    /// Sees and hurts what this client asks of the store.
+    /// Records this client's requests and injects faults into them.
     pub probe: Probe,
 }
 
@@ -67,19 +67,20 @@ impl Deref for Client {
 }
 
 impl Client {
-    /// The lock of this name, in the form that the case is about: see [`Case::form`](crate::Case::form).
+    /// Returns the lock of this name, in the form that the case is about: see [`Case::form`](crate::Case::form).
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         self.form.of(&self.locks, name)
     }
 
-    /// A lock of this name that none can have as long as another client has [`lock`](Self::lock): see [`Form::rival`].
+    /// Returns a lock of this name that nobody can hold while another client holds [`lock`](Self::lock): see
+    /// [`Form::rival`].
     pub fn rival(&self, name: impl AsRef<str>) -> Lock {
         self.form.rival().of(&self.locks, name)
     }
 }
 
 impl Stage {
-    /// For the case of this name, in this form of locks.
+    /// Makes the stage for the case of this name, in this form of locks.
     pub(crate) async fn new(subject: Arc<dyn Subject>, case: &str, form: Form) -> Check<Self> {
         let backend = open(&*subject).await?;
         let capabilities = backend.capabilities();
@@ -96,23 +97,23 @@ impl Stage {
         Ok(stage)
     }
 
-    /// What the store says of itself.
+    /// Returns the store's capabilities.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    /// The store under test.
+    /// Returns the store under test.
     #[must_use]
     pub fn subject(&self) -> &Arc<dyn Subject> {
         &self.subject
     }
 
-    /// Goes on only if the store has what the case needs.
+    /// Continues only if the store has what the case needs.
     ///
     /// # Errors
     ///
-    /// [`Stop::Lacks`], with which the case is ignored.
+    /// [`Stop::Lacks`], by which the case is ignored.
     pub fn needs(&self, need: Need) -> Check {
         let has = match need {
             Need::Lease => self.capabilities.term == Term::Lease,
@@ -125,43 +126,43 @@ impl Stage {
             Need::Fair => self.capabilities.fair,
             Need::Processes => self.subject.environment().is_some(),
             Need::Hurt(hurt) => self.subject.saboteur().is_some_and(|saboteur| saboteur.can(hurt)),
-            // Only asking for it tells.
+            // Only trying it tells.
             Need::Namespaces | Need::Restart | Need::Wipe => true,
         };
         if has { Ok(()) } else { Err(Stop::Lacks(need)) }
     }
 
-    /// A lock name that no other case and no other run uses.
+    /// Returns a lock name that no other case and no other run uses.
     #[must_use]
     pub fn name(&self, last: &str) -> String {
         format!("{}{last}", self.prefix)
     }
 
-    /// What all names of this case begin with.
+    /// Returns what all names of this case begin with.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// A new client.
+    /// Makes a new client.
     ///
     /// # Errors
     ///
-    /// When the store cannot be reached.
+    /// If the store cannot be reached.
     pub async fn client(&self) -> Check<Client> {
         self.opener.client().await
     }
 
-    /// What makes clients in other runtimes than this one.
+    /// Returns what makes clients in other runtimes than this one.
     pub(crate) fn opener(&self) -> Opener {
         self.opener.clone()
     }
 
-    /// Several new clients.
+    /// Makes several new clients.
     ///
     /// # Errors
     ///
-    /// When the store cannot be reached.
+    /// If the store cannot be reached.
     pub async fn clients<const N: usize>(&self) -> Check<[Client; N]> {
         let mut clients = Vec::with_capacity(N);
         for _ in 0..N {
@@ -170,11 +171,11 @@ impl Stage {
         clients.try_into().map_err(|_| Stop::failed("as many clients as were asked for"))
     }
 
-    /// A new client in another namespace of the store.
+    /// Makes a new client in another namespace of the store.
     ///
     /// # Errors
     ///
-    /// [`Stop::Lacks`] where the store has no namespaces; or when it cannot be reached.
+    /// [`Stop::Lacks`] if the store has no namespaces, or an error if it cannot be reached.
     pub async fn client_in(&self, namespace: &str) -> Check<Client> {
         match self.subject.backend_in(namespace).await {
             Ok(Some(backend)) => Ok(self.opener.client_of(backend)),
@@ -187,7 +188,7 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// [`Stop::Lacks`] where that cannot be done; or when it does not come back.
+    /// [`Stop::Lacks`] if it cannot be restarted, or an error if it does not come back.
     pub async fn restart(&self) -> Check {
         match self.subject.restart().await {
             Ok(true) => Ok(()),
@@ -200,7 +201,7 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// [`Stop::Lacks`] where that cannot be done; or when it failed.
+    /// [`Stop::Lacks`] if it cannot be emptied, or an error if that failed.
     pub async fn wipe(&self) -> Check {
         match self.subject.wipe().await {
             Ok(true) => Ok(()),
@@ -209,26 +210,27 @@ impl Stage {
         }
     }
 
-    /// What hurts the store's server in all these ways. Only for cases that run alone, which have it healed at their end.
+    /// Returns the saboteur of the store's server, if it can inject all these faults. Only for cases that run alone;
+    /// the server is healed at their end.
     ///
     /// # Errors
     ///
-    /// [`Stop::Lacks`] where one of it cannot be done.
+    /// [`Stop::Lacks`] if it cannot inject one of them.
     pub fn saboteur(&self, hurts: &[Hurt]) -> Check<Arc<dyn Saboteur>> {
         hurts.iter().try_for_each(|hurt| self.needs(Need::Hurt(*hurt)))?;
         self.subject.saboteur().ok_or_else(|| Stop::failed("a saboteur that was there is gone"))
     }
 
-    /// Another process that holds locks of the same store, and can be killed.
+    /// Starts another process that holds locks of the same store and can be killed.
     ///
     /// # Errors
     ///
-    /// [`Stop::Lacks`] where no other process reaches the store; or when it could not be started.
+    /// [`Stop::Lacks`] if no other process can reach the store, or an error if it could not be started.
     pub async fn victim(&self) -> Check<Victim> {
         self.victim_with(self.opener.form).await
     }
 
-    /// Another process that holds locks in this form.
+    /// Starts another process that holds locks in this form.
     ///
     /// # Errors
     ///

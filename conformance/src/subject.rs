@@ -4,12 +4,13 @@ use crate::saboteur::{Hurt, Saboteur};
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 use tenure_core::{Backend, async_trait};
 
-/// Any error, for code that prepares a store for its tests.
+/// Any error, for code that prepares a store for tests.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A store under test: how to reach it, and what may be done to it.
 ///
-/// Two methods are required. Every other one opens more cases; without it they are listed as ignored, with the reason.
+/// Two methods are required. Each of the others enables more cases; without it, they are listed as ignored, with the
+/// reason.
 ///
 /// # Examples
 ///
@@ -36,83 +37,84 @@ pub trait Subject: Send + Sync + 'static {
     /// The first part of the test names: `redis` gives `redis::exclusion::basic_cycle`.
     fn name(&self) -> &str;
 
-    /// Whether the cases of this group are for this subject, as all are by default. For one that differs from another in a
-    /// part of the contract only, and would show the rest once more.
+    /// Whether to run this group's cases on this subject. Default: `true`. Override it if the subject differs from
+    /// another in only a part of the contract, and would prove the rest again.
     fn shows(&self, group: &str) -> bool {
         let _ = group;
         true
     }
 
-    /// Makes the store ready, for instance by starting a server. Called once, before the first case that is to run, and
-    /// not at all when every case is filtered out.
+    /// Makes the store ready, for instance by starting a server. Called once, before the first case that runs; never if
+    /// every case is filtered out.
     ///
     /// # Errors
     ///
-    /// [`Absent`] when the store cannot be had here: its cases are then listed as ignored, with the reason. With
+    /// [`Absent`] if the store is not available here: its cases are then listed as ignored, with the reason. With
     /// `TENURE_TEST_REQUIRE=1` in the environment they fail: [`is_required`](crate::is_required).
     async fn start(&self) -> Result<(), Absent> {
         Ok(())
     }
 
-    /// A new client of the store. Clients of one subject meet in the same store, and share nothing else.
+    /// Makes a new client of the store. Clients of one subject meet in the same store, and share nothing else.
     ///
     /// # Errors
     ///
-    /// Whatever the store's client says. The case that asked fails with it.
+    /// Whatever the store's client reports. The case that asked fails with it.
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError>;
 
-    /// A new client whose names live in another namespace (prefix, table, chroot, …) of the store; `None` where it has
-    /// no such thing.
+    /// Makes a new client in another namespace (prefix, table, chroot, …) of the store; `None` if it has no namespaces.
     ///
     /// # Errors
     ///
-    /// Whatever the store's client says.
+    /// Whatever the store's client reports.
     async fn backend_in(&self, namespace: &str) -> Result<Option<Arc<dyn Backend>>, BoxError> {
         let _ = namespace;
         Ok(None)
     }
 
-    /// The environment variables with which another process, whose `main` makes its subjects by the same function,
-    /// finds this very store; `None` where no other process can. Asked after [`start`](Self::start).
+    /// The environment variables by which another process, whose `main` makes its subjects by the same function, finds
+    /// this very store; `None` if no other process can. Called after [`start`](Self::start).
     fn environment(&self) -> Option<Vec<(String, String)>> {
         None
     }
 
-    /// What this subject disturbs when its server is hurt. Cases that need the store for themselves wait for those of every
-    /// subject with the same answer; the default is that each has a server of its own.
+    /// Names what this subject disturbs when a fault is injected into its server. Cases that need the store for
+    /// themselves wait for those of every subject with the same answer. By default, each subject has a server of its
+    /// own.
     fn place(&self) -> String {
         self.name().to_owned()
     }
 
-    /// Ways to hurt the server behind the store; `None` where there is none, or none that may be hurt. Asked after
-    /// [`start`](Self::start).
+    /// Ways to inject faults into the server behind the store; `None` if there is no server, or it must not be
+    /// disturbed. Called after [`start`](Self::start).
     fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
         None
     }
 
-    /// Whether the store may end grants before their time when its server is hurt so: then, and only then, a fault run
-    /// lets their holders believe in them until the deadline that they had, beside a successor (clause F4).
+    /// Whether the store may end grants early when this fault is injected into its server. Only then does a fault run
+    /// let their holders believe that they hold the lock until the deadline that they had, beside a successor (clause
+    /// F4).
     ///
-    /// What is named here is excused, so name no more than is so. By default a store forgets what was wiped, and the
-    /// sessions that were ended: leases and sessions outlive connections, and a server that stands still or starts
-    /// again with its data. Where a grant goes with its connection, as a row's lock does, these are
-    /// [`Hurt::ENDS_CONNECTIONS`]; where a replica without the newest grants may take over, what makes it do so too.
+    /// Faults named here are excused, so name only those that apply. By default, a store forgets what was wiped, and
+    /// the sessions that were ended: leases and sessions outlive connections, and also the freeze of a server or its
+    /// restart with its data. If a grant ends with its connection, as a row lock does, name [`Hurt::ENDS_CONNECTIONS`].
+    /// If a replica without the newest grants may take over, name what causes a failover too.
     fn forgets(&self, hurt: Hurt) -> bool {
         matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions)
     }
 
-    /// How long the store keeps a session that it hears nothing of, where that takes the place of the leases that are
-    /// asked for; `None` where leases are kept. A fault run has no other lease then.
+    /// How long the store keeps a silent client's session, if sessions take the place of leases; `None` if it keeps
+    /// leases. A fault run uses this as its only lease.
     fn session_timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// Restarts the store's server, and returns when it answers again; `false` where that cannot be done. No other case
+    /// Restarts the store's server, and returns when it answers again; `false` if it cannot be restarted. No other case
     /// of this subject runs meanwhile. The default leaves it to the [saboteur](Self::saboteur).
     ///
     /// # Errors
     ///
-    /// When it did not come back.
+    /// If the server did not come back.
     async fn restart(&self) -> Result<bool, BoxError> {
         let Some(saboteur) = self.saboteur().filter(|saboteur| saboteur.can(Hurt::Kill)) else {
             return Ok(false);
@@ -121,12 +123,12 @@ pub trait Subject: Send + Sync + 'static {
         Ok(true)
     }
 
-    /// Removes everything that tenure keeps in the store, its memory of tokens too; `false` where that cannot be done.
-    /// No other case of this subject runs meanwhile. The default leaves it to the [saboteur](Self::saboteur).
+    /// Removes everything that tenure keeps in the store, including the last tokens; `false` if it cannot. No other
+    /// case of this subject runs meanwhile. The default leaves it to the [saboteur](Self::saboteur).
     ///
     /// # Errors
     ///
-    /// When it could not be removed.
+    /// If it could not be removed.
     async fn wipe(&self) -> Result<bool, BoxError> {
         let Some(saboteur) = self.saboteur().filter(|saboteur| saboteur.can(Hurt::Wipe)) else {
             return Ok(false);
@@ -136,12 +138,12 @@ pub trait Subject: Send + Sync + 'static {
     }
 }
 
-/// Why a store cannot be had here: no server program, no container, no address. Say what to do.
+/// Why a store is not available here: no server program, no container, no address. Say what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent(String);
 
 impl Absent {
-    /// The reason, in words.
+    /// Gives the reason, in words.
     pub fn because(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
@@ -155,7 +157,7 @@ impl fmt::Display for Absent {
 
 impl Error for Absent {}
 
-/// The stores that a run of the suite is about.
+/// The stores on which the suite is run.
 ///
 /// # Examples
 ///
@@ -169,19 +171,19 @@ impl Error for Absent {}
 pub struct Subjects(Vec<Arc<dyn Subject>>);
 
 impl Subjects {
-    /// No stores yet.
+    /// Starts without stores.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And this store.
+    /// Adds this store.
     #[must_use]
     pub fn with(self, subject: impl Subject) -> Self {
         self.and(Arc::new(subject))
     }
 
-    /// And this store, which is shared with other code.
+    /// Adds this store, which is shared with other code.
     #[must_use]
     pub fn and(mut self, subject: Arc<dyn Subject>) -> Self {
         self.0.push(subject);

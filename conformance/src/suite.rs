@@ -8,14 +8,14 @@ use crate::{
 use std::{collections::HashMap, sync::Arc};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// What came of one case on one store.
+/// The outcome of one case on one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The contract is kept.
+    /// The store keeps the contract.
     Passed,
-    /// It is not, or the store does not work: what was seen.
+    /// It does not, or the store does not work: what was observed.
     Failed(String),
-    /// The store lacks what the case needs, or cannot be had here: why.
+    /// The store lacks what the case needs, or is not available here: why.
     Ignored(String),
 }
 
@@ -23,9 +23,9 @@ pub enum Outcome {
 pub(crate) struct Tested {
     pub(crate) subject: Arc<dyn Subject>,
     started: OnceCell<Result<(), String>>,
-    /// Cases share it; a case that disturbs the store itself has it alone.
+    /// Shared by cases; a case that disturbs the store itself takes it exclusively.
     quiet: Arc<RwLock<()>>,
-    /// Cases of all stores share it; a punctual one has it alone.
+    /// Shared by cases of all stores; one that is sensitive to timing takes it exclusively.
     calm: Arc<RwLock<()>>,
 }
 
@@ -52,7 +52,7 @@ impl Tested {
                 Outcome::Ignored(absent.clone())
             };
         }
-        // In this order: a case that waits for its store keeps no punctual one of another store waiting.
+        // In this order, a case that waits for its store does not keep a punctual case of another store waiting.
         let _quiet = Turn::at(&self.quiet, case.alone).await;
         let _calm = Turn::at(&self.calm, case.punctual).await;
         let mut task = tokio::spawn(play(Arc::clone(&self.subject), case));
@@ -69,7 +69,7 @@ impl Tested {
         if case.alone { self.healed(outcome).await } else { outcome }
     }
 
-    /// However a case that may have hurt the server ended: the next one finds it well.
+    /// Heals the server for the next case, whatever the outcome of one that may have injected faults.
     async fn healed(&self, outcome: Outcome) -> Outcome {
         let Some(saboteur) = self.subject.saboteur() else { return outcome };
         match (saboteur.heal().await, outcome) {
@@ -84,7 +84,7 @@ impl Tested {
     }
 }
 
-/// A turn at something that most cases share, and some have alone.
+/// Access to something that most cases share, and some have exclusively.
 enum Turn<'a> {
     Alone(#[allow(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'a, ()>),
     Together(#[allow(dead_code, reason = "held until it is dropped")] RwLockReadGuard<'a, ()>),
@@ -102,7 +102,7 @@ async fn play(subject: Arc<dyn Subject>, case: Case) -> Check {
     stage.strike().await
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn said(panic: tokio::task::JoinError) -> String {
     let Ok(panic) = panic.try_into_panic() else { return "its task was cancelled".to_owned() };
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

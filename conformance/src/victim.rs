@@ -1,4 +1,4 @@
-//! Another process that holds locks, and can be killed.
+//! Another process that holds locks and can be killed.
 
 use crate::{
     Form, Subject, Subjects,
@@ -19,17 +19,17 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Names the subject that a victim is to hold locks of. A process that finds it set is a victim.
+/// Names the subject whose locks a victim is to hold. A process in which it is set is a victim.
 const SUBJECT: &str = "TENURE_CONFORMANCE_VICTIM";
-/// In which form it is to hold them.
+/// The form in which it is to hold them.
 const FORM: &str = "TENURE_CONFORMANCE_FORM";
 /// How long a victim may take for one command.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Another process that holds locks of the store under test: this very program, started once more.
 ///
-/// It does what it is told, one command a line on its standard input, and answers with one line each on its standard
-/// output. It ends when its input does, so it does not outlive the suite.
+/// It reads one command per line from its standard input, and answers each with one line on its standard output. It
+/// ends when its input does, so it does not outlive the suite.
 #[derive(Debug)]
 pub struct Victim {
     process: Child,
@@ -73,21 +73,21 @@ impl Victim {
         self.answer().await
     }
 
-    /// Takes a lock, with renewal, and keeps it. A victim keeps one lock at a time.
+    /// Acquires a lock, with renewal, and keeps it. A victim keeps one lock at a time.
     ///
     /// # Errors
     ///
-    /// When it was not acquired.
+    /// If it was not acquired.
     pub async fn hold(&mut self, name: &str, lease: Duration) -> Check<Token> {
         let token = self.tell(&format!("hold {} {name}", lease.as_millis())).await?;
         Ok(Token::try_from(token.parse::<i64>()?)?)
     }
 
-    /// Whether the victim believes in its lock, asked of its guard.
+    /// Whether the victim believes that it holds its lock, as its guard says.
     ///
     /// # Errors
     ///
-    /// When the victim is gone.
+    /// If the victim is gone.
     pub async fn is_held(&mut self) -> Check<bool> {
         Ok(self.tell("held?").await? == "true")
     }
@@ -96,7 +96,7 @@ impl Victim {
     ///
     /// # Errors
     ///
-    /// When the victim is gone.
+    /// If the victim is gone.
     pub async fn loss(&mut self) -> Check<Option<String>> {
         let cause = self.tell("loss?").await?;
         Ok((cause != "none").then_some(cause))
@@ -111,30 +111,30 @@ impl Victim {
         self.tell("release").await.map(drop)
     }
 
-    /// Takes the lock `rounds` times, and each time writes two lines to the end of the file at `path`, with a pause
-    /// between them.
+    /// Acquires the lock `rounds` times, and each time appends two lines to the file at `path`, with a pause between
+    /// them.
     ///
     /// # Errors
     ///
-    /// When one of it went wrong.
+    /// If any of it failed.
     pub async fn append(&mut self, name: &str, rounds: usize, path: &str) -> Check {
         self.tell(&format!("append {rounds} {name}\t{path}")).await.map(drop)
     }
 
-    /// Stops the process where it stands (SIGSTOP), as a machine does that is paused.
+    /// Stops the process (SIGSTOP), as when its machine is paused.
     ///
     /// # Errors
     ///
-    /// When the system says that it cannot be.
+    /// If the system refuses.
     pub fn stop(&self) -> Check {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     ///
     /// # Errors
     ///
-    /// When the system says that it cannot.
+    /// If the system refuses.
     pub fn resume(&self) -> Check {
         self.signal(Signal::CONT)
     }
@@ -145,26 +145,26 @@ impl Victim {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// The process's number.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// Kills the process with no chance to release anything (SIGKILL), and waits until it is gone.
+    /// Kills the process (SIGKILL), with no chance to release anything, and waits until it is gone.
     ///
     /// # Errors
     ///
-    /// When the system says that it could not be killed.
+    /// If the system could not kill it.
     pub async fn kill(mut self) -> Check {
         Ok(self.process.kill().await?)
     }
 }
 
-/// Plays the victim, and ends the process, if this process is one; returns otherwise.
+/// If this process is a victim, plays its part and ends the process; otherwise returns.
 ///
-/// [`main`](crate::main) does this by itself. A program with a `main` of its own that calls [`run`](crate::run) calls
-/// this first, before it reads arguments or prints anything: cases that need other processes start the program again.
+/// [`main`](crate::main) does this by itself. A program with its own `main` that calls [`run`](crate::run) calls this
+/// first, before it reads arguments or prints anything: cases that need other processes start the program again.
 pub async fn play_victim_if_asked<Making>(subjects: impl FnOnce() -> Making)
 where
     Making: Future<Output = Subjects>,
@@ -179,7 +179,7 @@ where
     std::process::exit(0);
 }
 
-/// Whether this process is a victim, which a program may ask before it makes a runtime.
+/// Whether this process is a victim. A program may ask before it makes a runtime.
 #[must_use]
 pub fn is_victim() -> bool {
     env::var_os(SUBJECT).is_some()
@@ -250,7 +250,7 @@ async fn append(lock: &Lock, rounds: usize, path: &str) -> Check {
     Ok(())
 }
 
-/// The commands, one a line. The end of the input is the end of this process: whoever started it is gone.
+/// Reads the commands, one per line. When the input ends, so does this process: whoever started it is gone.
 fn read_commands() -> mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -267,6 +267,6 @@ fn read_commands() -> mpsc::UnboundedReceiver<String> {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A broken pipe means that nobody listens any more; the reading thread ends the process.
+    // A broken pipe means that nobody reads any more; the reading thread ends the process.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
