@@ -1,4 +1,4 @@
-//! The cases, one file a group; `docs/contract.md` has the clauses that they show.
+//! The cases, one file per group; `docs/contract.md` has the clauses that they prove.
 
 mod cancelling;
 mod contention;
@@ -24,7 +24,8 @@ mod waiting;
 
 use crate::{Case, Form};
 
-/// All cases, in the order of the contract; those that disturb the store itself come later, and the punctual ones last.
+/// Returns all cases, in the order of the contract; those that disturb the store come after the others, and the
+/// punctual ones last.
 #[must_use]
 pub fn all() -> Vec<Case> {
     let groups = [
@@ -49,12 +50,12 @@ pub fn all() -> Vec<Case> {
         latch::CASES,
         faults::CASES,
     ];
-    // Whoever writes, or has the only permit, excludes the others as the holder of a lock does.
+    // A writer, or the holder of the only permit, excludes others like the holder of a lock.
     let alike = [("exclusion_of_writers", Form::Writer), ("exclusion_by_permit", Form::Permit(1))];
     let alike = alike
         .into_iter()
         .flat_map(|(group, form)| exclusion::CASES.iter().map(move |case| case.in_form(group, form)));
-    // Who holds a name beside others may lose its share as the holder of a lock does, and keeps out who wants it whole.
+    // Those who share a name may lose their grants like the holder of a lock, and keep out exclusive claims.
     let beside = [("faults_of_readers", Form::Reader), ("faults_of_permits", Form::Permit(2))];
     let beside = beside.into_iter().flat_map(|(group, form)| {
         faults::CASES.iter().filter(|case| case.shared).map(move |case| case.in_form(group, form))

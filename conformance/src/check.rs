@@ -7,10 +7,10 @@ use tenure_core::{Error as LockError, LossCause};
 /// The outcome of a case, or of a part of one.
 pub type Check<T = ()> = Result<T, Stop>;
 
-/// Why a case went no further.
+/// Why a case stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The contract is not kept, or the store does not work: what was seen, and where in the suite.
+    /// The contract is not kept, or the store does not work: what was observed, and where in the suite.
     Failed(String),
     /// The store lacks this; the case is ignored.
     Lacks(Need),
@@ -43,7 +43,7 @@ pub enum Need {
     Restart,
     /// The suite can empty the store: [`Subject::wipe`](crate::Subject::wipe).
     Wipe,
-    /// The suite can hurt the store's server so: [`Subject::saboteur`](crate::Subject::saboteur).
+    /// The suite can inject this fault into the store's server: [`Subject::saboteur`](crate::Subject::saboteur).
     Hurt(Hurt),
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Need {
 }
 
 impl Stop {
-    /// The contract is not kept; `what` was seen.
+    /// Reports that the contract is not kept; `what` was observed.
     #[track_caller]
     pub fn failed(what: impl fmt::Display) -> Self {
         let at = Location::caller();
@@ -112,7 +112,7 @@ macro_rules! ensure_eq {
     };
 }
 
-/// Stops the case unless the future is done in time.
+/// Stops the case unless the future completes in time.
 #[track_caller]
 pub(crate) fn within<T>(
     limit: Duration,
@@ -123,7 +123,7 @@ pub(crate) fn within<T>(
     async move { tokio::time::timeout(limit, future).await.map_err(|_| late) }
 }
 
-/// Asks again and again until the condition holds; stops the case when it does not within the limit.
+/// Checks again and again until the condition holds; stops the case if it does not within the limit.
 macro_rules! eventually {
     ($limit:expr, $condition:expr, $($what:tt)+) => {{
         let until = tokio::time::Instant::now() + $limit;
@@ -135,7 +135,7 @@ macro_rules! eventually {
     }};
 }
 
-/// The cause with which the lock was lost, when that is what the outcome says; stops the case otherwise.
+/// Returns the cause of the loss if the outcome is one; stops the case otherwise.
 #[track_caller]
 pub(crate) fn lost_with<T: fmt::Debug>(outcome: Result<T, LockError>) -> Check<LossCause> {
     match outcome {
@@ -144,7 +144,7 @@ pub(crate) fn lost_with<T: fmt::Debug>(outcome: Result<T, LockError>) -> Check<L
     }
 }
 
-/// Stops the case unless the outcome is the error that is meant.
+/// Stops the case unless the outcome is the expected error.
 macro_rules! ensure_err {
     ($outcome:expr, $pattern:pat, $($what:tt)+) => {
         match $outcome {

@@ -7,13 +7,13 @@ use std::{
 };
 use tenure_core::Token;
 
-/// A number in memory that only the newest holder may write: it remembers the greatest token it was shown, and refuses
-/// a smaller one.
+/// A number in memory that only the newest holder may write: it remembers the greatest token that it was shown, and
+/// refuses a smaller one.
 ///
-/// It is the protected resource of the suite's cases, and a pattern for your own. Whoever reads shows the token as
-/// well: from then on an older holder's write would be based on what is no longer so.
+/// It is the protected resource of the suite's cases, and a pattern for your own. Reads show their token too: after
+/// one, an older holder's write would be based on an outdated value.
 ///
-/// Cloning gives the same register.
+/// Clones are the same register.
 ///
 /// # Examples
 ///
@@ -56,7 +56,7 @@ impl State {
 }
 
 impl FencedRegister {
-    /// A register that is 0 and has seen no token.
+    /// Makes a register that is 0 and has seen no token.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -70,7 +70,7 @@ impl FencedRegister {
     ///
     /// # Errors
     ///
-    /// [`Refused`] when a greater token was shown before.
+    /// [`Refused`] if a greater token was shown before.
     pub fn read(&self, token: Token) -> Result<u64, Refused> {
         let mut state = self.state();
         state.check(token)?;
@@ -81,7 +81,7 @@ impl FencedRegister {
     ///
     /// # Errors
     ///
-    /// [`Refused`] when a greater token was shown before. Nothing was written.
+    /// [`Refused`] if a greater token was shown before.
     pub fn write(&self, token: Token, value: u64) -> Result<(), Refused> {
         let mut state = self.state();
         state.check(token)?;
@@ -90,26 +90,26 @@ impl FencedRegister {
         Ok(())
     }
 
-    /// The number, whoever asks.
+    /// Returns the number, without a token.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.state().value
     }
 
-    /// How often it was written.
+    /// Returns how often it was written.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.state().writes
     }
 
-    /// How often somebody was refused.
+    /// Returns how often somebody was refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.state().refused
     }
 
-    /// How many updates were lost, where every writer writes what it read plus one: each write then counts once, unless
-    /// two were based on the same reading.
+    /// Returns how many updates were lost, if every writer writes what it read plus one: each write then counts once,
+    /// unless two were based on the same value.
     #[must_use]
     pub fn lost_updates(&self) -> u64 {
         let state = self.state();
@@ -117,7 +117,7 @@ impl FencedRegister {
     }
 }
 
-/// A smaller token than the greatest that the resource was shown: another holder came in between.
+/// The token is smaller than the greatest that the resource was shown: another holder came in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The token that was shown.

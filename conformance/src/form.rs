@@ -14,7 +14,7 @@ pub enum Form {
     Reader,
     /// The writers' side of [`Locks::rw`].
     Writer,
-    /// One permit of [`Locks::semaphore`], which has so many.
+    /// One permit of [`Locks::semaphore`], with this many permits.
     Permit(u32),
     /// All permits of such a semaphore.
     AllPermits(u32),
@@ -32,7 +32,7 @@ impl Form {
         }
     }
 
-    /// The form that whoever holds a name in this one keeps out, and that keeps out everybody.
+    /// The form that cannot be held beside this one, nor beside anything else.
     #[must_use]
     pub const fn rival(self) -> Self {
         match self {

@@ -9,14 +9,14 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::{future::Future, process::ExitCode, sync::Arc};
 use tokio::runtime::{Builder, Runtime};
 
-/// How many cases run at once unless `--test-threads` says otherwise. Most of them sleep.
+/// How many cases run at once by default (`--test-threads`). Most of them sleep.
 const TOGETHER: usize = 16;
 
-/// The `main` of a test program that runs the suite on these stores.
+/// Runs the suite on these stores, as the `main` of a test program.
 ///
 /// It takes the arguments that `cargo test` passes on (a filter, `--exact`, `--skip`, `--list`, `--test-threads`) and
 /// prints what a test program prints; each case on each store is one test. `subjects` is also called in the processes
-/// that the suite starts to be killed, so it should do nothing that takes long: a store is prepared in
+/// that the suite starts to be killed, so it should be quick: prepare a store in
 /// [`Subject::start`](crate::Subject::start).
 ///
 /// # Examples
@@ -70,9 +70,9 @@ where
     conclusion.exit_code()
 }
 
-/// Which case begins when. First what needs no store for itself, one store after the other, so that few servers are busy at
-/// the same time. Then what does, of all stores in turn: whoever hurts a server mostly waits, and meanwhile the others hurt
-/// theirs. The punctual cases come when all else is over.
+/// The order of the cases. First come those that share their store, one store after the other, so that few servers are
+/// busy at the same time. Then come those that need a store for themselves, of all stores in turn: each mostly waits,
+/// and the others inject their faults meanwhile. The punctual cases come last, when nothing else runs.
 fn in_order<T>(lanes: Vec<Vec<(Case, T)>>) -> Vec<(Case, T)> {
     let mut numbered: Vec<_> = lanes
         .into_iter()
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// The order is what makes the run short, and the punctual cases true.
+    /// The order keeps the run short, and the punctual cases reliable.
     #[test]
     fn stores_are_hurt_side_by_side_and_the_punctual_come_last() {
         let lane =

@@ -4,7 +4,7 @@ use crate::check::{Check, Stop};
 use std::{future::Future, thread};
 use tokio::{runtime::Builder, sync::oneshot};
 
-/// Runs `work` on a thread and in a runtime of its own, and returns its outcome. By then both have ended, and with them
+/// Runs `work` in a runtime and on a thread of its own, and returns its outcome. By then both have ended, with
 /// everything that was spawned there.
 pub(crate) async fn in_own_runtime<T, Work>(work: impl FnOnce() -> Work + Send + 'static) -> Check<T>
 where
@@ -16,7 +16,7 @@ where
         let outcome = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(async {
                 tokio::select! {
-                    // Nobody is waiting for the outcome any more.
+                    // Nobody waits for the outcome any more.
                     () = sender.closed() => Err(Stop::failed("given up")),
                     outcome = work() => outcome,
                 }

@@ -1,11 +1,11 @@
-//! Which stores must be there for a run of tests to pass.
+//! Which stores must be available for a run of tests to pass.
 
 use std::env;
 
-/// Whether the store or server of this name must be had: with `TENURE_TEST_REQUIRE=1` in the environment each must, except
-/// those that `TENURE_TEST_WITHOUT` lists, separated by commas.
+/// Whether the store or server of this name is required. With `TENURE_TEST_REQUIRE=1` in the environment all are,
+/// except those that `TENURE_TEST_WITHOUT` lists, separated by commas.
 ///
-/// Where one that is required is missing, its tests fail; otherwise they are listed as ignored, with the reason.
+/// If a required one is missing, its tests fail; otherwise they are listed as ignored, with the reason.
 #[must_use]
 pub fn is_required(name: &str) -> bool {
     decide(

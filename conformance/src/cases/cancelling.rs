@@ -1,4 +1,4 @@
-//! Giving up a wait: at any point, and without leaving anything behind (clause W3).
+//! Cancelling a wait: at any point, and without leaving anything behind (clause W3).
 
 use crate::{
     Check, Client, Stage,
@@ -19,10 +19,10 @@ cases!("waiting":
     unpolled_future_is_in_nobodys_way,
 );
 
-/// How soon after a wait was given up the lock is to be had. Leases here are of 30 s, so one that leaked is in the way.
+/// How soon after a cancelled wait the lock can be acquired. Leases here are 30 s, so a leaked one is in the way.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Shows that nothing is in the way of the next one.
+/// Proves that nothing is in the way of the next client.
 async fn next_gets_in(next: &Client, name: &str, after: &str) -> Check {
     let taken = next.lock(name).wait(SOON).acquire().await;
     let guard = taken
@@ -47,7 +47,7 @@ async fn cancel_while_waiting(stage: &Stage) -> Check {
     next_gets_in(&other, &name, "its own waiter gave up").await
 }
 
-/// Polls the future so many times; gives it up when it is not done by then.
+/// Polls the future this many times, and drops it if it is not done by then.
 async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut left) = (pin!(future), times);
     poll_fn(|context| {
@@ -94,7 +94,7 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A future that stands at an await, neither polled nor dropped, as in a `select!` in a loop.
+/// A future that is suspended at an await, neither polled nor dropped, as in a `select!` in a loop.
 async fn unpolled_future_is_in_nobodys_way(stage: &Stage) -> Check {
     let client = stage.client().await?;
     for polls in 1.. {
@@ -146,13 +146,13 @@ async fn cancel_races_grant(stage: &Stage) -> Check {
         }
     }
     ensure_eq!(had + given_up, ROUNDS, "rounds");
-    // What was given up is withdrawn by the end of closing, so the lock is free at once.
+    // Cancelled claims are withdrawn by the end of closing, so the lock is free at once.
     other.close().await;
     one.close().await;
     free_at_once(&next, &name).await
 }
 
-/// A pause that is different each round, from none to a few milliseconds.
+/// A pause that differs in each round, from none to a few milliseconds.
 async fn race(round: u32) {
     for _ in 0..round % 8 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Clients that take turns while something goes wrong, and a resource that would notice.
+//! Clients that take turns while faults happen, and a resource that would notice a violation.
 
 use crate::{
     Check, Client, FencedRegister, Stage,
@@ -18,10 +18,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 /// How many clients take turns.
 const WORKERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(2);
-/// How long a worker waits for its turn, through whatever happens.
+/// How long a worker waits for its turn, whatever happens.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Clients that take turns to add one to a [`FencedRegister`], as fast as the lock lets them, whatever happens to the
+/// Clients that take turns to increment a [`FencedRegister`], as fast as the lock lets them, whatever happens to the
 /// store meanwhile.
 pub(super) struct Contention {
     shared: Arc<Shared>,
@@ -36,7 +36,7 @@ struct Shared {
     tokens: Mutex<HashSet<Token>>,
     /// How many turns each worker has had.
     turns: [AtomicU64; WORKERS],
-    /// What no fault excuses.
+    /// A violation that no fault excuses.
     broken: Mutex<Option<String>>,
 }
 
@@ -57,7 +57,7 @@ impl Contention {
         Ok(this)
     }
 
-    /// Checks that every worker has another turn now, that no token was given twice, and that no update was lost.
+    /// Checks that every worker still gets another turn, that no token was given twice, and that no update was lost.
     pub(super) async fn goes_on(self) -> Check {
         let turns = || self.shared.turns.iter().map(|turns| turns.load(Ordering::Relaxed));
         let before: Vec<u64> = turns().collect();
@@ -94,7 +94,7 @@ impl Shared {
             let token = guard.token();
             let is_new = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(token);
             ensure!(is_new, "token {token} was given twice");
-            // A refusal is what the fence is for: somebody came in between.
+            // The fence may refuse: somebody came in between.
             if let Ok(value) = self.register.read(token) {
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 let _refused = self.register.write(token, value + 1);

@@ -22,7 +22,8 @@ cases!("exclusion":
     thousands_of_tries,
 );
 
-/// Long enough for any number of handovers on a slow store; nothing in this group waits for it when all is well.
+/// Long enough for any number of handovers on a slow store; no case in this group waits this long unless something
+/// fails.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 async fn basic_cycle(stage: &Stage) -> Check {
@@ -116,7 +117,7 @@ async fn different_owners_exclude(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-/// Where only one may be at a time.
+/// A place for one at a time.
 #[derive(Clone, Default)]
 struct Room(Arc<AtomicUsize>);
 
@@ -164,7 +165,7 @@ async fn counter_exact(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Adds one, so that two at once would lose an update: reads, lets others run, writes.
+/// Increments a number by reading, letting others run, and writing, so that two at once would lose an update.
 async fn count(client: Client, name: String, counter: Arc<AtomicU64>, rounds: u64) -> Check {
     for _ in 0..rounds {
         let guard = client.lock(&name).wait(PATIENCE).acquire().await?;
@@ -213,11 +214,11 @@ async fn relock_immediately(stage: &Stage) -> Check {
     within(Duration::from_secs(10), "relocking ten times", again).await?
 }
 
-/// A store that lets one in some hundreds in beside the holder passes every case of a few attempts.
+/// Many attempts: a store that wrongly grants one in some hundreds would pass a case of a few.
 async fn thousands_of_tries(stage: &Stage) -> Check {
     const TRIES: usize = 2000;
     const A_TURN: usize = 16;
-    // A slow store shows less, and is not waited for.
+    // On a slow store, fewer attempts must do.
     const BUDGET: Duration = Duration::from_secs(8);
     let (clients, name) = (stage.clients::<4>().await?, stage.name("a"));
     let (begun, mut tries) = (Moment::now(), 0);
@@ -236,7 +237,7 @@ async fn thousands_of_tries(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Asks so often for what another holds, and waits a moment for it at last.
+/// Tries this often to acquire what another holds; the last attempt waits briefly.
 async fn tries_in_vain(client: &Client, name: &str, tries: usize) -> Check {
     for number in 1..tries {
         let second = client.lock(name).try_acquire().await?;

@@ -1,5 +1,5 @@
-//! Faults of the server, of the network and of clients: nothing is granted twice, nobody hangs, all is well again
-//! afterwards (clauses F1 to F4).
+//! Faults of the server, of the network and of clients: nothing is granted twice, nobody hangs, and everything works
+//! again afterwards (clauses F1 to F4).
 
 use super::contention::Contention;
 use crate::{
@@ -22,20 +22,21 @@ cases!("faults":
 );
 
 const LEASE: Duration = Duration::from_secs(2);
-/// Whatever is left behind with this lease is not gone by itself while a case lasts.
+/// A grant left behind with this lease does not expire during a case.
 const LONG_LEASE: Duration = Duration::from_mins(5);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What a busy machine may take beyond the contract's bounds: stalls of more than a second were seen.
 const SLACK: Duration = Duration::from_secs(3);
-/// What the clocks of a store and of a client may differ by within a lease: 1 %, as in clause L3, and a millisecond or two.
+/// How far the clocks of a store and a client may differ within a lease: 1 %, as in clause L3, and a millisecond or
+/// two.
 const TICK: Duration = Duration::from_millis(22);
-/// More than any store's client waits for an answer unless it is told otherwise.
+/// Longer than any store's client waits for an answer by default.
 const PAST_TIMEOUT: Duration = Duration::from_secs(8);
-/// As long as connecting and asking may take together.
+/// As long as connecting and a request may take together.
 const BOTH_TIMEOUTS: Duration = Duration::from_secs(20);
 
-/// Two clients, a name, a way to hurt the server between them, and others that go on taking turns meanwhile.
+/// Two clients, a name, a saboteur of their server, and others that keep taking turns meanwhile.
 struct Scene {
     one: Client,
     other: Client,
@@ -54,16 +55,16 @@ impl Scene {
         Ok(Self { one, other, name: stage.name("a"), term, saboteur, contention })
     }
 
-    /// Somebody else who waits for the name, and may not have it beside anybody.
+    /// Another client that waits for the name, in a form that nobody else may hold beside it.
     ///
-    /// Its lease outlives what comes after a hurt: members of a Redis Cluster that were frozen may answer at once, find
-    /// each other missing, and then refuse every request, a release too, for `cluster-node-timeout`.
+    /// Its lease outlives the aftermath of a fault: members of a Redis Cluster that were frozen may answer at once,
+    /// find each other missing, and then refuse every request, even a release, for `cluster-node-timeout`.
     fn waiter(&self) -> JoinHandle<Result<Guard, Error>> {
         let lock = self.other.rival(&self.name).lease(PATIENCE).wait(PATIENCE);
         tokio::spawn(async move { lock.acquire().await })
     }
 
-    /// Fails if the name is granted once more while it is held.
+    /// Fails if the name is granted again while it is held.
     async fn excludes(&self, guard: &Guard) -> Check {
         let Ok(second) = self.other.rival(&self.name).wait(Duration::from_millis(300)).acquire().await else {
             return Ok(());
@@ -72,7 +73,8 @@ impl Scene {
         Ok(second.release().await?)
     }
 
-    /// Releases the lock: long before its lease would have run out the next has it, with a greater token.
+    /// Releases the lock, which the next client acquires long before the lease would have expired, with a greater
+    /// token.
     async fn hand_on(&self, guard: Guard) -> Check {
         let before = guard.token();
         self.released(guard.release().await)?;
@@ -81,7 +83,7 @@ impl Scene {
         self.released(next.release().await)
     }
 
-    /// Whether the lock was released, or lost with its session, which may end when its connection does.
+    /// Checks that the lock was released, or lost with its session, which may end when its connection does.
     fn released(&self, outcome: Result<(), Error>) -> Check {
         match (outcome, self.term) {
             (Ok(()), _) | (Err(Error::Lost { cause: LossCause::SessionEnded, .. }), Term::Session) => Ok(()),
@@ -89,14 +91,14 @@ impl Scene {
         }
     }
 
-    /// All hurts are over, and all is well.
+    /// Heals all faults, and checks that everything works again.
     async fn end(self) -> Check {
         self.saboteur.heal().await?;
         self.contention.goes_on().await
     }
 }
 
-/// Whether a lock may be lost for this reason when nothing is heard of its server.
+/// Whether a lock may be lost for this reason when its server is silent.
 fn is_of_silence(cause: LossCause) -> bool {
     matches!(cause, LossCause::Expired | LossCause::SessionEnded)
 }
@@ -109,7 +111,7 @@ async fn server_frozen_past_lease(stage: &Stage) -> Check {
     silent_past_lease(stage, Hurt::Freeze).await
 }
 
-/// As if the server were frozen, where only the way to it can be hurt. What was sent meanwhile arrives late.
+/// Like a frozen server, for stores where only the connection can be disturbed. What was sent meanwhile arrives late.
 async fn unheard_past_lease(stage: &Stage) -> Check {
     silent_past_lease(stage, Hurt::HalfOpen).await
 }
@@ -137,20 +139,20 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
     );
     match hurt {
         Hurt::Freeze => scene.saboteur.thaw().await?,
-        // Sentinels may have chosen another master, which would not know what the old one is still told.
+        // Sentinels may have chosen another master, which would not know what the old one is told from now on.
         _ => scene.saboteur.heal().await?,
     }
     let next = granted(waiter).await?;
     ensure!(next.token() > guard.token(), "token {} after {}", next.token(), guard.token());
     ensure!(!guard.is_held(), "the server's return revived a lost lock");
     lost_with(guard.release().await)?;
-    // A server that was silent for so long may give the next holder's session up as well, just after it was granted.
+    // A server that was silent for so long may also end the next holder's session, just after the grant.
     scene.released(next.release().await)?;
     scene.end().await
 }
 
-/// A claim is granted in a session that its client gives up before the server does. What stands there is asked for again
-/// in the next session, and goes with the old one.
+/// A claim is granted in a session that its client gives up before the server does. The client asks again in its next
+/// session, and the old grant ends with the old session.
 async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let saboteur = stage.saboteur(&[Hurt::DropReplies])?;
@@ -162,12 +164,12 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     saboteur.drop_replies().await?;
     let lock = one.lock(&name).lease(LEASE).wait(PATIENCE);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    // So long that nothing is left of it for the client; the server has heard of it all the while.
+    // So long that the session is over for the client; the server has heard from it all the while.
     tokio::time::sleep(session + session / 8).await;
     saboteur.mend().await?;
     let guard = granted(acquiring).await?;
     ensure!(guard.token() > before, "token {} after {before}", guard.token());
-    // By the end of this the server has given the old session up too.
+    // By then the server has ended the old session too.
     let until = Moment::now() + session * 2;
     while !until.has_passed() {
         match other.lock(&name).lease(LEASE).try_acquire().await {
@@ -198,20 +200,20 @@ async fn server_restarted(stage: &Stage) -> Check {
     let granted_again = waiter.is_finished();
     ensure!(!(granted_again && guard.is_held()), "the server came back, and granted what is held");
     match guard.release().await {
-        // Back in time, or too late for the lease.
+        // The server came back in time, or too late for the lease.
         Ok(()) | Err(Error::Lost { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     let next = granted(waiter).await?;
     ensure!(next.token() > first, "token {} after the restart, and {first} before", next.token());
-    // Nobody heard of the next holder's session either while the server was away, so it may end just after the grant.
+    // The next holder's session was silent too while the server was away, so it may end just after the grant.
     scene.released(next.release().await)?;
     scene.end().await
 }
 
 async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::DropReplies, Hurt::Cut]).await?;
-    // Each round the connection ends at another point of the acquisition: before, at, or after the lost reply.
+    // In each round the connection ends at another point of the acquisition: before, at, or after the lost reply.
     for pause in [0, 1, 5, 20, 100] {
         scene.saboteur.drop_replies().await?;
         let lock = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE);
@@ -256,8 +258,8 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
         Ok(Some(guard)) => guard.release().await?,
         Ok(None) => return Err(Stop::failed("nobody held it, and it was not granted")),
     }
-    // Sentinels may have chosen another master meanwhile, and go over to it only now: what the old one is told until then, a
-    // release too, the new one may not know.
+    // Sentinels may have chosen another master meanwhile, and switch to it only now. It may not know what the old one
+    // is told until then, even a release.
     scene.saboteur.heal().await?;
     let next = scene.other.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
     ensure!(next.token() > before, "token {} after {before}", next.token());

@@ -35,10 +35,10 @@ async fn latch_opens_once(stage: &Stage) -> Check {
     missing(&waiting, 3).await?;
     ensure_eq!(other.latch(&name, 3).count_down("x").await?, 2, "parties that are missing");
     ensure_eq!(third.latch(&name, 3).count_down("y").await?, 1, "parties that are missing");
-    // Long enough for the waiter to look again.
+    // Long enough for the waiter to ask again.
     let early = tokio::time::timeout(Duration::from_millis(700), opened.as_mut()).await;
     ensure!(early.is_err(), "one of three is missing, and it is open");
-    // The last one comes from many sides at once.
+    // The last party counts down from several clients at once.
     let last = |client: &Client| {
         let latch = client.latch(&name, 3);
         async move { latch.count_down("z").await }
@@ -49,7 +49,7 @@ async fn latch_opens_once(stage: &Stage) -> Check {
         "parties that are missing"
     );
     within(PATIENCE, "a latch to open", opened).await??;
-    // It stays open, for all and whoever comes.
+    // It stays open, for all waiters and for new ones.
     for client in [&one, &other, &third] {
         opens(&client.latch(&name, 3)).await?;
     }
@@ -66,7 +66,7 @@ async fn party_counts_once(stage: &Stage) -> Check {
     let told = try_join_all(again.map(|latch| latch.count_down("x"))).await?;
     ensure!(told.iter().all(|missing| *missing == 2), "one party of three has come: {told:?}");
     missing(&here, 2).await?;
-    // Only the last byte differs, or the case.
+    // Only the last byte differs, or upper and lower case.
     ensure_eq!(here.count_down("X").await?, 1, "parties that are missing");
     ensure_eq!(there.count_down("X ").await?, 0, "parties that are missing");
     Ok(here.remove().await?)
@@ -118,7 +118,7 @@ async fn removed_latch_begins_anew(stage: &Stage) -> Check {
     one.latch(&name, 1).count_down("x").await?;
     opens(&other.latch(&name, 1)).await?;
     other.latch(&name, 1).remove().await?;
-    // Also with another number of parties.
+    // This works with another number of parties too.
     missing(&one.latch(&name, 2), 2).await?;
     ensure_eq!(one.latch(&name, 2).count_down("x").await?, 1, "parties that are missing");
     Ok(one.latch(&name, 2).remove().await?)

@@ -1,4 +1,4 @@
-//! Leases: how long a grant stands, and how it is renewed (clauses L1 to L4, L6, L7, B2).
+//! Leases: how long a grant lasts, and how it is renewed (clauses L1 to L4, L6, L7, B2).
 
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
@@ -23,7 +23,7 @@ cases!("lease":
     many_renewals_one_batch.alone(),
 );
 
-/// What a busy machine may take beyond what is waited for.
+/// What a busy machine may add to a wait.
 const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -32,7 +32,7 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Stops the case if anybody else can have the lock.
+/// Stops the case if anybody else can acquire the lock.
 async fn still_excludes(other: &Client, name: &str, guard: &Guard) -> Check {
     ensure!(guard.is_held(), "{guard:?} was lost: {:?}", guard.loss());
     ensure!(other.lock(name).try_acquire().await?.is_none(), "another had the lock within its lease");
@@ -80,7 +80,7 @@ async fn renew_off_expires(stage: &Stage) -> Check {
     let cause = within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
     ensure_eq!(cause, LossCause::Expired, "the cause");
     let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
-    // A grant that comes late is renewed before anybody has it.
+    // A late grant is renewed before anybody has it.
     let renewals = one.probe.count(Method::Renew, &name);
     ensure!(renewals <= usize::from(granted_late), "{renewals} renewals of a lock that is not to be renewed");
     taken.release().await?;
@@ -93,10 +93,10 @@ async fn extend_survives_original_lease(stage: &Stage) -> Check {
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     tokio::time::sleep(lease / 2).await;
     guard.extend(lease * 2).await?;
-    // Past the first lease, and past the half of the second.
+    // Past the first lease, and past half of the second.
     tokio::time::sleep(lease + lease / 4).await;
     still_excludes(&other, &name, &guard).await?;
-    // And made shorter again.
+    // The lease is made shorter again.
     guard.extend(lease).await?;
     within(lease + SLACK, "the loss after a shorter lease", guard.lost()).await?;
     let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
@@ -183,7 +183,7 @@ async fn renewal_stops_after_release(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Stops the case unless the deadline counts from when the request left: the answer was on its way for so long at least.
+/// Stops the case unless the deadline counts from when the request was sent: the answer took at least `slow`.
 fn counts_from_send(guard: &Guard, lease: Duration, slow: Duration, answered: Moment, what: &str) -> Check {
     let deadline = guard.deadline().ok_or_else(|| Stop::failed("the lock was lost"))?;
     let latest = answered + lease.saturating_sub(drift_allowance(lease));
@@ -219,8 +219,8 @@ async fn deadline_counts_from_send(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-/// The store's own code gets its answers late. Where it takes the instant of the grant only then, and not before anything
-/// is awaited, two hold the lock.
+/// The store's own code gets its answers late. If it reads the time of the grant only then, instead of before its first
+/// await, two hold the lock.
 async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, stall) = (millis(20_000), millis(300));
@@ -228,7 +228,7 @@ async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
     let lock = client.lock(&name).lease(lease).renew(false);
     for try_only in [false, true] {
         let mut counts = Ok(());
-        // A machine stands still now and then; a store that takes the wrong instant takes it every time.
+        // A machine may stall now and then; a store that takes the wrong time does so every time.
         for _ in 0..3 {
             client.probe.next(Method::Acquire, Fault::Stall(stall));
             client.probe.next(Method::TryAcquire, Fault::Stall(stall));
@@ -236,7 +236,7 @@ async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
             let guard = if try_only { lock.try_acquire().await? } else { Some(lock.acquire().await?) };
             let answered = Moment::now();
             let guard = guard.ok_or_else(|| Stop::failed("a free lock was not acquired"))?;
-            // Whoever does not wait for an answer gets none late.
+            // A store that does not wait for an answer gets none late.
             let waited = answered.since(asked) >= stall;
             counts =
                 if waited { counts_from_send(&guard, lease, stall / 2, answered, "grant") } else { Ok(()) };
@@ -251,14 +251,14 @@ async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The server's answers come late: to an attempt, to one that has to wait, and to one that waited.
+/// The server's answers are late: to an attempt, to an acquisition of a free lock, and to one that waited.
 async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let saboteur = stage.saboteur(&[Hurt::Delay])?;
     let (lease, slow) = (millis(20_000), millis(400));
     let ([client, other], name) = (stage.clients().await?, stage.name("a"));
     let lock = client.lock(&name).lease(lease).renew(false).wait(PATIENCE);
-    // With connections that stand.
+    // Connect first.
     for client in [&client, &other] {
         client.lock(&name).acquire().await?.release().await?;
     }
@@ -283,7 +283,7 @@ async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-/// The signs of life of a session come late: it is believed in for so much less.
+/// A session's heartbeats are late, so its deadline is earlier by as much.
 async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let saboteur = stage.saboteur(&[Hurt::Delay])?;
@@ -292,7 +292,7 @@ async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     let prompt = most_left(&guard, 3).await?;
     let slow = prompt / 5;
     saboteur.delay(Direction::Replies, slow).await?;
-    // Those that were on their way already are over then.
+    // Heartbeats that were already on their way are over then.
     most_left(&guard, 2).await?;
     let slowed = most_left(&guard, 3).await?;
     ensure!(
@@ -303,7 +303,7 @@ async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-/// What is left to a session right after so many signs of life, at most.
+/// The most time that is left to a session right after each of this many heartbeats.
 async fn most_left(guard: &Guard, signs: usize) -> Check<Duration> {
     let (mut most, mut seen) = (Duration::ZERO, guard.deadline());
     for _ in 0..signs {
@@ -315,12 +315,12 @@ async fn most_left(guard: &Guard, signs: usize) -> Check<Duration> {
     Ok(most)
 }
 
-/// A renewal for the old lease that the store carries out after the extension makes the lease shorter than the holder
-/// was told.
+/// A renewal for the old lease, carried out after the extension, would make the lease shorter than the holder was told.
 async fn extend_meets_renewal(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
-    // Once the late renewal is answered, once its answer is given up; then it is carried out all the same.
+    // The late renewal is answered in the first round. In the second its answer is given up, but it is carried out all
+    // the same.
     for late in [millis(200), millis(1000)] {
         one.probe.next(Method::Renew, Fault::Straggle(late));
         let sent = one.probe.count(Method::Renew, &name);
@@ -337,7 +337,7 @@ async fn extend_meets_renewal(stage: &Stage) -> Check {
 async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
-    // Once while a renewal is on its way, and once while none is.
+    // The first round is during a renewal, the second is not.
     one.probe.next(Method::Renew, Fault::DelayReply(millis(200)));
     one.probe.next(Method::Renew, Fault::Hang);
     let guard = one.lock(&name).lease(lease).acquire().await?;
@@ -364,7 +364,7 @@ async fn slow_acquire_refused(stage: &Stage) -> Check {
     let asked_with = |method| {
         let calls = one.probe.calls().about(&name).into_iter().filter(move |call| call.method == method);
         let mut claims: Vec<_> = calls.flat_map(|call| call.about).filter_map(|(_, claim)| claim).collect();
-        // A request that the store does not answer at once is sent again, for the same claim.
+        // A request without a prompt answer is sent again, for the same claim.
         claims.dedup();
         claims
     };
@@ -411,7 +411,7 @@ async fn bad_durations_refused(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-/// Stops the case unless the error names the option, the value that was given, and the range.
+/// Stops the case unless the error names the option, the given value, and the range.
 fn names_the_range(outcome: Option<Error>, option: &str, given: Duration, bound: &str) -> Check {
     let Some(error @ Error::InvalidOption { .. }) = outcome else {
         return Err(Stop::failed(format_args!("{option} = {given:?}: {outcome:?}")));
@@ -440,12 +440,12 @@ async fn many_renewals_one_batch(stage: &Stage) -> Check {
         calls.filter(|call| call.method == Method::Renew && call.sent >= begun).collect::<Vec<_>>()
     };
     let renewed = || renewals().iter().map(|call| call.about.len()).sum::<usize>();
-    // Not before: to look is work too.
+    // Not before: checking costs time too.
     tokio::time::sleep(lease / 3).await;
     eventually!(lease, renewed() >= LOCKS, "all are renewed");
     let requests = renewals();
     let (count, largest) = (requests.len(), requests.iter().map(|call| call.about.len()).max().unwrap_or(0));
-    // They were not taken at once, so they do not all fall due at once; but most do.
+    // They were not acquired at once, so they do not all fall due at once; but most do.
     ensure!(renewed() >= count * 20, "{} renewals took {count} requests", renewed());
     let most = stage.capabilities().renew_batch;
     ensure!(largest <= most, "a renewal of {largest} leases, where {most} is the most");

@@ -1,4 +1,4 @@
-//! Loss: told once, in time, with its cause, and final (clauses L5, U1, U2, F2).
+//! Loss: reported once, in time, with its cause, and final (clauses L5, U1, U2, F2).
 
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
@@ -36,7 +36,7 @@ async fn expired(client: &Client, name: &str) -> Check<Guard> {
     Ok(guard)
 }
 
-/// Ends the grant behind its holder's back, as no client of the contract would.
+/// Ends the grant behind its holder's back, as no client may by the contract.
 async fn take_away(holder: &Client, name: &str, other: &Client) -> Check {
     let grant = holder.probe.grant(name).ok_or_else(|| Stop::failed("no grant passed by"))?;
     let answer = other.probe.backend().release(&grant).await?;
@@ -134,13 +134,13 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (millis(900), stage.clients().await?, stage.name("a"));
     let lock = one.lock(&name).lease(lease);
-    // An extension that the store carries out in time, but whose answer arrives after the deadline.
+    // The store carries out an extension in time, but the answer arrives after the deadline.
     let guard = lock.clone().renew(false).acquire().await?;
     one.probe.next(Method::Renew, Fault::DelayReply(lease + millis(200)));
     lost_with(guard.extend(lease * 2).await)?;
     stays_lost(&guard, lease).await?;
     lost_with(guard.release().await)?;
-    // Renewals that are refused until just before the deadline; then the answer is a little too late.
+    // Renewals are refused until just before the deadline; then the answer is a little too late.
     let guard = lock.wait(PATIENCE).acquire().await?;
     let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
     one.probe.always(Method::Renew, Fault::Refuse);
@@ -150,7 +150,7 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
     stays_lost(&guard, lease).await?;
     one.probe.heal();
     lost_with(guard.release().await)?;
-    // What a late answer may have left in the store is cleaned up, so nobody waits for it.
+    // Whatever a late answer left in the store is cleaned up, so nobody waits for it.
     let taken = other.lock(&name).wait(lease * 2 + SLACK).acquire().await?;
     Ok(taken.release().await?)
 }
@@ -172,7 +172,7 @@ async fn loss_names_cause(stage: &Stage) -> Check {
     let ran_out = one.lock(&idle).lease(millis(300)).renew(false).acquire().await?;
     let taken_away = one.lock(&taken).lease(lease).acquire().await?;
     let held_too_long = one.lock(&hung).lease(lease).max_hold(millis(600)).acquire().await?;
-    // A renewal in between would find nobody in its place.
+    // A renewal before there is a successor would report another cause.
     one.probe.always(Method::Renew, Fault::Refuse);
     take_away(&one, &taken, &other).await?;
     let successor = take(&other, &taken).await?;
@@ -205,7 +205,7 @@ async fn release_after_loss_is_err(stage: &Stage) -> Check {
     let successor = take(&other, &name).await?;
     lost_with(guard.release().await)?;
     successor.release().await?;
-    // The store knows of it, and the holder does not yet.
+    // The store knows of the loss, and the holder does not yet.
     let guard = take(&one, &name).await?;
     take_away(&one, &name, &other).await?;
     ensure!(guard.is_held(), "a holder knew what nobody told it");
@@ -218,7 +218,7 @@ async fn release_after_loss_is_err(stage: &Stage) -> Check {
     Ok(successor.release().await?)
 }
 
-/// Stops the case unless the successor is untouched: it believes, and the store says so too.
+/// Stops the case unless the successor is untouched, both by its guard and by the store.
 async fn untouched(successor: &Guard, holder: &Client, outsider: &Client) -> Check {
     let name = successor.name();
     ensure!(successor.is_held(), "the successor lost its lock: {:?}", successor.loss());
@@ -237,7 +237,7 @@ async fn stale_release_harmless(stage: &Stage) -> Check {
     let successor = take(&other, &name).await?;
     lost_with(guard.release().await)?;
     untouched(&successor, &other, &one).await?;
-    // Straight to the store, which has to compare the claim.
+    // Ask the store directly: it has to compare the claim.
     let answer = one.probe.backend().release(&old).await?;
     ensure!(matches!(answer, Release::NotHeld(_)), "a stale claim was released: {answer:?}");
     untouched(&successor, &other, &one).await?;
@@ -257,7 +257,7 @@ async fn stale_extend_harmless(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = expired(&one, &name).await?;
     let mut old = one.probe.grant(&name).ok_or_else(|| Stop::failed("no grant passed by"))?;
-    // Nobody has taken it yet; it is over all the same, a lease after the loss at the latest: the store's lease began
+    // Nobody has acquired it yet, but it has expired, at the latest a lease after the loss: the store's lease began
     // before the grant was answered, and that was before the loss.
     tokio::time::sleep(old.lease + millis(2)).await;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;

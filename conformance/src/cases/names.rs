@@ -1,4 +1,4 @@
-//! Names: each means itself, on every store (clause B1).
+//! Names: each stands for itself, on every store (clause B1).
 
 use crate::{
     Check, Stage,
@@ -13,13 +13,13 @@ cases!("names":
     bad_names_refused,
 );
 
-/// Shows that each name locks, and that none meets another: all are held at once, by one client, and each keeps
-/// another client out until just this one is released.
+/// Proves that each name locks, and that none meets another: one client holds them all at once, and each keeps another
+/// client out until that one is released.
 async fn none_meets_another(stage: &Stage, names: &[String]) -> Check {
     let [one, other] = stage.clients().await?;
     let mut guards = Vec::new();
     for name in names {
-        // A name that is no other case's is free; one that is only this word may be another run's for a moment.
+        // A name that contains the case's prefix is free; one without it may be another run's for a moment.
         let taken = one.lock(name).wait(Duration::from_secs(10)).acquire().await;
         guards
             .push(taken.map_err(|error| Stop::failed(format_args!("{name:?} could not be taken: {error}")))?);
@@ -111,7 +111,7 @@ async fn hostile_names(stage: &Stage) -> Check {
         "00",
     ];
     let mut names: Vec<String> = hostile.iter().map(|last| stage.name(last)).collect();
-    // At the end of a name and in its middle, and as the whole of it.
+    // At the end of a name, in its middle, and as all of it.
     names.extend(["/", ".", "..", "*", "{}", "%00"].map(|last| format!("{}{last}end", stage.prefix())));
     names.extend([".", "..", "/", "*", "%", "'", " ", "{}"].map(str::to_owned));
     let padding = (Name::MAX_BYTES - stage.prefix().len()) / "🔒".len();

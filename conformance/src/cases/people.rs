@@ -1,4 +1,4 @@
-//! What people are told, and may do: who holds what, and an end to it.
+//! What people can see and do: who holds what, and a forced release.
 
 use crate::{
     Check, Need, Stage,
@@ -78,7 +78,7 @@ async fn list_by_prefix(stage: &Stage) -> Check {
     for last in lasts {
         guards.push(one.lock(stage.name(last)).acquire().await?);
     }
-    // One that has the prefix, but does not begin with it.
+    // A name that contains the prefix, but does not begin with it.
     let inside = one.lock(format!("x{}", stage.name("a"))).acquire().await?;
     // Patterns of any store's query language are ordinary characters.
     for prefix in ["", "a", "a/", "A", "x%", "x_", "x", "*", "é", "[", "?", "b", "b0", "B"] {
@@ -127,7 +127,7 @@ async fn force_release_frees_and_notifies_holder(stage: &Stage) -> Check {
     ensure_eq!((put_out.claim, put_out.token), (Some(guard.claim()), Some(guard.token())), "who was put out");
     let bound = stage.capabilities().ask_again + SLACK;
     let successor = within(bound, "the waiter's grant after a forced release", waiter).await???;
-    // A third of the lease later it is renewed, and told.
+    // The holder learns of it from its renewal, a third of the lease later.
     within(lease / 3 + SLACK, "the holder's news of the forced release", guard.lost()).await?;
     ensure!(!guard.is_held(), "put out by force, but {guard:?}");
     lost_with(guard.release().await)?;

@@ -58,7 +58,7 @@ async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
     }
     let most = most.load(Ordering::SeqCst);
     ensure!(most <= OF as usize, "{most} at once, with {OF} permits");
-    // All of them can be had at once, by one client or by several.
+    // All of them can be acquired at once, by one client or by several.
     let mut guards = Vec::new();
     for client in &clients {
         guards.push(had(client, &name, 1, OF).await?);

@@ -35,7 +35,7 @@ async fn can_write(client: &Client, name: &str) -> Check<bool> {
     free(client.rw(name).write().try_acquire().await?).await
 }
 
-/// Whether it was had; it is given back.
+/// Whether there is a guard, which is released.
 async fn free(guard: Option<Guard>) -> Check<bool> {
     match guard {
         Some(guard) => Ok(guard.release().await.map(|()| true)?),
@@ -91,8 +91,8 @@ async fn writer_excludes(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Readers that come and go, always one at least, do not keep a writer out for ever; nor does a writer that gave up keep
-/// readers out.
+/// Readers that come and go, always at least one, do not keep a writer out for ever; nor does a writer that gave up
+/// keep readers out.
 async fn waiting_writer_blocks_new_readers(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other, third], name) = (stage.clients().await?, stage.name("a"));
@@ -101,7 +101,7 @@ async fn waiting_writer_blocks_new_readers(stage: &Stage) -> Check {
         let lock = other.rw(&name).write().wait(PATIENCE);
         tokio::spawn(async move { lock.acquire().await })
     };
-    // From now on it waits; how soon the store knows is its own affair.
+    // From now on it waits; how soon the store knows is up to the store.
     for client in [&one, &third] {
         eventually!(PATIENCE, !can_read(client, &name).await?, "new readers pass a writer that waits");
     }
@@ -144,7 +144,7 @@ async fn downgrade_keeps_place(stage: &Stage) -> Check {
     Ok(guard.release().await?)
 }
 
-/// The store's answer to a downgrade is lost: it is asked again, and the holder never believes in more than it has.
+/// The store's answer to a downgrade is lost: it is asked again, and the holder never counts on more than it has.
 async fn lost_downgrade_is_settled(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -160,16 +160,16 @@ async fn lost_downgrade_is_settled(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A downgrade that went unanswered was sent again, and arrives after all that was decided since.
+/// An unanswered downgrade is sent again, and the first request arrives after everything that was decided since.
 async fn late_downgrade_changes_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    // An answer is waited for as long as a sixth of it.
+    // The client waits for an answer for a sixth of the lease.
     let mut guard = one.rw(&name).write().lease(Duration::from_secs(6)).acquire().await?;
     one.probe.next(Method::Convert, Fault::HoldBack);
     guard.downgrade().await?;
     ensure!(one.probe.count(Method::Convert, &name) >= 2, "a downgrade without an answer is sent again");
-    // It may be refused because of what is still on its way. Granted is granted.
+    // It may be refused because of the request that is still on its way, but if granted it stays granted.
     let upgraded = guard.try_upgrade().await?;
     let mode = if upgraded { Mode::Exclusive } else { Mode::Shared };
     ensure_eq!(guard.mode(), mode, "the mode after an upgrade that was granted: {upgraded}");
@@ -260,7 +260,7 @@ async fn tokens_rise_with_readers(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Each reader renews its own share, and nobody else's.
+/// Each reader renews its own grant, and nobody else's.
 async fn renewed_readers_stay(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     stage.needs(Need::Lease)?;
@@ -278,7 +278,7 @@ async fn renewed_readers_stay(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Tasks of one process share as well, and its writers wait for its readers.
+/// Tasks of one client share the lock too, and its writers wait for its readers.
 async fn readers_in_one_process(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let (client, name) = (stage.client().await?, stage.name("a"));

@@ -15,7 +15,7 @@ use tenure_core::{
 
 cases!("record": answers_are_those_of_the_record);
 
-/// Longer than the case lasts: when a lease is over, other cases show.
+/// Longer than the case; other cases prove expiry.
 const LEASE: Duration = Duration::from_mins(10);
 const CLIENTS: usize = 2;
 const HISTORIES: u64 = 6;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How many permits the name has.
 const PERMITS: u32 = 3;
 
-/// What one history is about: the store, and what it should be like.
+/// One history: the store, and the record that it should match.
 struct History<'s> {
     stores: [&'s dyn Backend; CLIENTS],
     capabilities: Capabilities,
@@ -32,14 +32,14 @@ struct History<'s> {
     rng: Rng,
     record: Record,
     now: StoreTime,
-    /// Everything that was granted, by the client that asked for it.
+    /// All grants, with the client that asked for each.
     grants: Vec<(usize, Grant)>,
-    /// Those of them that were released: nobody asks to convert what was given back.
+    /// The released ones of them: nobody asks to convert these.
     released: HashSet<ClaimId>,
     last: Option<Token>,
 }
 
-/// An answer, as far as all stores give the same.
+/// An answer, reduced to what all stores have in common.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Granted,
@@ -77,7 +77,7 @@ async fn answers_are_those_of_the_record(stage: &Stage) -> Check {
 }
 
 impl History<'_> {
-    /// One request to the store and to the record, which have to answer alike. Notes what was asked.
+    /// Sends one request to the store and to the record, which must answer alike, and notes it in `told`.
     async fn step(&mut self, told: &mut Vec<String>) -> Check {
         self.now = self.now + Duration::from_millis(1);
         let client = self.rng.usize(..CLIENTS);
@@ -132,9 +132,9 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Somebody who was granted the name, and who may have lost it since.
+    /// A client that was granted the name, and may have lost it since.
     fn somebody(&mut self) -> Option<(usize, Grant)> {
-        // The last few rather than those before.
+        // Only the last few grants.
         let recent = self.grants.len().min(4);
         let from = self.grants.len() - recent;
         (recent > 0).then(|| self.grants[from + self.rng.usize(..recent)].clone())
@@ -182,7 +182,7 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Of a claim that was granted: its client gave up before it heard of that.
+    /// Withdraws a claim that was granted, as a client does that was cancelled before it heard of the grant.
     async fn withdraw(&mut self, told: &mut Vec<String>) -> Check {
         let Some((client, grant)) = self.somebody() else { return Ok(()) };
         told.push(format!("{client} withdraws token {}", grant.token));
@@ -226,14 +226,14 @@ impl History<'_> {
     }
 }
 
-/// Who they are, and how they hold the name.
+/// Their claims, and their modes.
 fn known(holders: &[Holder]) -> Vec<(Option<ClaimId>, String)> {
     let mut known: Vec<_> = holders.iter().map(|holder| (holder.claim, holder.mode.to_string())).collect();
     known.sort();
     known
 }
 
-/// Apart from force, each store knows as much of the reason as it can.
+/// Apart from forced releases, stores know the cause only as far as they can.
 fn not_held(cause: LossCause) -> Answer {
     Answer::NotHeld { forced: cause == LossCause::Forced }
 }

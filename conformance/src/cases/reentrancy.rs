@@ -25,7 +25,7 @@ async fn same_owner_reenters(stage: &Stage) -> Check {
     let lock = client.lock(&name).owner(&me);
     let outer = lock.acquire().await?;
     let asked = client.probe.calls().all().len();
-    // A store that does not answer shows it as well: there is no round trip.
+    // A store that does not answer proves it too: there is no round trip.
     client.probe.freeze();
     let inner = within(PATIENCE, "entering again", lock.acquire()).await??;
     let innermost = within(PATIENCE, "entering again with a try", entered(&lock)).await??;
@@ -83,7 +83,7 @@ async fn holds_released_in_any_order(stage: &Stage) -> Check {
         for (nth, index) in order.into_iter().enumerate() {
             let free = other.lock(&name).try_acquire().await?;
             ensure!(free.is_none(), "in the order {order:?} it was free before release {nth}");
-            // One of them by dropping it.
+            // One of them is dropped.
             match (holds[index].take(), nth) {
                 (Some(guard), 1) => drop(guard),
                 (Some(guard), _) => guard.release().await?,
@@ -104,7 +104,7 @@ async fn from_another_task(stage: &Stage) -> Check {
         within(PATIENCE, "entering from another task", tokio::spawn(async move { lock.acquire().await }));
     let inner = inner.await???;
     ensure_eq!(inner.claim(), outer.claim(), "the claim of a hold");
-    // And from a thread that knows no runtime.
+    // Also from a thread without a runtime.
     let left = tokio::task::spawn_blocking(move || drop(std::thread::spawn(move || drop(outer)).join()));
     left.await?;
     ensure!(inner.is_held(), "a hold ended with another");
@@ -146,7 +146,7 @@ async fn reentry_after_loss_is_err(stage: &Stage) -> Check {
     lost_with(outer.release().await)?;
     lost_with(lock.acquire().await)?;
     drop(inner);
-    // No guard of the lost grant is left that a new one could be taken for. Its lease has no part in this.
+    // No guard of the lost grant is left that re-entry could return. Its lease plays no part in this.
     let fresh = client.lock(&name).owner(&me).wait(PATIENCE).acquire().await?;
     ensure!(fresh.is_held(), "a fresh grant says {fresh:?}");
     Ok(fresh.release().await?)
@@ -163,7 +163,7 @@ async fn waiters_wait_for_last_hold(stage: &Stage) -> Check {
         other.probe.calls().contending(&name) == 1,
         "the other client's waiter asks the store"
     );
-    // The owner need not queue behind those who wait.
+    // The owner does not queue behind the waiters.
     let innermost = within(PATIENCE, "entering past the waiters", lock.acquire()).await??;
     for hold in [outer, innermost] {
         hold.release().await?;

@@ -16,8 +16,8 @@ cases!("release":
 );
 
 const SLACK: Duration = Duration::from_secs(3);
-/// For waits that end by themselves when all is well. Leases here are of 30 s, so a lock that was not released is not
-/// had by waiting for its lease.
+/// For waits that end by themselves when all is well. Leases here are 30 s, so waiting does not free a lock that was
+/// not released.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn drop_releases(stage: &Stage) -> Check {
@@ -48,7 +48,7 @@ async fn drop_outside_runtime_is_safe(stage: &Stage) -> Check {
     ensure!(dropped.await?, "dropping a guard in a thread without a runtime panicked");
     let taken = other.lock(&name).wait(SOON).acquire().await?;
     taken.release().await?;
-    // The runtime has gone before the guard: nothing can be sent any more, and the lease runs out by itself.
+    // The runtime is gone before the guard: nothing can be sent any more, and the lease expires by itself.
     stage.needs(Need::Lease)?;
     let (subject, name, lease) = (Arc::clone(stage.subject()), stage.name("b"), Duration::from_millis(500));
     let orphan = name.clone();
@@ -102,7 +102,7 @@ async fn close_twice(stage: &Stage) -> Check {
     let free = other.lock(&name).try_acquire().await?;
     free.ok_or_else(|| Stop::failed("closed, but not released"))?.release().await?;
     ensure!(disconnected(&one), "closed, but the store's client was not told to disconnect");
-    // Others waited when the last lock was released: that keeps nothing open either.
+    // Others waited when the last lock was released: that keeps no connection open either.
     let guard = other.lock(&name).acquire().await?;
     let (lock, next) = (three.lock(&name).wait(SOON), three.clone());
     let waiter = tokio::spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
@@ -120,7 +120,7 @@ fn claims(client: &Client, method: Method, name: &str) -> HashSet<ClaimId> {
     calls.flat_map(|call| call.about).filter_map(|(_, claim)| claim).collect()
 }
 
-/// Whether the client let go of its connections.
+/// Whether the client closed its connections.
 fn disconnected(client: &Client) -> bool {
     client.probe.calls().all().iter().any(|call| call.method == Method::Close)
 }
@@ -134,8 +134,8 @@ async fn close_withdraws_waiters(stage: &Stage) -> Check {
             .map(|lock| tokio::spawn(async move { lock.acquire().await }));
         eventually!(SOON, leaving.probe.calls().contending(&name) == 1, "a waiter asks the store");
         within(SOON, "closing while locks are waited for", leaving.close()).await?;
-        // All is over by now: whatever asked is withdrawn, and the store was told to disconnect. The second waiter
-        // may have asked as well: the first left the queue while the second was about to notice the closing.
+        // All is over by now: every claim is withdrawn, and the store was told to disconnect. The second waiter may
+        // have asked as well: the first left the queue while the second was about to notice the closing.
         let asked = claims(&leaving, Method::Acquire, &name);
         ensure_eq!(
             claims(&leaving, Method::Withdraw, &name),
@@ -150,7 +150,7 @@ async fn close_withdraws_waiters(stage: &Stage) -> Check {
             ensure_err!(waiter.await?, Error::Closed { .. }, "a wait when these locks closed");
         }
     }
-    // An acquisition that nobody polls cannot notice that it is over; closing does not wait for it for ever.
+    // An acquisition that nobody polls cannot notice the closing, and closing does not wait for it for ever.
     let name = stage.name("unpolled");
     let guard = one.lock(&name).acquire().await?;
     let lock = other.lock(&name);
@@ -182,7 +182,7 @@ async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
     ensure_err!(waitless, Error::Closed { .. }, "acquire without waiting after close");
     let after = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
     ensure_eq!(after, asked, "requests for a grant");
-    // Guards that are alive stay valid, and are renewed.
+    // Live guards stay valid, and are renewed.
     tokio::time::sleep(lease * 3 / 2).await;
     ensure!(kept.is_held(), "closing cost a holder its lock: {:?}", kept.loss());
     kept.release().await?;
@@ -204,7 +204,7 @@ async fn release_retry_is_released(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A second request that finds nothing may mean that the first was carried out; not where the store knows better.
+/// A second request that finds nothing may mean that the first was carried out, unless the store knows better.
 async fn release_retry_after_force_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     stage.needs(Need::Listing)?;
@@ -232,7 +232,7 @@ async fn release_retry_past_lease_is_lost(stage: &Stage) -> Check {
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
     tokio::time::sleep(deadline.left().saturating_sub(Duration::from_millis(60))).await;
-    // No release reaches the store before the lease has run out, and another has the lock then.
+    // No release reaches the store before the lease has expired, and another holds the lock then.
     one.probe.always(Method::Release, Fault::Refuse);
     let release = tokio::spawn(guard.release());
     let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;

@@ -23,7 +23,7 @@ cases!("loss":
 const SLACK: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Tells when it is dropped.
+/// Reports when it is dropped.
 struct Alive(Arc<AtomicBool>);
 
 impl Alive {
@@ -56,7 +56,7 @@ async fn run_cancels_work(stage: &Stage) -> Check {
     ensure!(alive.load(Ordering::SeqCst), "the work ended before its lock was lost");
     one.probe.freeze();
     let successor = other.lock(&name).wait(PATIENCE).acquire().await?;
-    // By then the hold has said for 1 % of the lease that it is lost. When the task is polled is the scheduler's choice.
+    // By then the hold has reported the loss for 1 % of the lease. When the task is polled is the scheduler's choice.
     let outcome = within(SLACK, "the end of the work", running).await??;
     ensure!(!alive.load(Ordering::SeqCst), "another has the lock, and the work goes on");
     ensure_eq!(lost_with(outcome)?, LossCause::Expired, "the cause");
@@ -99,7 +99,7 @@ async fn run_releases_on_panic(stage: &Stage) -> Check {
     let lock = one.lock(&name);
     let panics = |_| async {
         tokio::task::yield_now().await;
-        // A panic that prints nothing.
+        // Panics without printing.
         std::panic::resume_unwind(Box::new("the work's own"));
     };
     let outcome = tokio::spawn(async move { lock.run(panics).await }).await;
@@ -112,14 +112,14 @@ async fn run_stream_ends_with_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (Duration::from_millis(900), stage.clients().await?, stage.name("a"));
     let lock = one.lock(&name).lease(lease);
-    // To its own end first.
+    // First, work that ends by itself.
     let feed = lock.run_stream(|_| stream::iter([1, 2, 3])).await?;
     let items: Vec<_> = within(PATIENCE, "a stream of three", feed.collect()).await?;
     let items: Result<Vec<i32>, Error> = items.into_iter().collect();
     ensure_eq!(items?, [1, 2, 3], "the items");
     let guard = other.lock(&name).try_acquire().await?;
     guard.ok_or_else(|| Stop::failed("not released at the end of the stream"))?.release().await?;
-    // Then one without end, whose lock is lost.
+    // Then, work without end, whose lock is lost.
     let (sign, alive) = Alive::new();
     let endless = move |_| {
         stream::unfold(sign, |sign| async {

@@ -1,4 +1,4 @@
-//! Runtimes that come and go, and executors that are busy: what must go on goes on all the same (clauses L8, W3, U3).
+//! Runtimes that come and go, and busy executors: what must go on goes on all the same (clauses L8, W3, U3).
 
 use crate::{
     Check, Client, Method, Stage,
@@ -15,20 +15,20 @@ cases!("runtimes":
     withdrawn_as_the_runtime_ends, held_while_the_executor_is_blocked,
 );
 
-/// A lease that runs out during a case unless somebody renews it.
+/// A lease that expires during a case unless somebody renews it.
 const LEASE: Duration = Duration::from_secs(6);
-/// A lease that does not run out during a case.
+/// A lease that does not expire during a case.
 const LONG_LEASE: Duration = Duration::from_mins(1);
-/// For waits that end by themselves when all is well, long before a long lease runs out.
+/// For waits that end by themselves when all is well, long before a long lease expires.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the store keeps the grant if nobody renews it, and nothing is heard of its session.
+/// How long the store keeps a grant without renewals and without heartbeats.
 fn term(guard: &Guard) -> Check<Duration> {
     let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
     Ok(deadline.left())
 }
 
-/// Stops the case if one of these is lost, or another client can have its lock.
+/// Stops the case if one of these is lost, or another client can acquire its lock.
 async fn still_exclude(other: &Client, guards: &[&Guard]) -> Check {
     for guard in guards {
         ensure!(guard.is_held(), "{guard:?} was lost: {:?}", guard.loss());
@@ -40,13 +40,13 @@ async fn still_exclude(other: &Client, guards: &[&Guard]) -> Check {
 
 async fn renewed_when_the_first_runtime_ends(stage: &Stage) -> Check {
     let other = stage.client().await?;
-    // Once the first runtime goes on for a while, and once it ends with what it never came to poll.
+    // Once the first runtime continues for a while, and once it ends, with work that it never polled.
     let (lingers, ends) =
         tokio::join!(outlives_its_runtime(stage, &other, true), outlives_its_runtime(stage, &other, false));
     lingers.and(ends)
 }
 
-/// A client that is made and first used in a runtime that ends, and goes on in the case's own.
+/// A client that is made and first used in a runtime that ends, and continues in the case's own.
 async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> Check {
     let name = |when| stage.name(&format!("{when}.{lingers}"));
     let (clients, at_first) = (stage.opener(), name("first"));
@@ -62,7 +62,7 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
         Ok(guard)
     });
     let (first, rest) = tokio::join!(first, async {
-        // Without a client the first runtime says why.
+        // Without a client, the first runtime reports why.
         let client = client.await.map_err(|_| Stop::failed("the first runtime made no client"))?;
         let guard = client.lock(name("before")).lease(LEASE).wait(PATIENCE).acquire().await?;
         drop(end);
@@ -85,11 +85,11 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
 }
 
 async fn many_runtimes_one_locks(stage: &Stage) -> Check {
-    /// In so many runtimes a renewal is waited for: a third of the lease, or until a session's next sign of life.
+    /// This many runtimes wait for a renewal: a third of the lease, or until a session's next heartbeat.
     const RENEWED: u32 = 5;
     let (other, name, clients) = (stage.client().await?, stage.name("a"), stage.opener());
     let client = in_own_runtime(move || async move { clients.client().await }).await?;
-    // To make a session is more work than to take a lease.
+    // Making a session is more work than acquiring with a lease.
     let rounds = match stage.capabilities().term {
         Term::Lease => 20,
         Term::Session => RENEWED,
@@ -98,7 +98,7 @@ async fn many_runtimes_one_locks(stage: &Stage) -> Check {
         let (client, other, name) = (client.clone(), other.clone(), name.clone());
         let (hasty, name_there) = (client.clone(), stage.name("b"));
         let turn = async move {
-            // One that is over before anything it left to be done was begun.
+            // A runtime that ends before any of the work that it left was begun.
             let haste = in_own_runtime(move || async move {
                 let guard = hasty.lock(&name_there).lease(LEASE).wait(PATIENCE).acquire().await?;
                 Ok(guard.release().await?)
@@ -144,7 +144,7 @@ async fn released_as_the_runtime_ends(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A wait is given up, and nothing of its runtime is polled afterwards.
+/// A wait is cancelled, and nothing of its runtime is polled afterwards.
 async fn withdrawn_as_the_runtime_ends(stage: &Stage) -> Check {
     let ([one, two, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(LONG_LEASE).acquire().await?;
@@ -176,7 +176,7 @@ async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
         let guard = client.lock(&name_there).lease(LEASE).wait(PATIENCE).acquire().await?;
         let busy = term(&guard)?.max(LEASE) * 3;
         let _ = taken.send(());
-        // As work does that computes, or blocks, in a runtime with one thread.
+        // Like work that computes or blocks in a runtime with one thread.
         thread::sleep(busy);
         let over = Moment::now();
         ensure!(guard.is_held(), "lost while its executor was busy for {busy:?}: {:?}", guard.loss());
@@ -184,7 +184,7 @@ async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
         Ok(over)
     });
     let taken_over = async {
-        // Without a holder there is nothing to see; the other side says why.
+        // Without a holder there is nothing to check; the other side reports why.
         let Ok(()) = had.await else { return std::future::pending().await };
         loop {
             match other.lock(&name).try_acquire().await? {

@@ -20,7 +20,7 @@ cases!("several":
 );
 
 const PATIENCE: Duration = Duration::from_secs(45);
-/// Less than the lease of 30 s, after which a lock that was not given back is free.
+/// Less than the lease of 30 s, after which a lock that was not released is free.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn acquire_all_or_nothing(stage: &Stage) -> Check {
@@ -34,7 +34,7 @@ async fn acquire_all_or_nothing(stage: &Stage) -> Check {
     }
     ensure!(other.all(&names).try_acquire().await?.is_none(), "all are held by two");
     guard.release().await?;
-    // The last one is held by another: the others come free again.
+    // Another holds the last one, so the others become free again.
     let last = other.lock(&names[0]).wait(PATIENCE).acquire().await?;
     ensure!(one.all(&names).try_acquire().await?.is_none(), "two hold {}", names[0]);
     for name in &names[1..] {
@@ -42,7 +42,7 @@ async fn acquire_all_or_nothing(stage: &Stage) -> Check {
         free.release().await?;
     }
     last.release().await?;
-    // A name that is said twice counts once.
+    // A name that is given twice counts once.
     let twice = one.all([&names[0], &names[0]]).wait(PATIENCE).acquire().await?;
     ensure_eq!(twice.holds().count(), 1, "locks of one name");
     twice.release().await?;
@@ -75,8 +75,8 @@ async fn acquire_all_ordered_no_deadlock(stage: &Stage) -> Check {
     there.and(back)
 }
 
-/// Three clients, each of whom wants another two of three names, now and again without waiting: a set that was granted in
-/// part would leave a name to two, or to nobody.
+/// Three clients, each of which wants another two of three names, at times without waiting. A set granted in part would
+/// give a name to two clients, or to none.
 async fn overlapping_sets_exclude(stage: &Stage) -> Check {
     const ROUNDS: usize = 30;
     let (clients, names) = (stage.clients::<3>().await?, ["a", "b", "c"].map(|last| stage.name(last)));
@@ -135,7 +135,8 @@ async fn all_waits_are_bounded(stage: &Stage) -> Check {
     let ([one, other], names) = (stage.clients().await?, ["a", "b", "c"].map(|last| stage.name(last)));
     let wait = Duration::from_millis(500);
     let guard = other.lock(&names[2]).acquire().await?;
-    // Another has the last of them. Then the store does not answer either: for all at once, and for one by one.
+    // Another client holds the last of them. Then the store does not answer either: to the request for all at once, and
+    // to those one by one.
     let hung = [vec![], vec![Method::TryAcquireAll], vec![Method::TryAcquireAll, Method::Acquire]];
     for hung in hung {
         for method in &hung {
@@ -164,7 +165,7 @@ async fn all_waits_are_bounded(stage: &Stage) -> Check {
 async fn all_cancelled_leave_nothing(stage: &Stage) -> Check {
     let ([one, other], names) = (stage.clients().await?, ["a", "b", "c"].map(|last| stage.name(last)));
     for last in &names {
-        // It hangs at one of them, and is given up there.
+        // It hangs at one of them, and is cancelled there.
         let held = other.lock(last).wait(PATIENCE).acquire().await?;
         let asked = tokio::time::timeout(Duration::from_millis(200), one.all(&names).acquire()).await;
         ensure!(asked.is_err(), "two hold {last}");
@@ -180,7 +181,8 @@ async fn all_cancelled_leave_nothing(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Names that a store which spreads names over servers keeps together: in a Redis Cluster, what stands in braces decides.
+/// Names that a store keeps together when it spreads names over servers: in a Redis Cluster, the text in braces
+/// decides.
 fn of_one_slot(stage: &Stage, last: [&str; 3]) -> [String; 3] {
     last.map(|last| format!("{{{}}}.{last}", stage.name("set")))
 }
@@ -197,7 +199,7 @@ async fn all_free_in_one_request(stage: &Stage) -> Check {
     };
     let guard = all.acquire().await?;
     ensure_eq!(asked(&one), [1, 0, 0], "requests for three free names");
-    // Each is held as any lock: renewed, with a token of its own, and released by itself.
+    // Each is held like any lock: renewed, with a token of its own, and released by itself.
     tokio::time::sleep(lease * 3 / 2).await;
     ensure!(guard.is_held(), "lost: {:?}", guard.loss());
     for name in &names {
@@ -211,7 +213,7 @@ async fn all_free_in_one_request(stage: &Stage) -> Check {
         ensure!(guard.token(name) > earlier, "{name}: {:?} is not above {earlier:?}", guard.token(name));
     }
     guard.release().await?;
-    // Without waiting, a name that another holds is found out in one request, and none of the others is kept.
+    // A try finds a name that another holds in one request, and keeps none of the others.
     for last in &names {
         let held = other.lock(last).wait(PATIENCE).acquire().await?;
         ensure!(one.all(&names).try_acquire().await?.is_none(), "two hold {last}");
@@ -242,21 +244,21 @@ async fn all_asked_at_once_leave_nothing(stage: &Stage) -> Check {
         eventually!(PATIENCE, one.names_in_use() == 0, "queues are left: {one:?}");
         Check::Ok(())
     };
-    // The reply is lost: what was granted is taken back, and all are had one by one.
+    // The reply is lost: the grants are withdrawn, and all are acquired one by one.
     one.probe.next(Method::TryAcquireAll, Fault::LoseReply);
     one.all(&names).wait(PATIENCE).acquire().await?.release().await?;
     free().await?;
     one.probe.next(Method::TryAcquireAll, Fault::LoseReply);
     ensure_err!(one.all(&names).try_acquire().await, Error::Unavailable { .. }, "a reply that was lost");
     free().await?;
-    // It is given up before the reply, and before the store is asked.
+    // It is cancelled before the reply, and before the store is asked.
     for late in [Fault::DelayReply(PATIENCE), Fault::DelayRequest(PATIENCE)] {
         one.probe.next(Method::TryAcquireAll, late);
         let asked = tokio::time::timeout(Duration::from_millis(200), one.all(&names).acquire()).await;
         ensure!(asked.is_err(), "acquired without a reply");
         free().await?;
     }
-    // A wait is bounded, and closing ends it, while the store does not answer.
+    // Even if the store does not answer, a wait is bounded, and closing ends it.
     one.probe.always(Method::TryAcquireAll, Fault::Hang);
     let wait = Duration::from_millis(300);
     let waiting = one.all(&names).wait(wait);

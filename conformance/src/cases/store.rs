@@ -1,4 +1,4 @@
-//! What [`Backend`](tenure_core::Backend) asks of a store, request by request, without `Locks` above it.
+//! What [`Backend`](tenure_core::Backend) requires of a store, request by request, without `Locks` above it.
 
 use crate::{
     Check, Need, Stage,
@@ -22,7 +22,7 @@ cases!("store":
 
 const LEASE: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than a store takes for an answer when nothing is in its way.
+/// Longer than a store takes for an answer when nothing is in its way.
 const MOMENT: Duration = Duration::from_secs(2);
 
 fn claim(name: &str, lease: Duration) -> Check<Claim> {
@@ -75,7 +75,7 @@ async fn busy_tells_the_rest(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (store, outside) = (one.probe.backend(), other.probe.backend());
     let grant = granted(&**store, &claim(&name, LEASE)?).await?;
-    // Nothing has to be told; what is told has to be so.
+    // Nothing has to be reported, but what is reported must be true.
     if let Some(left) = refused(&**outside, &name).await? {
         ensure!(left <= LEASE && left > LEASE / 2, "{left:?} is left of {LEASE:?}, it says");
     }
@@ -92,7 +92,7 @@ async fn renewal_answers_in_order(stage: &Stage) -> Check {
     for number in 0..9 {
         grants.push(granted(store, &claim(&stage.name(&number.to_string()), LEASE)?).await?);
     }
-    // Some were released, and one of those is held by another claim.
+    // Some were released, and another claim holds one of those.
     for released_one in grants.iter().step_by(3) {
         released(store, released_one).await?;
     }
@@ -155,10 +155,10 @@ async fn withdrawn_claim_is_gone(stage: &Stage) -> Check {
     granted(store, &held).await?;
     store.withdraw(&held).await?;
     let next = granted(outside, &claim(&name, LEASE)?).await?;
-    // Twice is as good as once, and it touches nobody else.
+    // Withdrawing twice is the same as once, and touches nobody else.
     store.withdraw(&held).await?;
     refused(store, &name).await?;
-    // One that waits.
+    // A claim that waits.
     let waiting = claim(&name, LEASE)?;
     let waits = Claim { waits: true, ..waiting };
     let gave_up = tokio::time::timeout(Duration::from_millis(300), store.acquire(&waits)).await;
@@ -180,14 +180,14 @@ async fn foreign_withdrawal_is_harmless(stage: &Stage) -> Check {
     released(store, &grant).await
 }
 
-/// An attempt that goes on in steps, with another claim's attempt between the first and the rest.
+/// An attempt that is made in steps, with another claim's attempt between the first step and the rest.
 async fn stalled_attempt_sees_who_came(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
     let (slow, quick) = (claim(&name, LEASE)?, claim(&name, LEASE)?);
     let mut attempt = store.try_acquire(&slow);
     let begun = poll!(attempt.as_mut());
-    // A store may let nobody in before it is done with the first.
+    // A store may grant nothing to others before it is done with the first.
     let meanwhile = tokio::time::timeout(MOMENT, outside.try_acquire(&quick)).await;
     let first = match begun {
         Poll::Ready(answer) => answer,
@@ -207,7 +207,7 @@ async fn stalled_attempt_sees_who_came(stage: &Stage) -> Check {
     released(store, &next).await
 }
 
-/// The answer, unless it came too late for the store's own patience.
+/// Returns the answer, unless it came too late for the store's own timeout.
 fn answered<T>(answer: Result<T, StoreError>) -> Check<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -216,7 +216,7 @@ fn answered<T>(answer: Result<T, StoreError>) -> Check<Option<T>> {
     }
 }
 
-/// What a stale claim asks for in steps, with the end of its lease and its successor's grant between the first and the
+/// A stale claim's request in steps, with the end of its lease and its successor's grant between the first step and the
 /// rest.
 async fn stalled_changes_touch_no_successor(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
@@ -232,7 +232,7 @@ async fn stalled_changes_touch_no_successor(stage: &Stage) -> Check {
             _ => store.withdraw(&stale),
         };
         let begun = poll!(change.as_mut());
-        // A store may let nobody in before it is done with the first.
+        // A store may grant nothing to others before it is done with the first.
         let next = claim(&name, LEASE)?;
         let successor = tokio::time::timeout(short * 2 + MOMENT, outside.acquire(&next)).await;
         answered(match begun {
@@ -252,7 +252,7 @@ async fn stalled_changes_touch_no_successor(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A renewal that goes on in steps, with the end of the lease between the first and the rest.
+/// A renewal in steps, with the end of the lease between the first step and the rest.
 async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (client, name, short) = (stage.client().await?, stage.name("a"), Duration::from_millis(500));
@@ -260,7 +260,7 @@ async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
     let over = [granted(store, &claim(&name, short)?).await?];
     let mut renewing = store.renew(&over);
     let begun = poll!(renewing.as_mut());
-    // Also if it was carried out at once, nothing is left then of what it gave.
+    // Even if it was carried out at once, the lease that it gave is over by then.
     tokio::time::sleep(short * 2).await;
     answered(match begun {
         Poll::Ready(answers) => answers,
@@ -275,7 +275,7 @@ async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
     released(store, &next).await
 }
 
-/// A release is given up before it is answered, and the session lives on: no lease ends what stands in it.
+/// A release is cancelled before it is answered, and the session lives on: no lease ends the grant.
 async fn unanswered_release_goes_on(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let saboteur = stage.saboteur(&[Hurt::HalfOpen])?;

@@ -20,7 +20,7 @@ async fn take(client: &Client, name: &str) -> Check<Guard> {
     Ok(client.lock(name).wait(PATIENCE).acquire().await?)
 }
 
-/// A lock whose holder has lost it by doing nothing.
+/// A lock whose holder has lost it because nobody renewed it.
 async fn expired(client: &Client, name: &str) -> Check<Guard> {
     let lease = Duration::from_millis(300);
     let guard = client.lock(name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
@@ -44,7 +44,7 @@ async fn strictly_increasing(stage: &Stage) -> Check {
 async fn increasing_after_expiry(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    // Kept, so that none is released.
+    // Keep the guards, so that none is released.
     let mut guards = vec![expired(&one, &name).await?];
     for client in [&other, &one, &other] {
         let (guard, last) = (expired(client, &name).await?, guards[guards.len() - 1].token());
@@ -84,7 +84,7 @@ async fn increasing_after_restart(stage: &Stage) -> Check {
     let name = stage.name("a");
     let before = {
         let client = stage.client().await?;
-        // A crash may undo the release. Then the name is free when this is over (F4).
+        // A crash may undo the release. The name is then free after this lease (F4).
         let lease = PATIENCE / 3;
         let guard = client.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
         let token = guard.token();
@@ -99,7 +99,7 @@ async fn increasing_after_restart(stage: &Stage) -> Check {
 
 async fn increasing_after_wipe(stage: &Stage) -> Check {
     let name = stage.name("a");
-    // Many grants first, so that a counter that starts anew does not catch up by chance.
+    // Many grants first, so that a restarted counter does not catch up by chance.
     let mut before = None;
     let client = stage.client().await?;
     for _ in 0..20 {
@@ -138,7 +138,7 @@ async fn fits_in_i64(stage: &Stage) -> Check {
     let token = guard.token();
     ensure!(token.as_i64() > 0, "token {token} is no positive number of 63 bits: {}", token.as_i64());
     ensure_eq!(Token::try_from(token.as_i64())?, token, "the token, there and back");
-    // A thousand million grants a second for seventy years still fit above it.
+    // A billion grants per second for seventy years still fit above it.
     let room = Token::MAX - token.get();
     ensure!(room > Token::MAX / 4, "token {token} leaves room for {room} grants only");
     Ok(guard.release().await?)

@@ -1,4 +1,4 @@
-//! Waiting: bounded, woken, in order (clauses W1, W2, W4 to W7). Giving up is in `cancelling`.
+//! Waiting: bounded, woken, in order (clauses W1, W2, W4 to W7). Cancellation is in `cancelling`.
 
 use crate::{
     Check, Fault, Form, Hints, Method, Need, Stage,
@@ -28,7 +28,7 @@ const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits for the lock in a task, and tells when it was had.
+/// Waits for the lock in a task, and returns when it was acquired.
 fn waiter(lock: Lock) -> JoinHandle<Check<(Guard, Moment)>> {
     tokio::spawn(async move {
         let guard = lock.wait(PATIENCE).acquire().await?;
@@ -108,7 +108,7 @@ async fn wakes_on_release(stage: &Stage) -> Check {
         let guard = one.lock(&name).wait(PATIENCE).acquire().await?;
         let waiter = waiter(other.lock(&name));
         eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "the waiter asks the store");
-        // Until it has been told no, and has gone to sleep.
+        // Until it has been refused and is asleep.
         tokio::time::sleep(Duration::from_millis(150)).await;
         let released = Moment::now();
         guard.release().await?;
@@ -158,7 +158,7 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
         let died = Moment::now();
         let (taken, had) = waiter.await??;
         let took = had.since(died);
-        // A session's timeout takes the place of the lease: for so long a guard of a fresh session believes in itself.
+        // A session's timeout takes the place of the lease: this long a guard of a fresh session counts as held.
         let fresh = stage.client().await?.lock(stage.name("fresh")).lease(lease).acquire().await?;
         let believes = fresh.deadline().map_or(lease, tenure_core::Moment::left).max(lease);
         ensure!(took < believes + SLACK, "the killed process's lock was free after {took:?}");
@@ -230,7 +230,7 @@ async fn fifo_in_process(stage: &Stage) -> Check {
 async fn fair_across_clients(stage: &Stage) -> Check {
     stage.needs(Need::Fair)?;
     let (clients, name) = (stage.clients::<6>().await?, stage.name("a"));
-    // Each has a connection then, and it is known how long a request may take.
+    // This connects each, and shows how long a request may take.
     let mut slowest = Duration::ZERO;
     for (number, client) in clients.iter().enumerate() {
         let begun = Moment::now();
@@ -249,7 +249,7 @@ async fn fair_across_clients(stage: &Stage) -> Check {
             Check::Ok(guard.release().await?)
         });
         eventually!(PATIENCE, client.probe.calls().contending(&name) == 1, "waiter {number} asks the store");
-        // The order is that of arrival at the store, which is later than that of departure.
+        // The order is that of arrival at the store, which is later than sending.
         tokio::time::sleep(arrival).await;
     }
     guard.release().await?;
@@ -293,7 +293,7 @@ async fn barging_bounded(stage: &Stage) -> Check {
     others_get_in(stage, Form::Lock, 2).await
 }
 
-/// A client gets in while two others relock in a loop, with so many tasks each.
+/// A client gets in while two others relock in a loop, with this many tasks each.
 pub(super) async fn others_get_in(stage: &Stage, form: Form, tasks_each: usize) -> Check {
     let bound = Duration::from_secs(10);
     let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
@@ -305,7 +305,7 @@ pub(super) async fn others_get_in(stage: &Stage, form: Form, tasks_each: usize) 
         tasks.spawn(async move {
             while !over.load(Ordering::SeqCst) {
                 let guard = lock.acquire().await?;
-                // Much longer than the name is free: who only looks now and then never finds it so.
+                // Much longer than the name is free: a client that only polls now and then never finds it free.
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 guard.release().await?;
             }
@@ -354,7 +354,7 @@ async fn lost_grant_is_adopted(stage: &Stage) -> Check {
     free.ok_or_else(|| Stop::failed("the grant whose reply was lost was not the one that was released"))?
         .release()
         .await?;
-    // A try does not ask again, so it takes back what it may have been granted.
+    // A try does not ask again, so it withdraws what it may have been granted.
     one.probe.next(Method::TryAcquire, Fault::LoseReply);
     ensure_err!(one.lock(&name).try_acquire().await, Error::Unavailable { .. }, "a try whose reply was lost");
     one.close().await;
@@ -363,7 +363,7 @@ async fn lost_grant_is_adopted(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A request that the store carries out after it was given up, and after its claim was withdrawn.
+/// A request that the store carries out after its client has given it up and withdrawn its claim.
 async fn straggling_grant_runs_out(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -372,7 +372,7 @@ async fn straggling_grant_runs_out(stage: &Stage) -> Check {
     let outcome = one.lock(&name).lease(lease).try_acquire().await;
     ensure_err!(outcome, Error::Unavailable { .. }, "a try without an answer within the lease");
     tokio::time::sleep(late).await;
-    // The store granted it, or knew that it was withdrawn. Nobody holds it, and soon it is free.
+    // The store granted it, or knew of the withdrawal. Nobody holds it, and soon it is free.
     let guard =
         within(lease + SLACK, "the end of a grant that nobody holds", other.lock(&name).acquire()).await??;
     Ok(guard.release().await?)
@@ -386,7 +386,7 @@ async fn unavailable_store_is_asked_again(stage: &Stage) -> Check {
     let guard = client.lock(&name).wait(PATIENCE).acquire().await?;
     ensure_eq!(client.probe.count(Method::Acquire, &name), 4, "requests: three refused, one granted");
     guard.release().await?;
-    // What asking again will not mend ends the wait at once.
+    // An error that a retry will not mend ends the wait at once.
     client.probe.next(Method::Acquire, Fault::Fail);
     let failed = within(SLACK, "an error that is final", client.lock(&name).wait(PATIENCE).acquire()).await?;
     ensure_err!(failed, Error::Store { .. }, "an acquire that the store cannot do");
