@@ -196,7 +196,7 @@ impl RedisOptions {
         }
     }
 
-    /// Connects to this server with the same options.
+    /// The endpoint of this server, with the same options.
     pub(crate) fn endpoint_at(&self, address: &Address) -> Result<Endpoint, Error> {
         self.client(address).map(|client| Endpoint::Server(Arc::new(client)))
     }

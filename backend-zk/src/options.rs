@@ -109,8 +109,8 @@ impl ZkOptions {
 
     /// Sets how long the servers keep a silent client's session, and all its locks: 500 ms to 1 hour. Default: 30 s.
     ///
-    /// This takes the place of a lease. The servers bring it into their own range: 2 to 20 of their ticks (4 s to 40
-    /// s), unless they are configured otherwise.
+    /// This takes the place of a lease. The servers bring it into their own range: 2 to 20 of their ticks (4 s to
+    /// 40 s), unless they are configured otherwise.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -133,7 +133,8 @@ impl ZkOptions {
     /// of like its `InterProcessMutex`. Only one of the two can see a node, just as Curator's own locks do not see each
     /// other.
     ///
-    /// Readers are always named like that lock's readers. Clients of this library understand both kinds of names.
+    /// Readers' nodes are always named like those of `InterProcessReadWriteLock`. Clients of this library understand
+    /// both kinds of names.
     pub fn read_write_nodes(mut self, yes: bool) -> Self {
         self.read_write = yes;
         self

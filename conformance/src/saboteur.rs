@@ -317,7 +317,7 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
     }
 
     /// Makes the server refuse to add to tenure's tables or change them, as one with a full disk does. It still reads
-    /// and deletes. Leaves out a table that is too busy to be prepared in time.
+    /// and deletes. Leaves out a table that is so busy that this cannot be prepared in time.
     async fn fill_disk(&self) -> Sabotage {
         self.cannot(Hurt::FillDisk)
     }
@@ -327,7 +327,7 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Locks every unlocked row of tenure's tables, in a foreign client's transaction.
+    /// Locks every unlocked row of tenure's tables, in a transaction of another session.
     async fn lock_rows(&self) -> Sabotage {
         self.cannot(Hurt::LockRows)
     }
@@ -337,8 +337,8 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Locks tenure's tables against everybody, including those who read, in a foreign client's session. It waits for
-    /// those who use a table, and others wait behind it. Leaves out a table that it cannot lock in time.
+    /// Locks tenure's tables against everybody, including those who read, in another session. It waits for those who
+    /// use a table, and others wait behind it. Leaves out a table that it cannot lock in time.
     async fn lock_tables(&self) -> Sabotage {
         self.cannot(Hurt::LockTables)
     }

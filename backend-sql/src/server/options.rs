@@ -113,9 +113,9 @@ impl<D: Dialect> ServerOptions<D> {
     /// Sets whether the waiters of all clients are served in the order in which they came. All clients of a name must
     /// agree on it. Default: `false`.
     ///
-    /// If so, each waiting client writes the name's row every 1.5 s to keep its place, and reads it at least every 0.5
-    /// s. One that dies delays those behind it by at most 3 s. Not for row locks, whose waiters stand in the server's
-    /// own queue.
+    /// If so, each waiting client writes the name's row every 1.5 s, to keep its place, and reads it at least every
+    /// 0.5 s. One that dies delays those behind it by at most 3 s. Not for row locks, whose waiters stand in the
+    /// server's own queue.
     pub fn fair(mut self, fair: bool) -> Self {
         self.0.fair = fair;
         self
