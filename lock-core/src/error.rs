@@ -19,8 +19,7 @@ pub enum Error {
         /// How long the acquisition was allowed to wait.
         waited: Duration,
         /// Who held it shortly before the wait was over. Empty if nobody did just then, if the store cannot tell or did not
-        /// answer in time, if the wait was zero, and if the store was never asked because other tasks of this client came
-        /// first.
+        /// answer in time, if the wait was zero, and if other tasks of this client came first for most of it.
         holders: Vec<Holder>,
     },
     /// The grant ended before its guard was released. Another holder may have changed what it protected.

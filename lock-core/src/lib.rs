@@ -44,6 +44,8 @@ mod error;
 mod forward;
 mod grant;
 mod holder;
+#[cfg(test)]
+mod hung;
 mod label;
 mod latch;
 pub mod lease;

@@ -313,37 +313,9 @@ impl fmt::Debug for LockSetGuard {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        Attempt, Backend, Capabilities, Claim, Error, Grant, Locks, Release, Renewal, StoreError, async_trait,
-    };
-    use std::{future::pending, time::Duration};
+    use crate::{Error, Locks, hung::Hung};
+    use std::time::Duration;
     use tokio::time::Instant;
-
-    /// A store that answers nothing.
-    struct Hung;
-
-    #[async_trait]
-    impl Backend for Hung {
-        fn store(&self) -> &'static str {
-            "hung"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            Capabilities { together: true, ..Capabilities::POLLED }
-        }
-
-        async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
-            pending().await
-        }
-
-        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
-            pending().await
-        }
-
-        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            pending().await
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_in_time_whatever_the_store_does() {

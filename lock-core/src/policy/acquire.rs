@@ -241,41 +241,14 @@ async fn at(end: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Attempt, Backend, Capabilities, Claim, ClaimId, Error, Grant, Locks, Memory, Release, Renewal,
-        StoreError, async_trait, forward_backend,
+        Attempt, Backend, Claim, ClaimId, Error, Locks, Memory, StoreError, async_trait, forward_backend,
+        hung::Hung,
     };
     use std::{
-        future::pending,
         sync::{Arc, Mutex},
         time::Duration,
     };
     use tokio::time::Instant;
-
-    /// A store that answers nothing.
-    struct Hung;
-
-    #[async_trait]
-    impl Backend for Hung {
-        fn store(&self) -> &'static str {
-            "hung"
-        }
-
-        fn capabilities(&self) -> Capabilities {
-            Capabilities::POLLED
-        }
-
-        async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
-            pending().await
-        }
-
-        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
-            pending().await
-        }
-
-        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-            pending().await
-        }
-    }
 
     /// Found by a fault run: zookeeper-ensemble, seed 219.
     #[tokio::test(start_paused = true)]

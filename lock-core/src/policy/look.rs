@@ -17,6 +17,8 @@ const BEFORE_THE_END: Duration = Duration::from_millis(500);
 pub(super) struct Look {
     began: Instant,
     pub(super) end: Option<Instant>,
+    /// Since when it contends.
+    since: Option<Instant>,
     told: bool,
     /// Who held the lock shortly before the end.
     pub(super) holders: Vec<Holder>,
@@ -25,18 +27,21 @@ pub(super) struct Look {
 impl Look {
     pub(super) fn new(wait: Option<Duration>) -> Self {
         let began = Instant::now();
-        Self { began, end: wait.map(|wait| began + wait), told: false, holders: Vec::new() }
+        Self { began, end: wait.map(|wait| began + wait), since: None, told: false, holders: Vec::new() }
     }
 
-    /// Looks both times, and never ends. Only a contender looks, so tasks of one client that wait behind each other ask for
-    /// nothing.
+    /// Looks both times, and never ends.
+    ///
+    /// Only a contender looks, and before the end only one that has contended for at least half of its wait. So tasks of one
+    /// client that wait behind each other do not all ask when they get their turn, or when their waits end together.
     pub(super) async fn go_on(&mut self, store: &Store, claim: &Claim) -> Infallible {
         if !store.backend.capabilities().listing {
             return pending().await;
         }
-        let last =
-            self.end.map(|end| end - BEFORE_THE_END.min(end.saturating_duration_since(Instant::now()) / 2));
-        let long = self.began + LONG;
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let end = self.end.filter(|end| *end - since >= since - self.began);
+        let last = end.map(|end| end - BEFORE_THE_END.min((end - since) / 2));
+        let long = since + LONG;
         if !self.told && last.is_none_or(|last| long < last) {
             sleep_until(long).await;
             self.told = true;
@@ -62,22 +67,83 @@ async fn tell(store: &Store, claim: &Claim, waited: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Error, Locks, Memory};
-    use std::time::Duration;
+    use crate::{Backend, Error, Holder, Locks, Memory, Name, StoreError, async_trait, forward_backend};
+    use std::{
+        future::pending,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        time::Duration,
+    };
     use tokio::time::Instant;
+
+    /// A store that counts who asks for holders, and may never answer them.
+    struct Asked {
+        memory: Memory,
+        times: Arc<AtomicUsize>,
+        answers: bool,
+    }
+
+    #[async_trait]
+    impl Backend for Asked {
+        forward_backend!(self => self.memory, except holders);
+
+        async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+            self.times.fetch_add(1, Ordering::SeqCst);
+            if self.answers { self.memory.holders(name).await } else { pending().await }
+        }
+    }
+
+    /// A client that holds "a", another one, and how often the other asked for holders.
+    fn clients(answers: bool) -> (Locks, Locks, Arc<AtomicUsize>) {
+        let (memory, times) = (Memory::new(), Arc::<AtomicUsize>::default());
+        let asked = Asked { memory: memory.clone(), times: Arc::clone(&times), answers };
+        (Locks::new(memory), Locks::new(asked), times)
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_timeout_names_who_had_the_lock() {
-        let memory = Memory::new();
-        let (one, other) = (Locks::new(memory.clone()), Locks::new(memory));
+        let (one, other, times) = clients(true);
         let guard = one.lock("a").label("backup").acquire().await.unwrap();
-        for wait in [1, 100, 10_000, 100_000].map(Duration::from_millis) {
-            let began = Instant::now();
+        for (wait, asked) in [(1, 1), (100, 1), (10_000, 1), (100_000, 2)] {
+            let (wait, began) = (Duration::from_millis(wait), Instant::now());
             let error = other.lock("a").wait(wait).acquire().await.unwrap_err();
             assert_eq!(began.elapsed(), wait);
+            assert_eq!(times.swap(0, Ordering::SeqCst), asked, "after {wait:?}");
             assert!(error.to_string().contains("held by backup ("), "{error}");
             let Error::Timeout { holders, .. } = error else { panic!("{error}") };
             assert_eq!(holders[0].claim, Some(guard.claim()));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_behind_a_contender_ask_for_nothing() {
+        let (one, other, times) = clients(true);
+        let _guard = one.lock("a").acquire().await.unwrap();
+        let waits = (0..100).map(|_| {
+            let lock = other.lock("a").wait(Duration::from_secs(40));
+            tokio::spawn(async move { lock.acquire().await })
+        });
+        for wait in waits.collect::<Vec<_>>() {
+            assert!(matches!(wait.await.unwrap(), Err(Error::Timeout { .. })));
+        }
+        assert_eq!(times.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_without_an_answer_delays_neither_the_end_nor_a_grant() {
+        let (one, other, times) = clients(false);
+        let guard = one.lock("a").acquire().await.unwrap();
+        let (wait, began) = (Duration::from_secs(1), Instant::now());
+        let error = other.lock("a").wait(wait).acquire().await.unwrap_err();
+        assert_eq!(began.elapsed(), wait);
+        assert!(matches!(&error, Error::Timeout { holders, .. } if holders.is_empty()), "{error:?}");
+        let lock = other.lock("a").wait(wait);
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        tokio::time::sleep(wait * 3 / 4).await;
+        assert_eq!(times.load(Ordering::SeqCst), 2, "it is being asked");
+        guard.release().await.unwrap();
+        assert!(waiting.await.unwrap().unwrap().is_held());
     }
 }
