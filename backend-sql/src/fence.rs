@@ -105,7 +105,7 @@ impl Fence {
     where
         I: sqlx::Encode<'i, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + 'i,
     {
-        let raise = sqlx::query(self.statement('"', ["$1", "$2", "$1"])).bind(token.as_i64()).bind(id);
+        let raise = sqlx::query(self.statement('"', ["$1", "$2", "$1"])).bind(token).bind(id);
         self.outcome(raise.execute(connection).await?.rows_affected(), token)
     }
 
@@ -128,8 +128,8 @@ impl Fence {
     where
         I: sqlx::Encode<'i, sqlx::MySql> + sqlx::Type<sqlx::MySql> + Send + 'i,
     {
-        let raise = sqlx::query(self.statement('`', ["?", "?", "?"])).bind(token.as_i64()).bind(id);
-        let raise = raise.bind(token.as_i64());
+        let raise = sqlx::query(self.statement('`', ["?", "?", "?"])).bind(token).bind(id);
+        let raise = raise.bind(token);
         // The driver makes the server count the rows found, not only those changed.
         self.outcome(raise.execute(connection).await?.rows_affected(), token)
     }

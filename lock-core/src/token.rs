@@ -1,5 +1,8 @@
 //! Fencing tokens.
 
+#[cfg(feature = "sqlx")]
+mod sqlx;
+
 use serde::{Deserialize, Serialize};
 use std::{fmt, num::NonZeroU64};
 
@@ -11,6 +14,9 @@ use std::{fmt, num::NonZeroU64};
 /// A token protects only what checks it: let the resource remember the greatest token that it has seen, and refuse
 /// smaller ones. See Martin Kleppmann, [How to do distributed
 /// locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
+///
+/// With the feature `sqlx` it is bound to a query and read from a column like an `i64`:
+/// `sqlx::query("UPDATE …").bind(guard.token())`. The stores in SQL databases include that feature.
 ///
 /// # Examples
 ///
