@@ -5,6 +5,7 @@
 //! | locks in one Redis server | [`RedisBackend`] |
 //! | which server, and the timeouts | [`RedisOptions`] |
 //! | locks held by a majority of independent servers | [`RedlockBackend`], [`RedlockOptions`] |
+//! | a key of yours that refuses stale holders | [`Fence`] |
 //!
 //! A lock is a plain key: the prefix and the name, with the claim as its value and the lease as its time to live, as
 //! the [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) describes it. So
@@ -23,10 +24,12 @@
 //! | `cluster` | a Redis Cluster: which node keeps a name |
 //! | `redlock` | [`RedlockBackend`]: one voter per server, and their quorum |
 //! | `store`, `backend` | [`RedisBackend`]: one server or a Cluster |
+//! | `fence` | [`Fence`], which uses none of the others |
 
 mod backend;
 mod cluster;
 mod connection;
+mod fence;
 mod options;
 mod redlock;
 mod requests;
@@ -36,6 +39,7 @@ mod timing;
 mod url;
 
 pub use backend::RedisBackend;
+pub use fence::{Fence, FenceError};
 pub use options::RedisOptions;
 pub use redlock::{RedlockBackend, RedlockOptions};
 

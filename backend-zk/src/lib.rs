@@ -1,6 +1,7 @@
 //! Locks of tenure in `ZooKeeper`: ephemeral sequential nodes.
 //!
-//! [`ZkBackend`] is the store, and [`ZkOptions`] says which ensemble and how. The recipe is the one in [ZooKeeper's
+//! [`ZkBackend`] is the store, and [`ZkOptions`] says which ensemble and how; a [`Fence`] is a node of yours that
+//! refuses stale holders. The recipe is the one in [ZooKeeper's
 //! documentation](https://zookeeper.apache.org/doc/current/recipes.html#sc_recipes_Locks), with nodes named as in
 //! Apache Curator. So these locks and `InterProcessMutex`, or with an option `InterProcessReadWriteLock`, exclude each
 //! other on one path.
@@ -20,6 +21,7 @@ mod contender;
 mod convert;
 mod diagnosis;
 mod errors;
+mod fence;
 mod latch;
 mod line;
 mod login;
@@ -41,6 +43,7 @@ mod waiting;
 mod watch;
 
 pub use backend::ZkBackend;
+pub use fence::{Fence, FenceError};
 pub use options::ZkOptions;
 
 /// The example in the README compiles.

@@ -2,6 +2,7 @@
 
 mod anywhere;
 mod faults;
+mod fences;
 mod foreign;
 mod full;
 mod input;

@@ -4,6 +4,7 @@ mod conversions;
 mod convicted;
 mod ensemble;
 mod faults;
+mod fences;
 mod foreign;
 mod input;
 mod interop;
