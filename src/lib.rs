@@ -23,6 +23,7 @@
 //! | who holds what | [`Locks::holders`], [`Locks::list`], [`Holder`] |
 //! | what can go wrong | [`Error`], [`LossCause`] |
 //! | the limits and arithmetic of leases | [`lease`] |
+//! | the same calls without async | [`blocking`] |
 //! | the trait beneath, for authors of stores | [`backend`] |
 //!
 //! To make a store from a client or pool that a program already has, use the store's own crate (`tenure-sql`, …), and
@@ -43,8 +44,11 @@
 //! | `zookeeper` | `zookeeper:` | a client |
 //! | `zookeeper-sasl` | `zookeeper:` with `auth=sasl` | users whom the servers know, by DIGEST-MD5 |
 //! | `zookeeper-tls` | `zookeeper+tls:` | cryptography in C that takes minutes to build |
+//!
+//! `sqlx` makes a [`Token`] a parameter and a column of sqlx' databases. The features of SQL stores include it.
 
 pub mod backend;
+pub mod blocking;
 mod connect;
 mod stores;
 pub mod urls;
