@@ -24,6 +24,7 @@
 //! | what can go wrong | [`Error`], [`LossCause`] |
 //! | the limits and arithmetic of leases | [`lease`] |
 //! | the same calls without async | [`blocking`] |
+//! | what is measured, for dashboards and alerts | [`metrics`] |
 //! | the trait beneath, for authors of stores | [`backend`] |
 //!
 //! To make a store from a client or pool that a program already has, use the store's own crate (`tenure-sql`, …), and
@@ -45,7 +46,8 @@
 //! | `zookeeper-sasl` | `zookeeper:` with `auth=sasl` | users whom the servers know, by DIGEST-MD5 |
 //! | `zookeeper-tls` | `zookeeper+tls:` | cryptography in C that takes minutes to build |
 //!
-//! `sqlx` makes a [`Token`] a parameter and a column of sqlx' databases. The features of SQL stores include it.
+//! Two more add no store: `metrics` measures what locks do, for the `metrics` crate and its exporters, and `sqlx` makes
+//! a [`Token`] a parameter and a column in sqlx, which the features of SQL stores include.
 
 pub mod backend;
 pub mod blocking;
@@ -57,10 +59,15 @@ pub use connect::connect;
 pub use tenure_core::{
     Ability, Capabilities, ClaimId, Election, Error, Guard, HeldStream, Hold, Holder, HolderInfo,
     InvalidName, Latch, Lock, LockSet, LockSetGuard, Locks, LossCause, Memory, Mode, Moment, Name, Operation,
-    Owner, RwLock, Semaphore, StoreError, Term, Token, Wakeup, lease,
+    Owner, RwLock, Semaphore, StoreError, Term, Token, Wakeup, lease, metrics,
 };
 
 /// The example in the README compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The example in the page for operators compiles.
+#[cfg(all(doctest, feature = "metrics"))]
+#[doc = include_str!("../docs/operate.md")]
+struct Operate;

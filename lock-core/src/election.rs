@@ -1,6 +1,8 @@
 //! One leader among many candidates.
 
-use crate::{ClaimId, Error, Guard, Hold, Holder, Lock, Token, lease, policy::acquire::Acquisition};
+use crate::{
+    ClaimId, Error, Guard, Hold, Holder, Lock, Operation, Token, lease, policy::acquire::Acquisition,
+};
 use futures_core::Stream;
 use futures_util::stream;
 use std::{future::Future, time::Duration};
@@ -121,7 +123,9 @@ impl Election {
     /// Those of [`Locks::holders`](crate::Locks::holders).
     pub async fn leader(&self) -> Result<Option<Holder>, Error> {
         let Acquisition { client, name, .. } = self.lock.checked()?;
-        Ok(client.store.holders(&name).await?.into_iter().next())
+        let holders = client.store.holders(&name).await;
+        let holders = holders.map_err(|error| client.store.failed(Operation::Looking, error))?;
+        Ok(holders.into_iter().next())
     }
 
     /// Streams who leads, now and after each change, by asking the store at this interval: at least 10 ms.

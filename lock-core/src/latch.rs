@@ -148,12 +148,12 @@ impl Latch {
             .ok_or_else(|| Error::invalid_option("parties of a latch", self.parties, "1 to 4294967295"))?;
         self.client.check_open()?;
         let store = &self.client.store;
-        let Capabilities { latches, .. } = store.backend.capabilities();
+        let Capabilities { latches, .. } = store.capabilities();
         if latches { Ok((name, of)) } else { Err(store.unsupported(Ability::Latches)) }
     }
 
     async fn step(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
-        self.client.store.backend.latch(name, step).await
+        self.client.store.latch(name, step).await
     }
 
     /// Refuses to wait for another number of parties than the latch has.

@@ -18,6 +18,7 @@
 //! | locks made from compare-and-swap | [`record::RecordStore`], [`record::Records`] |
 //! | how a store reads its URLs | [`url`] |
 //! | the reference store | [`Memory`] |
+//! | what is measured | [`metrics`] |
 //!
 //! # Reading the code
 //!
@@ -28,6 +29,7 @@
 //! | what programs call | `locks`, `election`, `lock_set`, `latch`, `run`, `rw_lock`, `semaphore`, `lock` |
 //! | what all stores have in common | `policy`, with the program's handles in `policy/guard` and `policy/hold` |
 //! | a store that needs no server | `memory`, and `record`, its names as values |
+//! | what is measured of all that, and of the requests | `metrics` |
 //! | the requests to a store | `backend`, `forward`; `background` and `per_runtime`, where requests run |
 //! | the answers | `grant`, `session`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
 //! | how a URL says which store, and how to use it | `url` |
@@ -54,6 +56,7 @@ mod lock_set;
 mod locks;
 mod loss;
 mod memory;
+pub mod metrics;
 mod mode;
 mod moment;
 mod name;

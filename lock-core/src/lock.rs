@@ -6,6 +6,7 @@ use crate::{
     policy::{acquire::Acquisition, client::Client, holding::Terms},
 };
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
+use tracing::Span;
 
 /// A lock to acquire: a name and options. Made by [`Locks::lock`](crate::Locks::lock).
 ///
@@ -133,7 +134,6 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[tracing::instrument(level = "debug", name = "lock.acquire", skip_all, fields(lock.name = %self.name_for_logs(), lock.store = %self.client.store.name))]
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.checked()?.wait().await
     }
@@ -167,13 +167,8 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    #[tracing::instrument(level = "debug", name = "lock.try_acquire", skip_all, fields(lock.name = %self.name_for_logs(), lock.store = %self.client.store.name))]
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         self.checked()?.once().await
-    }
-
-    fn name_for_logs(&self) -> &str {
-        self.name.as_deref().unwrap_or("(invalid)")
     }
 
     /// Checks that each option is within its range.
@@ -192,7 +187,8 @@ impl Lock {
         };
         let mode = self.mode.checked()?;
         client.store.can_hold(mode)?;
-        let terms = Terms { owner: self.owner.clone(), renews: self.renews, max_hold };
+        let terms =
+            Terms { owner: self.owner.clone(), renews: self.renews, max_hold, callers: Span::current() };
         Ok(Acquisition { client: Arc::clone(client), name, lease, wait, mode, terms, holder })
     }
 }

@@ -97,7 +97,7 @@ impl LockSet {
             };
         }
         let until = self.wait.map(|wait| Moment::now() + wait);
-        match within(until, together(&locks)).await {
+        match within(until, together(&locks, true)).await {
             Some(Ok(Together::Granted(guards))) => return Ok(LockSetGuard(guards)),
             // Waits for them one by one, until others release and the store is back.
             None | Some(Ok(Together::Busy | Together::Apart) | Err(Error::Unavailable { .. })) => {}
@@ -141,7 +141,7 @@ impl LockSet {
     /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<LockSetGuard>, Error> {
         let locks = self.in_order()?;
-        match together(&locks).await? {
+        match together(&locks, false).await? {
             Together::Granted(guards) => return Ok(Some(LockSetGuard(guards))),
             Together::Busy => return Ok(None),
             Together::Apart => {}
@@ -226,9 +226,9 @@ impl LockSet {
     }
 }
 
-async fn together(locks: &[Lock]) -> Result<Together<Guard>, Error> {
+async fn together(locks: &[Lock], then_apart: bool) -> Result<Together<Guard>, Error> {
     let all = locks.iter().map(Lock::checked).collect::<Result<Vec<_>, _>>()?;
-    Acquisition::together(&all).await
+    Acquisition::together(&all, then_apart).await
 }
 
 /// Returns `None` if time runs out first.

@@ -50,6 +50,15 @@ impl Locks {
         Ok(Self(Arc::new(Client::new(Arc::new(backend), lease))))
     }
 
+    /// Measures all names in one group from now on. Without this, a name's group is what stands before its first `/`,
+    /// which is meant for names like `orders/42`: see [`metrics`](crate::metrics).
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn without_groups(self) -> Self {
+        self.0.store.meters.without_groups();
+        self
+    }
+
     /// Returns the lock of this name, to set options on and then acquire.
     ///
     /// A text that is not a valid [`Name`] is refused when the lock is acquired, before the store is asked.
@@ -86,7 +95,7 @@ impl Locks {
     /// Returns what the store can do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        self.0.store.backend.capabilities()
+        self.0.store.capabilities()
     }
 
     /// Returns the store's name for messages, without secrets: `sqlite:/var/lib/app/locks.db`.
@@ -107,7 +116,8 @@ impl Locks {
     ///
     /// [`Error::InvalidName`], [`Error::Unavailable`], [`Error::Unsupported`], [`Error::Store`].
     pub async fn holders(&self, name: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
-        self.0.store.holders(&Name::new(name)?).await
+        let holders = self.0.store.holders(&Name::new(name)?).await;
+        holders.map_err(|error| self.0.store.failed(Operation::Looking, error))
     }
 
     /// Returns the holders of all names that begin with `prefix`, sorted by name. An empty prefix lists all.
@@ -120,7 +130,7 @@ impl Locks {
     ///
     /// [`Error::Unavailable`], [`Error::Unsupported`], [`Error::Store`].
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
-        let holders = self.0.store.backend.list(prefix.as_ref()).await;
+        let holders = self.0.store.list(prefix.as_ref()).await;
         holders.map_err(|error| self.0.store.failed(Operation::Looking, error))
     }
 
@@ -138,7 +148,7 @@ impl Locks {
     /// [`Error::InvalidName`], [`Error::Unavailable`], [`Error::Unsupported`], [`Error::Store`].
     pub async fn force_release(&self, name: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
         let name = Name::new(name)?;
-        let ended = self.0.store.backend.force_release(&name).await;
+        let ended = self.0.store.force_release(&name).await;
         ended.map_err(|error| self.0.store.failed(Operation::Forcing(name), error))
     }
 

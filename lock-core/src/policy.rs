@@ -18,6 +18,7 @@
 //! | `belief` | its deadline, and when its renewal is due |
 //! | `queue` | who of this client may contend for a name |
 //! | `look` | who keeps a waiter waiting |
+//! | `requests` | what is asked of the store |
 //! | `store` | whom to ask, and what to call it in messages |
 //! | `pauses` | how long to wait after a failure |
 //!
@@ -53,6 +54,7 @@ pub(crate) mod pauses;
 mod queue;
 mod release;
 mod renewal;
+mod requests;
 mod store;
 mod together;
 mod withdraw;

@@ -6,12 +6,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 use tenure_core::{Locks, Memory};
-use tracing_subscriber::filter::LevelFilter;
+use tracing::Instrument;
+use tracing_subscriber::{filter::LevelFilter, fmt::format::FmtSpan};
 
 /// A line of `tracing-subscriber`'s JSON. A key that is there twice is an error of serde's.
 #[derive(Deserialize)]
 struct Line {
     fields: Fields,
+    /// The span that the line is about.
+    span: Option<Span>,
     #[serde(default)]
     spans: Vec<Span>,
 }
@@ -25,13 +28,14 @@ struct Fields {
     store: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Span {
     name: String,
     #[serde(rename = "lock.name")]
-    lock: String,
+    lock: Option<String>,
     #[serde(rename = "lock.store")]
-    store: String,
+    store: Option<String>,
+    request: Option<String>,
 }
 
 #[derive(Clone, Default)]
@@ -53,10 +57,12 @@ async fn in_json_no_key_is_there_twice() {
     let log = Log::default();
     let writer = log.clone();
     let json = tracing_subscriber::fmt().json().with_max_level(LevelFilter::TRACE);
+    let json = json.with_span_events(FmtSpan::CLOSE);
     let json = json.with_writer(move || writer.clone()).finish();
     let _here = tracing::subscriber::set_default(json);
     let locks = Locks::new(Memory::new());
-    let guard = locks.lock("orders/42").acquire().await.unwrap();
+    let calling = async { locks.lock("orders/42").acquire().await.unwrap() };
+    let guard = calling.instrument(tracing::info_span!("caller")).await;
     guard.release().await.unwrap();
     locks.close().await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
@@ -64,6 +70,25 @@ async fn in_json_no_key_is_there_twice() {
     let acquired = lines.iter().find(|line| line.fields.message == "lock acquired").unwrap();
     assert_eq!(acquired.fields.name.as_deref(), Some("orders/42"));
     assert_eq!(acquired.fields.store.as_deref(), Some("memory"));
-    let span = acquired.spans.first().unwrap();
-    assert_eq!((&*span.name, &*span.lock, &*span.store), ("lock.acquire", "orders/42", "memory"));
+    let [caller, span] = &acquired.spans[..] else { panic!("{:?}", acquired.spans) };
+    assert_eq!((&*caller.name, &*span.name), ("caller", "lock.acquire"));
+    assert_eq!((span.lock.as_deref(), span.store.as_deref()), (Some("orders/42"), Some("memory")));
+    // A trace shows the wait and the hold beside each other, each with its requests.
+    let closed = lines.iter().filter(|line| line.fields.message == "close");
+    let closed = closed.map(|line| {
+        let span = line.span.as_ref().unwrap();
+        let within: Vec<_> = line.spans.iter().map(|span| &*span.name).collect();
+        assert!(span.name == "caller" || span.lock.as_deref() == Some("orders/42"), "{span:?}");
+        (&*span.name, span.request.as_deref(), within.join(" "))
+    });
+    let expected = [
+        ("store.request", Some("acquire"), "caller lock.acquire"),
+        ("lock.acquire", None, "caller"),
+        ("store.request", Some("release"), "caller lock.hold"),
+        // A line tells what is entered at its moment, and this one comes after that.
+        ("lock.hold", None, ""),
+        ("caller", None, ""),
+    ];
+    let expected = expected.map(|(name, request, within)| (name, request, within.to_owned()));
+    assert_eq!(closed.collect::<Vec<_>>(), expected);
 }

@@ -12,9 +12,11 @@ use super::{
 };
 use crate::{
     Attempt, Claim, ClaimId, Error, Grant, Holder, HolderInfo, Mode, Moment, Name, Operation, StoreError,
+    metrics::{Ending, Waiting},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
+use tracing::instrument;
 
 /// How long a failure of the store is remembered: a wait that ends within this time reports it.
 const TROUBLE_LASTS: Duration = Duration::from_secs(5);
@@ -39,7 +41,19 @@ struct Findings {
 
 impl Acquisition {
     /// Makes at most one attempt.
+    #[instrument(level = "debug", name = "lock.try_acquire", skip_all, fields(lock.name = %self.name, lock.store = %self.client.store.name))]
     pub(crate) async fn once(&self) -> Result<Option<Guard>, Error> {
+        let waiting = self.waiting();
+        let outcome = self.attempt().await;
+        waiting.ended(match &outcome {
+            Ok(Some(_)) => Ending::Acquired,
+            Ok(None) => Ending::Busy,
+            Err(error) => Ending::of(error),
+        });
+        outcome
+    }
+
+    async fn attempt(&self) -> Result<Option<Guard>, Error> {
         self.client.check_open()?;
         let _under_way = self.client.acquisitions.token();
         if let Some(entered) = self.reenter() {
@@ -50,7 +64,7 @@ impl Acquisition {
         let answer = tokio::select! {
             biased;
             () = self.client.closing.cancelled() => return Err(self.client.closed_error()),
-            answer = tokio::time::timeout(self.lease, self.client.store.backend.try_acquire(open.claim())) => answer,
+            answer = tokio::time::timeout(self.lease, self.client.store.try_acquire(open.claim())) => answer,
         };
         match answer {
             Ok(Ok(Attempt::Granted(grant))) => {
@@ -71,10 +85,21 @@ impl Acquisition {
     }
 
     /// Waits until the lock is acquired, the wait is over, or the client is closed.
+    #[instrument(level = "debug", name = "lock.acquire", skip_all, fields(lock.name = %self.name, lock.store = %self.client.store.name))]
     pub(crate) async fn wait(&self) -> Result<Guard, Error> {
-        if self.wait == Some(Duration::ZERO) {
-            return self.once().await?.ok_or_else(|| self.timeout(Duration::ZERO, Vec::new()));
-        }
+        let waiting = self.waiting();
+        let outcome = if self.wait == Some(Duration::ZERO) {
+            self.attempt()
+                .await
+                .and_then(|guard| guard.ok_or_else(|| self.timeout(Duration::ZERO, Vec::new())))
+        } else {
+            self.wait_in_turn().await
+        };
+        waiting.ended(outcome.as_ref().map_or_else(Ending::of, |_| Ending::Acquired));
+        outcome
+    }
+
+    async fn wait_in_turn(&self) -> Result<Guard, Error> {
         self.client.check_open()?;
         let _under_way = self.client.acquisitions.token();
         let mut findings = Findings { trouble: None, look: Look::new(self.wait) };
@@ -148,7 +173,7 @@ impl Acquisition {
         loop {
             let answer = tokio::select! {
                 biased;
-                answer = self.client.store.backend.acquire(claim) => answer,
+                answer = self.client.store.acquire(claim) => answer,
                 never = look.go_on(&self.client.store, claim) => match never {},
             };
             match answer {
@@ -165,6 +190,11 @@ impl Acquisition {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Measures this acquisition from now on.
+    pub(super) fn waiting(&self) -> Waiting {
+        self.client.store.meters.waiting(&self.name, self.mode)
     }
 
     /// Takes a seat from which the store may be asked at once; `None` if others of this client come first.

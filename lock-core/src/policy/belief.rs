@@ -78,8 +78,9 @@ impl Belief {
         lease::renewal_patience(self.trusted())
     }
 
-    pub(crate) fn renewal_sent(&mut self) {
-        self.renew_at = None;
+    /// Returns when it was due.
+    pub(crate) fn renewal_sent(&mut self) -> Option<Moment> {
+        self.renew_at.take()
     }
 
     /// Another lease was requested. Until there is an answer, only the shorter of the two counts.

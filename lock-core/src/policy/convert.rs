@@ -109,7 +109,7 @@ impl Holding {
         let grant = self.grant_now();
         let left = self.deadline().unwrap_or_else(Moment::now).left();
         let patience = lease::renewal_patience(grant.lease).min(left);
-        match tokio::time::timeout(patience, self.store.backend.convert(&grant, mode)).await {
+        match tokio::time::timeout(patience, self.store.convert(&grant, mode)).await {
             Ok(answer) => answer,
             Err(_) => Err(StoreError::unavailable("no answer to the conversion")),
         }

@@ -29,7 +29,7 @@ impl Hold {
         }
         let mut extending = Extending { hold: self, lease, sent: Moment::now(), answer: Renewal::Unanswered };
         holding.extension_sent(lease, extending.sent);
-        let answers = holding.store.backend.renew(&[holding.grant_now()]).await;
+        let answers = holding.store.renew(&[holding.grant_now()]).await;
         let answers = answers.map_err(|error| self.extending(error))?;
         let answer = answers.first().copied().unwrap_or(Renewal::Unanswered);
         extending.answer = answer;

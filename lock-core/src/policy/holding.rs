@@ -1,13 +1,17 @@
 //! What a client knows about one grant: its deadline, mode and guards, and why it ended.
 
 use super::{belief::Belief, queue::Seat, store::Store};
-use crate::{Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing};
+use crate::{
+    Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing,
+    metrics::{Held, Renewed},
+};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{runtime::Handle, task::AbortHandle};
 use tokio_util::sync::CancellationToken;
+use tracing::{Span, debug_span};
 
 /// The state of one grant, which the guards of its owner share.
 pub(crate) struct Holding {
@@ -25,6 +29,7 @@ pub(crate) struct Holding {
     lost: CancellationToken,
     /// For a grant that came so late that its renewal was due: cancelled when the first renewal has been answered.
     late: Option<CancellationToken>,
+    pub(super) measured: Held,
 }
 
 struct Life {
@@ -37,6 +42,8 @@ struct Life {
     /// The seat in its name's queue, with the turn as long as nobody else of this client may contend.
     seat: Option<Seat>,
     watch: Option<AbortHandle>,
+    /// From the grant until the release is answered, or the loss is logged.
+    span: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +59,9 @@ pub(crate) struct Terms {
     pub(crate) owner: Option<Owner>,
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// The span in which the program asked. That of the hold is its child, and no child of the wait's, which would
+    /// then last as long.
+    pub(crate) callers: Span,
 }
 
 /// What remains to be done when a guard goes.
@@ -60,7 +70,7 @@ pub(super) enum Departure {
     Others(Option<LossCause>),
     /// It was the last one: tell the store. The lease lasts at least until this moment, so a store that no longer knows
     /// the claim before then has already released it.
-    Release(Option<Seat>, Moment),
+    Release(Option<Seat>, Moment, Span),
     /// It was the last one of a lost hold.
     Lost(LossCause),
 }
@@ -99,9 +109,10 @@ impl Holding {
         if grant.mode != Mode::Exclusive {
             drop(seat.pass_turn());
         }
-        let (state, guards, downgrades) = (State::Held, 1, 0);
-        let life =
-            Life { state, guards, mode: grant.mode, belief, downgrades, seat: Some(seat), watch: None };
+        let (name, token) = (&grant.name, grant.token);
+        let span = debug_span!(parent: &terms.callers, "lock.hold", lock.name = %name, lock.store = %store.name, %token);
+        let (state, mode, guards, downgrades, seat) = (State::Held, grant.mode, 1, 0, Some(seat));
+        let life = Life { state, guards, mode, belief, downgrades, seat, watch: None, span };
         let hold = Arc::new(Self {
             id,
             store: Arc::clone(store),
@@ -111,6 +122,8 @@ impl Holding {
             life: Mutex::new(life),
             lost: CancellationToken::new(),
             late,
+            measured: store.meters.held(&grant.name, grant.mode),
+
             grant,
         });
         hold.watch_session();
@@ -276,7 +289,7 @@ impl Holding {
 
     /// Ends the hold with this cause, unless it has ended already.
     pub(super) fn lose(&self, cause: LossCause) {
-        let seat = {
+        let (seat, span) = {
             let mut life = self.life();
             if !matches!(life.state, State::Held) {
                 return;
@@ -285,13 +298,14 @@ impl Holding {
             if let Some(watch) = life.watch.take() {
                 watch.abort();
             }
-            life.seat.take()
+            (life.seat.take(), std::mem::replace(&mut life.span, Span::none()))
         };
         self.lost.cancel();
+        self.measured.over(Some(cause));
         let (name, token, store) = (self.grant.name.clone(), self.grant.token, Arc::clone(&self.store.name));
         // Not here: a loss must not wait for a log that blocks (clause F8).
         self.background().spawn(async move {
-            tracing::error!(lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");
+            tracing::error!(parent: &span, lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");
         });
         if cause == LossCause::MaxHold && matches!(self.grant.standing, Standing::Session(_)) {
             self.release_after_grace();
@@ -305,7 +319,7 @@ impl Holding {
         let (store, grant) = (Arc::clone(&self.store), self.grant_now());
         self.background().spawn(async move {
             tokio::time::sleep(grant.lease).await;
-            if let Err(error) = store.backend.release(&grant).await {
+            if let Err(error) = store.release(&grant).await {
                 tracing::warn!(lock.name = %grant.name, %error, "a lock held for longer than max_hold could not be released");
             }
         });
@@ -332,18 +346,22 @@ impl Holding {
         self.is_held();
         let mut life = self.life();
         life.guards -= 1;
-        match life.state {
-            State::Lost(cause) if life.guards > 0 => Departure::Others(Some(cause)),
-            State::Held | State::Released if life.guards > 0 => Departure::Others(None),
-            State::Lost(cause) => Departure::Lost(cause),
+        let (seat, until, span) = match life.state {
+            State::Lost(cause) if life.guards > 0 => return Departure::Others(Some(cause)),
+            State::Held | State::Released if life.guards > 0 => return Departure::Others(None),
+            State::Lost(cause) => return Departure::Lost(cause),
             State::Held | State::Released => {
                 life.state = State::Released;
                 if let Some(watch) = life.watch.take() {
                     watch.abort();
                 }
-                Departure::Release(life.seat.take(), self.deadline_of(&life))
+                let span = std::mem::replace(&mut life.span, Span::none());
+                (life.seat.take(), self.deadline_of(&life), span)
             }
-        }
+        };
+        drop(life);
+        self.measured.over(None);
+        Departure::Release(seat, until, span)
     }
 
     /// When the agenda must look at this hold again: to renew it, or to find it lost.
@@ -365,7 +383,8 @@ impl Holding {
 
     /// Starts a renewal, and returns the grant to renew.
     pub(super) fn start_renewal(&self) -> Grant {
-        self.life().belief.renewal_sent();
+        let due = self.life().belief.renewal_sent();
+        self.store.meters.renewal_sent(due);
         self.grant_now()
     }
 
@@ -384,7 +403,10 @@ impl Holding {
     pub(super) fn finish_renewal(&self, asked: Duration, sent: Moment, answer: Renewal) {
         let now = Moment::now();
         match answer {
-            Renewal::Lost(cause) => self.lose(cause),
+            Renewal::Lost(cause) => {
+                self.lose(cause);
+                self.measured.renewed(Renewed::Lost);
+            }
             // Checks the clock first: an answer after the deadline revives nothing.
             Renewal::Renewed if self.is_held() => {
                 let mut life = self.life();
@@ -394,9 +416,14 @@ impl Holding {
                 {
                     renewed.cancel();
                 }
+                drop(life);
+                self.measured.renewed(Renewed::InTime);
             }
-            Renewal::Renewed => {}
-            Renewal::Unanswered => self.life().belief.unanswered(asked, sent, now),
+            Renewal::Renewed => self.measured.renewed(Renewed::Late),
+            Renewal::Unanswered => {
+                self.life().belief.unanswered(asked, sent, now);
+                self.measured.renewed(Renewed::Unanswered);
+            }
         }
     }
 

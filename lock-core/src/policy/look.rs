@@ -35,7 +35,7 @@ impl Look {
     /// Only a contender looks, and before the end only one that has contended for at least half of its wait. So tasks of one
     /// client that wait behind each other do not all ask when they get their turn, or when their waits end together.
     pub(super) async fn go_on(&mut self, store: &Store, claim: &Claim) -> Infallible {
-        if !store.backend.capabilities().listing {
+        if !store.capabilities().listing {
             return pending().await;
         }
         let since = *self.since.get_or_insert_with(Instant::now);
@@ -50,7 +50,7 @@ impl Look {
         let Some(last) = last else { return pending().await };
         sleep_until(last).await;
         // What is wrong with the store is found out by the request for the lock.
-        if let Ok(found) = store.backend.holders(&claim.name).await {
+        if let Ok(found) = store.holders(&claim.name).await {
             self.holders = found.into_iter().filter(|holder| holder.claim != Some(claim.id)).collect();
         }
         pending().await
@@ -59,7 +59,7 @@ impl Look {
 
 /// No warning: a candidate waits for as long as the leader lives, and all is well.
 async fn tell(store: &Store, claim: &Claim, waited: Duration) {
-    let found = timeout(PATIENCE, store.backend.holders(&claim.name)).await;
+    let found = timeout(PATIENCE, store.holders(&claim.name)).await;
     let holder = found.into_iter().flatten().flatten().next().map(|holder| holder.to_string());
     let (name, store) = (&claim.name, &store.name);
     tracing::info!(lock.name = %name, lock.store = %store, ?waited, holder, "still waiting for the lock");

@@ -9,6 +9,7 @@ use std::{
     },
     time::Duration,
 };
+use tracing::{Instrument, Span};
 
 /// How long a client takes to ask again after a hint: one hop there, one back.
 const TOLD_AND_ASKED: Duration = Duration::from_millis(20);
@@ -31,11 +32,14 @@ impl Hold {
         match departure {
             Departure::Others(None) => Ok(None),
             Departure::Others(Some(cause)) => Err(cause),
-            Departure::Release(seat, until) => Ok(Some(Releasing::new(self.clone(), seat, until))),
+            Departure::Release(seat, until, span) => {
+                Ok(Some(Releasing::new(self.clone(), seat, until, span)))
+            }
             Departure::Lost(cause) => {
                 // The store may still keep the grant, which is then released in the background.
                 if matches!(cause, LossCause::Expired | LossCause::MaxHold) {
-                    drop(Releasing::new(self.clone(), None, Moment::now() + holding.grant.lease));
+                    let until = Moment::now() + holding.grant.lease;
+                    drop(Releasing::new(self.clone(), None, until, Span::none()));
                 }
                 Err(cause)
             }
@@ -54,12 +58,14 @@ struct Unfinished {
     until: Moment,
     /// Whether an earlier request may have been carried out although its reply was lost.
     asked_before: AtomicBool,
+    /// That of the hold, which ends with the release.
+    span: Span,
 }
 
 impl Releasing {
-    fn new(hold: Hold, seat: Option<Seat>, until: Moment) -> Self {
+    fn new(hold: Hold, seat: Option<Seat>, until: Moment, span: Span) -> Self {
         let (seat, asked_before) = (Mutex::new(seat), AtomicBool::new(false));
-        Self(Some(Arc::new(Unfinished { hold, seat, until, asked_before })))
+        Self(Some(Arc::new(Unfinished { hold, seat, until, asked_before, span })))
     }
 
     /// Tells the store, and waits for its answer.
@@ -69,7 +75,7 @@ impl Releasing {
     /// When dropped, the release goes on in the background.
     pub(super) async fn finish(mut self) -> Result<(), Error> {
         let Some(unfinished) = &self.0 else { return Ok(()) };
-        let outcome = unfinished.tell_store().await;
+        let outcome = unfinished.tell_store().instrument(unfinished.span.clone()).await;
         self.0 = None;
         outcome
     }
@@ -83,7 +89,7 @@ impl Drop for Releasing {
             chore::leave(&client, &holding.callers, patience, move || {
                 let unfinished = Arc::clone(&unfinished);
                 async move {
-                    if let Err(error) = unfinished.tell_store().await {
+                    if let Err(error) = unfinished.tell_store().instrument(unfinished.span.clone()).await {
                         let name = unfinished.hold.name();
                         tracing::debug!(lock.name = %name, %error, "a release in the background failed");
                     }
@@ -103,7 +109,7 @@ impl Unfinished {
         let (store, grant) = (&self.hold.client.store, self.hold.holding.grant_now());
         let mut pauses = Pauses::new();
         loop {
-            let request = store.backend.release(&grant);
+            let request = store.release(&grant);
             let again = self.asked_before.swap(true, Ordering::Relaxed);
             let error = match tokio::time::timeout(lease::renewal_patience(grant.lease), request).await {
                 Ok(Ok(Release::Released { awaited })) => {
@@ -120,7 +126,13 @@ impl Unfinished {
                 {
                     return Ok(());
                 }
-                Ok(Ok(Release::NotHeld(cause))) => return Err(store.lost(&grant.name, cause)),
+                Ok(Ok(Release::NotHeld(cause))) => {
+                    // A loss that was noticed before has been counted.
+                    if self.hold.loss().is_none() {
+                        self.hold.holding.measured.lost_after_all(cause);
+                    }
+                    return Err(store.lost(&grant.name, cause));
+                }
                 Ok(Err(error)) => error,
                 Err(_) => StoreError::unavailable("no answer to the release"),
             };
@@ -141,7 +153,7 @@ impl Unfinished {
             return;
         }
         let Hold { client, holding } = self.hold.clone();
-        let Capabilities { wakeup, ask_again, .. } = client.store.backend.capabilities();
+        let Capabilities { wakeup, ask_again, .. } = client.store.capabilities();
         let one_round = if wakeup == Wakeup::Poll { ask_again } else { ask_again.min(TOLD_AND_ASKED) };
         let (closing, tasks) = (client.closing.clone(), client.tasks.clone());
         tasks.spawn_on(

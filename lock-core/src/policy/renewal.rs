@@ -130,10 +130,10 @@ impl Renewals {
             // While an answer is awaited, the next event is the deadline.
             self.move_on(&hold);
             if let Some(grant) = due {
-                shards.entry(self.store.backend.shard(&grant.name)).or_default().push(Due { hold, grant });
+                shards.entry(self.store.shard(&grant.name)).or_default().push(Due { hold, grant });
             }
         }
-        let largest = self.store.backend.capabilities().renew_batch.max(1);
+        let largest = self.store.capabilities().renew_batch.max(1);
         for mut shard in shards.into_values() {
             while !shard.is_empty() {
                 let rest = shard.split_off(largest.min(shard.len()));
@@ -154,7 +154,7 @@ impl Renewals {
     async fn renew(self: Arc<Self>, batch: Vec<Due>) {
         let grants: Vec<Grant> = batch.iter().map(|due| due.grant.clone()).collect();
         let sent = Moment::now();
-        let mut answer = pin!(self.store.backend.renew(&grants));
+        let mut answer = pin!(self.store.renew(&grants));
         let mut waiting: Vec<(Duration, &Due, usize)> =
             batch.iter().enumerate().map(|(at, due)| (due.hold.patience(), due, at)).collect();
         waiting.sort_by_key(|(patience, ..)| *patience);

@@ -1,26 +1,32 @@
-//! A client's store: its backend, its name for messages, and its background thread.
+//! A client's store: its backend, its name for messages, its background thread, and what is measured.
+//! `requests` has what is asked of it.
 
 use crate::{
-    Ability, Backend, Background, Capabilities, Error, Holder, LossCause, Mode, Name, Operation, StoreError,
+    Ability, Backend, Background, Capabilities, Error, LossCause, Mode, Name, Operation, StoreError,
     background::Use,
+    metrics::{Meters, Requests},
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) struct Store {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(super) backend: Arc<dyn Backend>,
     /// The store's name for messages.
     pub(crate) name: Arc<str>,
     /// Where renewal, releases and withdrawals go on, whatever happens to the callers' runtimes.
     pub(crate) background: Background,
+    pub(crate) meters: Meters,
+    pub(super) requests: Requests,
     /// Until the client is closed.
     uses_background: Mutex<Option<Use>>,
 }
 
 impl Store {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
-        let background = backend.background();
+        let (background, name) = (backend.background(), Arc::<str>::from(backend.store()));
         Self {
-            name: backend.store().into(),
+            meters: Meters::new(&name),
+            requests: Requests::new(&name),
+            name,
             uses_background: Mutex::new(Some(background.used())),
             background,
             backend,
@@ -29,7 +35,7 @@ impl Store {
 
     /// Refuses a mode that the store does not support.
     pub(crate) fn can_hold(&self, mode: Mode) -> Result<(), Error> {
-        let Capabilities { shared, permits, .. } = self.backend.capabilities();
+        let Capabilities { shared, permits, .. } = self.capabilities();
         let (served, ability) = match mode {
             Mode::Exclusive => return Ok(()),
             Mode::Shared => (shared, Ability::Readers),
@@ -38,9 +44,13 @@ impl Store {
         if served { Ok(()) } else { Err(self.unsupported(ability)) }
     }
 
-    /// Returns the current holders of `name`.
-    pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, Error> {
-        self.backend.holders(name).await.map_err(|error| self.failed(Operation::Looking, error))
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.backend.capabilities()
+    }
+
+    /// The part of the store that keeps `name`.
+    pub(super) fn shard(&self, name: &Name) -> u64 {
+        self.backend.shard(name)
     }
 
     /// Disconnects. Called when nothing is held or waited for.

@@ -1,7 +1,10 @@
 //! Several names in one request, if the store can do that and all of them are free.
 
-use super::{acquire::Acquisition, guard::Guard, queue::Seat, withdraw::OpenClaim};
-use crate::{Claim, Error, StoreError, Together};
+use super::{acquire::Acquisition, client::Client, guard::Guard, queue::Seat, withdraw::OpenClaim};
+use crate::{
+    Claim, Error, StoreError, Together,
+    metrics::{Ending, Waiting},
+};
 use std::{sync::Arc, time::Duration};
 
 impl Acquisition {
@@ -10,16 +13,44 @@ impl Acquisition {
     /// Also returns [`Together::Apart`] if one of them has an owner: what an owner already holds is re-entered, not
     /// requested.
     ///
+    /// `then_apart` says that the caller requests them one by one unless this succeeds.
+    ///
     /// # Cancel safety
     ///
     /// When dropped, what may have been granted is withdrawn in the background.
-    pub(crate) async fn together(all: &[Self]) -> Result<Together<Guard>, Error> {
+    pub(crate) async fn together(all: &[Self], then_apart: bool) -> Result<Together<Guard>, Error> {
         let [first, _, ..] = all else { return Ok(Together::Apart) };
         let client = &first.client;
         let apart = |one: &Self| one.terms.owner.is_some() || !Arc::ptr_eq(&one.client, client);
-        if !client.store.backend.capabilities().together || all.iter().any(apart) {
+        if !client.store.capabilities().together || all.iter().any(apart) {
             return Ok(Together::Apart);
         }
+        let mut waiting: Vec<Waiting> = all.iter().map(Self::waiting).collect();
+        // Otherwise what counts is how each of them ends by itself.
+        let only_if_acquired = |all: &mut Vec<Waiting>| all.iter_mut().for_each(Waiting::only_if_acquired);
+        if then_apart {
+            only_if_acquired(&mut waiting);
+        }
+        let outcome = Self::attempt_together(client, first, all).await;
+        let ending = match &outcome {
+            Ok(Together::Granted(_)) => Some(Ending::Acquired),
+            Ok(Together::Apart) => None,
+            Ok(Together::Busy) | Err(Error::Unavailable { .. }) if then_apart => None,
+            Ok(Together::Busy) => Some(Ending::Busy),
+            Err(error) => Some(Ending::of(error)),
+        };
+        match ending {
+            Some(ending) => waiting.into_iter().for_each(|one| one.ended(ending)),
+            None => only_if_acquired(&mut waiting),
+        }
+        outcome
+    }
+
+    async fn attempt_together(
+        client: &Arc<Client>,
+        first: &Self,
+        all: &[Self],
+    ) -> Result<Together<Guard>, Error> {
         client.check_open()?;
         let _under_way = client.acquisitions.token();
         let seats = all.iter().map(Self::seat);
@@ -30,7 +61,7 @@ impl Acquisition {
         let answer = tokio::select! {
             biased;
             () = client.closing.cancelled() => return Err(client.closed_error()),
-            answer = tokio::time::timeout(shortest, client.store.backend.try_acquire_all(&claims)) => answer,
+            answer = tokio::time::timeout(shortest, client.store.try_acquire_all(&claims)) => answer,
         };
         let grants = match answer {
             Ok(Ok(Together::Granted(grants)))

@@ -62,7 +62,7 @@ async fn withdraw(store: &Store, claim: &Claim, refused: bool) {
     let give_up = Moment::now() + claim.lease;
     let mut pauses = Pauses::new();
     loop {
-        let request = store.backend.withdraw(claim);
+        let request = store.withdraw(claim);
         let error = match tokio::time::timeout(lease::renewal_patience(claim.lease), request).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error,

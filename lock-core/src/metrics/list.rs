@@ -1,0 +1,236 @@
+//! Every metric there is. The documentation and the dashboard are checked against this list.
+
+use crate::{Error, LossCause, StoreError};
+
+/// One metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name. It says the unit too, as is usual in Prometheus: `_seconds`, or `_total` for a number of events.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its labels.
+    pub labels: &'static [Label],
+    /// What it counts or measures.
+    pub unit: &'static str,
+    /// What it means.
+    pub help: &'static str,
+}
+
+/// The kind of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number of events, which only rises.
+    Counter,
+    /// A number that rises and falls.
+    Gauge,
+    /// A distribution, in seconds.
+    Histogram,
+}
+
+/// A label of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Its name.
+    pub name: &'static str,
+    /// All of its values; empty if they depend on the program.
+    pub values: &'static [&'static str],
+}
+
+/// Bounds for the histograms' buckets, in seconds: from a fast request to a long hold. Hand them to an exporter that
+/// wants to know.
+pub const BUCKETS: [f64; 14] =
+    [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0];
+
+/// The group of a name without a `/`, and of every name if names are not grouped.
+pub const NO_GROUP: &str = "-";
+/// The group of all names whose own group would be one too many: after the first 100 groups of a client.
+pub const OTHER_GROUPS: &str = "other";
+/// How many groups a client tells apart.
+#[cfg(feature = "metrics")]
+pub(super) const MOST_GROUPS: usize = 100;
+
+pub(super) const MODES: [&str; 3] = ["exclusive", "shared", "permit"];
+pub(super) const ENDINGS: [&str; 6] = ["acquired", "busy", "timeout", "unavailable", "failed", "cancelled"];
+pub(super) const CAUSES: [&str; 6] = [
+    LossCause::Expired.as_str(),
+    LossCause::TakenOver.as_str(),
+    LossCause::SessionEnded.as_str(),
+    LossCause::Forgotten.as_str(),
+    LossCause::Forced.as_str(),
+    LossCause::MaxHold.as_str(),
+];
+pub(super) const RENEWALS: [&str; 4] = ["renewed", "late", "lost", "unanswered"];
+pub(super) const REQUESTS: [&str; 11] = [
+    "try_acquire",
+    "try_acquire_all",
+    "acquire",
+    "release",
+    "renew",
+    "withdraw",
+    "convert",
+    "latch",
+    "holders",
+    "list",
+    "force_release",
+];
+pub(super) const ANSWERS: [&str; 4] = ["answered", "unavailable", "failed", "abandoned"];
+
+/// How an acquisition ended: a place in [`ENDINGS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Acquired,
+    Busy,
+    Timeout,
+    Unavailable,
+    Failed,
+    Cancelled,
+}
+
+impl Ending {
+    pub(crate) const fn of(error: &Error) -> Self {
+        match error {
+            Error::Timeout { .. } => Self::Timeout,
+            Error::Unavailable { .. } => Self::Unavailable,
+            Error::Closed { .. } => Self::Cancelled,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// How a renewal ended: a place in [`RENEWALS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    InTime,
+    Late,
+    Lost,
+    Unanswered,
+}
+
+/// A kind of request: a place in [`REQUESTS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    TryAcquire,
+    TryAcquireAll,
+    Acquire,
+    Release,
+    Renew,
+    Withdraw,
+    Convert,
+    Latch,
+    Holders,
+    List,
+    ForceRelease,
+}
+
+impl Request {
+    pub(crate) const fn as_str(self) -> &'static str {
+        REQUESTS[self as usize]
+    }
+}
+
+/// How a request ended: a place in [`ANSWERS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Answered,
+    Unavailable,
+    Failed,
+    /// Nobody waits for the answer any more.
+    #[cfg(feature = "metrics")]
+    Abandoned,
+}
+
+impl Answer {
+    pub(crate) fn of<T>(answer: &Result<T, StoreError>) -> Self {
+        match answer {
+            Ok(_) => Self::Answered,
+            Err(error) if error.is_unavailable() => Self::Unavailable,
+            Err(_) => Self::Failed,
+        }
+    }
+}
+
+const fn open(name: &'static str) -> Label {
+    Label { name, values: &[] }
+}
+
+const STORE: Label = open("store");
+const MODE: Label = Label { name: "mode", values: &MODES };
+const GROUP: Label = open("group");
+const OUTCOME: &str = "outcome";
+const REQUEST: Label = Label { name: "request", values: &REQUESTS };
+
+pub(super) const ACQUISITIONS: Metric = Metric {
+    name: "tenure_acquisitions_total",
+    kind: Kind::Counter,
+    labels: &[STORE, MODE, GROUP, Label { name: OUTCOME, values: &ENDINGS }],
+    unit: "acquisitions",
+    help: "Acquisitions that have ended, by outcome. Several names at once count once each, and what an owner re-enters counts too.",
+};
+pub(super) const WAIT: Metric = Metric {
+    name: "tenure_wait_seconds",
+    kind: Kind::Histogram,
+    labels: &[STORE, MODE, GROUP],
+    unit: "seconds",
+    help: "How long acquisitions took, whatever their outcome. Tries that found the lock busy are left out.",
+};
+pub(super) const WAITING: Metric = Metric {
+    name: "tenure_waiting",
+    kind: Kind::Gauge,
+    labels: &[STORE, MODE, GROUP],
+    unit: "acquisitions",
+    help: "Acquisitions under way.",
+};
+pub(super) const HELD: Metric = Metric {
+    name: "tenure_held",
+    kind: Kind::Gauge,
+    labels: &[STORE, MODE, GROUP],
+    unit: "grants",
+    help: "Grants that this process holds. What an owner re-enters is the same grant.",
+};
+pub(super) const HOLD: Metric = Metric {
+    name: "tenure_hold_seconds",
+    kind: Kind::Histogram,
+    labels: &[STORE, MODE, GROUP],
+    unit: "seconds",
+    help: "How long grants were held, from the store's answer to the start of the release, or to the loss.",
+};
+pub(super) const LOSSES: Metric = Metric {
+    name: "tenure_losses_total",
+    kind: Kind::Counter,
+    labels: &[STORE, MODE, GROUP, Label { name: "cause", values: &CAUSES }],
+    unit: "grants",
+    help: "Grants that ended before they were released, by cause.",
+};
+pub(super) const RENEWED: Metric = Metric {
+    name: "tenure_renewals_total",
+    kind: Kind::Counter,
+    labels: &[STORE, MODE, GROUP, Label { name: OUTCOME, values: &RENEWALS }],
+    unit: "renewals",
+    help: "Renewals and extensions of grants, by outcome.",
+};
+pub(super) const RENEWAL_LAG: Metric = Metric {
+    name: "tenure_renewal_lag_seconds",
+    kind: Kind::Histogram,
+    labels: &[STORE],
+    unit: "seconds",
+    help: "How long after it was due a renewal was sent. One is due after a third of the lease.",
+};
+pub(super) const STORE_REQUESTS: Metric = Metric {
+    name: "tenure_store_requests_total",
+    kind: Kind::Counter,
+    labels: &[STORE, REQUEST, Label { name: OUTCOME, values: &ANSWERS }],
+    unit: "requests",
+    help: "Requests to the store that have ended, by kind and outcome.",
+};
+pub(super) const STORE_REQUEST: Metric = Metric {
+    name: "tenure_store_request_seconds",
+    kind: Kind::Histogram,
+    labels: &[STORE, REQUEST],
+    unit: "seconds",
+    help: "How long requests to the store took. With request=acquire that includes the wait for other holders.",
+};
+
+/// All metrics.
+pub const METRICS: [Metric; 10] =
+    [ACQUISITIONS, WAIT, WAITING, HELD, HOLD, LOSSES, RENEWED, RENEWAL_LAG, STORE_REQUESTS, STORE_REQUEST];

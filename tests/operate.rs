@@ -1,0 +1,153 @@
+//! `docs/operate.md` and the dashboard name the metrics and the log lines that there are, and no others.
+
+#![cfg(feature = "metrics")]
+
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+use tenure::metrics::{Kind, METRICS, Metric};
+
+const PAGE: &str = include_str!("../docs/operate.md");
+const DASHBOARD: &str = include_str!("../deploy/grafana/tenure.json");
+
+/// The rows of the table with this header, without its line of dashes.
+fn rows(header: &str) -> Vec<&'static str> {
+    let (_, rest) = PAGE.split_once(&format!("\n{header}\n")).unwrap_or_else(|| panic!("no table {header}"));
+    rest.lines().skip(1).take_while(|line| line.starts_with('|')).collect()
+}
+
+/// The metrics that a text names: what Prometheus makes of a histogram is that histogram.
+fn named(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names = words.filter(|word| word.starts_with("tenure_") && !word.ends_with('_'));
+    let base = |name: &str| -> String {
+        let parts = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+        let is_histogram = |name: &&str| METRICS.iter().any(|m| m.name == *name && m.kind == Kind::Histogram);
+        parts.filter(is_histogram).unwrap_or(name).to_owned()
+    };
+    names.map(base).collect()
+}
+
+fn listed() -> BTreeSet<String> {
+    METRICS.iter().map(|metric| metric.name.to_owned()).collect()
+}
+
+#[test]
+fn the_page_lists_every_metric() {
+    let row = |metric: &Metric| {
+        let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{}`", label.name)).collect();
+        let kind = format!("{:?}", metric.kind).to_lowercase();
+        let Metric { name, unit, help, .. } = metric;
+        format!("| `{name}` | {kind} | {unit} | {} | {help} |", labels.join(", "))
+    };
+    let metrics: Vec<_> = METRICS.iter().map(row).collect();
+    assert_eq!(rows("| metric | type | unit | labels | what it means |"), metrics);
+}
+
+#[test]
+fn the_page_explains_every_value_of_a_label() {
+    let explained = rows("| label | values |").join("\n");
+    for metric in METRICS {
+        for value in metric.labels.iter().flat_map(|label| label.values) {
+            assert!(explained.contains(&format!("`{value}`")), "{}: {value}", metric.name);
+        }
+    }
+}
+
+/// In the alerts and in the table for the night, too.
+#[test]
+fn the_page_names_no_other_metric() {
+    // `tenure_core` is the target of log lines.
+    let page = PAGE.replace("tenure_core", "");
+    assert_eq!(named(&page), listed());
+}
+
+#[test]
+fn the_dashboard_shows_every_metric_and_no_other() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let expressions = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let expressions: Vec<_> = expressions.map(|target| target["expr"].as_str().unwrap()).collect();
+    assert_eq!(named(&expressions.join("\n")), listed());
+    for expression in expressions.iter().copied().chain(PAGE.lines().filter(|line| line.contains('{'))) {
+        let labels = expression.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+        for label in labels.flat_map(|(inside, _)| inside.split(", ")).filter(|label| label.contains('=')) {
+            let name = label.split(['=', '!']).next().unwrap();
+            let is_known = METRICS.iter().flat_map(|metric| metric.labels).any(|label| label.name == name);
+            assert!(is_known, "{expression}: {name}");
+        }
+    }
+    let variables: Vec<_> = dashboard["templating"]["list"].as_array().unwrap().iter().collect();
+    let text = variables.iter().filter_map(|one| one["definition"].as_str()).collect::<Vec<_>>().join("\n");
+    assert!(named(&text).is_subset(&listed()), "{text}");
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    level: usize,
+    message: String,
+    fields: Vec<String>,
+    from: &'static str,
+}
+
+const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
+
+impl Event {
+    fn row(&self) -> String {
+        let Self { level, message, fields, from } = self;
+        let message = message.replace("{cause}", "…");
+        format!("| {message} | `{}` | {} | `{from}` |", LEVELS[*level], fields.join(", "))
+    }
+}
+
+/// What the sources below this path log, outside of their tests.
+fn events(directory: &Path, from: &'static str, found: &mut BTreeSet<Event>) {
+    for path in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            events(&path, from, found);
+        } else if path.extension().is_some_and(|is| is == "rs") && !path.ends_with("tests.rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("\n#[cfg(test)]\nmod tests").next().unwrap();
+            for call in text.split("tracing::").skip(1) {
+                let Some(level) = LEVELS.iter().position(|level| call.starts_with(&format!("{level}!(")))
+                else {
+                    continue;
+                };
+                let (_, call) = call.split_once('(').unwrap();
+                let (fields, rest) = call.split_once('"').unwrap();
+                let (message, _) = rest.split_once('"').unwrap();
+                let fields = fields.split(',').map(str::trim);
+                let fields = fields.filter(|field| !field.is_empty() && !field.starts_with("parent:"));
+                let name = |field: &str| {
+                    field.split(" = ").next().unwrap().trim_start_matches(['%', '?']).to_owned()
+                };
+                let fields = fields.map(|field| format!("`{}`", name(field))).collect();
+                found.insert(Event { level, message: message.to_owned(), fields, from });
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_lists_every_log_line() {
+    let mut found = BTreeSet::new();
+    let crates = [
+        ("lock-core", "tenure-core"),
+        ("backend-redis", "tenure-redis"),
+        ("backend-sql", "tenure-sql"),
+        ("backend-zk", "tenure-zk"),
+    ];
+    for (directory, from) in crates {
+        events(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(directory).join("src"), from, &mut found);
+    }
+    assert!(found.len() > 30, "only {} were found", found.len());
+    let listed: BTreeSet<_> =
+        rows("| event | level | fields | from |").into_iter().map(str::to_owned).collect();
+    let found: BTreeSet<_> = found.iter().map(Event::row).collect();
+    let missing: Vec<_> = found.difference(&listed).collect();
+    let gone: Vec<_> = listed.difference(&found).collect();
+    assert!(missing.is_empty() && gone.is_empty(), "missing: {missing:#?}, no longer there: {gone:#?}");
+}
