@@ -2,6 +2,7 @@
 
 #![allow(clippy::doc_markdown, reason = "these comments are the help text, which is no markdown")]
 
+use crate::exit;
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use std::{ffi::OsString, fmt::Write, time::Duration};
 use tenure::{
@@ -62,6 +63,9 @@ pub(crate) struct Run {
     /// Wait at most this long, then exit with 75 [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
+    /// Exit with N, not 75, if the lock was not acquired in time
+    #[arg(long, value_name = "N", default_value_t = exit::BUSY, hide_default_value = true)]
+    pub(crate) exit_code: u8,
     #[command(flatten)]
     pub(crate) terms: Terms,
     /// Hold the lock at most this long, then end COMMAND and exit with 79

@@ -18,7 +18,7 @@ const UNAVAILABLE: u8 = 69;
 /// The system refused something: a process, a pipe; `EX_IOERR`.
 pub(crate) const SYSTEM: u8 = 74;
 /// The lock was not acquired in time, `EX_TEMPFAIL`: the next try may succeed.
-const BUSY: u8 = 75;
+pub(crate) const BUSY: u8 = 75;
 /// The lock was lost while the command ran.
 const LOST: u8 = 79;
 /// The command exists but cannot be run, as in a shell.
@@ -37,6 +37,8 @@ pub(crate) enum Failure {
     Lock(Error),
     /// The lock is not free; these hold it.
     Busy(String, Vec<Holder>),
+    /// Another failure, with an exit code that the user chose.
+    Chosen(u8, Box<Failure>),
     /// The loss was reported when it happened.
     Lost,
     /// A signal came while nothing ran yet.
@@ -50,8 +52,14 @@ impl Failure {
         Self::System(what.into(), error)
     }
 
+    /// Ends with `chosen` if this says that the lock was not acquired in time. All other failures keep their codes.
+    pub(crate) fn if_busy(self, chosen: u8) -> Self {
+        if self.code() == BUSY { Self::Chosen(chosen, Box::new(self)) } else { self }
+    }
+
     fn code(&self) -> u8 {
         match self {
+            Self::Chosen(code, _) => *code,
             Self::Usage(_) => USAGE,
             Self::Busy(..) => BUSY,
             Self::Lost => LOST,
@@ -68,7 +76,13 @@ impl Failure {
 
     /// Prints it on stderr, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        match &self {
+        self.explain();
+        ExitCode::from(self.code())
+    }
+
+    fn explain(&self) {
+        match self {
+            Self::Chosen(_, failure) => failure.explain(),
             Self::Usage(text) => say(text),
             Self::Lock(error) => explain(error),
             Self::Busy(text, holders) => {
@@ -83,7 +97,6 @@ impl Failure {
                 detail(&format!("because: {error}"));
             }
         }
-        ExitCode::from(self.code())
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
 
 async fn locked(locks: &Locks, args: &args::Run, signals: &mut Signals) -> Result<ExitCode, Failure> {
     let held = tokio::select! {
-        held = take(locks, args) => held?,
+        held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     match attend::run(&args.command, &held, signals, args.terms.kill_after).await? {

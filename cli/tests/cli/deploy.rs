@@ -91,14 +91,15 @@ fn command_lines_are_understood() {
     }
 }
 
+/// systemd counts 75 as a success; Kubernetes knows 0 alone.
 #[test]
-fn jobs_end_with_75_while_another_machine_is_at_it() {
+fn jobs_do_not_fail_while_another_machine_is_at_it() {
     let jobs = command_lines().into_iter().filter(|(_, options)| options[0] == "run");
-    for (_, options) in jobs.inspect(|(path, _)| println!("{}", path.display())) {
+    for (path, options) in jobs.inspect(|(path, _)| println!("{}", path.display())) {
         let stage = Stage::new();
         let holder = stage.holder(&options[1]);
         holder.line();
-        stage.done(&with_script(&options, "true")).expect(75);
+        stage.done(&with_script(&options, "true")).expect(if is_yaml(&path) { 0 } else { 75 });
     }
 }
 

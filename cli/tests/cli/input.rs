@@ -32,6 +32,7 @@ fn names_durations_and_options() {
         &["run", "a", "--kill-after", "-1s", "--", "true"],
         &["run", "a", "--label", "two\nlines", "--", "true"],
         &["run", "a", "--try", "--wait", "5s", "--", "true"],
+        &["run", "a", "--exit-code", "256", "--", "true"],
         &["run", "a", "--lease", "5s", "--lease", "5s", "--", "true"],
         &["run", "a", "--leese", "5s", "--", "true"],
         &["run", "a", "true"],

@@ -85,6 +85,23 @@ fn holds_while_the_command_runs_and_no_longer() {
 }
 
 #[test]
+fn a_lock_that_was_not_acquired_ends_with_the_code_that_was_chosen() {
+    let stage = Stage::new();
+    let holder = stage.holder("a");
+    holder.line();
+    for (code, limit) in [("0", &["--try"][..]), ("0", &["--wait", "100ms"]), ("255", &["--try"])] {
+        let busy = stage.done(&[&["run", "a", "--exit-code", code], limit, &["--", "true"]].concat());
+        let busy = busy.expect(code.parse().unwrap());
+        assert!(busy.err.contains("held by sh (") && busy.out.is_empty(), "{}", busy.err);
+    }
+    // It replaces no other code, not even the same one from the command.
+    let run = |args: &[&str]| stage.done(&[&["run", "b", "--try", "--exit-code", "0"], args].concat());
+    run(&["--", "sh", "-c", "exit 75"]).expect(75);
+    run(&["--max-hold", "300ms", "--", "sleep", "1000"]).expect(79);
+    run(&["--store", "sqlite:.", "--", "true"]).expect(69);
+}
+
+#[test]
 fn the_label_is_the_commands_name_unless_another_is_given() {
     let stage = Stage::new();
     let label = |args: &[&str]| {
