@@ -4,7 +4,7 @@
 
 use crate::exit;
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
-use std::{ffi::OsString, fmt::Write, time::Duration};
+use std::{ffi::OsString, fmt::Write, path::PathBuf, time::Duration};
 use tenure::{
     HolderInfo, InvalidName, Name, lease,
     urls::{self, Parameter},
@@ -14,14 +14,26 @@ use tenure::{
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, arg_required_else_help = true, after_long_help = after_help())]
 pub(crate) struct Args {
-    /// Where the locks live
-    ///
-    /// A URL, as listed below. Default: $TENURE_STORE, else this user's SQLite file on this machine,
-    /// $XDG_STATE_HOME/tenure/locks.db or ~/.local/state/tenure/locks.db.
-    #[arg(long, value_name = "URL", global = true, env = "TENURE_STORE", hide_env_values = true)]
-    pub(crate) store: Option<String>,
+    #[command(flatten)]
+    pub(crate) store: Store,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Which store is meant. What is not given here may stand in the environment: see [`store`](crate::store).
+#[derive(Debug, clap::Args)]
+pub(crate) struct Store {
+    /// Where the locks live
+    ///
+    /// A URL, as listed below. Default: $TENURE_STORE, or what is in the file $TENURE_STORE_FILE, else this user's
+    /// SQLite file on this machine, $XDG_STATE_HOME/tenure/locks.db or ~/.local/state/tenure/locks.db.
+    #[arg(long = "store", value_name = "URL", global = true)]
+    pub(crate) url: Option<String>,
+    /// Read the store's URL from this file
+    ///
+    /// Use it for a URL with a password, which everybody on this machine can see in a command line.
+    #[arg(long = "store-file", value_name = "FILE", global = true, conflicts_with = "url")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -110,6 +122,12 @@ pub(crate) struct Terms {
     /// How long a command that lost its lock has between SIGTERM and SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) kill_after: Duration,
+    /// Leave TENURE_STORE and TENURE_STORE_FILE in COMMAND's environment
+    ///
+    /// Without this, COMMAND gets an empty TENURE_STORE, which `tenure` refuses: the store's password is not COMMAND's
+    /// business, and a `tenure` in it must not use another store unnoticed.
+    #[arg(long)]
+    pub(crate) keep_store: bool,
 }
 
 /// List all holders

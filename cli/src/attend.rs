@@ -49,12 +49,12 @@ pub(crate) async fn run(
     command: &[OsString],
     held: &LockSetGuard,
     signals: &mut Signals,
-    kill_after: Duration,
+    terms: &Terms,
 ) -> Result<Ending, Failure> {
     signals.while_running()?;
     let Some((program, rest)) = command.split_first() else { unreachable!("clap requires a command") };
     stderr::written().await;
-    let mut job = Job::prepare(program, rest, held)?;
+    let mut job = Job::prepare(program, rest, held, terms.keep_store)?;
     if let Some(lost) = held.lost_error() {
         // Preparing the job outlasted the lease: the machine was frozen or is overloaded.
         drop(job);
@@ -62,7 +62,7 @@ pub(crate) async fn run(
         return Ok(Ending::Lost);
     }
     job.resume();
-    attend(&mut job, held, signals, kill_after).await
+    attend(&mut job, held, signals, terms.kill_after).await
 }
 
 /// What happens while a command runs.

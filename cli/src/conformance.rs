@@ -31,7 +31,7 @@ pub(crate) fn main() -> Option<ExitCode> {
     None
 }
 
-pub(crate) async fn conformance(store: Option<String>, args: args::Conformance) -> Result<ExitCode, Failure> {
+pub(crate) async fn conformance(store: &args::Store, args: &args::Conformance) -> Result<ExitCode, Failure> {
     let url = store::url(store)?;
     // Locks of the suite and locks in use never meet.
     let namespace = format!("tenure-conformance/{}/", HolderInfo::here(None).pid);

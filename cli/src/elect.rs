@@ -12,14 +12,14 @@ use nix::{sys::signal::Signal, unistd::getpgrp};
 use std::process::ExitCode;
 use tenure::{LockSetGuard, Locks};
 
-pub(crate) async fn elect(store: Option<String>, args: args::Elect) -> Result<ExitCode, Failure> {
+pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<ExitCode, Failure> {
     warnings::show();
     let mut signals = Signals::that_end()?;
     let locks = tokio::select! {
         locks = store::open_to_hold(store) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    let outcome = terms(&locks, &args, &mut signals).await;
+    let outcome = terms(&locks, args, &mut signals).await;
     farewell(&locks, std::slice::from_ref(&args.name)).await;
     outcome
 }
@@ -28,7 +28,7 @@ pub(crate) async fn elect(store: Option<String>, args: args::Elect) -> Result<Ex
 async fn terms(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<ExitCode, Failure> {
     loop {
         let term = campaign(locks, args, signals).await?;
-        match attend::run(&args.command, &term, signals, args.terms.kill_after).await? {
+        match attend::run(&args.command, &term, signals, &args.terms).await? {
             Ending::Lost => {
                 stderr::say(&format!("no longer leading {:?}; campaigning again", args.name));
             }

@@ -3,6 +3,7 @@
 use crate::{
     exit::Failure,
     helper::{self, Watcher},
+    store,
     terminal::Terminal,
 };
 use nix::{
@@ -11,6 +12,7 @@ use nix::{
     unistd::Pid,
 };
 use std::{
+    env,
     ffi::{OsStr, OsString},
     process::{Child, ExitStatus},
     time::Duration,
@@ -29,9 +31,14 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts a process for the command, with the names and tokens in its environment. The command begins when it is
-    /// [resumed](Self::resume), and never if this is dropped before.
-    pub(crate) fn prepare(program: &OsStr, args: &[OsString], held: &LockSetGuard) -> Result<Self, Failure> {
+    /// Starts a process for the command, with the names and tokens in its environment, and without the store unless it
+    /// is to keep that. The command begins when it is [resumed](Self::resume), and never if this is dropped before.
+    pub(crate) fn prepare(
+        program: &OsStr,
+        args: &[OsString],
+        held: &LockSetGuard,
+        keep_store: bool,
+    ) -> Result<Self, Failure> {
         let failed = |error| Failure::system("cannot start the command", error);
         let terminal = Terminal::find();
         let mut watcher = Watcher::start().map_err(failed)?;
@@ -39,6 +46,10 @@ impl Job {
         let names: Vec<&str> = held.holds().map(|hold| hold.name().as_str()).collect();
         let tokens: Vec<String> = held.holds().map(|hold| hold.token().to_string()).collect();
         command.env("TENURE_NAME", names.join("\n")).env("TENURE_TOKEN", tokens.join("\n"));
+        if !keep_store && [store::URL, store::FILE].iter().any(|name| env::var_os(name).is_some()) {
+            // Without either, a `tenure` in the command would use this user's file, and exclude nobody elsewhere.
+            command.env(store::URL, "").env_remove(store::FILE);
+        }
         let mut leader = command.spawn().map_err(failed)?;
         let group = Pid::from_raw(leader.id().cast_signed());
         if let Err(error) = helper::ready(&leader).and_then(|()| watcher.watch_over(group)) {

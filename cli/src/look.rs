@@ -11,7 +11,7 @@ use std::{
 };
 use tenure::Holder;
 
-pub(crate) async fn ls(store: Option<String>, args: args::Ls) -> Result<ExitCode, Failure> {
+pub(crate) async fn ls(store: &args::Store, args: &args::Ls) -> Result<ExitCode, Failure> {
     let locks = store::open(store).await?;
     let holders = locks.list(&args.prefix).await;
     locks.close().await;
@@ -23,7 +23,7 @@ pub(crate) async fn ls(store: Option<String>, args: args::Ls) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) async fn show(store: Option<String>, args: args::Show) -> Result<ExitCode, Failure> {
+pub(crate) async fn show(store: &args::Store, args: &args::Show) -> Result<ExitCode, Failure> {
     let locks = store::open(store).await?;
     let holders = locks.holders(&args.name).await;
     locks.close().await;

@@ -63,14 +63,14 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
     let runtime = runtime.map_err(|error| Failure::system("cannot start the runtime", error))?;
     let Args { store, command } = args;
     let outcome = runtime.block_on(async {
-        match command {
-            Command::Run(args) => run::run(store, args).await,
-            Command::Elect(args) => elect::elect(store, args).await,
-            Command::Ls(args) => look::ls(store, args).await,
-            Command::Show(args) => look::show(store, args).await,
-            Command::Release(args) => release::release(store, args).await,
-            Command::Conformance(args) => conformance::conformance(store, args).await,
-            Command::Schema(args) => schema::schema(&args),
+        match &command {
+            Command::Run(args) => run::run(&store, args).await,
+            Command::Elect(args) => elect::elect(&store, args).await,
+            Command::Ls(args) => look::ls(&store, args).await,
+            Command::Show(args) => look::show(&store, args).await,
+            Command::Release(args) => release::release(&store, args).await,
+            Command::Conformance(args) => conformance::conformance(&store, args).await,
+            Command::Schema(args) => schema::schema(args),
         }
     });
     // Does not wait for a DNS lookup that hangs.

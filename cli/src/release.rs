@@ -8,7 +8,7 @@ use crate::{
 };
 use std::process::ExitCode;
 
-pub(crate) async fn release(store: Option<String>, args: args::Release) -> Result<ExitCode, Failure> {
+pub(crate) async fn release(store: &args::Store, args: &args::Release) -> Result<ExitCode, Failure> {
     let name = &args.name;
     if !args.force {
         let text = format!(

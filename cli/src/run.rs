@@ -14,14 +14,14 @@ use tokio::time::timeout;
 /// How long the end waits for the store. What is not released by then expires with its lease.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-pub(crate) async fn run(store: Option<String>, args: args::Run) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCode, Failure> {
     warnings::show();
     let mut signals = Signals::that_end()?;
     let locks = tokio::select! {
         locks = store::open_to_hold(store) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    let outcome = locked(&locks, &args, &mut signals).await;
+    let outcome = locked(&locks, args, &mut signals).await;
     farewell(&locks, &args.names).await;
     outcome
 }
@@ -42,7 +42,7 @@ async fn locked(locks: &Locks, args: &args::Run, signals: &mut Signals) -> Resul
         held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    match attend::run(&args.command, &held, signals, args.terms.kill_after).await? {
+    match attend::run(&args.command, &held, signals, &args.terms).await? {
         Ending::Lost => Err(Failure::Lost),
         Ending::Itself(status) => attend::release(held).await.map(|()| exit::ended(status)),
     }

@@ -1,9 +1,13 @@
 //! Which store to use, and how to open it.
 
-use crate::exit::Failure;
+use crate::{args::Store, exit::Failure, stderr};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::{
     env,
+    fmt::Display,
+    fs::File,
+    io::Read,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 use tenure::Locks;
@@ -11,13 +15,18 @@ use tenure::Locks;
 /// Characters that are special or not allowed in a URL.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'#').add(b'@');
 
+/// The store's URL in the environment.
+pub(crate) const URL: &str = "TENURE_STORE";
+/// The name of a file that has it, in the environment.
+pub(crate) const FILE: &str = "TENURE_STORE_FILE";
+
 /// Opens the store.
-pub(crate) async fn open(given: Option<String>) -> Result<Locks, Failure> {
+pub(crate) async fn open(given: &Store) -> Result<Locks, Failure> {
     Ok(tenure::connect(url(given)?).await?)
 }
 
 /// Opens the store for a command that holds a lock. Refuses a store that would keep nobody out.
-pub(crate) async fn open_to_hold(given: Option<String>) -> Result<Locks, Failure> {
+pub(crate) async fn open_to_hold(given: &Store) -> Result<Locks, Failure> {
     let locks = open(given).await?;
     if locks.store() == "memory" {
         let text = "memory: keeps locks in this process only, so they exclude nobody; use sqlite:PATH between \
@@ -27,16 +36,78 @@ pub(crate) async fn open_to_hold(given: Option<String>) -> Result<Locks, Failure
     Ok(locks)
 }
 
-/// The store's URL: `--store`, else `TENURE_STORE`, which clap has read as well, else this user's file.
-pub(crate) fn url(given: Option<String>) -> Result<String, Failure> {
-    given.map_or_else(|| default_url(state_directory()), Ok)
+/// The store's URL, from the command line, else from the environment, else of this user's file.
+pub(crate) fn url(given: &Store) -> Result<String, Failure> {
+    match given {
+        Store { url: Some(url), .. } => {
+            if has_password(url) {
+                let text = "everybody on this machine can see the password in --store; put the URL into a file, and \
+                            give that with --store-file or TENURE_STORE_FILE";
+                stderr::say(text);
+            }
+            Ok(url.clone())
+        }
+        Store { file: Some(file), .. } => read(file),
+        _ => match (env::var_os(URL), env::var_os(FILE)) {
+            (Some(_), Some(_)) => {
+                let text =
+                    format!("{URL} and {FILE} are both set; unset one, or use --store or --store-file");
+                Err(Failure::Usage(text))
+            }
+            (Some(url), None) if url.is_empty() => {
+                let text = format!(
+                    "{URL} is empty; set it to a URL or unset it (a command under `tenure run` or `tenure elect` gets \
+                     the store only with --keep-store)"
+                );
+                Err(Failure::Usage(text))
+            }
+            (Some(url), None) => url.into_string().map_err(|_| Failure::Usage(format!("{URL} is not UTF-8"))),
+            (None, Some(file)) => read(Path::new(&file)),
+            (None, None) => default_url(state_directory()),
+        },
+    }
+}
+
+/// Reads a URL from a file, which may also be a pipe. Containers mount their secrets readable by all, so a file that
+/// others can read gets a warning, and only with a password in it.
+fn read(path: &Path) -> Result<String, Failure> {
+    let refused =
+        |why: &dyn Display| Failure::Usage(format!("no URL can be read from {}: {why}", quoted(path)));
+    let mut file = File::open(path).map_err(|error| refused(&error))?;
+    let mode = file.metadata().map_err(|error| refused(&error))?.permissions().mode();
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|error| refused(&error))?;
+    let url = text.trim();
+    if url.is_empty() {
+        return Err(refused(&"it is empty; write the URL into it, and nothing else"));
+    }
+    if url.contains('\n') {
+        return Err(refused(&"it has several lines; write the URL into it, and nothing else"));
+    }
+    if mode & READ_BY_OTHERS != 0 && has_password(url) {
+        let file = quoted(path);
+        stderr::say(&format!("every user of this machine can read the password in {file}; chmod o-r {file}"));
+    }
+    Ok(url.to_owned())
+}
+
+/// The bit in a file's mode.
+const READ_BY_OTHERS: u32 = 0o004;
+
+fn quoted(path: &Path) -> String {
+    format!("{:?}", path.to_string_lossy())
+}
+
+/// Whether a URL has a login, which is never without a password, in front of its hosts.
+fn has_password(url: &str) -> bool {
+    let hosts = url.split_once("://").map_or("", |(_, rest)| rest);
+    !hosts.starts_with('/') && hosts.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'))
 }
 
 fn default_url(state: Option<PathBuf>) -> Result<String, Failure> {
     let file = state.map(|state| state.join("tenure/locks.db"));
     let Some(path) = file.as_deref().and_then(Path::to_str) else {
-        let text =
-            "no store is given: use --store URL, set TENURE_STORE, or set HOME to an absolute path in UTF-8";
+        let text = "no store is given: use --store URL or --store-file FILE, set TENURE_STORE, or set HOME to an absolute path in UTF-8";
         return Err(Failure::Usage(text.to_owned()));
     };
     Ok(format!("sqlite:{}?create_directory=true", utf8_percent_encode(path, ENCODED)))
@@ -52,6 +123,17 @@ fn state_directory() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_is_found_wherever_it_stands() {
+        for url in ["redis://:secret@h", "mysql://a:se/cr?et@h/db?lease=5s", "redlock://u:p@a,b,c"] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in ["redis://h:6379/", "sqlite:a:b@c", "sqlite:///a:b@c", "zookeeper://a,b:2181/x", "memory:"]
+        {
+            assert!(!has_password(url), "{url}");
+        }
+    }
 
     #[test]
     fn odd_directories_are_encoded() {

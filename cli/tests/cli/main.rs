@@ -12,4 +12,5 @@ mod prove;
 mod run;
 mod signals;
 mod stage;
+mod store;
 mod terminal;

@@ -106,7 +106,9 @@ fn the_label_is_the_commands_name_unless_another_is_given() {
     let stage = Stage::new();
     let label = |args: &[&str]| {
         let ls = format!("{} ls --json", env!("CARGO_BIN_EXE_tenure"));
-        let done = stage.done(&[&["run", "a"], args, &["--", "/bin/sh", "-c", &ls]].concat()).expect(0);
+        let done = stage
+            .done(&[&["run", "a", "--keep-store"], args, &["--", "/bin/sh", "-c", &ls]].concat())
+            .expect(0);
         serde_json::from_str::<serde_json::Value>(&done.out).unwrap()[0]["label"].clone()
     };
     assert_eq!(label(&[]), "sh");

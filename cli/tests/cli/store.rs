@@ -1,0 +1,117 @@
+//! Which store is meant, and who gets to see its URL.
+
+use crate::stage::{Done, Stage};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+
+/// A URL with a password, of a server that nobody is at.
+const SECRET: &str = "redis://:hunter2@127.0.0.1:1/";
+
+/// Writes a file with this mode.
+fn file(stage: &Stage, text: &str, mode: u32) -> PathBuf {
+    let path = stage.path("store");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+#[test]
+fn a_file_names_it() {
+    let stage = Stage::new();
+    file(&stage, "sqlite:other.db\n", 0o644);
+    let done = stage.done(&["--store-file", "store", "run", "a", "--", "true"]).expect(0);
+    assert_eq!(done.err, "");
+    assert!(
+        stage.path("other.db").exists() && !stage.path("locks.db").exists(),
+        "it goes before TENURE_STORE"
+    );
+    fs::remove_file(stage.path("other.db")).unwrap();
+    let mut tenure = stage.tenure(&["run", "a", "--", "true"]);
+    Done::of(tenure.env_remove("TENURE_STORE").env("TENURE_STORE_FILE", "store")).expect(0);
+    assert!(stage.path("other.db").exists());
+    stage.done(&["--store", "sqlite:third.db", "run", "a", "--", "true"]).expect(0);
+    assert!(stage.path("third.db").exists());
+}
+
+#[test]
+fn a_file_that_names_none() {
+    let stage = Stage::new();
+    let refused = |why: &str| {
+        let done = stage.done(&["--store-file", "store", "ls"]).expect(64);
+        assert!(done.err.contains("\"store\"") && done.err.contains(why), "{}", done.err);
+        assert!(!done.err.contains("hunter2"), "{}", done.err);
+    };
+    refused("No such file");
+    for (text, why) in
+        [(" \n", "it is empty"), ("redis://:hunter2@h\nredis://:hunter2@h2\n", "several lines")]
+    {
+        file(&stage, text, 0o600);
+        refused(why);
+    }
+    fs::write(stage.path("store"), b"redis://:hunter2\xff@h").unwrap();
+    refused("UTF-8");
+}
+
+/// Two settings of equal rank: whichever was taken, somebody would wait in the other.
+#[test]
+fn two_stores_are_none() {
+    let stage = Stage::new();
+    let done = Done::of(stage.tenure(&["ls"]).env("TENURE_STORE_FILE", "store")).expect(64);
+    assert!(done.err.contains("TENURE_STORE and TENURE_STORE_FILE are both set"), "{}", done.err);
+    let done = stage.done(&["--store", SECRET, "--store-file", "store", "ls"]).expect(64);
+    assert!(done.err.contains("--store-file") && !done.err.contains("hunter2"), "{}", done.err);
+}
+
+#[test]
+fn a_password_that_others_can_see_gets_a_warning() {
+    let stage = Stage::new();
+    let warned = |done: Done, warning: &str| {
+        let done = done.expect(69);
+        assert!(!done.err.contains("hunter2"), "{}", done.err);
+        done.err.contains(warning)
+    };
+    let in_list = "see the password in --store;";
+    assert!(warned(stage.done(&["--store", SECRET, "ls"]), in_list));
+    assert!(!warned(stage.done(&["--store", "redis://127.0.0.1:1/", "ls"]), in_list));
+    assert!(!warned(Done::of(stage.tenure(&["ls"]).env("TENURE_STORE", SECRET)), in_list));
+    let in_file = "read the password in \"store\"";
+    for (text, mode, is_seen) in [
+        (SECRET, 0o644, true),
+        (SECRET, 0o640, false),
+        (SECRET, 0o600, false),
+        ("redis://127.0.0.1:1/", 0o644, false),
+    ] {
+        file(&stage, text, mode);
+        assert_eq!(warned(stage.done(&["--store-file", "store", "ls"]), in_file), is_seen, "{mode:o}");
+    }
+}
+
+#[test]
+fn a_command_gets_it_only_if_it_is_to_keep_it() {
+    let stage = Stage::new();
+    let store = "sqlite:locks.db";
+    file(&stage, store, 0o600);
+    let tell = "echo \"<${TENURE_STORE-unset}> <${TENURE_STORE_FILE-unset}>\"";
+    for verb in ["run", "elect"] {
+        let told = |variable: &str, value: &str, options: &[&str]| {
+            let mut tenure = stage.tenure(&[&[verb, "a"], options, &["--", "sh", "-c", tell]].concat());
+            Done::of(tenure.env_remove("TENURE_STORE").env(variable, value)).expect(0).out
+        };
+        let keep = ["--keep-store"];
+        assert_eq!(told("TENURE_STORE", store, &[]), "<> <unset>\n");
+        assert_eq!(told("TENURE_STORE", store, &keep), format!("<{store}> <unset>\n"));
+        assert_eq!(told("TENURE_STORE_FILE", "store", &[]), "<> <unset>\n");
+        assert_eq!(told("TENURE_STORE_FILE", "store", &keep), "<unset> <store>\n");
+        // Nothing was set, so nothing is hidden: `tenure` in the command uses this user's file too.
+        assert_eq!(told("OTHER", "x", &[]), "<unset> <unset>\n");
+    }
+}
+
+/// A store that is not passed on is not replaced by another one unnoticed.
+#[test]
+fn a_tenure_in_the_command_uses_the_same_store_or_none() {
+    let stage = Stage::new();
+    let inner = format!("{} show a", env!("CARGO_BIN_EXE_tenure"));
+    let done = stage.done(&["run", "a", "--", "sh", "-c", &inner]).expect(64);
+    assert!(done.err.contains("TENURE_STORE is empty") && done.err.contains("--keep-store"), "{}", done.err);
+    stage.done(&["run", "a", "--keep-store", "--", "sh", "-c", &inner]).expect(0);
+}
