@@ -16,6 +16,12 @@ use tenure::{
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) store: Store,
+    /// Print errors only: no warnings, and nothing while waiting
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Also print what happens to the lock: acquired, released
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

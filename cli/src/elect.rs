@@ -30,7 +30,7 @@ async fn terms(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Resu
         let term = campaign(locks, args, signals).await?;
         match attend::run(&args.command, &term, signals, &args.terms).await? {
             Ending::Lost => {
-                stderr::say(&format!("no longer leading {:?}; campaigning again", args.name));
+                stderr::mention(&format!("no longer leading {:?}; campaigning again", args.name));
             }
             Ending::Itself(status) => return attend::release(term).await.map(|()| exit::ended(status)),
         }

@@ -1,6 +1,6 @@
 //! How `tenure` ends: its exit codes and its messages, in one place.
 
-use crate::stderr::{detail, say};
+use crate::stderr::{self, Volume, detail, say};
 use clap::error::{ContextKind, ContextValue};
 use std::{
     error::Error as _,
@@ -82,6 +82,8 @@ impl Failure {
 
     fn explain(&self) {
         match self {
+            // For whoever chose success it is no error.
+            Self::Chosen(0, _) if stderr::volume() == Volume::Errors => {}
             Self::Chosen(_, failure) => failure.explain(),
             Self::Usage(text) => say(text),
             Self::Lock(error) => explain(error),

@@ -43,6 +43,6 @@ fn print(holders: &[Holder], as_json: bool) -> Result<(), Failure> {
 /// For a person, who would otherwise see an empty screen.
 fn note(text: &str) {
     if io::stderr().is_terminal() {
-        stderr::say(text);
+        stderr::mention(text);
     }
 }

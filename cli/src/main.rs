@@ -37,7 +37,7 @@ use args::{Args, Command};
 use clap::Parser;
 use exit::Failure;
 use std::process::ExitCode;
-use stderr::Stderr;
+use stderr::{Stderr, Volume};
 
 fn main() -> ExitCode {
     if let Some(code) = helper::main().or_else(conformance::main) {
@@ -53,7 +53,14 @@ fn main() -> ExitCode {
     };
     match Args::try_parse() {
         Err(error) => exit::not_understood(&error),
-        Ok(args) => tenure(args).unwrap_or_else(Failure::report),
+        Ok(args) => {
+            stderr::set_volume(match args {
+                Args { quiet: true, .. } => Volume::Errors,
+                Args { verbose: true, .. } => Volume::Everything,
+                _ => Volume::Warnings,
+            });
+            tenure(args).unwrap_or_else(Failure::report)
+        }
     }
 }
 
@@ -61,7 +68,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
     // One thread only: a command is killed when the thread that started it dies.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::system("cannot start the runtime", error))?;
-    let Args { store, command } = args;
+    let Args { store, command, .. } = args;
     let outcome = runtime.block_on(async {
         match &command {
             Command::Run(args) => run::run(&store, args).await,

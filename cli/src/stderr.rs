@@ -57,9 +57,41 @@ impl Drop for Stderr {
     }
 }
 
-/// Prints a message. Never waits.
+/// How much is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Volume {
+    /// Only why `tenure` does not do what it was asked for.
+    Errors,
+    /// Also what may still go well, and what is waited for.
+    #[default]
+    Warnings,
+    /// Also what went well.
+    Everything,
+}
+
+/// Sets how much is said from now on.
+pub(crate) fn set_volume(volume: Volume) {
+    if let Some(voice) = VOICE.get() {
+        *voice.shared.volume.lock().unwrap_or_else(PoisonError::into_inner) = volume;
+    }
+}
+
+/// How much is said.
+pub(crate) fn volume() -> Volume {
+    let voice = VOICE.get();
+    voice.map(|voice| *voice.shared.volume.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
+}
+
+/// Prints an error. Never waits.
 pub(crate) fn say(text: &str) {
     write(format!("tenure: {text}\n").into_bytes());
+}
+
+/// Prints what is no error, unless only errors are wanted. Never waits.
+pub(crate) fn mention(text: &str) {
+    if volume() > Volume::Errors {
+        say(text);
+    }
 }
 
 /// Prints a detail of the last message. Never waits.
@@ -74,8 +106,9 @@ pub(crate) fn write(lines: Vec<u8>) {
     }
 }
 
-/// Shows a moving line while something is waited for, or clears it. Never waits.
+/// Shows a moving line while something is waited for, unless only errors are wanted, or clears it. Never waits.
 pub(crate) fn show(line: Option<String>) {
+    let line = line.filter(|_| volume() > Volume::Errors);
     if let Some(voice) = VOICE.get() {
         voice.show(line);
     }
@@ -118,6 +151,7 @@ struct Shared {
     dropped: AtomicUsize,
     /// A state, not a message, so that clearing it cannot be dropped.
     moving: Mutex<Option<String>>,
+    volume: Mutex<Volume>,
 }
 
 impl Voice {

@@ -43,7 +43,7 @@ pub(crate) fn url(given: &Store) -> Result<String, Failure> {
             if has_password(url) {
                 let text = "everybody on this machine can see the password in --store; put the URL into a file, and \
                             give that with --store-file or TENURE_STORE_FILE";
-                stderr::say(text);
+                stderr::mention(text);
             }
             Ok(url.clone())
         }
@@ -86,7 +86,9 @@ fn read(path: &Path) -> Result<String, Failure> {
     }
     if mode & READ_BY_OTHERS != 0 && has_password(url) {
         let file = quoted(path);
-        stderr::say(&format!("every user of this machine can read the password in {file}; chmod o-r {file}"));
+        stderr::mention(&format!(
+            "every user of this machine can read the password in {file}; chmod o-r {file}"
+        ));
     }
     Ok(url.to_owned())
 }

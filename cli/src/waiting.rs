@@ -1,6 +1,9 @@
 //! What a person sees while waiting: who holds the lock, and for how long.
 
-use crate::{people::span, stderr};
+use crate::{
+    people::span,
+    stderr::{self, Volume},
+};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use std::{
     convert::Infallible,
@@ -16,13 +19,33 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// How often the store is asked who holds the lock.
 const ASK: Duration = Duration::from_secs(1);
 
-/// Shows one line on stderr until it is dropped. Shows nothing if stderr is not a terminal, or this process is not in
-/// its foreground.
+/// When a line is printed where none can move: after so much of the wait, and then once [a day](DAY).
+const LINES: [Duration; 6] = [
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_mins(2),
+    Duration::from_mins(10),
+    Duration::from_hours(1),
+    Duration::from_hours(6),
+];
+const DAY: Duration = Duration::from_hours(24);
+
+/// Says on stderr who holds the lock, until it is dropped: in one line that moves if stderr is a terminal and this process
+/// is in its foreground, and otherwise in lines that come ever more rarely.
 pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
-    let stderr = io::stderr();
-    if !stderr.is_terminal() || tcgetpgrp(&stderr) != Ok(getpgrp()) {
+    if stderr::volume() == Volume::Errors {
+        // Nor is the store asked for it.
         return pending().await;
     }
+    let stderr = io::stderr();
+    if stderr.is_terminal() && tcgetpgrp(&stderr) == Ok(getpgrp()) {
+        moving_line(locks, names).await
+    } else {
+        lines(locks, names).await
+    }
+}
+
+async fn moving_line(locks: &Locks, names: &[Name]) -> Infallible {
     sleep(PATIENCE).await;
     let _line = Line;
     loop {
@@ -30,6 +53,19 @@ pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
         stderr::show(Some(news(locks, names).await));
         sleep_until(asked + ASK).await;
     }
+}
+
+async fn lines(locks: &Locks, names: &[Name]) -> Infallible {
+    let began = Instant::now();
+    for after in times() {
+        sleep_until(began + after).await;
+        stderr::mention(&news(locks, names).await);
+    }
+    pending().await
+}
+
+fn times() -> impl Iterator<Item = Duration> {
+    LINES.into_iter().chain((1..).map(|days| DAY * days))
 }
 
 /// Clears the line when it is dropped.
@@ -72,5 +108,19 @@ fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
         Ok(holders) => format!("waiting for {name:?}: held by {} others", holders.len()),
         Err(error) if error.is_retryable() => format!("waiting for {name:?}: {error}"),
         Err(_) => format!("waiting for {name:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_ever_more_rarely_and_never_stop() {
+        let times: Vec<Duration> = times().take(20).collect();
+        let pauses: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(times[0], Duration::from_secs(5));
+        assert!(pauses.is_sorted(), "{times:?}");
+        assert_eq!(pauses.last(), Some(&DAY));
     }
 }

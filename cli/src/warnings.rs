@@ -1,12 +1,12 @@
 //! The library's warnings, about what may still go well, as lines on stderr.
 
-use crate::stderr;
+use crate::stderr::{self, Volume};
 use std::{
     fmt, io,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
-use tracing::{Event, Level, Subscriber, level_filters::LevelFilter};
+use tracing::{Event, Level, Metadata, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     filter::filter_fn,
     fmt::{
@@ -17,8 +17,19 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Shows warnings from now on. Losses are errors; `run` itself reports them.
+/// Shows warnings from now on, and with `--verbose` all that tenure's crates tell, below errors: losses are reported by
+/// `run` itself. With `--quiet` shows nothing.
 pub(crate) fn show() {
+    let level = match stderr::volume() {
+        Volume::Errors => return,
+        Volume::Warnings => Level::WARN,
+        Volume::Everything => Level::DEBUG,
+    };
+    let is_shown = move |event: &Metadata<'_>| match *event.level() {
+        Level::ERROR => false,
+        Level::WARN => true,
+        _ => *event.level() <= level && event.target().starts_with("tenure"),
+    };
     let lines = tracing_subscriber::fmt::layer()
         .fmt_fields(DefaultFields::new())
         .event_format(Line)
@@ -26,8 +37,8 @@ pub(crate) fn show() {
         .with_writer(|| Lines)
         // It would print them on stderr itself.
         .log_internal_errors(false)
-        .with_filter(filter_fn(|event| *event.level() == Level::WARN));
-    tracing_subscriber::registry().with(lines).with(LevelFilter::WARN).init();
+        .with_filter(filter_fn(is_shown));
+    tracing_subscriber::registry().with(lines).with(LevelFilter::from_level(level)).init();
 }
 
 /// How often the same warning is shown. During a long outage the store is asked many times.

@@ -14,3 +14,4 @@ mod signals;
 mod stage;
 mod store;
 mod terminal;
+mod waiting;

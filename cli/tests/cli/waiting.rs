@@ -1,0 +1,67 @@
+//! What `tenure` says while it waits, and how much it says at all.
+
+use crate::stage::{Done, FullPipe, Running, Stage};
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// In a log, where no line can move.
+#[test]
+fn without_a_terminal_a_long_wait_is_told_of() {
+    let stage = Stage::new();
+    let holder = stage.holder("a --label backup");
+    holder.line();
+    // The first line comes after 5 s, the second one after 30 s.
+    let done = stage.done(&["run", "a", "--wait", "15s", "--", "true"]).expect(75);
+    let lines: Vec<&str> = done.err.lines().collect();
+    assert!(lines[0].starts_with("tenure: waiting for \"a\": held by backup ("), "{}", done.err);
+    assert!(lines[0].contains(" for ") && lines[0].ends_with(" of its lease left"), "{}", done.err);
+    assert!(lines[1].contains("within 15s"), "{}", done.err);
+    let done = stage.done(&["run", "a", "--quiet", "--wait", "7s", "--", "true"]).expect(75);
+    assert!(!done.err.contains("waiting for") && done.err.contains("within 7s"), "{}", done.err);
+}
+
+#[test]
+fn what_it_says_while_it_waits_does_not_hold_it_up() {
+    let stage = Stage::new();
+    let holder = stage.holder("a");
+    let group = holder.group();
+    let full = FullPipe::new();
+    let waiter = Running::start_on(full.writer(), &mut stage.tenure(&["run", "a", "--", "echo", "had it"]));
+    // It wants to tell by then.
+    std::thread::sleep(Duration::from_secs(6));
+    group.signal(Signal::SIGTERM);
+    assert_eq!(waiter.line(), "had it");
+    waiter.end().expect(0);
+}
+
+#[test]
+fn quiet_is_errors_only() {
+    let stage = Stage::new();
+    let url = "redis://:hunter2@127.0.0.1:1/";
+    let warned = |options: &[&str]| {
+        let done = stage.done(&[&["--store", url, "run", "a"], options, &["--", "true"]].concat()).expect(69);
+        assert!(done.err.contains("127.0.0.1:1"), "{}", done.err);
+        done.err.contains("see the password")
+    };
+    assert!(warned(&[]) && !warned(&["--quiet"]) && !warned(&["-q"]));
+    let holder = stage.holder("a");
+    holder.line();
+    let busy = |options: &[&str]| {
+        let done = stage.done(&[&["run", "a", "-q", "--try"], options, &["--", "true"]].concat());
+        (done.code, done.err.contains("is busy"))
+    };
+    assert_eq!(busy(&[]), (Some(75), true));
+    // Cron sends no mail for it.
+    assert_eq!(busy(&["--exit-code", "0"]), (Some(0), false));
+}
+
+#[test]
+fn verbose_tells_what_went_well() {
+    let stage = Stage::new();
+    let done = stage.done(&["run", "a", "-v", "--", "true"]).expect(0);
+    let lines: Vec<&str> = done.err.lines().collect();
+    assert!(lines[0].starts_with("tenure: lock acquired lock.name=a token="), "{}", done.err);
+    assert!(lines[1].starts_with("tenure: lock released lock.name=a token="), "{}", done.err);
+    assert_eq!(Done::of(&mut stage.tenure(&["run", "a", "--", "true"])).err, "");
+    stage.done(&["run", "a", "-v", "-q", "--", "true"]).expect(64);
+}
