@@ -46,6 +46,7 @@ pub(crate) struct Store {
 pub(crate) enum Command {
     Run(Run),
     Elect(Elect),
+    Wait(Wait),
     Ls(Ls),
     Show(Show),
     Release(Release),
@@ -75,15 +76,8 @@ pub(crate) struct Run {
     /// Let up to N hold the lock at once; everybody must give the same N
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
-    /// Do not wait: exit with 75 if another holds the lock
-    #[arg(long = "try", conflicts_with = "wait")]
-    pub(crate) once: bool,
-    /// Wait at most this long, then exit with 75 [default: for ever]
-    #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
-    pub(crate) wait: Option<Duration>,
-    /// Exit with N, not 75, if the lock was not acquired in time
-    #[arg(long, value_name = "N", default_value_t = exit::BUSY, hide_default_value = true)]
-    pub(crate) exit_code: u8,
+    #[command(flatten)]
+    pub(crate) limit: Limit,
     #[command(flatten)]
     pub(crate) terms: Terms,
     /// Hold the lock at most this long, then end COMMAND and exit with 79
@@ -114,6 +108,20 @@ pub(crate) struct Elect {
     pub(crate) command: Vec<OsString>,
 }
 
+/// How long to wait.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Limit {
+    /// Do not wait: exit with 75 if another holds the lock
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) once: bool,
+    /// Wait at most this long, then exit with 75 [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
+    /// Exit with N, not 75, when the time is over
+    #[arg(long, value_name = "N", default_value_t = exit::BUSY, hide_default_value = true)]
+    pub(crate) exit_code: u8,
+}
+
 /// How a lock is held while a command runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Terms {
@@ -134,6 +142,19 @@ pub(crate) struct Terms {
     /// business, and a `tenure` in it must not use another store unnoticed.
     #[arg(long)]
     pub(crate) keep_store: bool,
+}
+
+/// Wait until nobody holds a lock, without acquiring it
+///
+/// Asks the store again and again, once a second in the end, so it may miss a short moment between two holders. Another
+/// can acquire the lock at any time: to be the only one, use `tenure run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Wait {
+    /// The lock's name
+    #[arg(value_parser = name)]
+    pub(crate) name: Name,
+    #[command(flatten)]
+    pub(crate) limit: Limit,
 }
 
 /// List all holders

@@ -8,7 +8,7 @@
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
 //! | `elect`: one leader among many machines | [`elect`] |
 //! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
-//! | who holds what | [`look`], [`release`], [`people`] |
+//! | who holds what | [`look`], [`wait`], [`release`], [`people`] |
 //! | for those who run a store | [`conformance`], [`schema`] |
 
 #[cfg(not(unix))]
@@ -30,6 +30,7 @@ mod signals;
 mod stderr;
 mod store;
 mod terminal;
+mod wait;
 mod waiting;
 mod warnings;
 
@@ -73,6 +74,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
         match &command {
             Command::Run(args) => run::run(&store, args).await,
             Command::Elect(args) => elect::elect(&store, args).await,
+            Command::Wait(args) => wait::wait(&store, args).await,
             Command::Ls(args) => look::ls(&store, args).await,
             Command::Show(args) => look::show(&store, args).await,
             Command::Release(args) => release::release(&store, args).await,

@@ -39,7 +39,7 @@ pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
 
 async fn locked(locks: &Locks, args: &args::Run, signals: &mut Signals) -> Result<ExitCode, Failure> {
     let held = tokio::select! {
-        held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.exit_code))?,
+        held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.limit.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     match attend::run(&args.command, &held, signals, &args.terms).await? {
@@ -62,7 +62,7 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
             None => lock,
         }
     });
-    if args.once {
+    if args.limit.once {
         let Some(held) = all.try_acquire().await? else {
             let text = match &*args.names {
                 [name] => format!("lock {name:?} in {} is busy", locks.store()),
@@ -72,7 +72,7 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
         };
         return Ok(held);
     }
-    let all = match args.wait {
+    let all = match args.limit.wait {
         Some(wait) => all.wait(wait),
         None => all,
     };

@@ -35,6 +35,41 @@ fn what_it_says_while_it_waits_does_not_hold_it_up() {
 }
 
 #[test]
+fn until_nobody_holds_it() {
+    let stage = Stage::new();
+    // Nobody ever did.
+    stage.done(&["wait", "a"]).expect(0);
+    let holder = stage.holder("a --label backup");
+    let group = holder.group();
+    let busy = |limit: &[&str], code, said: &str| {
+        let done = stage.done(&[&["wait", "a"], limit].concat()).expect(code);
+        assert!(done.err.contains(said) && done.err.contains("held by backup ("), "{}", done.err);
+    };
+    busy(&["--try"], 75, "lock \"a\" in sqlite:");
+    busy(&["--try"], 75, " is busy\n");
+    busy(&["--wait", "300ms"], 75, "was not free within 300ms");
+    busy(&["--wait", "0s", "--exit-code", "3"], 3, "was not free within 0s");
+    stage.done(&["wait", "b", "--try"]).expect(0);
+    let waiter = stage.start(&["wait", "a"]);
+    let other = stage.start(&["wait", "a", "--wait", "10m"]);
+    group.signal(Signal::SIGTERM);
+    waiter.end().expect(0);
+    other.end().expect(0);
+    // It acquired nothing.
+    stage.done(&["show", "a"]).expect(1);
+}
+
+/// With the codes of `run`.
+#[test]
+fn a_store_that_cannot_be_opened_ends_the_wait() {
+    let stage = Stage::new();
+    let refused = stage.done(&["--store", "memory:", "wait", "a"]).expect(64);
+    assert!(refused.err.contains("exclude nobody"), "{}", refused.err);
+    stage.done(&["--store", "sqlite:.", "wait", "a"]).expect(69);
+    stage.done(&["--store", "redis://127.0.0.1:1/", "wait", "a", "--wait", "10m"]).expect(69);
+}
+
+#[test]
 fn quiet_is_errors_only() {
     let stage = Stage::new();
     let url = "redis://:hunter2@127.0.0.1:1/";
