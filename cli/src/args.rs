@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Ls(Ls),
     Show(Show),
     Release(Release),
+    Ping(Ping),
     Conformance(Conformance),
     Schema(Schema),
 }
@@ -195,6 +196,20 @@ pub(crate) struct Release {
     /// Confirm, although the holder may still be at work
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// Check that a store answers, how fast, and what it can do
+///
+/// Connects, and then asks who holds a name of its own, acquires it and releases it, a few times over. Touches no other
+/// name. Prints the median of each, and the least and the most. Exits with 69 if something failed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ping {
+    /// How many times
+    #[arg(long, value_name = "N", default_value = "10", value_parser = value_parser!(u32).range(1..=10_000))]
+    pub(crate) count: u32,
+    /// Print a JSON object, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Prove a store by running tenure's contract suite against it

@@ -9,7 +9,7 @@
 //! | `elect`: one leader among many machines | [`elect`] |
 //! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
 //! | who holds what | [`look`], [`wait`], [`release`], [`people`] |
-//! | for those who run a store | [`conformance`], [`schema`] |
+//! | for those who run a store | [`ping`], [`conformance`], [`schema`] |
 
 #[cfg(not(unix))]
 compile_error!("tenure runs commands in process groups, which only Unix has");
@@ -23,6 +23,7 @@ mod helper;
 mod job;
 mod look;
 mod people;
+mod ping;
 mod release;
 mod run;
 mod schema;
@@ -78,6 +79,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
             Command::Ls(args) => look::ls(&store, args).await,
             Command::Show(args) => look::show(&store, args).await,
             Command::Release(args) => release::release(&store, args).await,
+            Command::Ping(args) => ping::ping(&store, args).await,
             Command::Conformance(args) => conformance::conformance(&store, args).await,
             Command::Schema(args) => schema::schema(args),
         }

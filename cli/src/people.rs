@@ -61,6 +61,20 @@ pub(crate) fn table(holders: &[Holder]) -> String {
             holder.left.map_or_else(unknown, span),
         ]);
     }
+    shown(table)
+}
+
+/// Rows in aligned columns, without a header.
+pub(crate) fn aligned<const N: usize>(rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for row in rows {
+        table.add_row(row);
+    }
+    shown(table)
+}
+
+fn shown(mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

@@ -8,6 +8,7 @@ mod family;
 mod input;
 mod look;
 mod loss;
+mod ping;
 mod prove;
 mod run;
 mod signals;

@@ -1,0 +1,199 @@
+//! `tenure ping`: whether a store answers, how fast, and what it can do.
+
+use crate::{
+    args,
+    exit::{self, Failure},
+    people, store, warnings,
+};
+use serde::Serialize;
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+use tenure::{
+    Capabilities, Error, HolderInfo, Locks,
+    backend::{Term, Wakeup},
+};
+
+/// How long an acquisition may wait. Nobody else uses the name.
+const WAIT: Duration = Duration::from_secs(10);
+
+pub(crate) async fn ping(store: &args::Store, args: &args::Ping) -> Result<ExitCode, Failure> {
+    warnings::show();
+    let began = Instant::now();
+    let locks = store::open(store).await?;
+    let connect_ms = millis(began.elapsed());
+    let measured = measure(&locks, args.count).await;
+    let (store, capabilities) = (locks.store().to_owned(), locks.capabilities());
+    locks.close().await;
+    let [look_ms, acquire_ms, release_ms] = measured?.map(Spread::of);
+    let report = Report {
+        store,
+        connect_ms,
+        count: args.count,
+        look_ms,
+        acquire_ms,
+        release_ms,
+        capabilities: Abilities::of(capabilities),
+    };
+    exit::print(&if args.json { report.json() } else { report.table() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks, acquires and releases, one after the other, and returns how long each took each time.
+async fn measure(locks: &Locks, count: u32) -> Result<[Vec<Duration>; 3], Error> {
+    let HolderInfo { host, pid, .. } = HolderInfo::here(None);
+    // The same name for the same process number, so that a store that is asked all day does not fill up.
+    let host: String = host.chars().take(40).collect();
+    let lock = locks.lock(format!("tenure-ping/{host}/{pid}")).label("tenure ping").wait(WAIT);
+    let [mut looks, mut acquisitions, mut releases] = [const { Vec::new() }; 3];
+    let took = |began: Instant, times: &mut Vec<Duration>| times.push(began.elapsed());
+    let lists = locks.capabilities().listing;
+    for _ in 0..count {
+        if lists {
+            let began = Instant::now();
+            locks.holders(format!("tenure-ping/{host}/{pid}")).await?;
+            took(began, &mut looks);
+        }
+        let began = Instant::now();
+        let guard = lock.acquire().await?;
+        took(began, &mut acquisitions);
+        let began = Instant::now();
+        guard.release().await?;
+        took(began, &mut releases);
+    }
+    Ok([looks, acquisitions, releases])
+}
+
+/// In milliseconds, to a microsecond.
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// How long something took, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Spread {
+    min: f64,
+    median: f64,
+    max: f64,
+}
+
+impl Spread {
+    /// `None` if it was not measured.
+    fn of(mut times: Vec<Duration>) -> Option<Self> {
+        times.sort_unstable();
+        let (min, max) = (*times.first()?, *times.last()?);
+        Some(Self { min: millis(min), median: millis(times[times.len() / 2]), max: millis(max) })
+    }
+}
+
+/// All that `ping` finds out. Its fields are part of the command's interface: see `docs/cli.md`.
+#[derive(Serialize)]
+struct Report {
+    store: String,
+    connect_ms: f64,
+    count: u32,
+    look_ms: Option<Spread>,
+    acquire_ms: Option<Spread>,
+    release_ms: Option<Spread>,
+    capabilities: Abilities,
+}
+
+/// What the store can do.
+#[derive(Serialize)]
+#[allow(clippy::struct_excessive_bools, reason = "a flat list of yes and no is what this type is for")]
+struct Abilities {
+    term: &'static str,
+    wakeup: &'static str,
+    ask_again_ms: f64,
+    fair: bool,
+    shared: bool,
+    permits: bool,
+    latches: bool,
+    together: bool,
+    listing: bool,
+}
+
+impl Abilities {
+    fn of(store: Capabilities) -> Self {
+        Self {
+            term: match store.term {
+                Term::Lease => "lease",
+                Term::Session => "session",
+            },
+            wakeup: match store.wakeup {
+                Wakeup::Poll => "poll",
+                Wakeup::Push => "push",
+                Wakeup::Queue => "queue",
+            },
+            ask_again_ms: millis(store.ask_again),
+            fair: store.fair,
+            shared: store.shared,
+            permits: store.permits,
+            latches: store.latches,
+            together: store.together,
+            listing: store.listing,
+        }
+    }
+}
+
+impl Report {
+    fn json(&self) -> String {
+        let json =
+            serde_json::to_string(self).unwrap_or_else(|error| unreachable!("strings and numbers: {error}"));
+        json + "\n"
+    }
+
+    fn table(&self) -> String {
+        let Self { connect_ms, look_ms, acquire_ms, release_ms, capabilities: can, .. } = self;
+        let time = |what: &str, time: Option<Spread>| {
+            let cells = time.map(|Spread { min, median, max }| {
+                [format!("{median:.3} ms"), format!("{min:.3} to {max:.3} ms")]
+            });
+            let [median, range] = cells.unwrap_or_else(|| ["-".to_owned(), String::new()]);
+            [what.to_owned(), median, range]
+        };
+        let times = [
+            ["connect".to_owned(), format!("{connect_ms:.3} ms"), String::new()],
+            time("look", *look_ms),
+            time("acquire", *acquire_ms),
+            time("release", *release_ms),
+        ];
+        let yes = |can: bool| if can { "yes" } else { "no" }.to_owned();
+        let held = match can.term {
+            "session" => "until its connection or session ends",
+            _ => "until its lease expires, unless renewed",
+        };
+        let waiters = match can.wakeup {
+            "push" => "are told of a release",
+            "queue" => "queue in the store, and are told when it is their turn",
+            _ => "ask again and again",
+        };
+        let again = Duration::from_secs_f64(can.ask_again_ms / 1e3);
+        let abilities = [
+            ["a lock is held".to_owned(), held.to_owned()],
+            ["waiters".to_owned(), waiters.to_owned()],
+            ["they ask at least every".to_owned(), humantime::format_duration(again).to_string()],
+            ["first come, first served".to_owned(), yes(can.fair)],
+            ["--shared".to_owned(), yes(can.shared)],
+            ["--permits".to_owned(), yes(can.permits)],
+            ["latches".to_owned(), yes(can.latches)],
+            ["several names in one request".to_owned(), yes(can.together)],
+            ["ls, show, wait".to_owned(), yes(can.listing)],
+        ];
+        let (store, times, abilities) = (&self.store, people::aligned(times), people::aligned(abilities));
+        format!("{store}\n\n{times}\n{abilities}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread() {
+        let times = [3, 1, 2].map(Duration::from_millis).to_vec();
+        assert_eq!(Spread::of(times), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
+        assert_eq!(Spread::of(Vec::new()), None);
+    }
+}
