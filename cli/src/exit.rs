@@ -9,7 +9,7 @@ use std::{
 };
 use tenure::{Error, Holder};
 
-/// `show` and `release`: nobody holds that lock.
+/// `show` and `release`: nobody holds that lock. `latch show`: there is no such latch.
 pub(crate) const NOBODY: u8 = 1;
 /// Bad input, `EX_USAGE` of `sysexits.h`.
 const USAGE: u8 = 64;

@@ -8,6 +8,7 @@
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
 //! | `elect`: one leader among many machines | [`elect`] |
 //! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
+//! | latches | [`latch`] |
 //! | who holds what | [`look`], [`wait`], [`release`], [`people`] |
 //! | for those who run a store | [`ping`], [`conformance`], [`schema`] |
 
@@ -21,6 +22,7 @@ mod elect;
 mod exit;
 mod helper;
 mod job;
+mod latch;
 mod look;
 mod people;
 mod ping;
@@ -79,6 +81,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
             Command::Ls(args) => look::ls(&store, args).await,
             Command::Show(args) => look::show(&store, args).await,
             Command::Release(args) => release::release(&store, args).await,
+            Command::Latch(args) => latch::latch(&store, args).await,
             Command::Ping(args) => ping::ping(&store, args).await,
             Command::Conformance(args) => conformance::conformance(&store, args).await,
             Command::Schema(args) => schema::schema(args),

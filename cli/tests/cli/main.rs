@@ -6,6 +6,7 @@ mod counter;
 mod deploy;
 mod family;
 mod input;
+mod latch;
 mod look;
 mod loss;
 mod ping;
