@@ -4,6 +4,7 @@
 
 use crate::exit;
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use clap_complete::Shell;
 use std::{ffi::OsString, fmt::Write, path::PathBuf, time::Duration};
 use tenure::{
     HolderInfo, InvalidName, Name, lease,
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Ping(Ping),
     Conformance(Conformance),
     Schema(Schema),
+    Completions(Completions),
+    Man(Man),
 }
 
 /// Run a command while holding a lock
@@ -302,6 +305,23 @@ pub(crate) struct Schema {
     /// How a lock is stored in it
     #[arg(long, default_value = "lease-row")]
     pub(crate) strategy: Strategy,
+}
+
+/// Print a script that completes `tenure` commands in a shell
+///
+/// For bash: tenure completions bash > ~/.local/share/bash-completion/completions/tenure
+#[derive(Debug, clap::Args)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+/// Write the manual pages, for those who make packages: tenure.1, tenure-run.1, …
+#[derive(Debug, clap::Args)]
+#[command(hide = true)]
+pub(crate) struct Man {
+    /// The directory, which must exist
+    pub(crate) directory: PathBuf,
 }
 
 /// How a database stores a lock.

@@ -10,6 +10,7 @@
 //! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
 //! | latches | [`latch`] |
 //! | who holds what | [`look`], [`wait`], [`release`], [`people`] |
+//! | completions, manual pages | [`manual`] |
 //! | for those who run a store | [`ping`], [`conformance`], [`schema`] |
 
 #[cfg(not(unix))]
@@ -24,6 +25,7 @@ mod helper;
 mod job;
 mod latch;
 mod look;
+mod manual;
 mod people;
 mod ping;
 mod release;
@@ -85,6 +87,8 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
             Command::Ping(args) => ping::ping(&store, args).await,
             Command::Conformance(args) => conformance::conformance(&store, args).await,
             Command::Schema(args) => schema::schema(args),
+            Command::Completions(args) => manual::completions(args),
+            Command::Man(args) => manual::pages(args),
         }
     });
     // Does not wait for a DNS lookup that hangs.

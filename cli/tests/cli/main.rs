@@ -9,6 +9,7 @@ mod input;
 mod latch;
 mod look;
 mod loss;
+mod manual;
 mod ping;
 mod prove;
 mod run;

@@ -1,0 +1,53 @@
+//! `tenure completions` and `tenure man`.
+
+use crate::stage::Stage;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+#[test]
+fn a_script_for_each_shell() {
+    let stage = Stage::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = stage.done(&["completions", shell]).expect(0).out;
+        assert!(script.contains("count-down") && script.contains("store-file"), "{shell}:\n{script}");
+    }
+    stage.done(&["completions", "csh"]).expect(64);
+    assert!(!stage.path("locks.db").exists(), "no store is opened");
+}
+
+/// What a person gets who presses the tabulator key.
+#[test]
+fn bash_completes_with_it() {
+    let stage = Stage::new();
+    fs::write(stage.path("script"), stage.done(&["completions", "bash"]).expect(0).out).unwrap();
+    let completed = |line: &str| {
+        let ask = "source ./script; COMP_WORDS=($0); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+            _tenure tenure \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\"; echo \"${COMPREPLY[@]}\"";
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", ask, line]).current_dir(stage.dir()).stdin(Stdio::null());
+        let output = bash.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        assert!(output.status.success(), "{}", text(output.stderr));
+        text(output.stdout).trim().to_owned()
+    };
+    assert_eq!(completed("tenure el"), "elect");
+    assert_eq!(completed("tenure run --max"), "--max-hold");
+    assert_eq!(completed("tenure latch c"), "count-down");
+    assert_eq!(completed("tenure schema po"), "postgres");
+}
+
+#[test]
+fn a_page_for_each_command() {
+    let stage = Stage::new();
+    fs::create_dir(stage.path("man1")).unwrap();
+    stage.done(&["man", "man1"]).expect(0);
+    let page = |name: &str| fs::read_to_string(stage.path("man1").join(name)).unwrap();
+    assert!(page("tenure.1").contains("sqlite:PATH"));
+    assert!(page("tenure-run.1").contains("max\\-hold") && page("tenure-run.1").contains("Exit codes"));
+    assert!(page("tenure-latch-count-down.1").contains("parties"));
+    assert!(!stage.path("man1/tenure-man.1").exists(), "it is for those who make packages");
+    let done = stage.done(&["man", "absent"]).expect(74);
+    assert!(done.err.contains("cannot write the manual pages"), "{}", done.err);
+}
