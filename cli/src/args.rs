@@ -109,6 +109,9 @@ pub(crate) struct Elect {
     pub(crate) name: Name,
     #[command(flatten)]
     pub(crate) terms: Terms,
+    /// Lead at most this long, then end COMMAND and become a candidate again
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
+    pub(crate) max_hold: Option<Duration>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString))]
     pub(crate) command: Vec<OsString>,

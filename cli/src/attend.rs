@@ -20,11 +20,15 @@ use tenure::{Error, Lock, LockSetGuard, Name};
 use tokio::time::{Instant, sleep_until};
 
 /// Applies the options to `lock`. The default label is the command's name.
-pub(crate) fn on_terms(lock: Lock, terms: &Terms, command: &[OsString]) -> Lock {
+pub(crate) fn on_terms(lock: Lock, terms: &Terms, max_hold: Option<Duration>, command: &[OsString]) -> Lock {
     let label = terms.label.clone().unwrap_or_else(|| default_label(command));
     let lock = lock.label(label);
-    match terms.lease {
+    let lock = match terms.lease {
         Some(lease) => lock.lease(lease),
+        None => lock,
+    };
+    match max_hold {
+        Some(longest) => lock.max_hold(longest),
         None => lock,
     }
 }

@@ -40,7 +40,7 @@ async fn terms(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Resu
 /// Waits until this machine leads.
 async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<LockSetGuard, Failure> {
     let names = [args.name.clone()];
-    let all = locks.all(&names).with(|lock| on_terms(lock, &args.terms, &args.command));
+    let all = locks.all(&names).with(|lock| on_terms(lock, &args.terms, args.max_hold, &args.command));
     let elected = async {
         tokio::select! {
             term = all.acquire() => term,

@@ -55,13 +55,7 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
         None if args.shared => locks.rw(name).read(),
         None => locks.lock(name),
     }));
-    let all = all.with(|lock| {
-        let lock = on_terms(lock, &args.terms, &args.command);
-        match args.max_hold {
-            Some(longest) => lock.max_hold(longest),
-            None => lock,
-        }
-    });
+    let all = all.with(|lock| on_terms(lock, &args.terms, args.max_hold, &args.command));
     if args.limit.once {
         let Some(held) = all.try_acquire().await? else {
             let text = match &*args.names {

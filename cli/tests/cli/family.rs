@@ -91,6 +91,27 @@ fn a_leader_that_is_put_out_ends_its_command_and_campaigns_again() {
     assert!(done.err.contains("no longer leading \"s\""), "{}", done.err);
 }
 
+#[test]
+fn a_leader_that_has_led_for_long_enough_campaigns_again() {
+    let stage = Stage::new();
+    let leader = stage.start(&[
+        "elect",
+        "s",
+        "--max-hold",
+        "4s",
+        "--",
+        "sh",
+        "-c",
+        "echo $TENURE_TOKEN; exec sleep 1000",
+    ]);
+    let term: u64 = leader.number();
+    let next: u64 = leader.number();
+    assert!(next > term, "{next} after {term}");
+    leader.signal(Signal::SIGTERM);
+    let done = leader.end().expect(143);
+    assert!(done.err.contains("max_hold") && done.err.contains("no longer leading"), "{}", done.err);
+}
+
 /// A command that has done its work ends its machine's candidacy, with its code, and the next one's turn comes.
 #[test]
 fn a_command_that_ends_by_itself_resigns() {
