@@ -174,6 +174,9 @@ pub(crate) struct Ls {
     /// Only list names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
+    /// Stay, and show the list again every second, until Ctrl-C
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) watch: bool,
     /// Print a JSON array, for programs
     #[arg(long)]
     pub(crate) json: bool,

@@ -39,18 +39,36 @@ fn harmless(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
 }
 
-/// A table for people, with the columns NAME, LABEL, HOLDER, TOKEN, SINCE and LEFT. Empty if there are no holders.
+/// How a name is held: `exclusive`, `shared`, `2 of 4`.
+fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Permit { take, of } => format!("{take} of {of}"),
+        mode => mode_name(mode).to_owned(),
+    }
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        Mode::Permit { .. } => "permit",
+        _ => "other",
+    }
+}
+
+/// A table for people, with the columns NAME, MODE, LABEL, HOLDER, TOKEN, SINCE and LEFT. Empty if there are no holders.
 pub(crate) fn table(holders: &[Holder]) -> String {
     if holders.is_empty() {
         return String::new();
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["NAME", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"]);
+    table.set_header(["NAME", "MODE", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"]);
     for holder in holders {
         let unknown = || "-".to_owned();
         table.add_row([
             plain(&holder.name),
+            mode(holder.mode),
             holder.info.label.as_deref().map_or_else(unknown, plain),
             Some(place(holder)).filter(|place| !place.is_empty()).unwrap_or_else(unknown),
             holder.token.map_or_else(unknown, |token| token.to_string()),
@@ -89,11 +107,19 @@ struct Row<'a> {
     host: Option<&'a str>,
     pid: Option<u32>,
     mode: &'static str,
+    permits: Option<Permits>,
     token: Option<u64>,
     claim: Option<String>,
     since: Option<String>,
     age_ms: Option<u64>,
     left_ms: Option<u64>,
+}
+
+/// The permits that a holder has, and how many the name has.
+#[derive(Serialize)]
+struct Permits {
+    taken: u32,
+    of: u32,
 }
 
 /// A JSON array for programs, one object per line, without control characters.
@@ -109,11 +135,10 @@ fn json_row(holder: &Holder) -> String {
         label: holder.info.label.as_deref(),
         host: Some(&*holder.info.host).filter(|host| !host.is_empty()),
         pid: Some(holder.info.pid).filter(|pid| *pid != 0),
-        mode: match holder.mode {
-            Mode::Exclusive => "exclusive",
-            Mode::Shared => "shared",
-            Mode::Permit { .. } => "permit",
-            _ => "other",
+        mode: mode_name(holder.mode),
+        permits: match holder.mode {
+            Mode::Permit { take, of } => Some(Permits { taken: take.get(), of: of.get() }),
+            _ => None,
         },
         token: holder.token.map(tenure::Token::get),
         claim: holder.claim.map(|claim| claim.to_string()),
@@ -146,7 +171,7 @@ mod tests {
                 .left(Duration::MAX);
             let shown = table(std::slice::from_ref(&holder));
             let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
-            assert_eq!(row[..5], ["report", "-", "-", "-", "-"], "{shown}");
+            assert_eq!(row[..6], ["report", "exclusive", "-", "-", "-", "-"], "{shown}");
             let row: serde_json::Value = serde_json::from_str(&json(&[holder])).unwrap();
             assert!(row[0]["since"].is_null(), "{row}");
         }
@@ -213,6 +238,8 @@ mod tests {
                 let dated = holder.since.is_some_and(can_be_shown);
                 prop_assert_eq!(cells[0].trim() == "-", holder.left.is_none(), "{}", row);
                 prop_assert_eq!(cells[1].trim() == "-", !dated, "{}", row);
+                prop_assert_eq!(row.contains(&mode(holder.mode)), true, "{}", row);
+                prop_assert_eq!(fields["permits"].is_object(), fields["mode"] == "permit", "{}", fields);
                 prop_assert_eq!(fields["since"].is_string(), dated, "{}", fields);
                 prop_assert_eq!(&fields["name"], holder.name.as_str());
                 prop_assert_eq!(fields["label"].as_str(), holder.info.label.as_deref());

@@ -28,7 +28,7 @@ fn a_table_for_people() {
         [hold(&stage, "jobs/b", "second"), hold(&stage, "jobs/a", "first"), hold(&stage, "other é", "")];
     let table = stage.done(&["ls"]).expect(0).out;
     let lines: Vec<&str> = table.lines().collect();
-    let columns = ["NAME", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"];
+    let columns = ["NAME", "MODE", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"];
     assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), columns);
     let names: Vec<&str> = lines[1..].iter().map(|line| line.split("  ").next().unwrap()).collect();
     assert_eq!(names, ["jobs/a", "jobs/b", "other é"]);
@@ -55,14 +55,48 @@ fn json_for_programs() {
         assert_eq!(json.as_array().unwrap().len(), 1);
         let mut fields: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
         fields.sort_unstable();
-        let all = ["age_ms", "claim", "host", "label", "left_ms", "mode", "name", "pid", "since", "token"];
+        let all = [
+            "age_ms", "claim", "host", "label", "left_ms", "mode", "name", "permits", "pid", "since", "token",
+        ];
         assert_eq!(fields, all);
         assert_eq!((&row["name"], &row["label"]), (&"a".into(), &"x".into()));
         assert_eq!((&row["mode"], &row["token"]), (&"exclusive".into(), &token.into()));
+        assert!(row["permits"].is_null());
         assert_eq!(row["pid"], holder.pid().as_raw());
         assert!(row["left_ms"].as_u64().unwrap() <= 30_000 && row["age_ms"].as_u64().unwrap() < 60_000);
         assert!(row["since"].as_str().unwrap().ends_with('Z') && row["claim"].as_str().unwrap().len() == 36);
     }
+}
+
+#[test]
+fn how_it_is_held() {
+    let stage = Stage::new();
+    let _holders = ["a", "b --shared", "c --permits 4"].map(|options| {
+        let holder = stage.holder(options);
+        holder.line();
+        holder
+    });
+    let table = stage.done(&["ls"]).expect(0).out;
+    let modes: Vec<&str> = table
+        .lines()
+        .map(|line| line.split("  ").filter(|cell| !cell.is_empty()).nth(1).unwrap().trim())
+        .collect();
+    assert_eq!(modes, ["MODE", "exclusive", "shared", "1 of 4"], "{table}");
+    let json: serde_json::Value = serde_json::from_str(&stage.done(&["ls", "--json"]).expect(0).out).unwrap();
+    let held: Vec<_> =
+        (0..3).map(|at| (json[at]["mode"].as_str().unwrap(), json[at]["permits"].clone())).collect();
+    let permits = serde_json::json!({"taken": 1, "of": 4});
+    let null = serde_json::Value::Null;
+    assert_eq!(held, [("exclusive", null.clone()), ("shared", null), ("permit", permits)]);
+}
+
+/// It draws on a terminal: see `terminal`.
+#[test]
+fn a_pipe_is_not_watched() {
+    let stage = Stage::new();
+    let done = stage.done(&["ls", "--watch"]).expect(64);
+    assert!(done.err.contains("--json") && done.out.is_empty(), "{}", done.err);
+    stage.done(&["ls", "--watch", "--json"]).expect(64);
 }
 
 #[test]

@@ -301,3 +301,18 @@ fn who_waits_sees_for_whom() {
     shell.sees("had it");
     shell.sees_code(0);
 }
+
+#[test]
+fn a_list_that_is_watched_is_drawn_again() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says("$tenure ls --watch");
+    shell.sees("\x1b[H\x1b[2Jnobody holds anything");
+    let holder = stage.holder("a --label backup");
+    let group = holder.group();
+    shell.sees("exclusive  backup");
+    group.signal(Signal::SIGTERM);
+    shell.sees("\x1b[H\x1b[2Jnobody holds anything");
+    shell.presses_control('c');
+    shell.sees_code(130);
+}
