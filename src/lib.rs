@@ -67,6 +67,11 @@ pub use tenure_core::{
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// The examples in the page on tests run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/test-your-code.md")]
+struct TestYourCode;
+
 /// The example in the page for operators compiles.
 #[cfg(all(doctest, feature = "metrics"))]
 #[doc = include_str!("../docs/operate.md")]
