@@ -11,7 +11,7 @@ use std::{
     io::{self, IsTerminal},
     time::Duration,
 };
-use tenure::{Error, Holder, Locks, Name};
+use tenure::{Error, Holder, HolderInfo, Locks, Name};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// A wait shorter than this shows nothing.
@@ -84,7 +84,7 @@ async fn news(locks: &Locks, names: &[Name]) -> String {
         let mut holders = locks.holders(name).await;
         if let Ok(holders) = &mut holders {
             // Some of several names may be held by this process already.
-            holders.retain(|holder| holder.info.pid != std::process::id());
+            holders.retain(|holder| !is_here(holder));
         }
         let is_held = !matches!(holders.as_deref(), Ok([]));
         if is_held || news.is_none() {
@@ -95,6 +95,12 @@ async fn news(locks: &Locks, names: &[Name]) -> String {
         }
     }
     news.unwrap_or_default()
+}
+
+/// Whether this process is the holder. In containers, another may have the same number.
+fn is_here(holder: &Holder) -> bool {
+    let HolderInfo { host, pid, .. } = HolderInfo::here(None);
+    (&holder.info.host, holder.info.pid) == (&host, pid)
 }
 
 fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
@@ -114,6 +120,15 @@ fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_elsewhere_with_the_same_number_is_another() {
+        let here = HolderInfo::here(None);
+        let holder = |info: &HolderInfo| Holder::of(Name::new("a").unwrap()).info(info.clone());
+        assert!(is_here(&holder(&here)));
+        assert!(!is_here(&holder(&HolderInfo { host: format!("not-{}", here.host), ..here.clone() })));
+        assert!(!is_here(&holder(&HolderInfo { pid: here.pid + 1, ..here })));
+    }
 
     #[test]
     fn lines_come_ever_more_rarely_and_never_stop() {
