@@ -351,7 +351,7 @@ impl Backend for Failing {
 fn renewals_are_recorded_where_the_client_was_made() {
     recorded(false, async |mut record| {
         let locks = Locks::new(Failing { memory: Memory::new(), background: Background::new() });
-        let good = locks.lock("good").lease(SECOND).acquire().await.unwrap();
+        let good = locks.lock("good").lease(SECOND * 5).acquire().await.unwrap();
         let renewed = async {
             while record.sum("renewals_total", "outcome=renewed") < 2.0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
