@@ -56,6 +56,10 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
         None => locks.lock(name),
     }));
     let all = all.with(|lock| on_terms(lock, &args.terms, args.max_hold, &args.command));
+    let all = match args.at_least {
+        Some(shortest) => all.with(|lock| lock.hold_at_least(shortest)),
+        None => all,
+    };
     if args.limit.once {
         let Some(held) = all.try_acquire().await? else {
             let text = match &*args.names {

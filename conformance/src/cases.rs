@@ -7,6 +7,7 @@ mod exclusion;
 mod faults;
 mod latch;
 mod lease;
+mod least;
 mod loss;
 mod names;
 mod people;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Case> {
         waiting::CASES,
         cancelling::CASES,
         lease::CASES,
+        least::CASES,
         loss::CASES,
         running::CASES,
         runtimes::CASES,

@@ -85,6 +85,8 @@ pub enum Ability {
     ForcedRelease,
     /// Extending a lease by hand.
     Extending,
+    /// Holding a lock for a least time, although it is released sooner.
+    HoldingAtLeast,
     /// Shared mode, which readers need.
     Readers,
     /// Semaphores.
@@ -99,6 +101,7 @@ impl fmt::Display for Ability {
             Self::Listing => "listing holders",
             Self::ForcedRelease => "releasing a lock by force",
             Self::Extending => "extending a lease by hand",
+            Self::HoldingAtLeast => "holding a lock beyond its release",
             Self::Readers => "shared mode",
             Self::Permits => "semaphores",
             Self::Latches => "latches",

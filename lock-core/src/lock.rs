@@ -1,7 +1,7 @@
 //! One lock and its options.
 
 use crate::{
-    Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner,
+    Ability, Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner, Term,
     lease::{self, MIN_LEASE},
     policy::{acquire::Acquisition, client::Client, holding::Terms},
 };
@@ -20,6 +20,7 @@ pub struct Lock {
     lease: Option<Duration>,
     wait: Option<Duration>,
     max_hold: Option<Duration>,
+    hold_at_least: Option<Duration>,
     renews: bool,
     label: Option<String>,
     owner: Option<Owner>,
@@ -36,8 +37,18 @@ pub(crate) enum Wanted {
 
 impl Lock {
     pub(crate) fn new(client: Arc<Client>, name: Result<Name, InvalidName>) -> Self {
-        let (lease, wait, max_hold, label, owner) = (None, None, None, None, None);
-        Self { client, name, lease, wait, max_hold, renews: true, label, owner, mode: Wanted::Exclusive }
+        Self {
+            client,
+            name,
+            lease: None,
+            wait: None,
+            max_hold: None,
+            hold_at_least: None,
+            renews: true,
+            label: None,
+            owner: None,
+            mode: Wanted::Exclusive,
+        }
     }
 
     pub(crate) fn held_as(mut self, mode: Wanted) -> Self {
@@ -80,6 +91,37 @@ impl Lock {
     /// one lease later. So a holder that hangs cannot keep a lock for ever.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
+        self
+    }
+
+    /// Sets how long the lock stays held at least, counted from its grant: 100 ms to 365 days. Default: it is free as
+    /// soon as it is released.
+    ///
+    /// After a release before that, the store keeps the lock for the rest of the time, even if this program has ended by
+    /// then. So a short job that several machines start by their clocks runs once, although their clocks differ. It is
+    /// `ShedLock`'s `lockAtLeastFor`.
+    ///
+    /// The [lease](Self::lease) is at least as long, so that this also holds for a holder that dies. A release by force
+    /// frees the lock at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # use std::time::Duration;
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// let nightly = locks.lock("nightly").hold_at_least(Duration::from_secs(50));
+    /// if let Some(guard) = nightly.try_acquire().await? {
+    ///     // The job takes a second.
+    ///     guard.release().await?;
+    /// }
+    /// assert!(nightly.try_acquire().await?.is_none(), "a machine whose clock is 20 s late finds it held");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hold_at_least(mut self, shortest: Duration) -> Self {
+        self.hold_at_least = Some(shortest);
         self
     }
 
@@ -181,14 +223,25 @@ impl Lock {
         let lease = check("lease", self.lease, MIN_LEASE)?.unwrap_or(client.default_lease);
         let wait = check("wait", self.wait, Duration::ZERO)?;
         let max_hold = check("max_hold", self.max_hold, MIN_LEASE)?;
+        let hold_at_least = check("hold_at_least", self.hold_at_least, MIN_LEASE)?;
+        if let (Some(shortest), Some(longest)) = (hold_at_least, max_hold)
+            && shortest > longest
+        {
+            let range = format!("at most max_hold, {longest:?}");
+            return Err(Error::invalid_option("hold_at_least", format!("{shortest:?}"), range));
+        }
+        if hold_at_least.is_some() && client.store.capabilities().term == Term::Session {
+            return Err(client.store.unsupported(Ability::HoldingAtLeast));
+        }
+        let lease = lease.max(hold_at_least.unwrap_or_default());
         let holder = match self.label.clone().map(HolderInfo::check_label).transpose()? {
             None => Arc::clone(&client.here),
             label => Arc::new(HolderInfo { label, ..(*client.here).clone() }),
         };
         let mode = self.mode.checked()?;
         client.store.can_hold(mode)?;
-        let terms =
-            Terms { owner: self.owner.clone(), renews: self.renews, max_hold, callers: Span::current() };
+        let (owner, renews, callers) = (self.owner.clone(), self.renews, Span::current());
+        let terms = Terms { owner, renews, max_hold, hold_at_least, callers };
         Ok(Acquisition { client: Arc::clone(client), name, lease, wait, mode, terms, holder })
     }
 }
@@ -201,6 +254,7 @@ impl fmt::Debug for Lock {
             .field("wait", &self.wait)
             .field("renew", &self.renews)
             .field("max_hold", &self.max_hold)
+            .field("hold_at_least", &self.hold_at_least)
             .field("label", &self.label)
             .field("owner", &self.owner)
             .field("mode", &self.mode)

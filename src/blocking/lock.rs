@@ -38,6 +38,12 @@ impl Lock {
         self.with(|lock| lock.max_hold(longest))
     }
 
+    /// Sets how long the lock stays held at least, even if it is released sooner: 100 ms to 365 days. See
+    /// [`Lock::hold_at_least`](crate::Lock::hold_at_least).
+    pub fn hold_at_least(self, shortest: Duration) -> Self {
+        self.with(|lock| lock.hold_at_least(shortest))
+    }
+
     /// Sets a text for people, shown by `tenure ls`: at most 200 bytes without control characters.
     pub fn label(self, label: impl Into<String>) -> Self {
         self.with(|lock| lock.label(label))

@@ -2,7 +2,32 @@
 
 use crate::stage::{Done, FullPipe, Running, Stage};
 use nix::sys::signal::Signal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// As of two machines whose clocks differ.
+#[test]
+fn a_short_job_keeps_its_lock_for_the_time_that_was_asked_for() {
+    let stage = Stage::new();
+    let job = ["run", "--try", "a", "--at-least", "6s", "--", "echo", "ran"];
+    let began = Instant::now();
+    assert_eq!(stage.done(&job).expect(0).out, "ran\n");
+    let late = stage.done(&job).expect(75);
+    assert!(
+        late.out.is_empty() && late.err.contains("is busy") && late.err.contains("held by echo ("),
+        "{late:?}"
+    );
+    stage.done(&["wait", "a", "--wait", "1m"]).expect(0);
+    // A lease is one per cent shorter for its holder than for the store.
+    assert!(began.elapsed() >= Duration::from_millis(5900), "it was free after {:?}", began.elapsed());
+    // A job that fails, and one that takes longer.
+    stage.done(&["run", "b", "--at-least", "1h", "--", "false"]).expect(1);
+    stage.done(&["run", "b", "--try", "--", "true"]).expect(75);
+    stage.done(&["release", "b", "--force"]).expect(0);
+    stage.done(&["run", "b", "--at-least", "100ms", "--", "sleep", "0.2"]).expect(0);
+    stage.done(&["run", "b", "--try", "--", "true"]).expect(0);
+    let refused = stage.done(&["run", "b", "--at-least", "2s", "--max-hold", "1s", "--", "true"]).expect(64);
+    assert!(refused.err.contains("hold_at_least"), "{}", refused.err);
+}
 
 /// In a log, where no line can move.
 #[test]

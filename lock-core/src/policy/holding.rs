@@ -3,6 +3,7 @@
 use super::{belief::Belief, queue::Seat, store::Store};
 use crate::{
     Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing,
+    lease::MIN_LEASE,
     metrics::{Held, Renewed},
 };
 use std::{
@@ -23,6 +24,8 @@ pub(crate) struct Holding {
     pub(super) owner: Option<Owner>,
     /// The runtime that acquired it, where its release begins if nobody waits for that.
     pub(super) callers: Handle,
+    /// Until when the store keeps the name at least, even if it is released sooner.
+    stays: Option<Moment>,
     /// When `max_hold` ends.
     ends: Option<Moment>,
     life: Mutex<Life>,
@@ -59,6 +62,8 @@ pub(crate) struct Terms {
     pub(crate) owner: Option<Owner>,
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// How long the store keeps the name at least, even if it is released sooner.
+    pub(crate) hold_at_least: Option<Duration>,
     /// The span in which the program asked. That of the hold is its child, and no child of the wait's, which would
     /// then last as long.
     pub(crate) callers: Span,
@@ -118,6 +123,7 @@ impl Holding {
             store: Arc::clone(store),
             owner: terms.owner,
             callers: Handle::current(),
+            stays: terms.hold_at_least.map(|shortest| now + shortest),
             ends: terms.max_hold.map(|longest| now + longest),
             life: Mutex::new(life),
             lost: CancellationToken::new(),
@@ -179,6 +185,12 @@ impl Holding {
 
     pub(super) fn downgrade_answered(&self) {
         self.life().downgrades -= 1;
+    }
+
+    /// For how long the store must keep the name although it is released.
+    pub(super) fn stays_for(&self) -> Option<Duration> {
+        let left = self.stays?.left();
+        (!left.is_zero()).then(|| left.max(MIN_LEASE))
     }
 
     /// Whether the store may still carry out a request to downgrade.

@@ -1,7 +1,9 @@
 //! What happens when a guard goes: with the last one the hold ends, and the store is told until it answers.
 
 use super::{chore, hold::Hold, holding::Departure, pauses::Pauses, queue::Seat};
-use crate::{Capabilities, Error, LossCause, Moment, Operation, Release, StoreError, Wakeup, lease};
+use crate::{
+    Capabilities, Error, Grant, LossCause, Moment, Operation, Release, Renewal, StoreError, Wakeup, lease,
+};
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -109,7 +111,7 @@ impl Unfinished {
         let (store, grant) = (&self.hold.client.store, self.hold.holding.grant_now());
         let mut pauses = Pauses::new();
         loop {
-            let request = store.release(&grant);
+            let request = self.give_up(&grant);
             let again = self.asked_before.swap(true, Ordering::Relaxed);
             let error = match tokio::time::timeout(lease::renewal_patience(grant.lease), request).await {
                 Ok(Ok(Release::Released { awaited })) => {
@@ -144,6 +146,20 @@ impl Unfinished {
         }
     }
 
+    /// Releases the grant, or leaves it to a last lease if the name must stay held for longer.
+    ///
+    /// A renewal that is still on its way carries at least that lease, so it cannot free the name too soon.
+    async fn give_up(&self, grant: &Grant) -> Result<Release, StoreError> {
+        let (store, holding) = (&self.hold.client.store, &self.hold.holding);
+        let Some(lease) = holding.stays_for() else { return store.release(grant).await };
+        let answers = store.renew(&[Grant { lease, ..grant.clone() }]).await?;
+        match answers.first().copied().unwrap_or(Renewal::Unanswered) {
+            Renewal::Renewed => Ok(Release::Released { awaited: false }),
+            Renewal::Lost(cause) => Ok(Release::NotHeld(cause)),
+            Renewal::Unanswered => Err(StoreError::unavailable("the store did not answer for this lock")),
+        }
+    }
+
     /// Another client waits and must ask again to get in. So this client pauses for one round of polling before it
     /// contends for the name again: a loop that relocks would otherwise keep the other out for ever.
     fn let_others_in(&self) {
@@ -173,7 +189,7 @@ impl Unfinished {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backend, Grant, Lock, Locks, Memory, async_trait, forward_backend};
+    use crate::{Backend, Lock, Locks, Memory, async_trait, forward_backend};
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::time::{Instant, timeout};
 
@@ -260,5 +276,77 @@ mod tests {
         let locks = Locks::new(PutOut { memory: Memory::new(), asked: AtomicBool::new(false) });
         let released = locks.lock("a").acquire().await.unwrap().release().await;
         assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
+    }
+
+    /// A store whose first answers to renewals are lost, before or after the request was carried out.
+    struct Mute {
+        memory: Memory,
+        lost: Mutex<Vec<bool>>,
+    }
+
+    #[async_trait]
+    impl Backend for Mute {
+        forward_backend!(self => self.memory, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            let lost = self.lost.lock().unwrap().pop();
+            if lost != Some(false) {
+                let answers = self.memory.renew(grants).await?;
+                if lost.is_none() {
+                    return Ok(answers);
+                }
+            }
+            Err(StoreError::unavailable("the answer was lost"))
+        }
+    }
+
+    /// How long a lock that must stay held for an hour keeps others out, if it is released after `held`.
+    async fn stays_held(store: Mute, held: Duration) -> (Duration, Result<(), Error>) {
+        let (locks, began) = (Locks::new(store), Instant::now());
+        let guard = locks.lock("a").lease(HOUR / 10).hold_at_least(HOUR).acquire().await.unwrap();
+        tokio::time::sleep(held).await;
+        let released = guard.release().await;
+        assert!(
+            began.elapsed() < held + Duration::from_mins(1),
+            "the release waited for {:?}",
+            began.elapsed()
+        );
+        drop(locks.lock("a").acquire().await.unwrap());
+        (began.elapsed(), released)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_must_stay_held_outlasts_its_release() {
+        let second = Duration::from_secs(1);
+        for lost in [vec![], vec![false], vec![true], vec![true, false, true]] {
+            let store = |lost| Mute { memory: Memory::new(), lost: Mutex::new(lost) };
+            let (stayed, released) = stays_held(store(lost.clone()), second).await;
+            assert!(released.is_ok(), "{lost:?}: {released:?}");
+            assert!(stayed >= HOUR && stayed < HOUR + second, "{lost:?}: it stayed held for {stayed:?}");
+            let (stayed, released) = stays_held(store(lost.clone()), HOUR * 2).await;
+            assert!(released.is_ok(), "{lost:?}: {released:?}");
+            assert!(stayed < HOUR * 2 + second, "{lost:?}: it stayed held for {stayed:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_must_stay_held_can_be_forced() {
+        let (memory, second) = (Memory::new(), Duration::from_secs(1));
+        let locks = Locks::new(memory.clone());
+        let lock = locks.lock("a").hold_at_least(HOUR);
+        lock.acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(locks.force_release("a").await.unwrap().len(), 1);
+        let guard = timeout(second, lock.acquire()).await.expect("it is free").unwrap();
+        memory.force_release(guard.name()).await.unwrap();
+        let released = guard.release().await;
+        assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shortest_hold_beyond_the_longest_is_refused() {
+        let locks = Locks::new(Memory::new());
+        let refused = locks.lock("a").hold_at_least(HOUR).max_hold(HOUR / 2).acquire().await;
+        assert!(matches!(refused, Err(Error::InvalidOption { option: "hold_at_least", .. })), "{refused:?}");
+        assert!(locks.lock("a").hold_at_least(HOUR).max_hold(HOUR).acquire().await.is_ok());
     }
 }

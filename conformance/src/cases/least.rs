@@ -1,0 +1,91 @@
+//! Locks that stay held for a least time, although they are released sooner (clause L10).
+
+use crate::{
+    Check, Method, Need, Stage,
+    case::cases,
+    check::{ensure, ensure_eq, within},
+};
+use std::time::Duration;
+use tenure_core::{Ability, Error, Lock, Moment, lease::drift_allowance};
+
+cases!("least":
+    released_early_stays_held, dropped_early_stays_held, released_late_is_free, shared_grants_stay_held,
+    refused_in_sessions,
+);
+
+/// How long the locks of these cases stay held: many times what a request takes on a busy machine.
+const SHORTEST: Duration = Duration::from_secs(4);
+/// How much later than due a waiter may get in on a busy machine.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Stops the case unless `next` is kept out until `SHORTEST` after `before`, and gets in soon after that.
+async fn kept_until(before: Moment, next: &Lock) -> Check {
+    ensure!(next.try_acquire().await?.is_none(), "another had the lock right after its release");
+    let taken = within(SHORTEST + SLACK, "a lock that nobody holds any more", next.acquire()).await??;
+    let stayed = Moment::now().since(before);
+    let soonest = SHORTEST.saturating_sub(drift_allowance(SHORTEST));
+    ensure!(stayed >= soonest, "it stayed held for {stayed:?}, not for {SHORTEST:?}");
+    Ok(taken.release().await?)
+}
+
+async fn released_early_stays_held(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let before = Moment::now();
+    let guard = one.lock(&name).lease(SHORTEST / 4).hold_at_least(SHORTEST).acquire().await?;
+    let left = guard.deadline().map(Moment::left).unwrap_or_default();
+    ensure!(left > SHORTEST / 2, "a holder that dies now would keep it for {left:?}, not for {SHORTEST:?}");
+    let token = guard.token();
+    guard.release().await?;
+    // The same client has to wait as well.
+    ensure!(
+        one.lock(&name).try_acquire().await?.is_none(),
+        "its own client had the lock right after its release"
+    );
+    kept_until(before, &other.lock(&name)).await?;
+    let next = one.lock(&name).acquire().await?;
+    ensure!(next.token() > token, "{:?} after {token:?}", next.token());
+    Ok(next.release().await?)
+}
+
+async fn dropped_early_stays_held(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let before = Moment::now();
+    drop(one.lock(&name).hold_at_least(SHORTEST).acquire().await?);
+    kept_until(before, &other.lock(&name)).await
+}
+
+async fn released_late_is_free(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let shortest = SHORTEST / 8;
+    let lock = one.lock(&name).lease(SLACK * 3).hold_at_least(shortest);
+    let guard = lock.acquire().await?;
+    tokio::time::sleep(shortest).await;
+    guard.release().await?;
+    let taken = within(SLACK, "a lock that was held for long enough", other.lock(&name).acquire()).await??;
+    Ok(taken.release().await?)
+}
+
+async fn shared_grants_stay_held(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    stage.needs(Need::Readers)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let before = Moment::now();
+    let reader = one.rw(&name).read().hold_at_least(SHORTEST).acquire().await?;
+    reader.release().await?;
+    let beside = within(SLACK, "a reader beside a reader", other.rw(&name).read().acquire()).await??;
+    beside.release().await?;
+    kept_until(before, &other.rw(&name).write()).await
+}
+
+async fn refused_in_sessions(stage: &Stage) -> Check {
+    stage.needs(Need::Session)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let outcome = client.lock(&name).hold_at_least(SHORTEST).try_acquire().await;
+    let refused = matches!(outcome, Err(Error::Unsupported { ability: Ability::HoldingAtLeast, .. }));
+    ensure!(refused, "a session ends with its client, and this was not refused: {outcome:?}");
+    ensure_eq!(client.probe.count(Method::TryAcquire, &name), 0, "requests to the store");
+    Ok(())
+}
