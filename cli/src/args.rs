@@ -362,7 +362,7 @@ Examples:
   tenure run --wait 10m deploy/web -- ./deploy    exits with 75 if another deploy takes longer
   tenure run --permits 4 gpu -- ./train           four at once across all machines
   tenure run account/3 account/7 -- ./transfer    both locks or none
-  tenure run --try nightly --at-least 50s -- ./report    once, although machines' clocks differ
+  tenure run --try --at-least 1m job -- ./job     once, although machines' clocks differ
   tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
 
 Exit codes:

@@ -14,7 +14,8 @@ fn a_short_job_keeps_its_lock_for_the_time_that_was_asked_for() {
     let late = stage.done(&job).expect(75);
     assert!(
         late.out.is_empty() && late.err.contains("is busy") && late.err.contains("held by echo ("),
-        "{late:?}"
+        "{}",
+        late.err
     );
     stage.done(&["wait", "a", "--wait", "1m"]).expect(0);
     // A lease is one per cent shorter for its holder than for the store.
