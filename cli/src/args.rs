@@ -152,10 +152,11 @@ pub(crate) struct Terms {
     /// How long a command that lost its lock has between SIGTERM and SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true, default_value = "5s")]
     pub(crate) kill_after: Duration,
-    /// Leave TENURE_STORE and TENURE_STORE_FILE in COMMAND's environment
+    /// Tell COMMAND which store this is, in TENURE_STORE or TENURE_STORE_FILE
     ///
-    /// Without this, COMMAND gets an empty TENURE_STORE, which `tenure` refuses: the store's password is not COMMAND's
-    /// business, and a `tenure` in it must not use another store unnoticed.
+    /// Without this, if a store was named by an option or in the environment, COMMAND gets both variables empty, which
+    /// `tenure` refuses: the store's password is not COMMAND's business, and a `tenure` in it must not use another
+    /// store unnoticed.
     #[arg(long)]
     pub(crate) keep_store: bool,
 }

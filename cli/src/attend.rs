@@ -1,12 +1,12 @@
 //! A command that runs as long as its lock is held.
 
 use crate::{
-    args::Terms,
+    args::{Store, Terms},
     exit::{self, Failure},
     job::Job,
     people::plain,
     signals::Signals,
-    stderr,
+    stderr, store,
 };
 use nix::sys::signal::Signal;
 use std::{
@@ -53,12 +53,14 @@ pub(crate) async fn run(
     command: &[OsString],
     held: &LockSetGuard,
     signals: &mut Signals,
+    store: &Store,
     terms: &Terms,
 ) -> Result<Ending, Failure> {
     signals.while_running()?;
     let Some((program, rest)) = command.split_first() else { unreachable!("clap requires a command") };
+    let store = store::for_command(store, terms.keep_store)?;
     stderr::written().await;
-    let mut job = Job::prepare(program, rest, held, terms.keep_store)?;
+    let mut job = Job::prepare(program, rest, held, &store)?;
     if let Some(lost) = held.lost_error() {
         // Preparing the job outlasted the lease: the machine was frozen or is overloaded.
         drop(job);

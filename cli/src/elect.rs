@@ -19,16 +19,21 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
         locks = store::open_to_hold(store) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    let outcome = terms(&locks, args, &mut signals).await;
+    let outcome = terms(&locks, store, args, &mut signals).await;
     farewell(&locks, std::slice::from_ref(&args.name)).await;
     outcome
 }
 
 /// Serves one term after another, until the command has ended by itself.
-async fn terms(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<ExitCode, Failure> {
+async fn terms(
+    locks: &Locks,
+    store: &args::Store,
+    args: &args::Elect,
+    signals: &mut Signals,
+) -> Result<ExitCode, Failure> {
     loop {
         let term = campaign(locks, args, signals).await?;
-        match attend::run(&args.command, &term, signals, &args.terms).await? {
+        match attend::run(&args.command, &term, signals, store, &args.terms).await? {
             Ending::Lost => {
                 stderr::mention(&format!("no longer leading {:?}; campaigning again", args.name));
             }

@@ -3,7 +3,7 @@
 use crate::{
     exit::Failure,
     helper::{self, Watcher},
-    store,
+    store::Variables,
     terminal::Terminal,
 };
 use nix::{
@@ -12,7 +12,6 @@ use nix::{
     unistd::Pid,
 };
 use std::{
-    env,
     ffi::{OsStr, OsString},
     process::{Child, ExitStatus},
     time::Duration,
@@ -31,13 +30,13 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts a process for the command, with the names and tokens in its environment, and without the store unless it
-    /// is to keep that. The command begins when it is [resumed](Self::resume), and never if this is dropped before.
+    /// Starts a process for the command, with the names and tokens in its environment, and these variables of the
+    /// store. The command begins when it is [resumed](Self::resume), and never if this is dropped before.
     pub(crate) fn prepare(
         program: &OsStr,
         args: &[OsString],
         held: &LockSetGuard,
-        keep_store: bool,
+        store: &Variables,
     ) -> Result<Self, Failure> {
         let failed = |error| Failure::system("cannot start the command", error);
         let terminal = Terminal::find();
@@ -46,9 +45,11 @@ impl Job {
         let names: Vec<&str> = held.holds().map(|hold| hold.name().as_str()).collect();
         let tokens: Vec<String> = held.holds().map(|hold| hold.token().to_string()).collect();
         command.env("TENURE_NAME", names.join("\n")).env("TENURE_TOKEN", tokens.join("\n"));
-        if !keep_store && [store::URL, store::FILE].iter().any(|name| env::var_os(name).is_some()) {
-            // Without either, a `tenure` in the command would use this user's file, and exclude nobody elsewhere.
-            command.env(store::URL, "").env_remove(store::FILE);
+        for (name, value) in store {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
         }
         let mut leader = command.spawn().map_err(failed)?;
         let group = Pid::from_raw(leader.id().cast_signed());

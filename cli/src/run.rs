@@ -21,7 +21,7 @@ pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCod
         locks = store::open_to_hold(store) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    let outcome = locked(&locks, args, &mut signals).await;
+    let outcome = locked(&locks, store, args, &mut signals).await;
     farewell(&locks, &args.names).await;
     outcome
 }
@@ -37,12 +37,17 @@ pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
     }
 }
 
-async fn locked(locks: &Locks, args: &args::Run, signals: &mut Signals) -> Result<ExitCode, Failure> {
+async fn locked(
+    locks: &Locks,
+    store: &args::Store,
+    args: &args::Run,
+    signals: &mut Signals,
+) -> Result<ExitCode, Failure> {
     let held = tokio::select! {
         held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.limit.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    match attend::run(&args.command, &held, signals, &args.terms).await? {
+    match attend::run(&args.command, &held, signals, store, &args.terms).await? {
         Ending::Lost => Err(Failure::Lost),
         Ending::Itself(status) => attend::release(held).await.map(|()| exit::ended(status)),
     }

@@ -4,11 +4,12 @@ use crate::{args::Store, exit::Failure, stderr};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::{
     env,
+    ffi::OsString,
     fmt::Display,
     fs::File,
     io::Read,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
 };
 use tenure::Locks;
 
@@ -38,34 +39,79 @@ pub(crate) async fn open_to_hold(given: &Store) -> Result<Locks, Failure> {
 
 /// The store's URL, from the command line, else from the environment, else of this user's file.
 pub(crate) fn url(given: &Store) -> Result<String, Failure> {
-    match given {
-        Store { url: Some(url), .. } => {
-            if has_password(url) {
+    match named(given)? {
+        Named::Url(url) => {
+            if given.url.is_some() && has_password(&url) {
                 let text = "everybody on this machine can see the password in --store; put the URL into a file, and \
                             give that with --store-file or TENURE_STORE_FILE";
                 stderr::mention(text);
             }
-            Ok(url.clone())
+            Ok(url)
         }
-        Store { file: Some(file), .. } => read(file),
-        _ => match (env::var_os(URL), env::var_os(FILE)) {
-            (Some(_), Some(_)) => {
-                let text =
-                    format!("{URL} and {FILE} are both set; unset one, or use --store or --store-file");
-                Err(Failure::Usage(text))
-            }
-            (Some(url), None) if url.is_empty() => {
-                let text = format!(
-                    "{URL} is empty; set it to a URL or unset it (a command under `tenure run` or `tenure elect` gets \
-                     the store only with --keep-store)"
-                );
-                Err(Failure::Usage(text))
-            }
-            (Some(url), None) => url.into_string().map_err(|_| Failure::Usage(format!("{URL} is not UTF-8"))),
-            (None, Some(file)) => read(Path::new(&file)),
-            (None, None) => default_url(state_directory()),
-        },
+        Named::File(file) => read(&file),
+        Named::Nowhere => default_url(state_directory()),
     }
+}
+
+/// How the store is named.
+enum Named {
+    Url(String),
+    /// By the file that has its URL.
+    File(PathBuf),
+    /// So it is this user's file.
+    Nowhere,
+}
+
+fn named(given: &Store) -> Result<Named, Failure> {
+    match given {
+        Store { url: Some(url), .. } => Ok(Named::Url(url.clone())),
+        Store { file: Some(file), .. } => Ok(Named::File(file.clone())),
+        _ => named_in_environment(),
+    }
+}
+
+/// An empty variable says that there is no store, and is overruled by one that names a store.
+fn named_in_environment() -> Result<Named, Failure> {
+    let (url, file) = (env::var_os(URL), env::var_os(FILE));
+    let which = match (&url, &file) {
+        (None, None) => return Ok(Named::Nowhere),
+        (Some(_), None) => format!("{URL} is"),
+        (None, Some(_)) => format!("{FILE} is"),
+        (Some(_), Some(_)) => format!("{URL} and {FILE} are"),
+    };
+    let set = |value: Option<OsString>| value.filter(|value| !value.is_empty());
+    match (set(url), set(file)) {
+        (Some(_), Some(_)) => {
+            let text = format!("{URL} and {FILE} are both set; unset one, or use --store or --store-file");
+            Err(Failure::Usage(text))
+        }
+        (Some(url), None) => {
+            url.into_string().map(Named::Url).map_err(|_| Failure::Usage(format!("{URL} is not UTF-8")))
+        }
+        (None, Some(file)) => Ok(Named::File(file.into())),
+        (None, None) => Err(Failure::Usage(format!(
+            "{which} empty, so no store is named; use --store or --store-file, set one of {URL} and {FILE}, or unset \
+             them for this user's file (a command under `tenure run` or `tenure elect` gets the store only with \
+             --keep-store)"
+        ))),
+    }
+}
+
+/// The variables of a command's environment that are set or, without a value, unset.
+pub(crate) type Variables = Vec<(&'static str, Option<OsString>)>;
+
+/// What a command under `tenure` learns of the store. If it keeps the store, that is how it was named. If not, both
+/// variables are empty: were they unset, a `tenure` in the command would use this user's file, and exclude nobody
+/// elsewhere.
+pub(crate) fn for_command(given: &Store, keeps: bool) -> Result<Variables, Failure> {
+    let (url, file) = match named(given)? {
+        Named::Nowhere => return Ok(Vec::new()),
+        _ if !keeps => (Some(OsString::new()), Some(OsString::new())),
+        Named::Url(url) => (Some(url.into()), None),
+        // The command may change its directory. If this process has none, the path cannot have been relative.
+        Named::File(file) => (None, Some(path::absolute(&file).unwrap_or(file).into())),
+    };
+    Ok(vec![(URL, url), (FILE, file)])
 }
 
 /// Reads a URL from a file, which may also be a pipe. Containers mount their secrets readable by all, so a file that

@@ -85,33 +85,83 @@ fn a_password_that_others_can_see_gets_a_warning() {
     }
 }
 
+/// How a store is named, by options and in the environment.
+type Naming = (&'static [&'static str], &'static [(&'static str, &'static str)]);
+
+/// The same store, named in each way.
+const NAMINGS: [Naming; 5] = [
+    (&[], &[("TENURE_STORE", "sqlite:locks.db")]),
+    (&[], &[("TENURE_STORE_FILE", "store")]),
+    (&["--store", "sqlite:locks.db"], &[]),
+    (&["--store-file", "store"], &[]),
+    (&["--store", "sqlite:locks.db"], &[("TENURE_STORE", "sqlite:other.db")]),
+];
+
+/// A stage with a file that names its store.
+fn stage_with_file() -> Stage {
+    let stage = Stage::new();
+    file(&stage, "sqlite:locks.db", 0o600);
+    stage
+}
+
+/// Runs a shell script under the store's `tenure`.
+fn under(stage: &Stage, (options, variables): Naming, args: &[&str], script: &str) -> Done {
+    let mut tenure = stage.tenure(&[options, args, &["--", "sh", "-c", script]].concat());
+    Done::of(tenure.env_remove("TENURE_STORE").envs(variables.iter().copied()))
+}
+
 #[test]
 fn a_command_gets_it_only_if_it_is_to_keep_it() {
-    let stage = Stage::new();
-    let store = "sqlite:locks.db";
-    file(&stage, store, 0o600);
+    let stage = stage_with_file();
     let tell = "echo \"<${TENURE_STORE-unset}> <${TENURE_STORE_FILE-unset}>\"";
+    let file = format!("<unset> <{}>\n", stage.path("store").display());
     for verb in ["run", "elect"] {
-        let told = |variable: &str, value: &str, options: &[&str]| {
-            let mut tenure = stage.tenure(&[&[verb, "a"], options, &["--", "sh", "-c", tell]].concat());
-            Done::of(tenure.env_remove("TENURE_STORE").env(variable, value)).expect(0).out
+        let told = |naming, options: &[&str]| {
+            under(&stage, naming, &[&[verb, "a"], options].concat(), tell).expect(0).out
         };
-        let keep = ["--keep-store"];
-        assert_eq!(told("TENURE_STORE", store, &[]), "<> <unset>\n");
-        assert_eq!(told("TENURE_STORE", store, &keep), format!("<{store}> <unset>\n"));
-        assert_eq!(told("TENURE_STORE_FILE", "store", &[]), "<> <unset>\n");
-        assert_eq!(told("TENURE_STORE_FILE", "store", &keep), "<unset> <store>\n");
-        // Nothing was set, so nothing is hidden: `tenure` in the command uses this user's file too.
-        assert_eq!(told("OTHER", "x", &[]), "<unset> <unset>\n");
+        for naming in NAMINGS {
+            assert_eq!(told(naming, &[]), "<> <>\n", "{verb}, {naming:?}");
+            let is_file = format!("{naming:?}").contains("\"store\"");
+            let kept = if is_file { &file } else { "<sqlite:locks.db> <unset>\n" };
+            assert_eq!(told(naming, &["--keep-store"]), kept, "{verb}, {naming:?}");
+        }
+        // None was named, so nothing is hidden: `tenure` in the command uses this user's file too.
+        for options in [&[][..], &["--keep-store"]] {
+            assert_eq!(told((&[], &[]), options), "<unset> <unset>\n");
+        }
     }
 }
 
 /// A store that is not passed on is not replaced by another one unnoticed.
 #[test]
 fn a_tenure_in_the_command_uses_the_same_store_or_none() {
+    let stage = stage_with_file();
+    let tenure = env!("CARGO_BIN_EXE_tenure");
+    for naming in NAMINGS {
+        let show = format!("{tenure} show a");
+        let done = under(&stage, naming, &["run", "a"], &show).expect(64);
+        let why = "TENURE_STORE and TENURE_STORE_FILE are empty";
+        assert!(done.err.contains(why) && done.err.contains("--keep-store"), "{}", done.err);
+        under(&stage, naming, &["run", "a"], &format!("{tenure} run a --try -- echo ran")).expect(64);
+        under(&stage, naming, &["run", "a", "--keep-store"], &show).expect(0);
+        // What the command names itself counts.
+        for named in ["TENURE_STORE=sqlite:locks.db", "TENURE_STORE_FILE=store"] {
+            under(&stage, naming, &["run", "a"], &format!("{named} {show}")).expect(0);
+        }
+    }
+}
+
+#[test]
+fn an_empty_variable_names_none() {
     let stage = Stage::new();
-    let inner = format!("{} show a", env!("CARGO_BIN_EXE_tenure"));
-    let done = stage.done(&["run", "a", "--", "sh", "-c", &inner]).expect(64);
-    assert!(done.err.contains("TENURE_STORE is empty") && done.err.contains("--keep-store"), "{}", done.err);
-    stage.done(&["run", "a", "--keep-store", "--", "sh", "-c", &inner]).expect(0);
+    for (empty, why) in [
+        (&["TENURE_STORE"][..], "TENURE_STORE is empty"),
+        (&["TENURE_STORE_FILE"], "TENURE_STORE_FILE is empty"),
+        (&["TENURE_STORE", "TENURE_STORE_FILE"], "TENURE_STORE and TENURE_STORE_FILE are empty"),
+    ] {
+        let mut tenure = stage.tenure(&["ls"]);
+        let done = Done::of(tenure.env_remove("TENURE_STORE").envs(empty.iter().map(|name| (name, ""))));
+        assert!(done.err.contains(why), "{}", done.err);
+        done.expect(64);
+    }
 }
