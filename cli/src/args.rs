@@ -3,9 +3,14 @@
 #![allow(clippy::doc_markdown, reason = "these comments are the help text, which is no markdown")]
 
 use crate::exit;
-use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use clap::{
+    Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue, ErrorKind},
+    parser::ValueSource,
+    value_parser,
+};
 use clap_complete::Shell;
-use std::{ffi::OsString, fmt::Write, path::PathBuf, time::Duration};
+use std::{env, ffi::OsString, fmt::Write, path::PathBuf, time::Duration};
 use tenure::{
     HolderInfo, InvalidName, Name, lease,
     urls::{self, Parameter},
@@ -25,6 +30,29 @@ pub(crate) struct Args {
     pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Reads the command line. Options that go with every subcommand may stand before its name and behind it, and clap
+    /// looks for conflicts among each of these alone.
+    pub(crate) fn parse() -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(env::args_os())?;
+        let is_given =
+            |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+        for one in command.get_arguments().filter(|arg| arg.is_global_set()).filter(is_given) {
+            if let Some(other) = command.get_arg_conflicts_with(one).into_iter().find(is_given) {
+                let [one, other] = [one, other].map(|arg| ContextValue::String(arg.to_string()));
+                let usage = ContextValue::StyledStr(command.clone().render_usage());
+                let mut error = clap::Error::new(ErrorKind::ArgumentConflict).with_cmd(&command);
+                error.insert(ContextKind::InvalidArg, one);
+                error.insert(ContextKind::PriorArg, other);
+                error.insert(ContextKind::Usage, usage);
+                return Err(error);
+            }
+        }
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 /// Which store is meant. What is not given here may stand in the environment: see [`store`](crate::store).
@@ -430,7 +458,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
         Args::command().debug_assert();
     }
 }

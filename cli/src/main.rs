@@ -40,7 +40,6 @@ mod waiting;
 mod warnings;
 
 use args::{Args, Command};
-use clap::Parser;
 use exit::Failure;
 use std::process::ExitCode;
 use stderr::{Stderr, Volume};
@@ -57,7 +56,7 @@ fn main() -> ExitCode {
             return ExitCode::from(exit::SYSTEM);
         }
     };
-    match Args::try_parse() {
+    match Args::parse() {
         Err(error) => exit::not_understood(&error),
         Ok(args) => {
             stderr::set_volume(match args {

@@ -46,6 +46,31 @@ fn names_durations_and_options() {
     insta::assert_snapshot!(said.join("\n"));
 }
 
+/// Options that go with every subcommand may stand before and behind its name.
+#[test]
+fn options_that_contradict_each_other() {
+    let stores: [&[&str]; 2] = [&["--store", "sqlite:locks.db"], &["--store-file", "store"]];
+    let volumes: [&[&str]; 2] = [&["--quiet"], &["--verbose"]];
+    for [one, other] in [stores, volumes] {
+        for args in [
+            [one, other, &["ls"]].concat(),
+            [one, &["ls"], other].concat(),
+            [other, &["ls"], one].concat(),
+            [one, &["latch", "show", "a"], other].concat(),
+            [one, &["latch"], other, &["show", "a"]].concat(),
+            [&["latch"], one, &["show", "a"], other].concat(),
+            [one, &["run"], other, &["a", "--", "true"]].concat(),
+        ] {
+            let said = refused(&args);
+            let first = said.lines().next().unwrap();
+            assert!(first.starts_with("error: the argument '--"), "{args:?}: {said}");
+            assert!(first.contains(" cannot be used with '--"), "{args:?}: {said}");
+            assert!(first.contains(one[0]) && first.contains(other[0]), "{args:?}: {said}");
+            assert!(said.contains("\nUsage: tenure") && said.contains("try '--help'"), "{args:?}: {said}");
+        }
+    }
+}
+
 /// Without what one of the features adds.
 fn without_tls(said: &str) -> String {
     let said = said.replace(", zookeeper+tls://[USER:PASSWORD@]HOST,HOST,HOST[/CHROOT]", "");
