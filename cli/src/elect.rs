@@ -14,9 +14,10 @@ use tenure::{LockSetGuard, Locks};
 
 pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<ExitCode, Failure> {
     warnings::show();
+    let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let locks = tokio::select! {
-        locks = store::open_to_hold(store) => locks?,
+        locks = store::open_to_hold(&url) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     let outcome = terms(&locks, store, args, &mut signals).await;

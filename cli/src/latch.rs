@@ -30,7 +30,7 @@ pub(crate) async fn latch(store: &args::Store, args: &args::Latch) -> Result<Exi
 }
 
 async fn count_down(store: &args::Store, args: &args::CountDown) -> Result<ExitCode, Failure> {
-    let locks = store::open_to_hold(store).await?;
+    let locks = store::open_to_hold(&store::url(store)?).await?;
     let args::LatchOf { name, parties } = &args.latch;
     let missing = locks.latch(name, *parties).count_down(&args.party).await;
     locks.close().await;
@@ -39,9 +39,10 @@ async fn count_down(store: &args::Store, args: &args::CountDown) -> Result<ExitC
 }
 
 async fn wait(store: &args::Store, args: &args::WaitForLatch) -> Result<ExitCode, Failure> {
+    let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let waited = async {
-        let locks = store::open_to_hold(store).await?;
+        let locks = store::open_to_hold(&url).await?;
         let latch = locks.latch(&args.latch.name, args.latch.parties);
         let waited = opened(&locks, &latch, args).await;
         locks.close().await;

@@ -16,9 +16,10 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCode, Failure> {
     warnings::show();
+    let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let locks = tokio::select! {
-        locks = store::open_to_hold(store) => locks?,
+        locks = store::open_to_hold(&url) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     let outcome = locked(&locks, store, args, &mut signals).await;

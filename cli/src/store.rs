@@ -26,9 +26,9 @@ pub(crate) async fn open(given: &Store) -> Result<Locks, Failure> {
     Ok(tenure::connect(url(given)?).await?)
 }
 
-/// Opens the store for a command that holds a lock. Refuses a store that would keep nobody out.
-pub(crate) async fn open_to_hold(given: &Store) -> Result<Locks, Failure> {
-    let locks = open(given).await?;
+/// Opens the store of this URL for a command that holds a lock. Refuses a store that would keep nobody out.
+pub(crate) async fn open_to_hold(url: &str) -> Result<Locks, Failure> {
+    let locks = tenure::connect(url).await?;
     if locks.store() == "memory" {
         let text = "memory: keeps locks in this process only, so they exclude nobody; use sqlite:PATH between \
                     processes of one machine, or a server's URL between machines (see tenure --help)";
@@ -38,6 +38,8 @@ pub(crate) async fn open_to_hold(given: &Store) -> Result<Locks, Failure> {
 }
 
 /// The store's URL, from the command line, else from the environment, else of this user's file.
+///
+/// May wait for a pipe's writer. So call this before any signal is caught that may end the wait.
 pub(crate) fn url(given: &Store) -> Result<String, Failure> {
     match named(given)? {
         Named::Url(url) => {

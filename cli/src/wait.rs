@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 pub(crate) async fn wait(store: &args::Store, args: &args::Wait) -> Result<ExitCode, Failure> {
+    let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let waited = async {
-        let locks = store::open_to_hold(store).await?;
+        let locks = store::open_to_hold(&url).await?;
         let waited = tokio::select! {
             waited = free(&locks, &args.name, &args.limit) => waited,
             never = waiting::show(&locks, std::slice::from_ref(&args.name)) => match never {},

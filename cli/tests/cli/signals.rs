@@ -1,7 +1,11 @@
 //! Signals to `tenure run`: passed on to a running command, and the end of a wait.
 
 use crate::stage::{Running, Stage, bit, mask, status, until};
-use nix::sys::signal::Signal;
+use nix::{
+    fcntl::OFlag,
+    sys::{signal::Signal, stat::Mode},
+};
+use std::{fs::File, os::unix::fs::OpenOptionsExt};
 
 /// A command that prints its process number, and then each signal that it gets.
 const LISTENER: &str = "for s in TERM INT HUP QUIT USR1 USR2 WINCH CONT; do trap \"echo $s\" $s; done
@@ -67,6 +71,34 @@ fn end_a_wait_and_leave_nothing_behind() {
     group.signal(Signal::SIGTERM);
     holder.end().expect(143);
     stage.done(&["run", "a", "--try", "--", "true"]).expect(0);
+}
+
+/// A pipe, such as a shell's `<(…)`, whose writer is late.
+#[test]
+fn end_it_while_it_reads_the_url() {
+    let stage = Stage::new();
+    let pipe = stage.path("pipe");
+    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    let verbs: [&[&str]; 4] = [
+        &["run", "a", "--", "echo", "never"],
+        &["elect", "a", "--", "echo", "never"],
+        &["wait", "a"],
+        &["latch", "wait", "a", "--parties", "1"],
+    ];
+    for verb in verbs {
+        let reader = stage.start(&[&["--store-file", "pipe"], verb].concat());
+        // A pipe without a reader cannot be opened so.
+        let open = || File::options().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&pipe);
+        let mut writer = None;
+        until("it reads", || {
+            writer = open().ok();
+            writer.is_some()
+        });
+        reader.signal(Signal::SIGTERM);
+        let done = reader.end();
+        assert_eq!((done.code, done.out.as_str()), (None, ""), "{verb:?}: {}", done.err);
+        drop(writer);
+    }
 }
 
 fn catches(process: &Running, signal: Signal) -> bool {
