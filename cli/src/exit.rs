@@ -57,6 +57,11 @@ impl Failure {
         if self.code() == BUSY { Self::Chosen(chosen, Box::new(self)) } else { self }
     }
 
+    /// Ends with 69 if this says something of a lock that nobody asked for: the store is what failed.
+    pub(crate) fn of_store(self) -> Self {
+        if matches!(self.code(), BUSY | LOST) { Self::Chosen(UNAVAILABLE, Box::new(self)) } else { self }
+    }
+
     fn code(&self) -> u8 {
         match self {
             Self::Chosen(code, _) => *code,

@@ -11,19 +11,27 @@ use std::{
     time::{Duration, Instant},
 };
 use tenure::{
-    Capabilities, Error, HolderInfo, Locks,
+    Capabilities, Guard, HolderInfo, Locks,
     backend::{Term, Wakeup},
 };
+use tokio::time::{sleep, timeout};
 
-/// How long an acquisition may wait. Nobody else uses the name.
+/// How long an acquisition may take.
 const WAIT: Duration = Duration::from_secs(10);
+/// How many names a machine has. They are few, so that a store that is asked all day does not fill up, and more than
+/// one, so that a ping need not wait for others, nor for the lease of one that was killed.
+const NAMES: usize = 8;
+/// How long all of them are left alone when all are busy.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How much of a host's name they contain: all, unless it is very long.
+const HOST_BYTES: usize = 160;
 
 pub(crate) async fn ping(store: &args::Store, args: &args::Ping) -> Result<ExitCode, Failure> {
     warnings::show();
     let began = Instant::now();
     let locks = store::open(store).await?;
     let connect_ms = millis(began.elapsed());
-    let measured = measure(&locks, args.count).await;
+    let measured = measure(&locks, args.count).await.map_err(Failure::of_store);
     let (store, capabilities) = (locks.store().to_owned(), locks.capabilities());
     locks.close().await;
     let [look_ms, acquire_ms, release_ms] = measured?.map(Spread::of);
@@ -41,28 +49,54 @@ pub(crate) async fn ping(store: &args::Store, args: &args::Ping) -> Result<ExitC
 }
 
 /// Looks, acquires and releases, one after the other, and returns how long each took each time.
-async fn measure(locks: &Locks, count: u32) -> Result<[Vec<Duration>; 3], Error> {
-    let HolderInfo { host, pid, .. } = HolderInfo::here(None);
-    // The same name for the same process number, so that a store that is asked all day does not fill up.
-    let host: String = host.chars().take(40).collect();
-    let lock = locks.lock(format!("tenure-ping/{host}/{pid}")).label("tenure ping").wait(WAIT);
+async fn measure(locks: &Locks, count: u32) -> Result<[Vec<Duration>; 3], Failure> {
+    let mut names = names(&HolderInfo::here(None).host);
     let [mut looks, mut acquisitions, mut releases] = [const { Vec::new() }; 3];
-    let took = |began: Instant, times: &mut Vec<Duration>| times.push(began.elapsed());
     let lists = locks.capabilities().listing;
     for _ in 0..count {
         if lists {
             let began = Instant::now();
-            locks.holders(format!("tenure-ping/{host}/{pid}")).await?;
-            took(began, &mut looks);
+            locks.holders(&names[0]).await?;
+            looks.push(began.elapsed());
         }
-        let began = Instant::now();
-        let guard = lock.acquire().await?;
-        took(began, &mut acquisitions);
+        let (guard, took) = acquire(locks, &mut names).await?;
+        acquisitions.push(took);
         let began = Instant::now();
         guard.release().await?;
-        took(began, &mut releases);
+        releases.push(began.elapsed());
     }
     Ok([looks, acquisitions, releases])
+}
+
+/// The names for `ping` on this host. What is unique in a host's name, such as a pod's, is at its end.
+fn names(host: &str) -> [String; NAMES] {
+    let end = &host[host.ceil_char_boundary(host.len().saturating_sub(HOST_BYTES))..];
+    std::array::from_fn(|number| format!("tenure-ping/{end}/{number}"))
+}
+
+/// Acquires the first of these names that is free, which becomes the first of all, and says how long that request took.
+async fn acquire(locks: &Locks, names: &mut [String; NAMES]) -> Result<(Guard, Duration), Failure> {
+    let end = Instant::now() + WAIT;
+    loop {
+        for _ in 0..NAMES {
+            let began = Instant::now();
+            let lock = locks.lock(&names[0]).label("tenure ping");
+            let Ok(acquired) = timeout(WAIT, lock.try_acquire()).await else {
+                let what = format!("{} did not answer within {WAIT:?}", locks.store());
+                return Err(Failure::Busy(what, Vec::new()));
+            };
+            if let Some(guard) = acquired? {
+                return Ok((guard, began.elapsed()));
+            }
+            names.rotate_left(1);
+        }
+        if Instant::now() >= end {
+            let what =
+                format!("all names for tenure ping in {} are busy, such as {:?}", locks.store(), names[0]);
+            return Err(Failure::Busy(what, locks.holders(&names[0]).await.unwrap_or_default()));
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 /// In milliseconds, to a microsecond.
@@ -189,6 +223,25 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenure::Name;
+
+    #[test]
+    fn names_end_with_what_is_unique() {
+        assert_eq!(names("db-1")[7], "tenure-ping/db-1/7");
+        let long = names(&format!("{}é-7x2kp", "x".repeat(400)));
+        assert!(long[0].ends_with("é-7x2kp/0"), "{long:?}");
+        for host in [&"é".repeat(100), &"x".repeat(255), "", &"€".repeat(90)] {
+            assert!(names(host).iter().all(|name| Name::new(name).is_ok()), "{host:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_went_wrong_the_store_is_to_blame() {
+        let busy = || Failure::Busy("busy".to_owned(), Vec::new());
+        assert_eq!(busy().of_store().report(), ExitCode::from(69));
+        assert_eq!(Failure::Lost.of_store().report(), ExitCode::from(69));
+        assert_eq!(Failure::Usage(String::new()).of_store().report(), ExitCode::from(64));
+    }
 
     #[test]
     fn a_spread() {

@@ -2,6 +2,7 @@
 
 use crate::stage::Stage;
 use serde_json::Value;
+use tenure::HolderInfo;
 
 #[test]
 fn tells_how_fast_the_store_is_and_what_it_can_do() {
@@ -39,6 +40,32 @@ fn json_for_programs() {
     }
     let can = &json["capabilities"];
     assert_eq!((&can["term"], &can["fair"], &can["latches"]), (&"lease".into(), &true.into(), &true.into()));
+}
+
+/// However many processes ask, and however long the host's name is.
+#[test]
+fn a_store_that_is_asked_all_day_does_not_fill_up() {
+    let stage = Stage::new();
+    for _ in 0..3 {
+        stage.done(&["ping", "--count", "2"]).expect(0);
+    }
+    assert_eq!(stage.rows("tenure-ping/"), 1);
+}
+
+/// As after a `ping` that was killed, or beside others.
+#[test]
+fn another_ping_is_not_in_its_way() {
+    let stage = Stage::new();
+    let HolderInfo { host, .. } = HolderInfo::here(None);
+    let name = |number: u32| format!("tenure-ping/{host}/{number}");
+    let first = stage.holder(&name(0));
+    first.line();
+    stage.done(&["ping"]).expect(0);
+    let others: Vec<String> = (1..8).map(name).collect();
+    let others = stage.holder(&others.join(" "));
+    others.line();
+    let done = stage.done(&["ping"]).expect(69);
+    assert!(done.err.contains("held by"), "{}", done.err);
 }
 
 #[test]

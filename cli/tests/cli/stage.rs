@@ -75,6 +75,26 @@ impl Stage {
         Running::start(&mut self.tenure(args))
     }
 
+    /// How many rows the table has for names that begin with this.
+    pub(crate) fn rows(&self, prefix: &str) -> usize {
+        self.in_file(async |connection| {
+            let rows = sqlx::query("SELECT 1 FROM tenure_locks WHERE name LIKE ? || '%'").bind(prefix);
+            rows.fetch_all(connection).await.unwrap().len()
+        })
+    }
+
+    /// Works on the file, which has to be there, past `tenure`.
+    fn in_file<T>(&self, work: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let file = SqliteConnectOptions::new().filename(self.path("locks.db"));
+        runtime.block_on(async {
+            let mut connection = SqliteConnection::connect_with(&file).await.unwrap();
+            let done = work(&mut connection).await;
+            connection.close().await.unwrap();
+            done
+        })
+    }
+
     /// Locks the whole file, which has to be there, as a foreign program might. The store then fails soon with
     /// [`Frozen::URL`].
     pub(crate) fn freeze(&self) -> Frozen {
