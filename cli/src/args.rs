@@ -22,7 +22,7 @@ use tenure::{
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Print errors only: no warnings, and nothing while waiting
+    /// Print only errors that change the exit code: no warnings, and nothing while waiting
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Also print what happens to the lock: acquired, released

@@ -6,7 +6,8 @@ use crate::{
     job::Job,
     people::plain,
     signals::Signals,
-    stderr, store,
+    stderr::{self, Volume},
+    store,
 };
 use nix::sys::signal::Signal;
 use std::{
@@ -48,13 +49,14 @@ pub(crate) enum Ending {
     Lost,
 }
 
-/// Runs the command while the locks are held.
+/// Runs the command while the locks are held. A loss is told of by `tell`.
 pub(crate) async fn run(
     command: &[OsString],
     held: &LockSetGuard,
     signals: &mut Signals,
     store: &Store,
     terms: &Terms,
+    tell: fn(&str),
 ) -> Result<Ending, Failure> {
     signals.while_running()?;
     let Some((program, rest)) = command.split_first() else { unreachable!("clap requires a command") };
@@ -64,11 +66,11 @@ pub(crate) async fn run(
     if let Some(lost) = held.lost_error() {
         // Preparing the job outlasted the lease: the machine was frozen or is overloaded.
         drop(job);
-        stderr::say(&lost.to_string());
+        tell(&lost.to_string());
         return Ok(Ending::Lost);
     }
     job.resume();
-    attend(&mut job, held, signals, terms.kill_after).await
+    attend(&mut job, held, signals, terms.kill_after, tell).await
 }
 
 /// What happens while a command runs.
@@ -84,6 +86,7 @@ async fn attend(
     held: &LockSetGuard,
     signals: &mut Signals,
     kill_after: Duration,
+    tell: fn(&str),
 ) -> Result<Ending, Failure> {
     // When to kill what is left of the job; set once a lock is lost.
     let mut kill_at: Option<Instant> = None;
@@ -101,7 +104,7 @@ async fn attend(
         {
             job.terminate();
             kill_at = Some(Instant::now() + kill_after);
-            stderr::say(&lost.to_string());
+            tell(&lost.to_string());
         }
         match event {
             Event::Lost => {}
@@ -136,7 +139,9 @@ pub(crate) async fn release(held: LockSetGuard) -> Result<(), Failure> {
     match held.release().await {
         Err(error @ Error::Lost { .. }) => Err(error.into()),
         Err(error) => {
-            exit::explain(&error);
+            if stderr::volume() > Volume::Errors {
+                exit::explain(&error);
+            }
             Ok(())
         }
         Ok(()) => Ok(()),

@@ -34,7 +34,7 @@ async fn terms(
 ) -> Result<ExitCode, Failure> {
     loop {
         let term = campaign(locks, args, signals).await?;
-        match attend::run(&args.command, &term, signals, store, &args.terms).await? {
+        match attend::run(&args.command, &term, signals, store, &args.terms, stderr::mention).await? {
             Ending::Lost => {
                 stderr::mention(&format!("no longer leading {:?}; campaigning again", args.name));
             }

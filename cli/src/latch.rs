@@ -5,7 +5,7 @@ use crate::{
     exit::{self, Failure},
     people::plain,
     signals::Signals,
-    stderr, store, warnings,
+    stderr, store, waiting, warnings,
 };
 use serde::Serialize;
 use std::{
@@ -44,7 +44,10 @@ async fn wait(store: &args::Store, args: &args::WaitForLatch) -> Result<ExitCode
     let waited = async {
         let locks = store::open_to_hold(&url).await?;
         let latch = locks.latch(&args.latch.name, args.latch.parties);
-        let waited = opened(&locks, &latch, args).await;
+        let waited = tokio::select! {
+            waited = opened(&locks, &latch, args) => waited,
+            never = waiting::tell(|| news(&latch, &args.latch)) => match never {},
+        };
         locks.close().await;
         waited
     };
@@ -76,6 +79,16 @@ async fn opened(locks: &Locks, latch: &Latch, args: &args::WaitForLatch) -> Resu
             let text = format!("latch {name:?} in {} {within}: {missing}", locks.store());
             Err(Failure::Busy(text, Vec::new()))
         }
+    }
+}
+
+/// What is told while a latch is waited for.
+async fn news(latch: &Latch, args::LatchOf { name, parties }: &args::LatchOf) -> String {
+    match latch.missing().await {
+        Ok(0) => format!("waiting for latch {name:?}: it is about to open"),
+        Ok(missing) => format!("waiting for latch {name:?}: {}", are_missing(missing, *parties)),
+        Err(error) if error.is_retryable() => format!("waiting for latch {name:?}: {error}"),
+        Err(_) => format!("waiting for latch {name:?}"),
     }
 }
 

@@ -27,10 +27,10 @@ pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCod
     outcome
 }
 
-/// Closes the locks, and warns if the store does not answer.
+/// Closes the locks, and warns if the store does not answer, which does not change the exit code.
 pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
     if timeout(FAREWELL, locks.close()).await.is_err() {
-        stderr::say(&format!(
+        stderr::mention(&format!(
             "{} does not answer; if it still keeps a grant of {}, that expires with its lease",
             locks.store(),
             quoted(names)
@@ -48,7 +48,7 @@ async fn locked(
         held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.limit.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    match attend::run(&args.command, &held, signals, store, &args.terms).await? {
+    match attend::run(&args.command, &held, signals, store, &args.terms, stderr::say).await? {
         Ending::Lost => Err(Failure::Lost),
         Ending::Itself(status) => attend::release(held).await.map(|()| exit::ended(status)),
     }

@@ -148,9 +148,11 @@ fn quoted(path: &Path) -> String {
     format!("{:?}", path.to_string_lossy())
 }
 
-/// Whether a URL has a login, which is never without a password, in front of its hosts.
+/// Whether a URL has a login, which is never without a password, in front of its hosts. Its parameters may contain
+/// anything.
 fn has_password(url: &str) -> bool {
-    let hosts = url.split_once("://").map_or("", |(_, rest)| rest);
+    let place = url.split('?').next().unwrap_or_default();
+    let hosts = place.split_once("://").map_or("", |(_, rest)| rest);
     !hosts.starts_with('/') && hosts.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'))
 }
 
@@ -176,11 +178,12 @@ mod tests {
 
     #[test]
     fn a_password_is_found_wherever_it_stands() {
-        for url in ["redis://:secret@h", "mysql://a:se/cr?et@h/db?lease=5s", "redlock://u:p@a,b,c"] {
+        for url in ["redis://:secret@h", "mysql://a:se/cr@et@h/db?lease=5s", "redlock://u:p@a,b,c"] {
             assert!(has_password(url), "{url}");
         }
-        for url in ["redis://h:6379/", "sqlite:a:b@c", "sqlite:///a:b@c", "zookeeper://a,b:2181/x", "memory:"]
-        {
+        let without =
+            ["redis://h:6379/", "sqlite:a:b@c", "sqlite:///a:b@c", "zookeeper://a,b:2181/x", "memory:"];
+        for url in without.into_iter().chain(["redis://h:6379/?prefix=x@y", "redis://h:6379?prefix=x:y@z"]) {
             assert!(!has_password(url), "{url}");
         }
     }

@@ -1,6 +1,6 @@
 //! `tenure wait`: waits until nobody holds a lock, without acquiring it.
 
-use crate::{args, exit::Failure, signals::Signals, store, waiting};
+use crate::{args, exit::Failure, signals::Signals, store, waiting, warnings};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{process::ExitCode, time::Duration};
 use tenure::{Locks, Name};
@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 pub(crate) async fn wait(store: &args::Store, args: &args::Wait) -> Result<ExitCode, Failure> {
+    warnings::show();
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let waited = async {

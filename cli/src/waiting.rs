@@ -1,4 +1,4 @@
-//! What a person sees while waiting: who holds the lock, and for how long.
+//! What a person sees while waiting: who holds the lock and for how long, or what else is waited for.
 
 use crate::{
     people::span,
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// A wait shorter than this shows nothing.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How often the store is asked who holds the lock.
+/// How often the store is asked what is waited for.
 const ASK: Duration = Duration::from_secs(1);
 
 /// When a line is printed where none can move: after so much of the wait, and then once [a day](DAY).
@@ -29,37 +29,45 @@ const LINES: [Duration; 6] = [
     Duration::from_hours(6),
 ];
 const DAY: Duration = Duration::from_hours(24);
+/// When another one comes before these, with `--verbose`.
+const EARLY: Duration = Duration::from_secs(1);
 
-/// Says on stderr who holds the lock, until it is dropped: in one line that moves if stderr is a terminal and this process
-/// is in its foreground, and otherwise in lines that come ever more rarely.
+/// Says on stderr who holds the lock, until it is dropped.
 pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
+    tell(|| news(locks, names)).await
+}
+
+/// Says such news on stderr, until it is dropped: in one line that moves if stderr is a terminal and this process is in
+/// its foreground, and otherwise in lines that come ever more rarely.
+pub(crate) async fn tell(news: impl AsyncFn() -> String) -> Infallible {
     if stderr::volume() == Volume::Errors {
         // Nor is the store asked for it.
         return pending().await;
     }
     let stderr = io::stderr();
     if stderr.is_terminal() && tcgetpgrp(&stderr) == Ok(getpgrp()) {
-        moving_line(locks, names).await
+        moving_line(news).await
     } else {
-        lines(locks, names).await
+        lines(news).await
     }
 }
 
-async fn moving_line(locks: &Locks, names: &[Name]) -> Infallible {
+async fn moving_line(news: impl AsyncFn() -> String) -> Infallible {
     sleep(PATIENCE).await;
     let _line = Line;
     loop {
         let asked = Instant::now();
-        stderr::show(Some(news(locks, names).await));
+        stderr::show(Some(news().await));
         sleep_until(asked + ASK).await;
     }
 }
 
-async fn lines(locks: &Locks, names: &[Name]) -> Infallible {
+async fn lines(news: impl AsyncFn() -> String) -> Infallible {
     let began = Instant::now();
-    for after in times() {
+    let early = (stderr::volume() == Volume::Everything).then_some(EARLY);
+    for after in early.into_iter().chain(times()) {
         sleep_until(began + after).await;
-        stderr::mention(&news(locks, names).await);
+        stderr::mention(&news().await);
     }
     pending().await
 }

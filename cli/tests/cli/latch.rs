@@ -12,7 +12,8 @@ fn opens_when_all_parties_have_counted_down() {
     let wait = |limit: &[&str]| stage.done(&[&["latch", "wait"], &LATCH[..], limit].concat());
     let show = || stage.done(&["latch", "show", "loaded"]);
     assert_eq!(show().expect(1).out, "");
-    let waiter = stage.start(&[&["latch", "wait"], &LATCH[..], &["--wait", "10m"]].concat());
+    let waiter = stage.start(&[&["latch", "wait", "-v"], &LATCH[..], &["--wait", "10m"]].concat());
+    waiter.says("tenure: waiting for latch \"loaded\": 2 of 2 parties still missing");
     assert_eq!(count_down("m1").expect(0).out, "loaded: closed, 1 of 2 parties still missing\n");
     // A party counts once.
     assert_eq!(count_down("m1").expect(0).out, "loaded: closed, 1 of 2 parties still missing\n");

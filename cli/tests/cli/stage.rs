@@ -9,10 +9,13 @@ use nix::{
 use sqlx::{Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{
     fs,
-    io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe},
+    io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -81,6 +84,13 @@ impl Stage {
             let rows = sqlx::query("SELECT 1 FROM tenure_locks WHERE name LIKE ? || '%'").bind(prefix);
             rows.fetch_all(connection).await.unwrap().len()
         })
+    }
+
+    /// Takes the table away, as an administrator might.
+    pub(crate) fn drop_table(&self) {
+        self.in_file(async |connection| {
+            connection.execute("DROP TABLE tenure_locks").await.unwrap();
+        });
     }
 
     /// Works on the file, which has to be there, past `tenure`.
@@ -170,7 +180,9 @@ impl Done {
 pub(crate) struct Running {
     child: Child,
     out: Receiver<String>,
-    err: thread::JoinHandle<String>,
+    err: Arc<Mutex<String>>,
+    /// Ends when all is in `err`.
+    reads_err: Option<thread::JoinHandle<()>>,
 }
 
 impl Running {
@@ -184,15 +196,15 @@ impl Running {
         let (sender, out) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let stderr = child.stderr.take();
-        let err = thread::spawn(move || {
-            let mut text = String::new();
-            stderr
-                .and_then(|mut stderr| stderr.read_to_string(&mut text).ok())
-                .map(|_| text)
-                .unwrap_or_default()
+        let (stderr, err) = (child.stderr.take(), Arc::<Mutex<String>>::default());
+        let said = Arc::clone(&err);
+        let reads_err = stderr.map(|stderr| {
+            thread::spawn(move || {
+                let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+                lines.for_each(|line| *said.lock().unwrap() += &format!("{line}\n"));
+            })
         });
-        Self { child, out, err }
+        Self { child, out, err, reads_err }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -207,6 +219,12 @@ impl Running {
     #[track_caller]
     pub(crate) fn line(&self) -> String {
         self.out.recv_timeout(PATIENCE).expect("it prints a line")
+    }
+
+    /// Waits until it has said this on stderr.
+    #[track_caller]
+    pub(crate) fn says(&self, text: &str) {
+        until(text, || self.err.lock().unwrap().contains(text));
     }
 
     /// The next line, which is a number.
@@ -234,7 +252,8 @@ impl Running {
     pub(crate) fn end(mut self) -> Done {
         let status = self.status();
         let out = self.out.iter().collect::<Vec<_>>().join("\n");
-        let err = std::mem::replace(&mut self.err, thread::spawn(String::new)).join().unwrap();
+        self.reads_err.take().map(thread::JoinHandle::join).transpose().unwrap();
+        let err = self.err.lock().unwrap().clone();
         assert!(!err.contains("panicked"), "{err}");
         Done { code: status.code(), out, err }
     }

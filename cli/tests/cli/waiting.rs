@@ -1,6 +1,6 @@
 //! What `tenure` says while it waits, and how much it says at all.
 
-use crate::stage::{Done, FullPipe, Running, Stage};
+use crate::stage::{Done, Frozen, FullPipe, Running, Stage};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,13 @@ fn without_a_terminal_a_long_wait_is_told_of() {
     assert!(lines[1].contains("within 15s"), "{}", done.err);
     let done = stage.done(&["run", "a", "--quiet", "--wait", "7s", "--", "true"]).expect(75);
     assert!(!done.err.contains("waiting for") && done.err.contains("within 7s"), "{}", done.err);
+    let latch = ["latch", "wait", "loaded", "--parties", "2", "--wait", "7s"];
+    let done = stage.done(&latch).expect(75);
+    let lines: Vec<&str> = done.err.lines().collect();
+    assert_eq!(lines[0], "tenure: waiting for latch \"loaded\": 2 of 2 parties still missing");
+    assert!(lines[1].contains("did not open within 7s"), "{}", done.err);
+    let done = stage.done(&[&latch[..], &["--quiet"]].concat()).expect(75);
+    assert!(!done.err.contains("waiting for"), "{}", done.err);
 }
 
 #[test]
@@ -76,11 +83,15 @@ fn until_nobody_holds_it() {
     busy(&["--wait", "300ms"], 75, "was not free within 300ms");
     busy(&["--wait", "0s", "--exit-code", "3"], 3, "was not free within 0s");
     stage.done(&["wait", "b", "--try"]).expect(0);
-    let waiter = stage.start(&["wait", "a"]);
-    let other = stage.start(&["wait", "a", "--wait", "10m"]);
+    let waiters: [&[&str]; 2] = [&[], &["--wait", "10m"]];
+    let waiters = waiters.map(|limit| stage.start(&[&["wait", "a", "-v"], limit].concat()));
+    for waiter in &waiters {
+        waiter.says("tenure: waiting for \"a\": held by backup (");
+    }
     group.signal(Signal::SIGTERM);
-    waiter.end().expect(0);
-    other.end().expect(0);
+    for waiter in waiters {
+        waiter.end().expect(0);
+    }
     // It acquired nothing.
     stage.done(&["show", "a"]).expect(1);
 }
@@ -93,6 +104,54 @@ fn a_store_that_cannot_be_opened_ends_the_wait() {
     assert!(refused.err.contains("exclude nobody"), "{}", refused.err);
     stage.done(&["--store", "sqlite:.", "wait", "a"]).expect(69);
     stage.done(&["--store", "redis://127.0.0.1:1/", "wait", "a", "--wait", "10m"]).expect(69);
+}
+
+/// Nor is it taken for a free lock.
+#[test]
+fn a_store_that_fails_ends_the_wait() {
+    let stage = Stage::new();
+    let holder = stage.holder("a");
+    holder.line();
+    let waiter = stage.start(&["--store", "sqlite:locks.db?create_table=false", "wait", "a", "-v"]);
+    waiter.says("tenure: waiting for \"a\": held by ");
+    stage.drop_table();
+    let done = waiter.end().expect(69);
+    assert!(done.err.contains("no table tenure_locks"), "{}", done.err);
+}
+
+/// What changes no exit code.
+#[test]
+fn quiet_does_not_tell_of_a_release_without_an_answer() {
+    let stage = Stage::new();
+    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let end = |options: &[&str]| {
+        let run = ["--store", Frozen::URL, "run", "a", "--lease", "6s", "--"];
+        let script = ["sh", "-c", "echo begun; read x < fifo; exit 7"];
+        let run = stage.start(&[options, &run, &script].concat());
+        run.line();
+        let frozen = stage.freeze();
+        std::fs::write(stage.path("fifo"), "x\n").unwrap();
+        let done = run.end().expect(7);
+        frozen.thaw();
+        done.err
+    };
+    stage.done(&["run", "a", "--", "true"]).expect(0);
+    let said = end(&[]);
+    assert!(said.contains("does not answer") || said.contains("is unavailable"), "{said}");
+    assert_eq!(end(&["--quiet"]), "");
+}
+
+/// A term that is lost is followed by another.
+#[test]
+fn quiet_does_not_tell_of_a_lost_term() {
+    let stage = Stage::new();
+    let args = ["elect", "a", "-q", "--lease", "2s", "--", "sh", "-c", "echo leads; exec sleep 1000"];
+    let elect = stage.start(&args);
+    elect.line();
+    stage.done(&["release", "a", "--force"]).expect(0);
+    assert_eq!(elect.line(), "leads");
+    elect.signal(Signal::SIGTERM);
+    assert_eq!(elect.end().expect(143).err, "");
 }
 
 #[test]
