@@ -125,14 +125,16 @@ fn thawed_after_its_lease_it_ends_the_command_at_once() {
         "trap 'echo told; exit 0' TERM; echo $$; echo $TENURE_TOKEN; while :; do sleep 1000 & wait $!; done";
     let frozen = [1, 2, 3, 4, 5].map(|number| {
         let run = stage.script(&format!("{number} --lease 2s"), command);
-        let (group, token) = (run.group(), run.number::<u64>());
+        let group = run.group();
+        let (end, token) = (group.ends(), run.number::<u64>());
         run.signal(Signal::SIGSTOP);
         group.signal(Signal::SIGSTOP);
-        (number, run, group, token)
+        (number, run, group, end, token)
     });
     let bare = || {
         let shell = Running::start(Command::new("setsid").args(["sh", "-c", command]));
         let group = shell.group();
+        let _end = group.ends();
         shell.line();
         group.signal(Signal::SIGSTOP);
         let thawed = Instant::now();
@@ -141,7 +143,7 @@ fn thawed_after_its_lease_it_ends_the_command_at_once() {
         assert_eq!(shell.line(), "told");
         thawed.elapsed()
     };
-    let delays = frozen.map(|(number, run, group, mine)| {
+    let delays = frozen.map(|(number, run, group, _end, mine)| {
         let next: u64 = stage.script(&number.to_string(), "echo $TENURE_TOKEN").number();
         assert!(next > mine, "{next} after {mine}");
         let thawed = Instant::now();

@@ -297,6 +297,21 @@ impl Group {
     pub(crate) fn has_ended(self) -> bool {
         killpg(self.0, None) == Err(Errno::ESRCH)
     }
+
+    /// Kills it when that is dropped, however the test ends: also what is stopped, and what the command started.
+    pub(crate) fn ends(self) -> Ends {
+        Ends(self)
+    }
+}
+
+/// The end of a process group.
+pub(crate) struct Ends(Group);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // As a rule it has ended by itself.
+        let _ = killpg(self.0.0, Signal::SIGKILL);
+    }
 }
 
 /// What the kernel says of a process, from `/proc/PID/status`.
