@@ -4,7 +4,7 @@
 
 use crate::exit;
 use clap::{
-    Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
     value_parser,
@@ -67,7 +67,7 @@ pub(crate) struct Store {
     /// Read the store's URL from this file
     ///
     /// Use it for a URL with a password, which everybody on this machine can see in a command line.
-    #[arg(long = "store-file", value_name = "FILE", global = true, conflicts_with = "url")]
+    #[arg(long = "store-file", value_name = "FILE", value_hint = ValueHint::FilePath, global = true, conflicts_with = "url")]
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString))]
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) struct Elect {
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString))]
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -363,6 +363,7 @@ pub(crate) struct Completions {
 #[command(hide = true)]
 pub(crate) struct Man {
     /// The directory, which must exist
+    #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
 }
 

@@ -5,6 +5,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -154,5 +155,41 @@ fn workflows_are_yaml_and_do_what_they_are_for() {
         ("deploy/Dockerfile", format!("rust:{rust}-")),
     ] {
         assert!(fs::read_to_string(path(file)).unwrap().contains(&named), "{file} does not name Rust {rust}");
+    }
+}
+
+#[test]
+fn an_archive_of_a_release_has_the_pages_and_completions() {
+    let workflow = parsed(&path(".github/workflows/release.yml"));
+    let steps = workflow["jobs"]["build"]["steps"].as_array().unwrap();
+    let script =
+        steps.iter().filter_map(|step| step["run"].as_str()).find(|run| run.contains("tar ")).unwrap();
+    let stage = Stage::new();
+    fs::create_dir_all(stage.path("target/here/release")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_tenure"), stage.path("target/here/release/tenure")).unwrap();
+    fs::create_dir(stage.path("cli")).unwrap();
+    for file in ["cli/README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+        fs::copy(path(file), stage.path(file)).unwrap();
+    }
+    let mut sh = Command::new("bash");
+    sh.args(["-e", "-c", script]).current_dir(stage.dir());
+    let done = sh.env("TARGET", "here").env("VERSION", "v1.2.3").status().unwrap();
+    assert!(done.success());
+    let mut tar = Command::new("tar");
+    let listed = tar.args(["tzf", "tenure-v1.2.3-here.tar.gz"]).current_dir(stage.dir()).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for file in [
+        "tenure",
+        "README.md",
+        "man/tenure.1",
+        "man/tenure-latch-wait.1",
+        "completions/_tenure",
+        "completions/tenure.bash",
+        "completions/tenure.elv",
+        "completions/tenure.fish",
+        "completions/tenure.ps1",
+    ] {
+        let entry = format!("tenure-v1.2.3-here/{file}");
+        assert!(listed.lines().any(|line| line == entry), "no {file}:\n{listed}");
     }
 }

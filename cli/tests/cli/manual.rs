@@ -17,6 +17,19 @@ fn a_script_for_each_shell() {
     assert!(!stage.path("locks.db").exists(), "no store is opened");
 }
 
+/// What follows an option or `--` is of its own kind.
+#[test]
+fn files_and_commands_are_completed_too() {
+    let stage = Stage::new();
+    let script = |shell: &str| stage.done(&["completions", shell]).expect(0).out;
+    let zsh = script("zsh");
+    let options: Vec<&str> = zsh.lines().filter(|line| line.contains("--store-file=[")).collect();
+    assert!(!options.is_empty() && options.iter().all(|line| line.contains(":FILE:_files'")), "{zsh}");
+    assert_eq!(zsh.matches(":_cmdambivalent").count(), 2, "run and elect:\n{zsh}");
+    let files = script("bash").lines().filter(|line| line.contains("compgen -f")).count();
+    assert!(files > 0);
+}
+
 /// What a person gets who presses the tabulator key.
 #[test]
 fn bash_completes_with_it() {
