@@ -247,9 +247,9 @@ pub enum Attempt {
 
 /// The answer to one attempt at several names.
 #[derive(Clone, Debug)]
-pub enum Together<T = Grant> {
+pub enum Together {
     /// Yes: one grant for each claim, in their order.
-    Granted(Vec<T>),
+    Granted(Vec<Grant>),
     /// No: another holds one of the names, and none is granted.
     Busy,
     /// The store cannot grant these claims in one step, so they must be requested one by one.

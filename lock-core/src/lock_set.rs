@@ -1,6 +1,9 @@
 //! Several locks at once, all or none.
 
-use crate::{Error, Guard, Hold, Lock, LossCause, Moment, Together, Token, policy::acquire::Acquisition};
+use crate::{
+    Error, Guard, Hold, Lock, LossCause, Moment, Token,
+    policy::{acquire::Acquisition, together::AllOrNone},
+};
 use futures_util::future::{join_all, select_all};
 use std::{fmt, future::Future, time::Duration};
 
@@ -98,9 +101,9 @@ impl LockSet {
         }
         let until = self.wait.map(|wait| Moment::now() + wait);
         match within(until, together(&locks, true)).await {
-            Some(Ok(Together::Granted(guards))) => return Ok(LockSetGuard(guards)),
+            Some(Ok(AllOrNone::Held(guards))) => return Ok(LockSetGuard(guards)),
             // Waits for them one by one, until others release and the store is back.
-            None | Some(Ok(Together::Busy | Together::Apart) | Err(Error::Unavailable { .. })) => {}
+            None | Some(Ok(AllOrNone::Busy | AllOrNone::Apart) | Err(Error::Unavailable { .. })) => {}
             Some(Err(error)) => return Err(error),
         }
         loop {
@@ -142,9 +145,9 @@ impl LockSet {
     pub async fn try_acquire(&self) -> Result<Option<LockSetGuard>, Error> {
         let locks = self.in_order()?;
         match together(&locks, false).await? {
-            Together::Granted(guards) => return Ok(Some(LockSetGuard(guards))),
-            Together::Busy => return Ok(None),
-            Together::Apart => {}
+            AllOrNone::Held(guards) => return Ok(Some(LockSetGuard(guards))),
+            AllOrNone::Busy => return Ok(None),
+            AllOrNone::Apart => {}
         }
         let mut guard = LockSetGuard::default();
         for lock in locks {
@@ -226,7 +229,7 @@ impl LockSet {
     }
 }
 
-async fn together(locks: &[Lock], then_apart: bool) -> Result<Together<Guard>, Error> {
+async fn together(locks: &[Lock], then_apart: bool) -> Result<AllOrNone, Error> {
     let all = locks.iter().map(Lock::checked).collect::<Result<Vec<_>, _>>()?;
     Acquisition::together(&all, then_apart).await
 }

@@ -56,5 +56,5 @@ mod release;
 mod renewal;
 mod requests;
 mod store;
-mod together;
+pub(crate) mod together;
 mod withdraw;

@@ -7,10 +7,20 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
+/// What one attempt at several names gave.
+pub(crate) enum AllOrNone {
+    /// All of them are held.
+    Held(Vec<Guard>),
+    /// Another holds one of them.
+    Busy,
+    /// They must be requested one by one.
+    Apart,
+}
+
 impl Acquisition {
     /// Makes one attempt at all of these, which are for different names and sorted by name.
     ///
-    /// Also returns [`Together::Apart`] if one of them has an owner: what an owner already holds is re-entered, not
+    /// Also returns [`AllOrNone::Apart`] if one of them has an owner: what an owner already holds is re-entered, not
     /// requested.
     ///
     /// `then_apart` says that the caller requests them one by one unless this succeeds.
@@ -18,12 +28,12 @@ impl Acquisition {
     /// # Cancel safety
     ///
     /// When dropped, what may have been granted is withdrawn in the background.
-    pub(crate) async fn together(all: &[Self], then_apart: bool) -> Result<Together<Guard>, Error> {
-        let [first, _, ..] = all else { return Ok(Together::Apart) };
+    pub(crate) async fn together(all: &[Self], then_apart: bool) -> Result<AllOrNone, Error> {
+        let [first, _, ..] = all else { return Ok(AllOrNone::Apart) };
         let client = &first.client;
         let apart = |one: &Self| one.terms.owner.is_some() || !Arc::ptr_eq(&one.client, client);
         if !client.store.capabilities().together || all.iter().any(apart) {
-            return Ok(Together::Apart);
+            return Ok(AllOrNone::Apart);
         }
         let mut waiting: Vec<Waiting> = all.iter().map(Self::waiting).collect();
         // Otherwise what counts is how each of them ends by itself.
@@ -33,10 +43,10 @@ impl Acquisition {
         }
         let outcome = Self::attempt_together(client, first, all).await;
         let ending = match &outcome {
-            Ok(Together::Granted(_)) => Some(Ending::Acquired),
-            Ok(Together::Apart) => None,
-            Ok(Together::Busy) | Err(Error::Unavailable { .. }) if then_apart => None,
-            Ok(Together::Busy) => Some(Ending::Busy),
+            Ok(AllOrNone::Held(_)) => Some(Ending::Acquired),
+            Ok(AllOrNone::Apart) => None,
+            Ok(AllOrNone::Busy) | Err(Error::Unavailable { .. }) if then_apart => None,
+            Ok(AllOrNone::Busy) => Some(Ending::Busy),
             Err(error) => Some(Ending::of(error)),
         };
         match ending {
@@ -46,15 +56,11 @@ impl Acquisition {
         outcome
     }
 
-    async fn attempt_together(
-        client: &Arc<Client>,
-        first: &Self,
-        all: &[Self],
-    ) -> Result<Together<Guard>, Error> {
+    async fn attempt_together(client: &Arc<Client>, first: &Self, all: &[Self]) -> Result<AllOrNone, Error> {
         client.check_open()?;
         let _under_way = client.acquisitions.token();
         let seats = all.iter().map(Self::seat);
-        let Some(seats) = seats.collect::<Option<Vec<Seat>>>() else { return Ok(Together::Busy) };
+        let Some(seats) = seats.collect::<Option<Vec<Seat>>>() else { return Ok(AllOrNone::Busy) };
         let shortest = all.iter().map(|one| one.lease).min().unwrap_or(Duration::ZERO);
         let mut open: Vec<_> = all.iter().map(|one| OpenClaim::new(client, one.claim(false))).collect();
         let claims: Vec<Claim> = open.iter().map(|open| open.claim().clone()).collect();
@@ -75,7 +81,7 @@ impl Acquisition {
             }
             Ok(Ok(no @ (Together::Busy | Together::Apart))) => {
                 open.iter_mut().for_each(OpenClaim::settle);
-                return Ok(if matches!(no, Together::Busy) { Together::Busy } else { Together::Apart });
+                return Ok(if matches!(no, Together::Busy) { AllOrNone::Busy } else { AllOrNone::Apart });
             }
             Ok(Err(error)) => {
                 for open in &mut open {
@@ -96,6 +102,6 @@ impl Acquisition {
                 return Err(one.too_late());
             }
         }
-        Ok(Together::Granted(guards))
+        Ok(AllOrNone::Held(guards))
     }
 }
