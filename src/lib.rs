@@ -27,8 +27,8 @@
 //! | what is measured, for dashboards and alerts | [`metrics`] |
 //! | the trait beneath, for authors of stores | [`backend`] |
 //!
-//! To make a store from a client or pool that a program already has, use the store's own crate (`tenure-sql`, …), and
-//! pass it to [`Locks::new`].
+//! A program that already has a client or a pool makes the store with its settings, by the store's own crate
+//! (`tenure-sql`, …), and passes it to [`Locks::new`]: see `docs/bring-your-own-client.md`.
 //!
 //! # Features
 //!
@@ -71,6 +71,18 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/test-your-code.md")]
 struct TestYourCode;
+
+/// The examples in the page on clients and pools run, or compile where they need a server.
+#[cfg(all(
+    doctest,
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
+#[doc = include_str!("../docs/bring-your-own-client.md")]
+struct BringYourOwnClient;
 
 /// The example in the page for operators compiles.
 #[cfg(all(doctest, feature = "metrics"))]

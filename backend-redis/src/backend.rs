@@ -76,11 +76,11 @@ impl RedisBackend {
         Self::with(Store::new(&options, checked, &background)?, fair, background).await
     }
 
-    /// Connects with a client of the `redis` crate, which has the server's address and the login. The options provide
-    /// the rest; their address is ignored.
+    /// Connects with a client of the `redis` crate, which has the server's address, the login, the certificates and the
+    /// TCP settings. The options provide the rest; their address is ignored.
     ///
-    /// The connections are tenure's own. Set `nodelay` in the client's TCP settings: without it a request may wait for
-    /// the TCP acknowledgement of the previous one.
+    /// Such a client has no connections: it opens them. So the connections are tenure's own. Set `nodelay` in the
+    /// client's TCP settings: without it a request may wait for the TCP acknowledgement of the previous one.
     ///
     /// # Cancel safety
     ///
@@ -93,6 +93,18 @@ impl RedisBackend {
     /// # Panics
     ///
     /// As for [`connect`](Self::connect).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tenure_redis::{RedisBackend, RedisOptions, redis};
+    ///
+    /// let client = redis::Client::open("redis://app:secret@cache.internal/2")?;
+    /// let backend = RedisBackend::from_client(client, RedisOptions::default().prefix("billing:")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn from_client(client: Client, options: RedisOptions) -> Result<Self, Error> {
         let checked = options.check()?;
         let fair = checked.fair;

@@ -6,6 +6,7 @@
 //! | which server, and the timeouts | [`RedisOptions`] |
 //! | locks held by a majority of independent servers | [`RedlockBackend`], [`RedlockOptions`] |
 //! | a key of yours that refuses stale holders | [`Fence`] |
+//! | the client whose settings may be handed over | [`RedisBackend::from_client`], [`redis`] |
 //!
 //! A lock is a plain key: the prefix and the name, with the claim as its value and the lease as its time to live, as
 //! the [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/) describes it. So
@@ -42,6 +43,10 @@ pub use backend::RedisBackend;
 pub use fence::{Fence, FenceError};
 pub use options::RedisOptions;
 pub use redlock::{RedlockBackend, RedlockOptions};
+
+/// The `redis` crate, in the version whose types this crate takes.
+#[doc(no_inline)]
+pub use redis;
 
 /// The example in the README compiles.
 #[cfg(doctest)]

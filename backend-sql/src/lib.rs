@@ -7,6 +7,7 @@
 //! | locks in MySQL or MariaDB | `MySqlBackend`, `MySqlOptions` |
 //! | row locks instead of lease rows | `Strategy` |
 //! | a row of yours that refuses stale holders | `Fence` |
+//! | a pool whose settings may be handed over | `ServerBackend::connect_with`, `SqliteBackend::open_with`, [`sqlx`] |
 //! | the table of lease rows, to create it by hand | `sqlite_schema`, `postgres_schema`, `mysql_schema` |
 //! | the table of row locks, to create it by hand | `postgres_row_schema`, `mysql_row_schema` |
 //!
@@ -97,6 +98,10 @@ pub use postgres::{Durability, PostgresBackend, PostgresOptions, postgres_row_sc
 pub use server::{Dialect, ServerBackend, ServerOptions};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteOptions, sqlite_schema};
+
+/// The `sqlx` crate, in the version whose types this crate takes.
+#[doc(no_inline)]
+pub use sqlx;
 
 /// The example in the README compiles.
 #[cfg(all(doctest, feature = "postgres"))]

@@ -89,11 +89,12 @@ impl<D: Dialect> ServerBackend<D> {
         Self::open(options.check()?, connect).await
     }
 
-    /// Connects to the server and database that `pool` uses, as the same user, with the same TLS.
+    /// Connects with settings of the driver: those of a pool that the program already has, or its own.
     ///
-    /// Only the settings come from the pool. The connections are tenure's own, so an application that uses all of its
-    /// connections loses no lease, and no lock is ever part of one of its transactions. Hooks such as `after_connect`
-    /// are not run. `options` provide the rest; their URL is ignored.
+    /// `connect` provides the server, the database, the user, TLS, and all else that the driver sets when it connects.
+    /// `options` provide the rest; their URL is ignored. A pool lends nothing but these settings. The connections are
+    /// tenure's own, so an application that uses all of its connections loses no lease, and no lock is ever part of one
+    /// of its transactions. A pool's hooks, such as `after_connect`, are not run.
     ///
     /// # Cancel safety
     ///
@@ -114,13 +115,15 @@ impl<D: Dialect> ServerBackend<D> {
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), tenure_core::Error> {
     /// use tenure_sql::{PostgresBackend, PostgresOptions};
     ///
-    /// let backend = PostgresBackend::from_pool(&pool, PostgresOptions::default()).await?;
+    /// let backend = PostgresBackend::connect_with(&pool.connect_options(), PostgresOptions::default()).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn from_pool(pool: &sqlx::Pool<D>, options: ServerOptions<D>) -> Result<Self, Error> {
-        let connect = (*pool.connect_options()).clone();
-        Self::open(options.check()?, connect).await
+    pub async fn connect_with(
+        connect: &<D::Connection as sqlx::Connection>::Options,
+        options: ServerOptions<D>,
+    ) -> Result<Self, Error> {
+        Self::open(options.check()?, connect.clone()).await
     }
 
     async fn open(options: Checked<D::Own>, connect: ConnectOptions<D>) -> Result<Self, Error> {

@@ -15,7 +15,7 @@ use crate::lease_rows::LeaseRows;
 use file::File;
 use options::Checked;
 use rows::SqliteRows;
-use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
+use sqlx::sqlite::SqliteConnectOptions;
 use std::{fmt, sync::Arc};
 use tenure_core::{Backend, Background, Error, Operation, StoreError, async_trait, forward_backend};
 
@@ -78,11 +78,12 @@ impl SqliteBackend {
         Self::connect(options, connect, true).await
     }
 
-    /// Opens the file that `pool` uses, with the pool's settings: pragmas, extensions, an encrypted file's key.
+    /// Opens a file with settings of the driver: those of a pool that the program already has, or its own.
     ///
-    /// Only the settings come from the pool. The connections are tenure's own, so an application that uses all of its
-    /// connections loses no lease, and no lock is ever part of one of its transactions. Hooks such as `after_connect`
-    /// are not run. `options` provide the rest; their path is ignored.
+    /// `connect` provides the file, whether it is created, and how it is opened: pragmas, extensions, an encrypted
+    /// file's key. `options` provide the rest; their path is ignored. A pool lends nothing but these settings. The
+    /// connections are tenure's own, so an application that uses all of its connections loses no lease, and no lock is
+    /// ever part of one of its transactions. A pool's hooks, such as `after_connect`, are not run.
     ///
     /// # Cancel safety
     ///
@@ -101,20 +102,19 @@ impl SqliteBackend {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use sqlx::{Row as _, SqlitePool, sqlite::SqliteConnectOptions};
+    /// use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
     /// use tenure_sql::{SqliteBackend, SqliteOptions};
     ///
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("app.db");
     /// let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(path).create_if_missing(true)).await?;
-    /// let backend = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await?;
+    /// let backend = SqliteBackend::open_with(&pool.connect_options(), SqliteOptions::default()).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn from_pool(pool: &SqlitePool, options: SqliteOptions) -> Result<Self, Error> {
-        let connect = (*pool.connect_options()).clone();
+    pub async fn open_with(connect: &SqliteConnectOptions, options: SqliteOptions) -> Result<Self, Error> {
         let options = options.at(connect.get_filename()).check()?;
-        Self::connect(options, connect, false).await
+        Self::connect(options, connect.clone(), false).await
     }
 
     async fn connect(options: Checked, connect: SqliteConnectOptions, creates: bool) -> Result<Self, Error> {

@@ -46,6 +46,10 @@ pub use backend::ZkBackend;
 pub use fence::{Fence, FenceError};
 pub use options::ZkOptions;
 
+/// The `zookeeper-client` crate, in the version whose types this crate takes.
+#[doc(no_inline)]
+pub use zookeeper_client;
+
 /// The example in the README compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

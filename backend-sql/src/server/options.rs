@@ -208,7 +208,7 @@ impl<D: Dialect> Clone for ServerOptions<D> {
 }
 
 impl<D: Dialect> Default for ServerOptions<D> {
-    /// Without a URL, for [`ServerBackend::from_pool`](super::ServerBackend::from_pool).
+    /// Without a URL, for [`ServerBackend::connect_with`](super::ServerBackend::connect_with).
     fn default() -> Self {
         Self::new("")
     }

@@ -143,7 +143,7 @@ impl SqliteOptions {
 }
 
 impl Default for SqliteOptions {
-    /// Without a path, for [`SqliteBackend::from_pool`](super::SqliteBackend::from_pool).
+    /// Without a path, for [`SqliteBackend::open_with`](super::SqliteBackend::open_with).
     fn default() -> Self {
         Self::new("")
     }

@@ -115,22 +115,19 @@ impl Options {
         }
     }
 
-    /// Opens it from a pool whose sessions begin with a setting of the server's. `value` is as the database writes it.
+    /// Opens it with sessions that begin with a setting of the server's. `value` is as the database writes it.
     pub(crate) async fn open_with(self, setting: &str, value: &str) -> Result<Store, Error> {
         match self {
             Self::Postgres { url, options } => {
                 let connect = sqlx::postgres::PgConnectOptions::from_str(&url).unwrap();
                 let connect = connect.options([(setting, value)]);
-                let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy_with(connect);
-                PostgresBackend::from_pool(&pool, options).await.map(Store::Postgres)
+                PostgresBackend::connect_with(&connect, options).await.map(Store::Postgres)
             }
             Self::MySql { url, options } => {
                 let connect = sqlx::mysql::MySqlConnectOptions::from_str(&url).unwrap();
                 // The driver puts the time zone into the first statement of a session.
                 let zone = format!("+00:00', {setting} = {value}, lc_time_names = 'en_US");
-                let pool =
-                    sqlx::mysql::MySqlPoolOptions::new().connect_lazy_with(connect.timezone(Some(zone)));
-                MySqlBackend::from_pool(&pool, options).await.map(Store::MySql)
+                MySqlBackend::connect_with(&connect.timezone(Some(zone)), options).await.map(Store::MySql)
             }
         }
     }

@@ -72,12 +72,11 @@ async fn a_directory_that_everybody_may_write() {
 }
 
 #[tokio::test]
-async fn a_pool_s_file_too() {
+async fn a_file_from_settings_too() {
     let file = File::new();
     file.open().await.close().await;
     set_mode(file.path(), 0o666);
     let connect = sqlx::sqlite::SqliteConnectOptions::new().filename(file.path());
-    let pool = sqlx::SqlitePool::connect_with(connect).await.unwrap();
-    let error = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap_err();
+    let error = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap_err();
     assert!(crate::bad_files::words(&error).contains("chmod o-w"), "{error}");
 }

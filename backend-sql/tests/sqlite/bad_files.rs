@@ -97,8 +97,7 @@ async fn a_file_that_cannot_be_written() {
     let file = File::new();
     file.open().await.close().await;
     let connect = SqliteConnectOptions::new().filename(file.path()).read_only(true);
-    let pool = sqlx::SqlitePool::connect_with(connect).await.unwrap();
-    let backend = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap();
+    let backend = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap();
     let error = Locks::new(backend).lock("a").try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Store { .. }), "{error:?}");
     let words = words(&error);
@@ -110,8 +109,7 @@ async fn a_file_without_a_write_ahead_log() {
     let file = File::new();
     file.open().await.close().await;
     let connect = SqliteConnectOptions::new().filename(file.path()).immutable(true);
-    let pool = sqlx::SqlitePool::connect_with(connect).await.unwrap();
-    let error = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap_err();
+    let error = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap_err();
     assert!(words(&error).contains("cannot have a write-ahead log"), "{}", words(&error));
 }
 
@@ -123,8 +121,7 @@ async fn a_full_disk() {
     let pages = file.number("PRAGMA page_count").await;
     let connect =
         SqliteConnectOptions::new().filename(file.path()).pragma("max_page_count", pages.to_string());
-    let pool = sqlx::SqlitePool::connect_with(connect).await.unwrap();
-    let locks = Locks::new(SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap());
+    let locks = Locks::new(SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap());
     let mut guards = Vec::new();
     let error = loop {
         let name = format!("{}{}", "x".repeat(150), guards.len());
@@ -212,8 +209,8 @@ async fn a_table_that_goes_away() {
 
 #[tokio::test]
 async fn a_database_in_memory() {
-    let pool = sqlx::SqlitePool::connect("sqlite::memory:").await.unwrap();
-    let error = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap_err();
+    let connect: SqliteConnectOptions = "sqlite::memory:".parse().unwrap();
+    let error = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap_err();
     assert!(words(&error).contains("memory:"), "{}", words(&error));
     let error = SqliteBackend::open(SqliteOptions::default()).await.unwrap_err();
     assert!(matches!(error, Error::InvalidOption { option: "path", .. }), "{error}");

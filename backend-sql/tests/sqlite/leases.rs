@@ -205,7 +205,7 @@ async fn a_pool_lends_its_settings() {
     let file = File::new();
     let connect = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
     let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect_with(connect).await.unwrap();
-    let backend = SqliteBackend::from_pool(&pool, SqliteOptions::default()).await.unwrap();
+    let backend = SqliteBackend::open_with(&pool.connect_options(), SqliteOptions::default()).await.unwrap();
     assert_eq!(backend.store(), format!("sqlite:{}", file.path().display()));
     // The application has the whole pool in use, and even reads in a transaction.
     let mut transaction = pool.begin().await.unwrap();
