@@ -72,6 +72,11 @@ struct Readme;
 #[doc = include_str!("../docs/test-your-code.md")]
 struct TestYourCode;
 
+/// The examples in the page on patterns run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/patterns.md")]
+struct Patterns;
+
 /// The examples in the page on clients and pools run, or compile where they need a server.
 #[cfg(all(
     doctest,
