@@ -91,6 +91,27 @@ fn links_lead_somewhere() {
 }
 
 #[test]
+fn the_book_has_every_page_once() {
+    let docs = Path::new(ROOT).join("docs").canonicalize().unwrap();
+    let summary = docs.join("SUMMARY.md");
+    let text = fs::read_to_string(&summary).unwrap();
+    let found = |target| {
+        let found = docs.join(target).canonicalize();
+        found.unwrap_or_else(|error| panic!("docs/SUMMARY.md leads to {target}: {error}"))
+    };
+    let mut listed = BTreeSet::new();
+    for target in targets(&text) {
+        assert!(listed.insert(found(target)), "docs/SUMMARY.md lists {target} twice");
+    }
+    let mut pages: BTreeSet<_> = files(&docs, "md").into_keys().collect();
+    pages.remove(&summary);
+    let missing: Vec<_> = pages.difference(&listed).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md does not list {missing:?}");
+    let foreign: Vec<_> = listed.difference(&pages).collect();
+    assert!(foreign.is_empty(), "docs/SUMMARY.md lists what is no page of docs: {foreign:?}");
+}
+
+#[test]
 fn pictures_are_what_the_script_draws() {
     let pictures = Path::new(ROOT).join("docs/pictures");
     let anew = tempfile::tempdir().unwrap();
