@@ -36,6 +36,12 @@ pub(crate) fn names(names: &[&Name]) -> String {
     array(names.iter().map(|name| json!({ "name": name.as_str() })))
 }
 
+/// Name, whether or not it is one.
+#[cfg(feature = "mysql")]
+pub(crate) fn texts(names: &[String]) -> String {
+    array(names.iter().map(|name| json!({ "name": name })))
+}
+
 /// Name, the version that was read, and the columns from `token` on.
 #[cfg(feature = "_server")]
 pub(crate) fn swaps<'s>(swaps: impl IntoIterator<Item = &'s Swap<'s>>) -> Result<String, StoreError> {

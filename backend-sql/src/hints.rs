@@ -26,7 +26,7 @@ impl Hints {
     }
 
     /// Tells the waiters for `key`.
-    #[cfg(any(test, feature = "postgres"))]
+    #[cfg(any(test, feature = "_server"))]
     pub(crate) fn tell(&self, key: &str) {
         if let Some(waiting) = self.waiting().get(key) {
             waiting.send_replace(());
@@ -34,11 +34,23 @@ impl Hints {
     }
 
     /// Tells everybody, because something may have been missed.
-    #[cfg(any(test, feature = "postgres"))]
+    #[cfg(any(test, feature = "_server"))]
     pub(crate) fn tell_all(&self) {
         for waiting in self.waiting().values() {
             waiting.send_replace(());
         }
+    }
+
+    /// What is waited for.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.waiting().keys().cloned().collect()
+    }
+
+    /// Whether nobody waits.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting().is_empty()
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<()>>> {

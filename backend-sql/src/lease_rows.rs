@@ -14,7 +14,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-    Mode, Moment, Name, Release, Renewal, StoreError, Together, Token, Wakeup, async_trait, record::Record,
+    Mode, Moment, Name, Release, Renewal, StoreError, Together, Token, async_trait, record::Record,
 };
 
 /// Takes a step on a latch.
@@ -91,10 +91,10 @@ impl<T: LeaseTable> LeaseRows<T> {
         Ok(Asked::Undecided(self.basis(&claim.name, seen)))
     }
 
-    /// Turns the outcome into an attempt.
-    async fn decide(&self, claim: &Claim, asked: Asked) -> Result<Attempt, StoreError> {
+    /// Turns the outcome into an attempt. Also returns whether a refused claim will be told of a release.
+    async fn decide(&self, claim: &Claim, asked: Asked) -> Result<(Attempt, bool), StoreError> {
         match asked {
-            Asked::Granted(grant) => Ok(Attempt::Granted(grant)),
+            Asked::Granted(grant) => Ok((Attempt::Granted(grant), false)),
             Asked::Undecided(basis) => self.take_or_join(claim, basis).await,
         }
     }
@@ -110,8 +110,8 @@ impl<T: LeaseTable> LeaseRows<T> {
     }
 
     /// Acquires the name if possible. Otherwise a waiting claim leaves a mark or keeps its place in the queue, unless
-    /// its last one is still valid for long enough.
-    async fn take_or_join(&self, claim: &Claim, basis: Basis) -> Result<Attempt, StoreError> {
+    /// its last one is still valid for long enough, with the bell of this process.
+    async fn take_or_join(&self, claim: &Claim, basis: Basis) -> Result<(Attempt, bool), StoreError> {
         let (fair, lasts) = (self.table.fair(), mark_lasts(self.table.poll()));
         let take_or_join = |record: &mut Record, seen: &Seen| {
             let attempt = record_rows::acquire(record, claim, seen)?;
@@ -122,8 +122,10 @@ impl<T: LeaseTable> LeaseRows<T> {
                 } else if !record.has_place(claim.id, now + Record::PLACE / 2) {
                     record.wait_in_line(claim, now);
                 }
+                record.set_bell(claim.id, self.table.bell());
             }
-            Ok(attempt)
+            let told = self.table.is_told(record, claim, seen.now());
+            Ok((attempt, told))
         };
         let change = by_record(claim.name.clone(), Write::IfChanged, take_or_join);
         self.via(Again::Safe).settle(claim.name.as_str(), basis, change).await
@@ -176,7 +178,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
         let claim = &Claim { waits: false, ..claim.clone() };
         let asked = self.ask(claim).await?;
-        self.decide(claim, asked).await
+        self.decide(claim, asked).await.map(|(attempt, _)| attempt)
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
@@ -200,11 +202,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
     /// Asks once, and then looks until the name is free or a hint says that it may be.
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let longest = self.table.poll();
-        // If there are hints, asking again is only a precaution.
-        let first = match self.table.wakeup() {
-            Wakeup::Poll => Duration::from_millis(1).min(longest),
-            Wakeup::Push | Wakeup::Queue => longest,
-        };
+        let first = Duration::from_millis(1).min(longest);
         // The jitter adds up to the whole pause, so this asks for half of what is meant.
         let growing = ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2);
         let growing = growing.with_max_delay(longest / 2).with_jitter().without_max_times();
@@ -219,13 +217,18 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         let mut stale = hint.is_some() && matches!(asked, Asked::Undecided(Basis::Read(_)));
         loop {
             match self.decide(claim, asked).await? {
-                Attempt::Granted(grant) => return Ok(grant),
-                Attempt::Busy { .. } if stale => {
+                (Attempt::Granted(grant), _) => return Ok(grant),
+                (Attempt::Busy { .. }, _) if stale => {
                     stale = false;
                     asked = self.look_and_ask(claim).await?;
                 }
-                Attempt::Busy { expires_in } => {
-                    let pause = pauses.next().unwrap_or(longest).min(longest);
+                (Attempt::Busy { expires_in }, told) => {
+                    // If there are hints, asking again is only a precaution.
+                    let pause = if told {
+                        longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+                    } else {
+                        pauses.next().unwrap_or(longest).min(longest)
+                    };
                     // The rest of the lease was cut to whole milliseconds.
                     let over = expires_in.map_or(pause, |left| left + Duration::from_millis(1));
                     // After a hint it asks; otherwise it looks first.

@@ -8,7 +8,10 @@ use crate::{
     sweep::Broom,
 };
 use std::{collections::HashSet, future::Future, time::Duration};
-use tenure_core::{Background, Claim, ClaimId, Grant, Name, StoreError, Wakeup};
+use tenure_core::{
+    Background, Claim, ClaimId, Grant, Name, StoreError, Wakeup,
+    record::{Bell, Record, StoreTime},
+};
 
 /// The answer of a statement that looks only at the columns.
 pub(crate) enum Answer<T> {
@@ -83,6 +86,16 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// Listens from now on for a hint that the claim may get its name, if the database gives hints.
     fn hint(&self, _: &Claim) -> Option<Hint> {
         None
+    }
+
+    /// The bell of this process, if it has one that can be rung.
+    fn bell(&self) -> Option<Bell> {
+        None
+    }
+
+    /// Whether this process will be told when the claim may get its name, as the record stands.
+    fn is_told(&self, _: &Record, _: &Claim, _: StoreTime) -> bool {
+        self.wakeup() == Wakeup::Push
     }
 
     /// The rows that this client need not read again, if remembering them pays.

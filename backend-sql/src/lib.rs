@@ -30,7 +30,7 @@ mod fault;
 #[cfg(feature = "_server")]
 mod fence;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
-#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL tells of anything"))]
+#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file tells nobody"))]
 mod hints;
 #[cfg(feature = "_server")]
 mod issue;

@@ -1,7 +1,9 @@
 //! Locks in MySQL and MariaDB.
 
+mod bell;
 mod errors;
 mod guesses;
+mod ringer;
 mod row_locks;
 mod row_statements;
 mod rows;
@@ -22,7 +24,9 @@ use tenure_core::Background;
 /// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6.20, 10.11.10,
 /// 11.2.6, 11.4.4 or later.
 ///
-/// Waiters poll, with growing pauses up to [`poll`](ServerOptions::poll), because these servers cannot notify them.
+/// These servers cannot notify anybody. So a process that waits keeps an extra connection asleep, and whoever releases the
+/// lock interrupts that sleep. Of several processes that wait for one name, one is told; the others poll, with growing
+/// pauses up to [`poll`](ServerOptions::poll). Whoever was told asks again as often, in case it was not heard.
 ///
 /// # Examples
 ///

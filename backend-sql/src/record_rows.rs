@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Claim, ClaimId, Grant, HolderInfo, LatchState, LatchStep, Mode, Moment, Name, StoreError, Token,
-    record::{LatchRecord, Plain, PlainHolder, Record, StoreTime, Wake},
+    record::{Bell, LatchRecord, Plain, PlainHolder, PlainWaiter, Record, StoreTime, Wake},
 };
 
 /// Rows count whole milliseconds, and the clock is cut to them. A lease lasts to the end of its last millisecond, as if
@@ -35,6 +35,9 @@ pub(crate) struct Row {
     pub(crate) awaited_until: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) awaited_by: Option<String>,
+    /// The bell of the process of one who waits, in databases that have none of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) awaited_bell: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
     pub(crate) host: String,
@@ -67,7 +70,7 @@ pub(crate) struct Seen {
 pub(crate) struct Change {
     pub(crate) row: Row,
     /// Who should ask again after that.
-    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL tells them"))]
+    #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file tells nobody"))]
     pub(crate) wake: Wake,
     /// Whether a crash of the database must not undo it.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL is told so"))]
@@ -211,9 +214,11 @@ impl Seen {
                 ..Row::default()
             });
         };
-        let (awaited_by, awaited_until) =
-            awaited.map_or((None, 0), |(claim, until)| (Some(claim.to_string()), last_of(until)));
-        let row = Row { token, awaited_until, awaited_by, ..Row::default() };
+        let (awaited_by, awaited_until, awaited_bell) =
+            awaited.map_or((None, 0, None), |PlainWaiter { claim, until, bell }| {
+                (Some(claim.to_string()), last_of(until), bell.and_then(bell_column))
+            });
+        let row = Row { token, awaited_until, awaited_by, awaited_bell, ..Row::default() };
         let Some(PlainHolder { claim, mode, since, until, info }) = holder else {
             return Ok(Row { since: self.now, expires_at: self.now, ..row });
         };
@@ -236,7 +241,9 @@ impl Row {
         let holder = self.claim.as_deref().map(|claim| self.holder(claim)).transpose()?;
         let token = u64::try_from(self.token).map_err(StoreError::failed)?;
         let awaited = self.awaited_by.as_deref().map(claim_of).transpose()?;
-        Ok(Plain { token, holder, awaited: awaited.map(|claim| (claim, ends(self.awaited_until))) })
+        let bell = self.awaited_bell.and_then(|bell| u64::try_from(bell).ok()).map(Bell);
+        let awaited = awaited.map(|claim| PlainWaiter { claim, until: ends(self.awaited_until), bell });
+        Ok(Plain { token, holder, awaited })
     }
 
     fn holder(&self, claim: &str) -> Result<PlainHolder, StoreError> {
@@ -261,6 +268,11 @@ fn record_token(record: &Record) -> Option<i64> {
 /// The column for a mode.
 pub(crate) fn mode_column(mode: Mode) -> Result<Option<String>, StoreError> {
     if mode == Mode::Exclusive { Ok(None) } else { json(&mode).map(Some) }
+}
+
+/// The column for a bell.
+fn bell_column(Bell(number): Bell) -> Option<i64> {
+    i64::try_from(number).ok()
 }
 
 fn json(value: &impl Serialize) -> Result<String, StoreError> {

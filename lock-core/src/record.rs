@@ -1,5 +1,6 @@
 //! Who holds a name, who waits for it, and whom it admits: the contract as a value.
 
+mod bell;
 #[cfg(test)]
 mod damaged;
 mod edition;
@@ -13,8 +14,9 @@ mod store_time;
 #[cfg(test)]
 mod tests;
 
+pub use bell::Bell;
 pub use latch::LatchRecord;
-pub use plain::{Plain, PlainHolder};
+pub use plain::{Plain, PlainHolder, PlainWaiter};
 pub use records::Records;
 pub use store::{RecordStore, Stored};
 pub use store_time::StoreTime;
@@ -88,9 +90,28 @@ pub enum Wake {
     /// Nobody: the change lets nobody in.
     Nobody,
     /// The first in line, whose turn it is now.
-    First(ClaimId),
+    First {
+        /// Its claim.
+        claim: ClaimId,
+        /// The bell of its process, if it has one.
+        bell: Option<Bell>,
+    },
     /// Everybody who waits, in a store without a queue.
-    All,
+    All {
+        /// The bell of one of them, if it has one. The others are not known.
+        bell: Option<Bell>,
+    },
+}
+
+impl Wake {
+    /// The bell to ring.
+    #[must_use]
+    pub fn bell(self) -> Option<Bell> {
+        match self {
+            Self::Nobody => None,
+            Self::First { bell, .. } | Self::All { bell } => bell,
+        }
+    }
 }
 
 /// One who holds the name.
@@ -218,6 +239,22 @@ impl Record {
         }
     }
 
+    /// Notes the bell of the claim's process where the claim waits: at its place in the queue, or on its own mark.
+    pub fn set_bell(&mut self, claim: ClaimId, bell: Option<Bell>) {
+        self.queue.set_bell(claim, bell);
+        if let Some(mark) = self.mark.as_mut().filter(|mark| mark.is_of(claim)) {
+            mark.set_bell(bell);
+        }
+    }
+
+    /// Whether this bell will be rung when it may be the claim's turn. Where there is no queue, the mark of another claim
+    /// of the same process will do.
+    #[must_use]
+    pub fn rings(&self, claim: ClaimId, bell: Bell, now: StoreTime) -> bool {
+        let mark = self.mark.as_ref().filter(|mark| mark.stands(now));
+        self.queue.bell(claim) == Some(bell) || mark.is_some_and(|mark| mark.bell() == Some(bell))
+    }
+
     /// Ends the claim's hold (clauses U1 and U2).
     pub fn release(&mut self, grant: &Grant, now: StoreTime) -> Release {
         if !self.is_held_by(grant.claim, now) {
@@ -292,7 +329,7 @@ impl Record {
     pub fn wakes(&self, before: &Self, now: StoreTime) -> Wake {
         if self.queue.first(now).is_some() {
             let next = self.next(now).filter(|next| before.next(now) != Some(*next));
-            return next.map_or(Wake::Nobody, Wake::First);
+            return next.map_or(Wake::Nobody, |claim| Wake::First { claim, bell: self.queue.bell(claim) });
         }
         let Some(mark) = before.mark.as_ref().filter(|mark| mark.stands(now)) else { return Wake::Nobody };
         let stays = |was: &Held| self.live(now).any(|held| held.claim == was.claim && held.mode == was.mode);
@@ -300,7 +337,11 @@ impl Record {
         let somebody_came = self.live(now).any(|held| !before.is_held_by(held.claim, now));
         // One that takes another's place keeps out whom that one did, unless it would share the name.
         let mark_is_gone = self.mark.as_ref().is_none_or(|now| mark.is_alone() && !now.is_alone());
-        if !somebody_came && (somebody_left || mark_is_gone) { Wake::All } else { Wake::Nobody }
+        if !somebody_came && (somebody_left || mark_is_gone) {
+            Wake::All { bell: mark.bell() }
+        } else {
+            Wake::Nobody
+        }
     }
 
     /// How long what keeps the claim out lasts at least, unless it ends sooner; nothing when nothing does.

@@ -48,6 +48,11 @@ pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     database_error(error).is_some_and(|error| number::NOT_WAITED_FOR.contains(&error.number()))
 }
 
+/// Whether another session interrupted the statement.
+pub(super) fn is_interrupted(error: &sqlx::Error) -> bool {
+    database_error(error).is_some_and(|error| number::INTERRUPTED.contains(&error.number()))
+}
+
 /// Whether the server undid a statement that waited for a row, and that may be repeated.
 pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
     database_error(error).is_some_and(|error| {

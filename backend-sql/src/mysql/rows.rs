@@ -1,12 +1,15 @@
 //! Lease rows: requests to the server.
 
 use super::{
+    bell::OwnBell,
     guesses::{Guess, Guesses},
+    ringer::Ringer,
     server::{Done, MySql, arguments},
     statements::Statements,
 };
 use crate::{
     batches,
+    hints::Hint,
     lane::{Again, Lane, Server},
     lease_table::{Answer, LeaseTable, Renewed, Swap},
     record_rows::{Change, Row, Seen, mode_column},
@@ -24,10 +27,13 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tenure_core::{Background, Claim, Grant, Moment, Name, StoreError, Wakeup};
+use tenure_core::{
+    Background, Claim, Grant, Moment, Name, StoreError, Wakeup,
+    record::{Bell, Record, StoreTime},
+};
 
 /// How many columns are read; some statements return one more after them.
-const READ: usize = 14;
+const READ: usize = 15;
 
 /// Lease rows in MySQL or MariaDB.
 pub(crate) struct MySqlRows {
@@ -35,6 +41,8 @@ pub(crate) struct MySqlRows {
     statements: Arc<Statements>,
     lanes: Lanes<MySql>,
     guesses: Guesses,
+    bell: OwnBell,
+    ringer: Ringer,
 }
 
 impl MySqlRows {
@@ -42,12 +50,32 @@ impl MySqlRows {
         let statements = Arc::new(Statements::new(&options.table));
         let (create, probe) = (statements.create.clone(), statements.acquire.clone());
         let server = Arc::new(MySql::new(options, connect, create, probe));
+        let bell = OwnBell::new(&server, &statements, background.clone());
+        let ringer = Ringer::new(&server, background.clone());
         let lanes = Lanes::new(&server, server.options.connections, background);
-        Self { lanes, guesses: Guesses::default(), server, statements }
+        Self { lanes, guesses: Guesses::default(), bell, ringer, server, statements }
     }
 
     fn prefix(&self) -> &str {
         &self.server.options.prefix
+    }
+
+    /// Tells the process with this bell that `name` may be free.
+    fn ring(&self, name: &str, bell: Bell) {
+        if self.bell.get() == Some(bell) {
+            self.bell.tell(name);
+        } else {
+            self.ringer.ring(bell);
+        }
+    }
+
+    /// Rings the bell that a statement returned. Returns whether somebody waits.
+    fn ring_returned(&self, name: &str, done: &Done) -> bool {
+        // 1 is no bell.
+        if done.last_insert_id > 1 {
+            self.ring(name, Bell(done.last_insert_id));
+        }
+        done.last_insert_id != 0
     }
 
     fn seen(&self, sent: Moment, row: &MySqlRow) -> Result<Seen, StoreError> {
@@ -84,10 +112,11 @@ fn seen(sent: Moment, row: &MySqlRow) -> Result<Seen, sqlx::Error> {
         expires_at: row.try_get(7)?,
         awaited_until: row.try_get(8)?,
         awaited_by: claim(row.try_get(9)?),
-        label: row.try_get(10)?,
-        host: row.try_get(11)?,
-        pid: row.try_get(12)?,
-        record: row.try_get(13)?,
+        awaited_bell: row.try_get(10)?,
+        label: row.try_get(11)?,
+        host: row.try_get(12)?,
+        pid: row.try_get(13)?,
+        record: row.try_get(14)?,
     };
     Ok(Seen::new(sent, now, floor, Some(row)))
 }
@@ -102,7 +131,20 @@ impl LeaseTable for MySqlRows {
     }
 
     fn wakeup(&self) -> Wakeup {
-        Wakeup::Poll
+        if self.bell.get().is_some() { Wakeup::Push } else { Wakeup::Poll }
+    }
+
+    fn hint(&self, claim: &Claim) -> Option<Hint> {
+        Some(self.bell.hint(&claim.name))
+    }
+
+    fn bell(&self) -> Option<Bell> {
+        self.bell.get()
+    }
+
+    /// A name has one mark, so if several processes wait, only one of them is told.
+    fn is_told(&self, record: &Record, claim: &Claim, now: StoreTime) -> bool {
+        self.bell.get().is_some_and(|bell| record.rings(claim.id, bell, now))
     }
 
     fn poll(&self) -> Duration {
@@ -151,15 +193,18 @@ impl LeaseTable for MySqlRows {
         }
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
         let done = self.lanes.of(name).run(&self.statements.release, arguments, Again::No).await?;
-        Ok(if done.affected > 0 { Answer::Done(done.last_insert_id != 0) } else { Answer::No })
+        Ok(if done.affected > 0 { Answer::Done(self.ring_returned(name, &done)) } else { Answer::No })
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<bool, StoreError> {
         let Claim { id, name, .. } = claim;
         let id = id.to_string();
         let id = id.as_str();
-        let arguments = arguments![id, id, id, self.prefix(), name.as_str()];
+        let arguments = arguments![id, id, id, id, id, self.prefix(), name.as_str()];
         let done = self.lanes.of(name).run(&self.statements.withdraw, arguments, Again::Safe).await?;
+        if done.affected > 0 {
+            self.ring_returned(name, &done);
+        }
         Ok(done.affected > 0)
     }
 
@@ -210,7 +255,7 @@ impl LeaseTable for MySqlRows {
     async fn swap(&self, key: &str, from: &Seen, to: &Change, again: Again) -> Result<bool, StoreError> {
         let (prefix, lane) = (self.prefix(), self.lanes.of(key));
         let Row { token, claim, mode, since, expires_at, .. } = &to.row;
-        let Row { awaited_until, awaited_by, label, host, pid, record, .. } = &to.row;
+        let Row { awaited_until, awaited_by, awaited_bell, label, host, pid, record, .. } = &to.row;
         let (claim, mode, awaited_by) = (claim.as_deref(), mode.as_deref(), awaited_by.as_deref());
         let (label, record) = (label.as_deref(), record.as_deref());
         let written = if let Some(row) = &from.row {
@@ -222,6 +267,7 @@ impl LeaseTable for MySqlRows {
                 *expires_at,
                 *awaited_until,
                 awaited_by,
+                *awaited_bell,
                 label,
                 host.as_str(),
                 *pid,
@@ -242,6 +288,7 @@ impl LeaseTable for MySqlRows {
                 *expires_at,
                 *awaited_until,
                 awaited_by,
+                *awaited_bell,
                 label,
                 host.as_str(),
                 *pid,
@@ -251,6 +298,9 @@ impl LeaseTable for MySqlRows {
         };
         if written {
             self.guesses.seen(key, &to.row);
+            if let Some(bell) = to.wake.bell() {
+                self.ring(key, bell);
+            }
         }
         Ok(written)
     }
@@ -298,6 +348,8 @@ impl LeaseTable for MySqlRows {
     }
 
     async fn close(&self) {
+        self.bell.close();
+        self.ringer.close();
         self.lanes.close().await;
     }
 }

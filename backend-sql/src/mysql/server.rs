@@ -103,6 +103,20 @@ impl MySql {
         Ok(connection)
     }
 
+    /// A connection for statements that use no table, and may take as long as they like.
+    pub(super) async fn open_bare(&self) -> Result<MySqlConnection, sqlx::Error> {
+        let mut connection = self.connect.connect().await?;
+        // MariaDB's setting, and MySQL's.
+        let unlimited = "SET SESSION /*M! max_statement_time = 0 */ /*!80000 max_execution_time = 0 */";
+        connection.execute(unlimited).await?;
+        Ok(connection)
+    }
+
+    /// The same as the server's [`explain`](Server::explain).
+    pub(super) fn said(&self, error: sqlx::Error) -> StoreError {
+        self.explain(error)
+    }
+
     /// The setting that bounds waits for a table, or, in MySQL's words, for its metadata.
     pub(super) fn table_bound(&self) -> String {
         let patience = in_seconds(Patience::of(self.options.response_timeout).lock);

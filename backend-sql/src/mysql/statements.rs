@@ -15,9 +15,10 @@ pub(super) struct Statements {
     pub(super) acquire: Statement,
     /// Claim, mode, lease, label, host, pid, prefix, name, mode. Like `acquire`, on a row that nobody holds.
     pub(super) take_free: Statement,
-    /// Prefix, name, claim. One row if released; the last insert id is not 0 if somebody waits for the name.
+    /// Prefix, name, claim. One row if released. The last insert id is 0 if nobody waits for the name, 1 if one without a
+    /// bell does, and otherwise the bell to ring.
     pub(super) release: Statement,
-    /// Three times the claim, prefix, name. One row if the columns say everything.
+    /// Five times the claim, prefix, name. One row if the columns say everything; the last insert id is as for `release`.
     pub(super) withdraw: Statement,
     /// Objects with name, prefix. Those whose rows are not locked at the moment, and the time.
     pub(super) unlocked: Statement,
@@ -34,6 +35,8 @@ pub(super) struct Statements {
     pub(super) insert: Statement,
     /// Objects with name, the version that it `was`, and the columns from `token` on, prefix. As many rows as were written.
     pub(super) swap_all: Statement,
+    /// Objects with name, prefix. Name and version of those rows that are not held by one alone.
+    pub(super) changed: Statement,
     /// Prefix, the first name, the first name beyond the last. Rows like those of `read`, with their names.
     pub(super) list: Statement,
     /// How long ago the idle rows were swept.
@@ -84,6 +87,7 @@ fn schema(table: &TablePath) -> String {
   expires_at    BIGINT         NOT NULL, -- until when, unless renewed; when nobody holds it, the last use
   awaited_until BIGINT         NOT NULL, -- until then somebody is known to wait for it
   awaited_by    VARBINARY(36),           -- the claim of one who waits to hold it alone, before whom nobody gets in beside others
+  awaited_bell  BIGINT,                  -- the bell of the process of one who waits: it has the user-level lock tenure.bell.…
   label         VARCHAR(200),            -- what people are told about who holds it
   host          VARCHAR(255)   NOT NULL,
   pid           BIGINT         NOT NULL,
@@ -100,6 +104,7 @@ impl Statements {
         let fill = |text: &str| {
             let text = text
                 .replace("{free}", FREE)
+                .replace("{bell}", BELL)
                 .replace("{again}", "claim = VALUES(claim) AND expires_at >= VALUES(since)")
                 .replace("{columns}", COLUMNS)
                 .replace("{asked}", ASKED)
@@ -122,6 +127,7 @@ impl Statements {
             swap: fill(SWAP),
             insert: fill(INSERT),
             swap_all: fill(SWAP_ALL),
+            changed: fill(CHANGED),
             list: fill(LIST),
             last_sweep: fill("SELECT {now} - expires_at FROM {t} WHERE prefix = '' AND name = ''"),
             prepare_sweep: fill(PREPARE_SWEEP),
@@ -191,10 +197,13 @@ UPDATE {t} SET
 WHERE prefix = ? AND name = ? AND record IS NULL AND (claim IS NULL OR expires_at < {now})
   AND (? IS NULL OR awaited_by IS NULL OR awaited_until < {now})";
 
+/// The bell of one who waits. 1 is no bell.
+const BELL: &str = "COALESCE(IF(awaited_bell > 1, awaited_bell, NULL), 1)";
+
 const RELEASE: &str = "
 UPDATE {t} SET
   version = version + 1,
-  awaited_until = IF(LAST_INSERT_ID(awaited_until >= {now}), awaited_until, awaited_until),
+  awaited_until = IF(LAST_INSERT_ID(IF(awaited_until >= {now}, {bell}, 0)), awaited_until, awaited_until),
   expires_at = {now},
   claim = NULL
 WHERE prefix = ? AND name = ? AND claim = ? AND expires_at >= {now} AND record IS NULL";
@@ -205,6 +214,9 @@ WHERE prefix = ? AND name = ? AND claim = ? AND expires_at >= {now} AND record I
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,
+  awaited_until = IF(
+    LAST_INSERT_ID(IF(awaited_until >= {now} AND (claim = ? OR awaited_by = ?), {bell}, 0)), awaited_until, awaited_until
+  ),
   expires_at = IF(claim = ?, {now}, expires_at),
   claim = NULLIF(claim, ?),
   awaited_by = NULLIF(awaited_by, ?)
@@ -231,7 +243,7 @@ WHERE held.claim = CAST(asked.claim AS BINARY) AND held.expires_at >= {now} AND 
 
 /// The columns of a row that are read.
 const COLUMNS: &str = "held.version, held.token, held.claim, held.mode, held.since, held.expires_at,
-  held.awaited_until, held.awaited_by, held.label, held.host, held.pid, held.record";
+  held.awaited_until, held.awaited_by, held.awaited_bell, held.label, held.host, held.pid, held.record";
 
 const READ: &str = "
 SELECT {now}, COALESCE((SELECT floor.token FROM {t} AS floor WHERE floor.prefix = '' AND floor.name = ''), 0), {columns}
@@ -252,6 +264,7 @@ UPDATE {t} SET
   expires_at = ?,
   awaited_until = ?,
   awaited_by = ?,
+  awaited_bell = ?,
   label = ?,
   host = ?,
   pid = ?,
@@ -261,9 +274,10 @@ WHERE prefix = ? AND name = ? AND version = ?";
 /// A row that was created meanwhile stays as it is.
 const INSERT: &str = "
 INSERT INTO {t} (
-  prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, label, host, pid, record
+  prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, awaited_bell, label,
+  host, pid, record
 )
-VALUES (?, ?, LAST_INSERT_ID({us}), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, LAST_INSERT_ID({us}), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON DUPLICATE KEY UPDATE version = version + LAST_INSERT_ID(0)";
 
 const SWAP_ALL: &str = "
@@ -277,6 +291,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
   expires_at BIGINT PATH '$.expires_at',
   awaited_until BIGINT PATH '$.awaited_until',
   awaited_by VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.awaited_by',
+  awaited_bell BIGINT PATH '$.awaited_bell',
   label VARCHAR(200) CHARACTER SET utf8mb4 PATH '$.label',
   host VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.host',
   pid BIGINT PATH '$.pid',
@@ -291,12 +306,19 @@ SET
   held.expires_at = asked.expires_at,
   held.awaited_until = asked.awaited_until,
   held.awaited_by = asked.awaited_by,
+  held.awaited_bell = asked.awaited_bell,
   held.label = asked.label,
   held.host = asked.host,
   held.pid = asked.pid,
   held.record = asked.record,
   held.version = held.version + 1
 WHERE held.version = asked.was";
+
+const CHANGED: &str = "
+SELECT CONVERT(held.name USING utf8mb4), held.version
+FROM JSON_TABLE(?, '$[*]' COLUMNS ({asked})) AS asked
+STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
+WHERE held.claim IS NULL OR held.expires_at < {now} OR held.mode IS NOT NULL OR held.record IS NOT NULL";
 
 /// Leaves out latches and the floor: their keys sort before all names.
 const LIST: &str = "

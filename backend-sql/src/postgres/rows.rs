@@ -65,8 +65,8 @@ impl PostgresRows {
     fn announced(&self, name: &str, wake: Wake) -> Option<String> {
         let everybody = format!("{}\n{name}", self.prefix());
         match wake {
-            Wake::First(claim) => Some(format!("{everybody}\n{claim}")),
-            Wake::All => Some(everybody),
+            Wake::First { claim, .. } => Some(format!("{everybody}\n{claim}")),
+            Wake::All { .. } => Some(everybody),
             _ => None,
         }
     }
@@ -127,6 +127,7 @@ fn seen(sent: Moment, row: &PgRow) -> Result<Seen, sqlx::Error> {
         expires_at: row.try_get(7)?,
         awaited_until: row.try_get(8)?,
         awaited_by: row.try_get(9)?,
+        awaited_bell: None,
         label: row.try_get(10)?,
         host: row.try_get(11)?,
         pid: row.try_get(12)?,

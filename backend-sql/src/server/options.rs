@@ -92,8 +92,8 @@ impl<D: Dialect> ServerOptions<D> {
     /// Sets the longest time between two attempts of a waiter: 1 ms to 1 minute.
     ///
     /// Default: 2 s in PostgreSQL, which notifies waiters of releases, or 100 ms behind a `pooler`, where it cannot;
-    /// 200 ms in MySQL and MariaDB, which have no notifications. Without notifications, the time starts at a
-    /// millisecond and grows up to this.
+    /// 200 ms in MySQL and MariaDB, where a client tells only one of several waiting processes of its release. For those
+    /// who are not told, the time starts at a millisecond and grows up to this.
     pub fn poll(mut self, longest: Duration) -> Self {
         self.0.poll = Some(longest);
         self
@@ -101,7 +101,8 @@ impl<D: Dialect> ServerOptions<D> {
 
     /// Sets over how many connections names are spread: 1 to 64. Default: 2. More connections let more names be
     /// acquired and released at the same time. Another one is used for renewals. PostgreSQL also uses one that listens
-    /// while somebody waits, and one for latches once one is used.
+    /// while somebody waits, and one for latches once one is used. MySQL and MariaDB also use one that sleeps while
+    /// somebody waits, and one that tells others of releases while they wait.
     ///
     /// For row locks, sets how many locks this client may hold or wait for at once, because each takes a connection: 1
     /// to 1000. Default: 20. One more is refused as [`Error::Unavailable`]. Another connection takes the tokens.

@@ -200,6 +200,7 @@ fn seen(sent: Moment, row: &SqliteRow) -> Result<Seen, sqlx::Error> {
         expires_at: row.try_get(7)?,
         awaited_until: row.try_get(8)?,
         awaited_by: row.try_get(9)?,
+        awaited_bell: None,
         label: row.try_get(10)?,
         host: row.try_get(11)?,
         pid: row.try_get(12)?,

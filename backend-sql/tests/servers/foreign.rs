@@ -46,9 +46,11 @@ async fn put(row: &Row, table: &Table, raw: &mut Raw) {
     let put = format!(
         "BEGIN; DELETE FROM {{t}} WHERE name = 'a'; \
          INSERT INTO {{t}} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, awaited_by, label, \
-         host, pid, record) \
+         host, pid, record{bell}) \
          VALUES ('', 'a', {version}, {token}, {claim}, {mode}, {since}, {expires_at}, {awaited_until}, {awaited_by}, {label}, \
-         {host}, {pid}, {record}); COMMIT"
+         {host}, {pid}, {record}{rung}); COMMIT",
+        bell = table.either("", ", awaited_bell"),
+        rung = table.either(String::new(), format!(", {token}")),
     );
     raw.execute(&table.sql(&put)).await;
 }

@@ -4,6 +4,7 @@
 //! `cargo test -p tenure-sql --all-features --test servers -- postgres::faults`. A case has a table of its own. Where a server
 //! cannot be had, its cases are listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure.
 
+mod bell;
 mod blocked;
 mod case;
 mod distance;
@@ -42,6 +43,7 @@ const RELEASED: Release = Release::Released { awaited: false };
 
 fn main() -> ExitCode {
     let groups = [
+        bell::CASES,
         blocked::CASES,
         distance::CASES,
         errors::CASES,

@@ -170,6 +170,18 @@ impl Table {
         self.number(&self.either(postgres, &mysql).replace("{like}", like)).await
     }
 
+    /// How many connections of this user of MySQL or MariaDB carry out such a statement just now.
+    pub(crate) async fn sessions(&self, user: &str, like: &str) -> i64 {
+        let all = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE user = '{user}' AND info LIKE '{like}'");
+        self.admin().await.number(&all).await
+    }
+
+    /// Whether that connection of MySQL or MariaDB sleeps, because it was told to.
+    pub(crate) async fn is_asleep(&self, connection: i64) -> bool {
+        let asleep = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE id = {connection} AND info LIKE 'DO SLEEP(%'");
+        self.number(&asleep).await == 1
+    }
+
     /// Waits until somebody waits for a row of this table with such a statement.
     pub(crate) async fn until_asked(&self, like: &str) {
         until(async || self.asking(like).await == 1).await;
@@ -309,7 +321,7 @@ impl Raw {
     }
 
     /// Has the server end another connection.
-    async fn end(&mut self, connection: i64) {
+    pub(crate) async fn end(&mut self, connection: i64) {
         let end = match self {
             Self::Postgres(_) => format!("SELECT pg_terminate_backend({connection}, 10000)"),
             Self::MySql(_) => format!("KILL {connection}"),

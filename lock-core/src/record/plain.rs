@@ -1,6 +1,6 @@
 //! A record that fits into columns.
 
-use super::{Held, Mark, Record, StoreTime};
+use super::{Bell, Held, Mark, Record, StoreTime};
 use crate::{ClaimId, HolderInfo, Mode, Token};
 use std::sync::Arc;
 
@@ -22,8 +22,19 @@ pub struct Plain {
     pub token: u64,
     /// The holder of the name.
     pub holder: Option<PlainHolder>,
-    /// In a store without a queue, the claim that waits to hold the name alone, and until when that counts.
-    pub awaited: Option<(ClaimId, StoreTime)>,
+    /// In a store without a queue, the one that waits to hold the name alone.
+    pub awaited: Option<PlainWaiter>,
+}
+
+/// The waiter for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlainWaiter {
+    /// The claim that waits.
+    pub claim: ClaimId,
+    /// Until when that counts.
+    pub until: StoreTime,
+    /// The bell of its process, if it has one.
+    pub bell: Option<Bell>,
 }
 
 /// The holder of a name. Its token is that of the [`Plain`] record.
@@ -63,7 +74,11 @@ impl Record {
                 until: held.until,
                 info: Arc::clone(&held.holder),
             }),
-            awaited: mark.map(|mark| (mark.claim(), mark.until())),
+            awaited: mark.map(|mark| PlainWaiter {
+                claim: mark.claim(),
+                until: mark.until(),
+                bell: mark.bell(),
+            }),
         })
     }
 
@@ -88,7 +103,7 @@ impl From<Plain> for Record {
             until: holder.until,
             holder: holder.info,
         });
-        let mark = awaited.map(|(claim, until)| Mark::alone(claim, until));
+        let mark = awaited.map(Mark::from);
         Self { held: held.into_iter().collect(), mark, ..Self::after(token) }
     }
 }

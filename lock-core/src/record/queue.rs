@@ -1,6 +1,6 @@
 //! Those who wait for a name.
 
-use super::StoreTime;
+use super::{Bell, PlainWaiter, StoreTime};
 use crate::{Claim, ClaimId, Mode};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -16,6 +16,8 @@ struct Place {
     claim: ClaimId,
     mode: Mode,
     until: StoreTime,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bell: Option<Bell>,
 }
 
 impl Queue {
@@ -32,11 +34,22 @@ impl Queue {
         }
         // Those of whom nothing was heard for ten times as long do not come back.
         self.0.retain(|place| now < place.until + lasts * 10);
-        self.0.push(Place { claim: claim.id, mode: claim.mode, until });
+        self.0.push(Place { claim: claim.id, mode: claim.mode, until, bell: None });
     }
 
     pub(super) fn has(&self, claim: ClaimId, at: StoreTime) -> bool {
         self.0.iter().any(|place| place.claim == claim && at < place.until)
+    }
+
+    pub(super) fn set_bell(&mut self, claim: ClaimId, bell: Option<Bell>) {
+        if let Some(place) = self.0.iter_mut().find(|place| place.claim == claim) {
+            place.bell = bell;
+        }
+    }
+
+    /// The bell of the claim's process, if the claim has a place and the process a bell.
+    pub(super) fn bell(&self, claim: ClaimId) -> Option<Bell> {
+        self.0.iter().find(|place| place.claim == claim)?.bell
     }
 
     /// What those want who came before this claim, or all if it has no place, and until when each keeps its place.
@@ -78,15 +91,19 @@ pub(super) struct Mark {
     /// Whether it wants the name alone.
     alone: bool,
     until: StoreTime,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bell: Option<Bell>,
+}
+
+impl From<PlainWaiter> for Mark {
+    fn from(PlainWaiter { claim, until, bell }: PlainWaiter) -> Self {
+        Self { claim, alone: true, until, bell }
+    }
 }
 
 impl Mark {
     pub(super) fn of(claim: &Claim, until: StoreTime) -> Self {
-        Self { claim: claim.id, alone: claim.mode == Mode::Exclusive, until }
-    }
-
-    pub(super) fn alone(claim: ClaimId, until: StoreTime) -> Self {
-        Self { claim, alone: true, until }
+        Self { claim: claim.id, alone: claim.mode == Mode::Exclusive, until, bell: None }
     }
 
     pub(super) fn claim(&self) -> ClaimId {
@@ -100,6 +117,14 @@ impl Mark {
 
     pub(super) fn until(&self) -> StoreTime {
         self.until
+    }
+
+    pub(super) fn bell(&self) -> Option<Bell> {
+        self.bell
+    }
+
+    pub(super) fn set_bell(&mut self, bell: Option<Bell>) {
+        self.bell = bell;
     }
 
     pub(super) fn stands(&self, now: StoreTime) -> bool {

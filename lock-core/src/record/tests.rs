@@ -43,6 +43,11 @@ pub(super) fn acquire(record: &mut Record, claim: &Claim, now: StoreTime) -> Opt
     granted(record.acquire(claim, now, Moment::now()))
 }
 
+/// Three clients are in processes that can be told.
+fn bell(who: usize) -> Option<Bell> {
+    (who % 2 == 0).then_some(Bell(who as u64))
+}
+
 /// What somebody asks of the record.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
@@ -116,8 +121,14 @@ impl World {
                     self.grants.insert(claim.id, grant);
                 }
             }
-            Step::Wait(who) => self.record.wait_in_line(&asks(who), now),
-            Step::Mark(who) => self.record.leave_mark(&asks(who), now, MARK),
+            Step::Wait(who) => {
+                self.record.wait_in_line(&asks(who), now);
+                self.record.set_bell(asks(who).id, bell(who));
+            }
+            Step::Mark(who) => {
+                self.record.leave_mark(&asks(who), now, MARK);
+                self.record.set_bell(asks(who).id, bell(who));
+            }
             Step::Release(who) => {
                 if let Some(grant) = self.grants.get(&asks(who).id) {
                     self.record.release(grant, now);
@@ -205,11 +216,11 @@ proptest! {
             let is_let_in = |claim: &&Claim| !granted(&before, claim) && granted(after, claim);
             let first = claims.iter().find(|claim| after.queue.first(now).is_some_and(|(id, _)| id == claim.id));
             if let Some(first) = first {
-                prop_assert!(!is_let_in(&first) || wake == Wake::First(first.id), "{:?}: {:?} after {:?}", step, after, before);
+                prop_assert!(!is_let_in(&first) || wake == Wake::First { claim: first.id, bell: after.queue.bell(first.id) }, "{:?}: {:?} after {:?}", step, after, before);
                 prop_assert!(wake == Wake::Nobody || after.next(now) == Some(first.id), "{:?} for nothing", wake);
             } else if before.mark.as_ref().is_some_and(|mark| mark.stands(now)) {
                 let let_in = claims.iter().any(|claim| is_let_in(&claim));
-                prop_assert!(!let_in || wake == Wake::All, "{:?}: {:?} after {:?}", step, after, before);
+                prop_assert!(!let_in || wake == Wake::All { bell: before.mark.as_ref().and_then(Mark::bell) }, "{:?}: {:?} after {:?}", step, after, before);
             } else {
                 prop_assert_eq!(wake, Wake::Nobody, "nobody waits");
             }
@@ -391,6 +402,46 @@ fn a_dead_waiter_delays_the_others_for_as_long_as_its_place_lasts() {
     assert_eq!(record.next(now + Record::PLACE), Some(next.id));
     assert!(acquire(&mut record, &next, now + Record::PLACE).is_some());
     assert!(record.queue.is_empty(), "whoever is served forgets the dead");
+}
+
+#[test]
+fn whoever_is_woken_is_told_by_its_bell() {
+    let now = start();
+    let (holder, first, next) =
+        (claim(Mode::Exclusive, 9000), claim(Mode::Exclusive, 9000), claim(Mode::Exclusive, 9000));
+    let woken = |record: &Record, grant: &Grant| {
+        let mut after = record.clone();
+        after.release(grant, now);
+        after.wakes(record, now).bell()
+    };
+    let mut record = Record::default();
+    let grant = acquire(&mut record, &holder, now).unwrap();
+    record.set_bell(first.id, Some(Bell(5)));
+    assert_eq!(
+        (woken(&record, &grant), record.rings(first.id, Bell(5), now)),
+        (None, false),
+        "it left no mark"
+    );
+    record.leave_mark(&first, now, MARK);
+    assert_eq!(woken(&record, &grant), None);
+    record.set_bell(first.id, Some(Bell(5)));
+    record.set_bell(next.id, Some(Bell(6)));
+    assert_eq!(woken(&record, &grant), Some(Bell(5)));
+    assert!(record.rings(next.id, Bell(5), now), "another waits in the same process");
+    assert!(!record.rings(next.id, Bell(6), now) && !record.rings(first.id, Bell(5), now + MARK));
+    record.set_bell(first.id, None);
+    assert_eq!(woken(&record, &grant), None);
+
+    let mut record = Record::default();
+    let grant = acquire(&mut record, &holder, now).unwrap();
+    for (waiter, bell) in [(&first, Bell(5)), (&next, Bell(6))] {
+        record.wait_in_line(waiter, now);
+        record.set_bell(waiter.id, Some(bell));
+    }
+    assert_eq!(woken(&record, &grant), Some(Bell(5)));
+    assert!(record.rings(next.id, Bell(6), now) && !record.rings(next.id, Bell(5), now));
+    record.leave_line(first.id);
+    assert_eq!(woken(&record, &grant), Some(Bell(6)));
 }
 
 #[test]

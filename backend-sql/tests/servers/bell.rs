@@ -1,0 +1,219 @@
+//! How waiters learn of a release where the server cannot notify them.
+
+use crate::{
+    Claim, Duration, Grant, Kind, LEASE, Store, Table, case::cases, claim, granted, soon, until, waiting,
+};
+use std::time::Instant;
+use tenure_core::Release;
+use tokio::task::{JoinHandle, JoinSet};
+
+cases!("bell":
+    a_release_is_heard.of_lease_rows().on(SERVERS),
+    a_release_is_heard_in_the_same_client.of_lease_rows().on(SERVERS),
+    a_release_is_heard_in_a_queue.of_lease_rows().on(SERVERS),
+    rings_for_nothing_and_late_ones_do_no_harm.of_lease_rows().on(SERVERS),
+    a_bell_that_is_lost_is_replaced.of_lease_rows().on(SERVERS),
+    another_user_s_bell_is_not_rung.of_lease_rows().on(SERVERS),
+    a_hundred_waiters_have_one_bell.of_lease_rows().on(SERVERS),
+    a_bell_goes_with_its_waiters.of_lease_rows().on(SERVERS),
+);
+
+const SERVERS: &[Kind] = &[Kind::Mariadb, Kind::Mysql];
+/// Whoever is not told asks again after half of this at the earliest.
+const POLL: Duration = Duration::from_mins(1);
+/// Whoever is told has asked by then.
+const TOLD: Duration = Duration::from_secs(10);
+
+/// A claim that outlives the case.
+fn held(text: &str) -> Claim {
+    Claim { lease: LEASE * 10, ..claim(text) }
+}
+
+/// Another client's wait, once its bell is in the row and can be rung.
+async fn begin(table: &Table, store: &Store, name: &'static str) -> JoinHandle<Grant> {
+    let store = store.clone();
+    let waiter = tokio::spawn(async move { store.acquire(&waiting(name)).await.unwrap() });
+    until(async || bell_of(table, name).await > 1).await;
+    waiter
+}
+
+/// The bell in the row, or 0.
+async fn bell_of(table: &Table, name: &str) -> i64 {
+    let bell = "SELECT COALESCE(MAX(awaited_bell), 0) FROM {t} WHERE awaited_until > {now} AND name = ";
+    table.number(&format!("{bell}'{name}'")).await
+}
+
+/// The number of the connection that has the bell, or 0.
+async fn connection_of(table: &Table, bell: i64) -> i64 {
+    table.number(&format!("SELECT CAST(COALESCE(IS_USED_LOCK('tenure.bell.{bell}'), 0) AS SIGNED)")).await
+}
+
+async fn ring(table: &Table, bell: i64) {
+    // The bell may have gone.
+    let _ = table
+        .raw()
+        .await
+        .try_execute(&format!("KILL QUERY COALESCE(IS_USED_LOCK('tenure.bell.{bell}'), -1)"))
+        .await;
+}
+
+/// Releases the grant, and returns that of the waiter, which must have been told.
+async fn hand_over(store: &Store, grant: &Grant, waiter: JoinHandle<Grant>) -> Grant {
+    let begun = Instant::now();
+    assert_eq!(store.release(grant).await.unwrap(), Release::Released { awaited: true });
+    let next = soon(waiter).await.unwrap();
+    assert!(begun.elapsed() < TOLD, "it was not told: {:?}", begun.elapsed());
+    next
+}
+
+async fn a_release_is_heard(table: &Table) {
+    let open = async || table.options().poll(POLL).open().await.unwrap();
+    let (ours, theirs) = (open().await, open().await);
+    let grant = granted(&ours, &held("a")).await;
+    let waiter = begin(table, &theirs, "a").await;
+    let next = hand_over(&ours, &grant, waiter).await;
+    assert!(next.token > grant.token);
+}
+
+async fn a_release_is_heard_in_the_same_client(table: &Table) {
+    let store = table.options().poll(POLL).open().await.unwrap();
+    let grant = granted(&store, &held("a")).await;
+    let waiter = begin(table, &store, "a").await;
+    hand_over(&store, &grant, waiter).await;
+}
+
+/// The first in line is told, who otherwise asks after a quarter of a second at the earliest.
+async fn a_release_is_heard_in_a_queue(table: &Table) {
+    const ROUNDS: usize = 11;
+    let open = async || table.options().fair().poll(POLL).open().await.unwrap();
+    let (ours, theirs) = (open().await, open().await);
+    let mut delays = Vec::new();
+    for _ in 0..ROUNDS {
+        let grant = granted(&ours, &held("a")).await;
+        let store = theirs.clone();
+        let waiter = tokio::spawn(async move {
+            let grant = store.acquire(&waiting("a")).await.unwrap();
+            (grant, Instant::now())
+        });
+        until(async || table.record("a").await.is_some_and(|record| record["queue"][0]["bell"].is_u64()))
+            .await;
+        let released = Instant::now();
+        ours.release(&grant).await.unwrap();
+        let (next, had) = soon(waiter).await.unwrap();
+        delays.push(had - released);
+        theirs.release(&next).await.unwrap();
+    }
+    delays.sort_unstable();
+    assert!(delays[ROUNDS / 2] < Duration::from_millis(150), "{delays:?}");
+}
+
+async fn rings_for_nothing_and_late_ones_do_no_harm(table: &Table) {
+    let open = async || table.options().poll(POLL).open().await.unwrap();
+    let (ours, theirs) = (open().await, open().await);
+    let grant = granted(&ours, &held("a")).await;
+    let waiter = begin(table, &theirs, "a").await;
+    let bell = bell_of(table, "a").await;
+    let connection = connection_of(table, bell).await;
+    assert!(connection > 0);
+    for _ in 0..20 {
+        ring(table, bell).await;
+    }
+    until(async || table.is_asleep(connection).await).await;
+    assert!(!waiter.is_finished());
+    let next = hand_over(&ours, &grant, waiter).await;
+    // Nobody waits.
+    ring(table, bell).await;
+    ring(table, bell + 1).await;
+    theirs.release(&next).await.unwrap();
+    let grant = granted(&ours, &held("a")).await;
+    let waiter = begin(table, &theirs, "a").await;
+    assert_eq!((bell_of(table, "a").await, connection_of(table, bell).await), (bell, connection));
+    hand_over(&ours, &grant, waiter).await;
+}
+
+async fn a_bell_that_is_lost_is_replaced(table: &Table) {
+    let open = async || table.options().poll(POLL).open().await.unwrap();
+    let (ours, theirs) = (open().await, open().await);
+    let grant = granted(&ours, &held("a")).await;
+    let waiter = begin(table, &theirs, "a").await;
+    let lost = bell_of(table, "a").await;
+    let connection = connection_of(table, lost).await;
+    table.raw().await.end(connection).await;
+    until(async || ![0, 1, lost].contains(&bell_of(table, "a").await)).await;
+    let next = hand_over(&ours, &grant, waiter).await;
+    theirs.release(&next).await.unwrap();
+
+    // And whoever is never told asks by itself.
+    let theirs = table.open().await;
+    let grant = granted(&ours, &held("b")).await;
+    let waiter = begin(table, &theirs, "b").await;
+    let connection = connection_of(table, bell_of(table, "b").await).await;
+    table.raw().await.end(connection).await;
+    hand_over(&ours, &grant, waiter).await;
+}
+
+/// It polls, and whoever releases does not notice.
+async fn another_user_s_bell_is_not_rung(table: &Table) {
+    let ours = table.open_with_row("a").await;
+    let (user, url) = table.user().await;
+    table.grant("SELECT, INSERT, UPDATE, DELETE", &user).await;
+    let theirs = table.options_at(&url).open().await.unwrap();
+    for _ in 0..3 {
+        let grant = granted(&ours, &held("a")).await;
+        let waiter = begin(table, &theirs, "a").await;
+        let connection = connection_of(table, bell_of(table, "a").await).await;
+        let next = hand_over(&ours, &grant, waiter).await;
+        assert!(connection > 0);
+        theirs.release(&next).await.unwrap();
+    }
+}
+
+async fn a_hundred_waiters_have_one_bell(table: &Table) {
+    const WAITERS: usize = 100;
+    table.open_with_row("a").await;
+    let (user, url) = table.user().await;
+    table.grant("SELECT, INSERT, UPDATE, DELETE", &user).await;
+    let open = async || table.options_at(&url).open().await.unwrap();
+    let (ours, theirs) = (open().await, open().await);
+    let names = || (0..WAITERS).map(|number| format!("n{number}"));
+    let mut grants = Vec::new();
+    for name in names() {
+        grants.push(granted(&ours, &held(&name)).await);
+    }
+    let mut waiters = JoinSet::new();
+    for name in names() {
+        let store = theirs.clone();
+        waiters.spawn(async move { store.acquire(&waiting(&name)).await.unwrap() });
+    }
+    let marks = "SELECT COUNT(*) FROM {t} WHERE awaited_bell > 1 AND awaited_until > {now}";
+    until(async || table.number(marks).await == 100).await;
+    assert_eq!(table.number("SELECT COUNT(DISTINCT awaited_bell) FROM {t} WHERE awaited_bell > 1").await, 1);
+    assert_eq!(table.sessions(&user, "DO SLEEP(%").await, 1);
+    for grant in &grants {
+        ours.release(grant).await.unwrap();
+    }
+    let all = async {
+        while let Some(grant) = waiters.join_next().await {
+            grant.unwrap();
+        }
+    };
+    soon(all).await;
+}
+
+async fn a_bell_goes_with_its_waiters(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let last_bell = async |name: &'static str| {
+        let grant = granted(&ours, &held(name)).await;
+        let waiter = begin(table, &theirs, name).await;
+        let bell = bell_of(table, name).await;
+        assert!(connection_of(table, bell).await > 0);
+        hand_over(&ours, &grant, waiter).await;
+        bell
+    };
+    let bell = last_bell("a").await;
+    until(async || connection_of(table, bell).await == 0).await;
+    let next = last_bell("b").await;
+    assert_ne!(next, bell);
+    theirs.close().await;
+    until(async || connection_of(table, next).await == 0).await;
+}
