@@ -69,12 +69,13 @@ pub(crate) async fn measure(place: &Place) {
     let mut medians = Vec::new();
     for (name, mut samples) in ways {
         samples.sort();
-        let [low, median, high] = [10, 50, 90].map(|percent| samples[samples.len() * percent / 100]);
+        let [low, median, high, last] =
+            [10, 50, 90, 99].map(|percent| samples[samples.len() * percent / 100]);
         medians.push(median);
         let times =
             |number: usize| median.as_secs_f64() / medians.get(number).unwrap_or(&median).as_secs_f64();
         println!(
-            "  {name:<24} {median:>10.2?} (tenth to ninetieth percentile: {low:.2?} to {high:.2?}), \
+            "  {name:<24} {median:>10.2?} (tenth to ninetieth percentile: {low:.2?} to {high:.2?}, ninety-ninth: {last:.2?}), \
              {:.2} bare statements, {:.2} times {bare_name}",
             times(1),
             times(2)

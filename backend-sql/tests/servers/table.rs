@@ -178,7 +178,8 @@ impl Table {
 
     /// Whether that connection of MySQL or MariaDB sleeps, because it was told to.
     pub(crate) async fn is_asleep(&self, connection: i64) -> bool {
-        let asleep = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE id = {connection} AND info LIKE 'DO SLEEP(%'");
+        let asleep =
+            format!("SELECT COUNT(*) FROM {PROCESSES} WHERE id = {connection} AND info LIKE 'DO SLEEP(%'");
         self.number(&asleep).await == 1
     }
 

@@ -103,7 +103,7 @@ impl From<Plain> for Record {
             until: holder.until,
             holder: holder.info,
         });
-        let mark = awaited.map(Mark::from);
+        let mark = awaited.map(|PlainWaiter { claim, until, bell }| Mark::alone(claim, until, bell));
         Self { held: held.into_iter().collect(), mark, ..Self::after(token) }
     }
 }

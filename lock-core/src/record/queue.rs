@@ -1,6 +1,6 @@
 //! Those who wait for a name.
 
-use super::{Bell, PlainWaiter, StoreTime};
+use super::{Bell, StoreTime};
 use crate::{Claim, ClaimId, Mode};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -95,15 +95,13 @@ pub(super) struct Mark {
     bell: Option<Bell>,
 }
 
-impl From<PlainWaiter> for Mark {
-    fn from(PlainWaiter { claim, until, bell }: PlainWaiter) -> Self {
-        Self { claim, alone: true, until, bell }
-    }
-}
-
 impl Mark {
     pub(super) fn of(claim: &Claim, until: StoreTime) -> Self {
         Self { claim: claim.id, alone: claim.mode == Mode::Exclusive, until, bell: None }
+    }
+
+    pub(super) fn alone(claim: ClaimId, until: StoreTime, bell: Option<Bell>) -> Self {
+        Self { claim, alone: true, until, bell }
     }
 
     pub(super) fn claim(&self) -> ClaimId {

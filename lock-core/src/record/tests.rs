@@ -45,7 +45,7 @@ pub(super) fn acquire(record: &mut Record, claim: &Claim, now: StoreTime) -> Opt
 
 /// Three clients are in processes that can be told.
 fn bell(who: usize) -> Option<Bell> {
-    (who % 2 == 0).then_some(Bell(who as u64))
+    who.is_multiple_of(2).then_some(Bell(who as u64))
 }
 
 /// What somebody asks of the record.
