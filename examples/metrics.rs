@@ -12,7 +12,7 @@ use tokio::time::sleep;
 async fn main() -> Result<(), Box<dyn Error>> {
     // Before `connect`: a client looks for the recorder once, when it is made.
     let exporter = PrometheusBuilder::new().with_http_listener((Ipv4Addr::LOCALHOST, 9000));
-    exporter.set_buckets(&BUCKETS)?.install()?;
+    exporter.set_buckets(BUCKETS)?.install()?;
 
     let url = env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
     let locks = tenure::connect(url).await?;

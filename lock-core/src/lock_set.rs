@@ -6,6 +6,7 @@ use crate::{
 };
 use futures_util::future::{join_all, select_all};
 use std::{fmt, future::Future, time::Duration};
+use tokio::time::Instant;
 
 /// Several locks that are acquired all or none. Made by [`Locks::all`](crate::Locks::all).
 ///
@@ -100,6 +101,8 @@ impl LockSet {
             };
         }
         let until = self.wait.map(|wait| Moment::now() + wait);
+        // Since when it waits for the next name.
+        let mut since = Instant::now();
         match within(until, together(&locks, true)).await {
             Some(Ok(AllOrNone::Held(guards))) => return Ok(LockSetGuard(guards)),
             // Waits for them one by one, until others release and the store is back.
@@ -112,7 +115,10 @@ impl LockSet {
                 let Some(lock) = locks.get(guard.0.len()) else { break guard.loss().is_some() };
                 let lock = match until.map(Moment::left) {
                     // A wait of zero would mean one attempt, which is bounded only by the store's timeouts (clause W2).
-                    Some(Duration::ZERO) => return Err(self.too_late(lock)),
+                    Some(Duration::ZERO) => {
+                        lock.checked()?.timed_out_since(since);
+                        return Err(self.too_late(lock));
+                    }
                     Some(left) => lock.clone().wait(left),
                     None => lock.clone(),
                 };
@@ -121,6 +127,7 @@ impl LockSet {
                     _ = guard.lost() => break true,
                     next = lock.acquire() => guard.0.push(next.map_err(|error| self.timed_out(error))?),
                 }
+                since = Instant::now();
             };
             if !lost {
                 return Ok(guard);

@@ -1,17 +1,16 @@
 //! A program whose log nobody reads: a stopped pager, a full pipe (clause F8). A process of its own, for its subscriber is
 //! everybody's.
 
+#[path = "common/failing.rs"]
+mod failing;
+
+use failing::Failing;
 use std::{
     io,
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender, channel},
-    },
+    sync::mpsc::{Receiver, Sender, channel},
     time::Duration,
 };
-use tenure_core::{
-    Backend, Background, Grant, Locks, LossCause, Memory, Renewal, StoreError, async_trait, forward_backend,
-};
+use tenure_core::{Locks, LossCause};
 
 /// Blocks at the first line, and tells that it does.
 struct Blocked(Sender<()>);
@@ -29,25 +28,6 @@ impl io::Write for Blocked {
     }
 }
 
-/// Memory, with renewal on a thread of its own as other stores have it, which fails.
-struct Failing {
-    memory: Memory,
-    background: Background,
-}
-
-#[async_trait]
-impl Backend for Failing {
-    forward_backend!(self => self.memory, except renew, background);
-
-    async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        Err(StoreError::unavailable("it is in trouble"))
-    }
-
-    fn background(&self) -> Background {
-        self.background.clone()
-    }
-}
-
 #[tokio::test]
 async fn a_loss_is_told_while_the_log_blocks() {
     let (blocks, blocked): (_, Receiver<()>) = channel();
@@ -55,9 +35,10 @@ async fn a_loss_is_told_while_the_log_blocks() {
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .with_writer(move || Blocked(blocks.clone()))
         .init();
-    let locks = Locks::new(Arc::new(Failing { memory: Memory::new(), background: Background::new() }));
+    let locks = Locks::new(Failing::default());
     for round in 0..2 {
-        let guard = locks.lock(format!("{round}")).lease(Duration::from_secs(1)).acquire().await.unwrap();
+        let guard =
+            locks.lock(format!("fails {round}")).lease(Duration::from_secs(1)).acquire().await.unwrap();
         let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
         assert_eq!(lost.expect("told, though nobody reads the log"), LossCause::Expired);
         assert!(!guard.is_held());

@@ -2,8 +2,10 @@
 
 use serde::Deserialize;
 use std::{
+    future::Future,
     io,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 use tenure_core::{Locks, Memory};
 use tracing::Instrument;
@@ -51,22 +53,30 @@ impl io::Write for Log {
     }
 }
 
-/// A span's JSON has its name under `name`, so that is no name for a field.
-#[tokio::test]
-async fn in_json_no_key_is_there_twice() {
+/// Runs `work` with its log in JSON, and returns the lines.
+async fn logged(work: impl Future<Output = ()>) -> Vec<Line> {
     let log = Log::default();
     let writer = log.clone();
     let json = tracing_subscriber::fmt().json().with_max_level(LevelFilter::TRACE);
     let json = json.with_span_events(FmtSpan::CLOSE);
     let json = json.with_writer(move || writer.clone()).finish();
     let _here = tracing::subscriber::set_default(json);
-    let locks = Locks::new(Memory::new());
-    let calling = async { locks.lock("orders/42").acquire().await.unwrap() };
-    let guard = calling.instrument(tracing::info_span!("caller")).await;
-    guard.release().await.unwrap();
-    locks.close().await;
+    work.await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    let lines: Vec<Line> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A span's JSON has its name under `name`, so that is no name for a field.
+#[tokio::test]
+async fn in_json_no_key_is_there_twice() {
+    let lines = logged(async {
+        let locks = Locks::new(Memory::new());
+        let calling = async { locks.lock("orders/42").acquire().await.unwrap() };
+        let guard = calling.instrument(tracing::info_span!("caller")).await;
+        guard.release().await.unwrap();
+        locks.close().await;
+    })
+    .await;
     let acquired = lines.iter().find(|line| line.fields.message == "lock acquired").unwrap();
     assert_eq!(acquired.fields.name.as_deref(), Some("orders/42"));
     assert_eq!(acquired.fields.store.as_deref(), Some("memory"));
@@ -91,4 +101,17 @@ async fn in_json_no_key_is_there_twice() {
     ];
     let expected = expected.map(|(name, request, within)| (name, request, within.to_owned()));
     assert_eq!(closed.collect::<Vec<_>>(), expected);
+}
+
+/// There is one for each lease, again and again, and each would be a trace of its own.
+#[tokio::test(start_paused = true)]
+async fn renewals_have_no_spans() {
+    let lines = logged(async {
+        let guard = Locks::new(Memory::new()).lock("a").acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        guard.release().await.unwrap();
+    })
+    .await;
+    let requests: Vec<_> = lines.iter().filter_map(|line| line.span.as_ref()?.request.as_deref()).collect();
+    assert_eq!(requests, ["acquire", "release"]);
 }

@@ -8,6 +8,7 @@ use nix::{
 };
 use sqlx::{Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{
+    fmt::Write as _,
     fs,
     io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe},
     path::{Path, PathBuf},
@@ -201,7 +202,7 @@ impl Running {
         let reads_err = stderr.map(|stderr| {
             thread::spawn(move || {
                 let lines = BufReader::new(stderr).lines().map_while(Result::ok);
-                lines.for_each(|line| *said.lock().unwrap() += &format!("{line}\n"));
+                lines.for_each(|line| writeln!(said.lock().unwrap(), "{line}").unwrap());
             })
         });
         Self { child, out, err, reads_err }

@@ -4,6 +4,7 @@ use crate::{Error, LossCause, StoreError};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Metric {
     /// Its name. It says the unit too, as is usual in Prometheus: `_seconds`, or `_total` for a number of events.
     pub name: &'static str,
@@ -19,6 +20,7 @@ pub struct Metric {
 
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// A number of events, which only rises.
     Counter,
@@ -30,6 +32,7 @@ pub enum Kind {
 
 /// A label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Label {
     /// Its name.
     pub name: &'static str,
@@ -39,12 +42,13 @@ pub struct Label {
 
 /// Bounds for the histograms' buckets, in seconds: from a fast request to a long hold. Hand them to an exporter that
 /// wants to know.
-pub const BUCKETS: [f64; 14] =
-    [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0];
+pub const BUCKETS: &[f64] =
+    &[0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0];
 
 /// The group of a name without a `/`, and of every name if names are not grouped.
 pub const NO_GROUP: &str = "-";
-/// The group of all names whose own group would be one too many: after the first 100 groups of a client.
+/// The group of all names whose own group would be one too many: after the first 100 groups of a client, beside
+/// [`NO_GROUP`].
 pub const OTHER_GROUPS: &str = "other";
 /// How many groups a client tells apart.
 #[cfg(feature = "metrics")]
@@ -60,6 +64,18 @@ pub(super) const CAUSES: [&str; 6] = [
     LossCause::Forced.as_str(),
     LossCause::MaxHold.as_str(),
 ];
+/// The place of a cause in [`CAUSES`].
+#[cfg(feature = "metrics")]
+pub(super) const fn place(cause: LossCause) -> usize {
+    match cause {
+        LossCause::Expired => 0,
+        LossCause::TakenOver => 1,
+        LossCause::SessionEnded => 2,
+        LossCause::Forgotten => 3,
+        LossCause::Forced => 4,
+        LossCause::MaxHold => 5,
+    }
+}
 pub(super) const RENEWALS: [&str; 4] = ["renewed", "late", "lost", "unanswered"];
 pub(super) const REQUESTS: [&str; 11] = [
     "try_acquire",
@@ -232,5 +248,17 @@ pub(super) const STORE_REQUEST: Metric = Metric {
 };
 
 /// All metrics.
-pub const METRICS: [Metric; 10] =
-    [ACQUISITIONS, WAIT, WAITING, HELD, HOLD, LOSSES, RENEWED, RENEWAL_LAG, STORE_REQUESTS, STORE_REQUEST];
+pub const METRICS: &[Metric] =
+    &[ACQUISITIONS, WAIT, WAITING, HELD, HOLD, LOSSES, RENEWED, RENEWAL_LAG, STORE_REQUESTS, STORE_REQUEST];
+
+#[cfg(all(test, feature = "metrics"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_has_its_place() {
+        use LossCause::{Expired, Forced, Forgotten, MaxHold, SessionEnded, TakenOver};
+        let causes = [Expired, TakenOver, SessionEnded, Forgotten, Forced, MaxHold];
+        assert_eq!(causes.map(|cause| CAUSES[place(cause)]), causes.map(LossCause::as_str));
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::list::{
     ACQUISITIONS, CAUSES, ENDINGS, Ending, HELD, HOLD, Kind, LOSSES, METRICS, MODES, MOST_GROUPS, Metric,
-    NO_GROUP, OTHER_GROUPS, RENEWAL_LAG, RENEWALS, RENEWED, Renewed, WAIT, WAITING,
+    NO_GROUP, OTHER_GROUPS, RENEWAL_LAG, RENEWALS, RENEWED, Renewed, WAIT, WAITING, place,
 };
 use crate::{LossCause, Mode, Moment, Name};
 use ::metrics::{Counter, Gauge, Histogram, Label, Unit};
@@ -93,19 +93,30 @@ impl Meters {
             Mode::Shared => 1,
             Mode::Permit { .. } => 2,
         };
-        let (store, group) = {
-            let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
-            let is_full = !groups.contains_key(group) && groups.len() >= MOST_GROUPS;
-            let group = if is_full { OTHER_GROUPS } else { group };
-            if let Some(meters) = groups.get(group).and_then(|modes| modes[mode].get()) {
-                return Arc::clone(meters);
-            }
-            (&self.store, group)
-        };
-        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
-        let modes = groups.entry(group.into()).or_default();
-        Arc::clone(modes[mode].get_or_init(|| Arc::new(Group::new(store, MODES[mode], group))))
+        self.known(group, mode).unwrap_or_else(|| self.first(group, mode))
     }
+
+    fn known(&self, group: &str, mode: usize) -> Option<Arc<Group>> {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        groups.get(counted_under(&groups, group))?[mode].get().map(Arc::clone)
+    }
+
+    /// For a group that was not [`known`](Self::known); others may have come since then.
+    fn first(&self, group: &str, mode: usize) -> Arc<Group> {
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        let group = counted_under(&groups, group);
+        let modes = groups.entry(group.into()).or_default();
+        Arc::clone(modes[mode].get_or_init(|| Arc::new(Group::new(&self.store, MODES[mode], group))))
+    }
+}
+
+/// The group itself, or the one for all others if there are enough already.
+fn counted_under<'a>(groups: &HashMap<Box<str>, Modes>, group: &'a str) -> &'a str {
+    if group == NO_GROUP || groups.contains_key(group) {
+        return group;
+    }
+    let others = [NO_GROUP, OTHER_GROUPS].iter().filter(|group| groups.contains_key(**group)).count();
+    if groups.len() - others < MOST_GROUPS { group } else { OTHER_GROUPS }
 }
 
 impl Group {
@@ -133,6 +144,12 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn ended(mut self, ending: Ending) {
         self.ending = Some(ending);
+    }
+
+    /// It was over as soon as it began, after a wait since then.
+    pub(crate) fn timed_out_since(mut self, since: Instant) {
+        self.began = since;
+        self.ended(Ending::Timeout);
     }
 
     /// It counts if it succeeds, and otherwise as nothing, because others of its kind follow.
@@ -168,13 +185,13 @@ impl Held {
         self.group.held.decrement(1);
         self.group.hold.record(self.began.elapsed());
         if let Some(cause) = loss {
-            self.group.losses[cause as usize].increment(1);
+            self.group.losses[place(cause)].increment(1);
         }
     }
 
     /// It was over already, and then the store said that it had been lost before.
     pub(crate) fn lost_after_all(&self, cause: LossCause) {
-        self.group.losses[cause as usize].increment(1);
+        self.group.losses[place(cause)].increment(1);
     }
 
     pub(crate) fn renewed(&self, outcome: Renewed) {
@@ -199,4 +216,25 @@ pub(super) fn counter(metric: &Metric, labels: &[Label], last: &'static str, val
 
 pub(super) fn histogram(metric: &Metric, labels: &[Label]) -> Histogram {
     ::metrics::histogram!(metric.name, labels.iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_come_at_once_are_as_few() {
+        let meters = Meters::new(&"a store".into());
+        let earlier = (1..MOST_GROUPS).map(|number| (format!("earlier-{number}").into(), Modes::default()));
+        meters.groups.write().unwrap().extend(earlier);
+        // There is room for one more: so several threads find, and then all of them come.
+        for group in ["a", "b", "c"] {
+            meters.first(group, 0);
+        }
+        meters.first(NO_GROUP, 0);
+        let groups = meters.groups.into_inner().unwrap();
+        let is_there = ["a", "b", "c", OTHER_GROUPS, NO_GROUP].map(|group| groups.contains_key(group));
+        assert_eq!(is_there, [true, false, false, true, true]);
+        assert_eq!(groups.len(), MOST_GROUPS + 2);
+    }
 }

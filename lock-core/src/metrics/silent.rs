@@ -5,6 +5,7 @@
 use super::list::{Answer, Ending, Renewed, Request};
 use crate::{LossCause, Mode, Moment, Name};
 use std::{marker::PhantomData, sync::Arc};
+use tokio::time::Instant;
 
 pub(crate) struct Meters;
 
@@ -28,6 +29,8 @@ pub(crate) struct Waiting;
 
 impl Waiting {
     pub(crate) fn ended(self, _: Ending) {}
+
+    pub(crate) fn timed_out_since(self, _: Instant) {}
 
     pub(crate) fn only_if_acquired(&mut self) {}
 }

@@ -197,6 +197,11 @@ impl Acquisition {
         self.client.store.meters.waiting(&self.name, self.mode)
     }
 
+    /// Measures a wait that began at `since`, and was over before this lock was asked for.
+    pub(crate) fn timed_out_since(&self, since: Instant) {
+        self.waiting().timed_out_since(since);
+    }
+
     /// Takes a seat from which the store may be asked at once; `None` if others of this client come first.
     pub(super) fn seat(&self) -> Option<Seat> {
         let mut seat = self.client.queues.join(&self.name);

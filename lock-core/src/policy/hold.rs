@@ -20,6 +20,7 @@ pub struct Hold {
 impl Hold {
     /// Begins to hold, unless the answer came so late that the grant has already expired.
     pub(super) fn begin(client: &Arc<Client>, grant: Grant, terms: Terms, seat: Seat) -> Result<Self, Seat> {
+        let callers = terms.callers.clone();
         let holding = Holding::begin(client.renewals.next_id(), &client.store, grant, terms, seat)?;
         if holding.owner.is_some() {
             client.owned.add(&holding);
@@ -27,6 +28,8 @@ impl Hold {
             client.queues.tell(&holding.grant.name);
         }
         client.renewals.add(&holding);
+        // Not before it is renewed, because a log may block.
+        holding.trace(&callers);
         Ok(Self { client: Arc::clone(client), holding })
     }
 

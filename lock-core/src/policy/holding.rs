@@ -114,10 +114,8 @@ impl Holding {
         if grant.mode != Mode::Exclusive {
             drop(seat.pass_turn());
         }
-        let (name, token) = (&grant.name, grant.token);
-        let span = debug_span!(parent: &terms.callers, "lock.hold", lock.name = %name, lock.store = %store.name, %token);
         let (state, mode, guards, downgrades, seat) = (State::Held, grant.mode, 1, 0, Some(seat));
-        let life = Life { state, guards, mode, belief, downgrades, seat, watch: None, span };
+        let life = Life { state, guards, mode, belief, downgrades, seat, watch: None, span: Span::none() };
         let hold = Arc::new(Self {
             id,
             store: Arc::clone(store),
@@ -129,11 +127,20 @@ impl Holding {
             lost: CancellationToken::new(),
             late,
             measured: store.meters.held(&grant.name, grant.mode),
-
             grant,
         });
         hold.watch_session();
         Ok(hold)
+    }
+
+    /// Begins its span, as a child of that in which the program asked.
+    pub(super) fn trace(&self, callers: &Span) {
+        let (name, store, token) = (&self.grant.name, &self.store.name, self.grant.token);
+        let span = debug_span!(parent: callers, "lock.hold", lock.name = %name, lock.store = %store, %token);
+        let mut life = self.life();
+        if matches!(life.state, State::Held) {
+            life.span = span;
+        }
     }
 
     /// Waits until a grant that came late has been renewed, because little of its lease may be left; `false` if it was
@@ -313,7 +320,6 @@ impl Holding {
             (life.seat.take(), std::mem::replace(&mut life.span, Span::none()))
         };
         self.lost.cancel();
-        self.measured.over(Some(cause));
         let (name, token, store) = (self.grant.name.clone(), self.grant.token, Arc::clone(&self.store.name));
         // Not here: a loss must not wait for a log that blocks (clause F8).
         self.background().spawn(async move {
@@ -323,6 +329,8 @@ impl Holding {
             self.release_after_grace();
         }
         drop(seat);
+        // Last of all, since nobody knows what a recorder does.
+        self.measured.over(Some(cause));
     }
 
     /// If a session keeps the grant, no lease expires after `max_hold`. So it is released when a lease would have
@@ -414,10 +422,10 @@ impl Holding {
     /// Records the answer to a request for the lease `asked` that was sent at `sent`.
     pub(super) fn finish_renewal(&self, asked: Duration, sent: Moment, answer: Renewal) {
         let now = Moment::now();
-        match answer {
+        let outcome = match answer {
             Renewal::Lost(cause) => {
                 self.lose(cause);
-                self.measured.renewed(Renewed::Lost);
+                Renewed::Lost
             }
             // Checks the clock first: an answer after the deadline revives nothing.
             Renewal::Renewed if self.is_held() => {
@@ -428,14 +436,17 @@ impl Holding {
                 {
                     renewed.cancel();
                 }
-                drop(life);
-                self.measured.renewed(Renewed::InTime);
+                Renewed::InTime
             }
-            Renewal::Renewed => self.measured.renewed(Renewed::Late),
+            Renewal::Renewed => Renewed::Late,
             Renewal::Unanswered => {
                 self.life().belief.unanswered(asked, sent, now);
-                self.measured.renewed(Renewed::Unanswered);
+                Renewed::Unanswered
             }
+        };
+        // Once the release has begun, the answer says nothing about the hold.
+        if !matches!(self.life().state, State::Released) {
+            self.measured.renewed(outcome);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -58,16 +58,19 @@ struct Unfinished {
     seat: Mutex<Option<Seat>>,
     /// Until when the lease lasts at least.
     until: Moment,
-    /// Whether an earlier request may have been carried out although its reply was lost.
-    asked_before: AtomicBool,
+    /// How often the store was asked. Each request may have been carried out although its reply was lost.
+    asked: AtomicUsize,
+    /// Whether the store has said how it ended. When a runtime falls silent, the background asks too, and both are
+    /// answered; only the first answer counts.
+    answered: AtomicBool,
     /// That of the hold, which ends with the release.
     span: Span,
 }
 
 impl Releasing {
     fn new(hold: Hold, seat: Option<Seat>, until: Moment, span: Span) -> Self {
-        let (seat, asked_before) = (Mutex::new(seat), AtomicBool::new(false));
-        Self(Some(Arc::new(Unfinished { hold, seat, until, asked_before, span })))
+        let (seat, asked, answered) = (Mutex::new(seat), AtomicUsize::new(0), AtomicBool::new(false));
+        Self(Some(Arc::new(Unfinished { hold, seat, until, asked, answered, span })))
     }
 
     /// Tells the store, and waits for its answer.
@@ -103,6 +106,10 @@ impl Drop for Releasing {
 }
 
 impl Unfinished {
+    fn is_asked_again(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) > 1
+    }
+
     fn take_seat(&self) -> Option<Seat> {
         self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -112,22 +119,24 @@ impl Unfinished {
         let mut pauses = Pauses::new();
         loop {
             let request = self.give_up(&grant);
-            let again = self.asked_before.swap(true, Ordering::Relaxed);
+            self.asked.fetch_add(1, Ordering::Relaxed);
             let error = match tokio::time::timeout(lease::renewal_patience(grant.lease), request).await {
                 Ok(Ok(Release::Released { awaited })) => {
+                    self.answered.store(true, Ordering::Relaxed);
                     tracing::debug!(lock.name = %grant.name, token = %grant.token, lock.store = %store.name, "lock released");
                     if awaited {
                         self.let_others_in();
                     }
                     return Ok(());
                 }
-                // This is also the answer if the first request was carried out and its reply was lost. A forced release
-                // is certain, because the store remembers it only for those that held the name.
+                // This is also the answer if another request was carried out, whichever was sent first. A forced
+                // release is certain, because the store remembers it only for those that held the name.
                 Ok(Ok(Release::NotHeld(cause)))
-                    if again && cause != LossCause::Forced && !self.until.has_passed() =>
+                    if self.is_asked_again() && cause != LossCause::Forced && !self.until.has_passed() =>
                 {
                     return Ok(());
                 }
+                Ok(Ok(Release::NotHeld(_))) if self.answered.swap(true, Ordering::Relaxed) => return Ok(()),
                 Ok(Ok(Release::NotHeld(cause))) => {
                     // A loss that was noticed before has been counted.
                     if self.hold.loss().is_none() {

@@ -1,4 +1,4 @@
-//! The requests to a client's store: each has a span, and is measured.
+//! The requests to a client's store: each is measured, and has a span unless it renews.
 
 use super::store::Store;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     metrics::{Answer, Request},
 };
 use std::future::Future;
-use tracing::{Instrument, debug_span, field};
+use tracing::{Instrument, Span, debug_span, field};
 
 impl Store {
     pub(super) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
@@ -63,7 +63,13 @@ impl Store {
         answer: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let asked = self.requests.ask(request);
-        let span = debug_span!("store.request", lock.name = name.map(field::display), lock.store = %self.name, request = request.as_str());
+        let span = match request {
+            // There is one for each lease again and again, and each would be a trace of its own.
+            Request::Renew => Span::none(),
+            _ => {
+                debug_span!("store.request", lock.name = name.map(field::display), lock.store = %self.name, request = request.as_str())
+            }
+        };
         let answer = answer.instrument(span).await;
         asked.ended(Answer::of(&answer));
         answer
