@@ -113,13 +113,22 @@ impl<T: RowTable> RowLocks<T> {
         }
     }
 
-    /// Waits until all grants of these names have been noted.
-    async fn until_noted(&self, from: &str, beyond: &str) -> Result<(), StoreError> {
+    /// Waits until all grants of these names have been noted, but not for ever: returns whether they have.
+    async fn are_noted(&self, from: &str, beyond: &str) -> Result<bool, StoreError> {
         let give_up = Moment::now() + NOTE_TAKES;
-        while self.table.is_unnoted(from, beyond).await? && !give_up.has_passed() {
+        while self.table.is_unnoted(from, beyond).await? {
+            if give_up.has_passed() {
+                return Ok(false);
+            }
             tokio::time::sleep(ASK_FOR_NOTES_EVERY).await;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Waits until a grant of this name has been noted. Without its note the name would look free.
+    async fn until_noted(&self, name: &Name) -> Result<(), StoreError> {
+        let noted = self.are_noted(name.as_str(), &just_beyond(name)).await?;
+        noted.then_some(()).ok_or_else(|| StoreError::unavailable("its holder has not written its note yet"))
     }
 
     /// Gives up a claim, and returns whether it was held until then. `None` if it has no keeper, or its keeper is
@@ -206,18 +215,19 @@ impl<T: RowTable> Backend for RowLocks<T> {
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.until_noted(name.as_str(), &just_beyond(name)).await?;
+        self.until_noted(name).await?;
         self.table.holders(name).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let beyond = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
-        self.until_noted(prefix, &beyond).await?;
+        // A client that has stopped costs the list no other holder.
+        self.are_noted(prefix, &beyond).await?;
         self.table.list(prefix, &beyond).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.until_noted(name.as_str(), &just_beyond(name)).await?;
+        self.until_noted(name).await?;
         self.table.force(name).await
     }
 

@@ -1,6 +1,7 @@
 //! Who holds what, as a majority sees it.
 
-use super::{voter::Voter, voters::Voters};
+use super::{quorum::Quorum, voter::Voter, voters::Voters};
+use crate::connection::errors::Failure;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tenure_core::{ClaimId, Holder, Name, StoreError, Token};
 
@@ -10,36 +11,62 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The claim that holds a key; foreign clients cannot be told apart.
 type Whose = Option<ClaimId>;
 
+/// What those servers say that answered.
+struct View {
+    /// For each claim on a name, each server's holder.
+    seen: BTreeMap<(Name, Whose), Vec<Holder>>,
+    answered: usize,
+    /// Why others did not answer.
+    silent: Vec<Failure>,
+}
+
+impl View {
+    /// Fails if a claim that a minority has would be a majority's together with the silent servers: it may hold the name.
+    fn decided(self, quorum: Quorum) -> Result<Self, StoreError> {
+        let silent = quorum.servers - self.answered;
+        let in_doubt = self
+            .seen
+            .iter()
+            .find(|(_, same)| !quorum.is_met(same.len()) && quorum.is_met(same.len() + silent));
+        match in_doubt {
+            Some(((name, _), _)) => Err(quorum.undecided(&name.clone(), self.silent)),
+            None => Ok(self),
+        }
+    }
+}
+
 impl Voters {
-    /// The holders of a name on a majority.
+    /// The holders of a name on a majority. Fails if it depends on silent servers whether somebody holds it.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.view(|voter| {
+        let view = self.view(|voter| {
             let name = name.clone();
             async move { voter.server.holders(&name).await }
-        })
-        .await
+        });
+        Ok(self.held(view.await?.decided(self.quorum)?))
     }
 
-    /// The holders of all names that begin with `prefix` on a majority, sorted by name.
+    /// The holders of all names that begin with `prefix` on a majority, sorted by name. Fails as for [`holders`](Self::holders).
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let prefix: Arc<str> = prefix.into();
-        self.view(|voter| {
+        let view = self.view(|voter| {
             let prefix = Arc::clone(&prefix);
             async move { voter.server.list(&prefix).await }
-        })
-        .await
+        });
+        Ok(self.held(view.await?.decided(self.quorum)?))
     }
 
     /// Ends every grant of a name on every server, and returns who held it on a majority.
     pub(crate) async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.view(|voter| {
+        let view = self.view(|voter| {
             let name = name.clone();
             async move { voter.server.force(&name).await }
-        })
-        .await
+        });
+        // What the silent servers have is not enough to hold it any more.
+        Ok(self.held(view.await?))
     }
 
-    async fn view<F>(&self, look: impl Fn(Arc<Voter>) -> F) -> Result<Vec<Holder>, StoreError>
+    /// What at least a majority says.
+    async fn view<F>(&self, look: impl Fn(Arc<Voter>) -> F) -> Result<View, StoreError>
     where
         F: Future<Output = Result<Vec<Holder>, StoreError>> + Send + 'static,
     {
@@ -54,12 +81,18 @@ impl Voters {
         if !self.quorum.is_met(views.len()) {
             return Err(self.quorum.too_few(silent));
         }
+        let answered = views.len();
         let mut seen: BTreeMap<(Name, Whose), Vec<Holder>> = BTreeMap::new();
         for holder in views.into_iter().flatten() {
             seen.entry((holder.name.clone(), holder.claim)).or_default().push(holder);
         }
-        let held = seen.into_values().filter(|same| self.quorum.is_met(same.len()));
-        Ok(held.filter_map(|same| self.merge(same)).collect())
+        Ok(View { seen, answered, silent })
+    }
+
+    /// Who holds a name on a majority of the servers in a view.
+    fn held(&self, view: View) -> Vec<Holder> {
+        let held = view.seen.into_values().filter(|same| self.quorum.is_met(same.len()));
+        held.filter_map(|same| self.merge(same)).collect()
     }
 
     /// Merges what several servers say about one holder.

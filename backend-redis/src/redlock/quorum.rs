@@ -2,7 +2,7 @@
 
 use crate::connection::errors::Failure;
 use std::time::Duration;
-use tenure_core::StoreError;
+use tenure_core::{Name, StoreError};
 
 /// A number of servers, of which more than half decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,18 @@ impl Quorum {
         };
         let error = TooFew { what, source: silent.into_iter().next() };
         if lasting { StoreError::failed(error) } else { StoreError::unavailable(error) }
+    }
+
+    /// The error if it depends on silent servers whether this name is held.
+    pub(crate) fn undecided(self, name: &Name, silent: Vec<Failure>) -> StoreError {
+        let mut silent = silent.into_iter().map(|silence| silence.error);
+        let source = silent.next();
+        let why = source.as_ref().map_or_else(|| "no answer in time".to_owned(), ToString::to_string);
+        let what = format!(
+            "some of the {} servers have a key of {name:?}, and those that did not answer decide whether it is held: {why}",
+            self.servers
+        );
+        StoreError::unavailable(TooFew { what, source })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::nodes::{LONG, Nodes, claim, grant, until};
 use std::time::{Duration, Instant};
 use tenure_conformance::saboteur::Direction;
-use tenure_core::{Attempt, Backend, Claim, Error, Locks, LossCause, Renewal};
+use tenure_core::{Attempt, Backend, Claim, Error, Holder, Locks, LossCause, Renewal};
 use tenure_redis::RedlockBackend;
 
 const LEASE: Duration = Duration::from_secs(4);
@@ -81,6 +81,28 @@ async fn one_node_hangs() {
     nodes.saboteur(1).thaw().await.unwrap();
     // Nothing that the node did while it caught up is left.
     until("the node has caught up", || !nodes.has_key(1, "a") && !nodes.has_key(1, "b")).await;
+}
+
+/// The holder has two of three servers, of which one does not answer: a majority answers, of which a minority knows it.
+#[tokio::test]
+async fn a_holder_is_not_taken_for_nobody_while_its_servers_are_silent() {
+    let nodes = Nodes::start(3).await;
+    let (one, other) = (nodes.backend().await, nodes.locks().await);
+    let held = claim("jobs/a");
+    nodes.saboteur(0).kill().await.unwrap();
+    grant(&one, &held).await;
+    nodes.saboteur(0).heal().await.unwrap();
+    assert!(!nodes.has_key(0, "jobs/a") && nodes.has_key(2, "jobs/a"));
+    let claims = |holders: Vec<Holder>| holders.iter().map(|holder| holder.claim).collect::<Vec<_>>();
+    assert_eq!(claims(other.holders("jobs/a").await.unwrap()), [Some(held.id)]);
+    nodes.saboteur(1).kill().await.unwrap();
+    for asked in [other.holders("jobs/a").await, other.list("jobs/").await] {
+        let Err(Error::Unavailable { source, .. }) = &asked else { panic!("{asked:?}") };
+        assert!(source.to_string().contains("\"jobs/a\""), "{source}");
+    }
+    // Nobody can hold these: no server that answers has a key of theirs.
+    assert!(other.holders("jobs/b").await.unwrap().is_empty());
+    assert!(other.list("other/").await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ cases!("notes":
     a_grant_ahead_of_its_note_is_below_a_later_one.of_row_locks(),
     a_token_ahead_of_the_clock_waits_for_its_note.of_row_locks(),
     others_see_a_holder_whose_note_is_on_its_way.of_row_locks(),
+    a_holder_without_a_note_is_not_taken_for_nobody.of_row_locks(),
     a_lock_is_not_released_before_its_note_is_written.of_row_locks(),
     an_answer_that_was_late_is_no_grant.of_row_locks(),
     who_cannot_be_noted_is_told_before_others_get_in.of_row_locks(),
@@ -109,6 +110,23 @@ async fn others_see_a_holder_whose_note_is_on_its_way(table: &Table) {
             assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
         }
     }
+}
+
+/// As when its client stops between the two.
+async fn a_holder_without_a_note_is_not_taken_for_nobody(table: &Table) {
+    let Two { theirs, ours, noting, .. } = &Two::on(table).await;
+    let a = name("a");
+    noting.set(Direction::Requests, Flow::Hold);
+    let held = granted(ours, &claim("a")).await;
+    let asking = async { tokio::join!(theirs.holders(&a), theirs.force_release(&a)) };
+    let (holders, forced) = soon(asking).await;
+    for answer in [holders, forced] {
+        let error = answer.expect_err("the lock is held");
+        assert!(error.is_unavailable() && error.to_string().contains("not written its note"), "{error}");
+    }
+    noting.set(Direction::Requests, Flow::Pass);
+    assert_eq!(soon(theirs.holders(&a)).await.unwrap()[0].claim, Some(held.claim));
+    assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
 }
 
 /// The next token is made of what was noted.
