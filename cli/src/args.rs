@@ -2,19 +2,25 @@
 
 #![allow(clippy::doc_markdown, reason = "these comments are the help text, which is no markdown")]
 
-use crate::exit;
+mod common;
+mod hold;
+mod latch;
+mod look;
+mod operate;
+
+pub(crate) use common::Limit;
+pub(crate) use hold::{Elect, Run, Terms};
+pub(crate) use latch::{CountDown, Latch, LatchOf, ShowLatch, WaitForLatch};
+pub(crate) use look::{Ls, Release, Show, Wait};
+pub(crate) use operate::{Completions, Conformance, Dialect, Man, Ping, Schema, Strategy};
+
 use clap::{
-    Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
+    Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
-    value_parser,
 };
-use clap_complete::Shell;
-use std::{env, ffi::OsString, fmt::Write, path::PathBuf, time::Duration};
-use tenure::{
-    HolderInfo, InvalidName, Name, lease,
-    urls::{self, Parameter},
-};
+use std::{env, fmt::Write, path::PathBuf};
+use tenure::urls::{self, Parameter};
 
 /// Named locks for the shell, on one machine or across a fleet
 #[derive(Debug, Parser)]
@@ -88,6 +94,7 @@ pub(crate) enum Command {
     Man(Man),
 }
 
+<<<<<<< ours
 /// Run a command while holding a lock
 ///
 /// Waits for the lock, runs COMMAND, and exits with its exit code. COMMAND gets the lock's name in TENURE_NAME and its
@@ -408,6 +415,8 @@ Examples:
   tenure latch show import/2026-11-25
   tenure latch remove import/2026-11-25";
 
+=======
+>>>>>>> theirs
 fn after_help() -> String {
     // Writing to a String cannot fail.
     let mut text = String::from("Stores:\n");
@@ -423,34 +432,6 @@ fn after_help() -> String {
         let _ = writeln!(text, "  {name:<16} {default:<12} {about}{stores}");
     }
     text
-}
-
-fn name(text: &str) -> Result<Name, InvalidName> {
-    Name::new(text)
-}
-
-fn label(text: &str) -> Result<String, tenure::Error> {
-    HolderInfo::check_label(text)
-}
-
-fn lease(text: &str) -> Result<Duration, String> {
-    duration(text, lease::MIN_LEASE, "100ms to 365days")
-}
-
-fn up_to_a_year(text: &str) -> Result<Duration, String> {
-    duration(text, Duration::ZERO, "0s to 365days")
-}
-
-fn duration(text: &str, least: Duration, range: &str) -> Result<Duration, String> {
-    let refused = |why: String| {
-        let text: String = text.chars().take(40).collect();
-        format!("{text:?} {why}; give {range}, written like 90s, 5m or 1h30m")
-    };
-    match humantime::parse_duration(text) {
-        Ok(given) if least <= given && given <= lease::MAX_LEASE => Ok(given),
-        Ok(_) => Err(refused("is out of range".to_owned())),
-        Err(error) => Err(refused(format!("is not a duration: {error}"))),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,101 @@
+//! `run` and `elect`: a command that holds a lock.
+
+use super::common::{Limit, label, lease, name, up_to_a_year};
+use clap::{ValueHint, value_parser};
+use std::{ffi::OsString, time::Duration};
+use tenure::Name;
+
+/// Run a command while holding a lock
+///
+/// Waits for the lock, runs COMMAND, and exits with its exit code. COMMAND gets the lock's name in TENURE_NAME and its
+/// fencing token, which rises with each holder, in TENURE_TOKEN. Several names are acquired all or none; both variables
+/// then have one line for each name, sorted by name.
+///
+/// If the lock is lost (its lease expired while the store was unreachable or the machine was asleep, or somebody
+/// released it by force), COMMAND and its process group get SIGTERM at once, and SIGKILL after --kill-after.
+///
+/// Durations are written like 90s, 5m or 1h30m.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = RUN_EXAMPLES)]
+pub(crate) struct Run {
+    /// The lock's name, or several: 1 to 200 bytes without control characters
+    #[arg(value_parser = name, value_name = "NAME", required = true)]
+    pub(crate) names: Vec<Name>,
+    /// Hold the lock as a reader, together with others that use --shared
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Let up to N hold the lock at once; everybody must give the same N
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
+    #[command(flatten)]
+    pub(crate) limit: Limit,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Hold the lock at most this long, then end COMMAND and exit with 79
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
+    pub(crate) max_hold: Option<Duration>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Keep a command running on exactly one of many machines
+///
+/// Start this on each of them. One leads and runs COMMAND; the others wait. When the leader's machine dies, or cannot
+/// reach the store for longer than its lease, another starts COMMAND within one lease. When COMMAND ends by itself,
+/// this exits with its exit code and another machine takes over.
+///
+/// A leader that learns that it no longer leads ends COMMAND as `run` does, and becomes a candidate again. COMMAND gets
+/// the election's name in TENURE_NAME and its term's number, which rises with each leader, in TENURE_TOKEN.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Elect {
+    /// The election's name: 1 to 200 bytes without control characters
+    #[arg(value_parser = name)]
+    pub(crate) name: Name,
+    #[command(flatten)]
+    pub(crate) terms: Terms,
+    /// Lead at most this long, then end COMMAND and become a candidate again
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
+    pub(crate) max_hold: Option<Duration>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How a lock is held while a command runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Terms {
+    /// How long the store keeps the lock without hearing from its holder [default: 30s]
+    ///
+    /// It is renewed after a third of that time. If this machine dies, others get the lock when the lease expires.
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
+    pub(crate) lease: Option<Duration>,
+    /// What others see of the holder [default: the command's name]
+    #[arg(long, value_name = "TEXT", value_parser = label)]
+    pub(crate) label: Option<String>,
+    /// How long a command that lost its lock has between SIGTERM and SIGKILL
+    #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true, default_value = "5s")]
+    pub(crate) kill_after: Duration,
+    /// Tell COMMAND which store this is, in TENURE_STORE or TENURE_STORE_FILE
+    ///
+    /// Without this, if a store was named by an option or in the environment, COMMAND gets both variables empty, which
+    /// `tenure` refuses: the store's password is not COMMAND's business, and a `tenure` in it must not use another
+    /// store unnoticed.
+    #[arg(long)]
+    pub(crate) keep_store: bool,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  tenure run nightly -- ./backup.sh
+  tenure run --try report -- make report          exits with 75 at once if another holds it
+  tenure run --wait 10m deploy/web -- ./deploy    exits with 75 if another deploy takes longer
+  tenure run --permits 4 gpu -- ./train           four at once across all machines
+  tenure run account/3 account/7 -- ./transfer    both locks or none
+  tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
+
+Exit codes:
+  COMMAND's own, or 128 + the signal that ended it
+  64   bad input                  69   the store is unavailable or failed
+  75   the lock was not acquired  79   the lock was lost
+  126  COMMAND cannot be run      127  COMMAND was not found";

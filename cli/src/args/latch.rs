@@ -1,0 +1,81 @@
+//! `latch`.
+
+use super::common::{Limit, name};
+use clap::{Subcommand, value_parser};
+use tenure::Name;
+
+/// Wait until each of a number of parties has done its part
+///
+/// A latch opens when all its parties have counted down, and then stays open. Each party counts once, because it is known
+/// by its name. A latch has no lease: it stays in the store until it is removed, so use a new name for each purpose. A
+/// latch and a lock of the same name have nothing to do with each other.
+#[derive(Debug, Subcommand)]
+#[command(after_long_help = LATCH_EXAMPLES)]
+pub(crate) enum Latch {
+    CountDown(CountDown),
+    Wait(WaitForLatch),
+    Show(ShowLatch),
+    Remove(RemoveLatch),
+}
+
+/// Count a party down
+///
+/// Prints how many parties are still missing. Counting down again changes nothing.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CountDown {
+    #[command(flatten)]
+    pub(crate) latch: LatchOf,
+    /// The party's name, such as a machine's: 1 to 200 bytes without control characters
+    #[arg(value_parser = name)]
+    pub(crate) party: Name,
+}
+
+/// Wait until a latch is open
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitForLatch {
+    #[command(flatten)]
+    pub(crate) latch: LatchOf,
+    #[command(flatten)]
+    pub(crate) limit: Limit,
+}
+
+/// Show how many parties have counted down
+///
+/// Exits with 1 if none has.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowLatch {
+    /// The latch's name
+    #[arg(value_parser = name)]
+    pub(crate) name: Name,
+    /// Print a JSON object, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Remove a latch and its count, whether it is open or closed
+///
+/// Whoever waits goes on waiting, for a latch that starts from zero. Does nothing if there is no such latch.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveLatch {
+    /// The latch's name
+    #[arg(value_parser = name)]
+    pub(crate) name: Name,
+}
+
+/// A latch and its size.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LatchOf {
+    /// The latch's name: 1 to 200 bytes without control characters
+    #[arg(value_parser = name)]
+    pub(crate) name: Name,
+    /// How many parties it waits for; everybody must give the same N
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) parties: u32,
+}
+
+const LATCH_EXAMPLES: &str = "\
+Examples:
+  tenure latch count-down import/2026-11-25 \"$(hostname)\" --parties 3    on each of three machines
+  tenure latch wait import/2026-11-25 --parties 3 && ./report              when all three are done
+  tenure latch show import/2026-11-25
+  tenure latch remove import/2026-11-25";
