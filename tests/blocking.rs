@@ -3,7 +3,11 @@
 #![cfg(feature = "memory")]
 
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -106,6 +110,8 @@ fn without_renewal_it_is_lost_and_work_hears_of_it() {
 #[test]
 fn every_call_is_there() {
     let locks = locks();
+    #[cfg(feature = "metrics")]
+    let locks = locks.without_groups();
     let config = locks.rw("config");
     let reader = config.read().acquire().unwrap();
     assert!(config.write().try_acquire().unwrap().is_none());
@@ -168,6 +174,36 @@ fn on_a_runtimes_thread_nothing_panics_or_hangs() {
         tokio::spawn(async { use_and_drop() }).await.unwrap();
         tokio::task::spawn_blocking(use_and_drop).await.unwrap();
     });
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_call_does_is_in_the_callers_span() {
+    let log = Log::default();
+    let writer = log.clone();
+    // For all threads, so the other cases write there too.
+    let lines = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG);
+    lines.with_ansi(false).with_writer(move || writer.clone()).init();
+    let locks = locks();
+    tracing::info_span!("caller").in_scope(|| locks.lock("traced").acquire().unwrap().release().unwrap());
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for (what, spans) in [("lock acquired", " caller:lock.acquire{"), ("lock released", " caller:lock.hold{")]
+    {
+        let line = log.lines().find(|line| line.contains(what) && line.contains("traced")).expect(what);
+        assert!(line.contains(spans), "{line}");
+    }
 }
 
 #[test]

@@ -65,21 +65,63 @@ fn the_page_names_no_other_metric() {
     assert_eq!(named(&page), listed());
 }
 
-#[test]
-fn the_dashboard_shows_every_metric_and_no_other() {
-    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+fn dashboard() -> Value {
+    serde_json::from_str(DASHBOARD).unwrap()
+}
+
+fn expressions(dashboard: &Value) -> Vec<&str> {
     let panels = dashboard["panels"].as_array().unwrap();
-    let expressions = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
-    let expressions: Vec<_> = expressions.map(|target| target["expr"].as_str().unwrap()).collect();
-    assert_eq!(named(&expressions.join("\n")), listed());
-    for expression in expressions.iter().copied().chain(PAGE.lines().filter(|line| line.contains('{'))) {
-        let labels = expression.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
-        for label in labels.flat_map(|(inside, _)| inside.split(", ")).filter(|label| label.contains('=')) {
-            let name = label.split(['=', '!']).next().unwrap();
-            let is_known = METRICS.iter().flat_map(|metric| metric.labels).any(|label| label.name == name);
-            assert!(is_known, "{expression}: {name}");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    targets.map(|target| target["expr"].as_str().unwrap()).collect()
+}
+
+/// The selectors, as in `tenure_held{mode="shared"}`, that a metric has not, and how many there are at all.
+fn wrong_selectors(text: &str) -> (Vec<String>, usize) {
+    let (mut wrong, mut all) = (Vec::new(), 0);
+    for (before, rest) in text.match_indices('{').map(|(at, _)| (&text[..at], &text[at + 1..])) {
+        let begin = before.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').map_or(0, |at| at + 1);
+        let names = named(&before[begin..]);
+        let metric = METRICS.iter().find(|metric| names.contains(metric.name));
+        let (Some(metric), Some((inside, _))) = (metric, rest.split_once('}')) else { continue };
+        for selector in inside.split(',').map(str::trim) {
+            let end = selector.find(['=', '!']).unwrap_or(selector.len());
+            let (label, condition) = selector.split_at(end);
+            let values = condition.trim_start_matches(['=', '!', '~']).trim_matches('"');
+            let is_there = |values: &str, known: &[&str]| {
+                known.is_empty()
+                    || values.starts_with('$')
+                    || values.split('|').all(|value| known.contains(&value))
+            };
+            let known = metric.labels.iter().find(|known| known.name == label);
+            if !known.is_some_and(|known| is_there(values, known.values)) {
+                wrong.push(format!("{}: {selector}", metric.name));
+            }
+            all += 1;
         }
     }
+    (wrong, all)
+}
+
+#[test]
+fn selectors_name_labels_and_values_that_there_are() {
+    for text in [PAGE, &expressions(&dashboard()).join("\n")] {
+        let (wrong, all) = wrong_selectors(text);
+        assert!(wrong.is_empty() && all > 10, "of {all}: {wrong:#?}");
+    }
+    for wrong in [
+        r#"tenure_held{outcome="acquired"}"#,
+        r#"tenure_renewals_total{outcome="acquired"}"#,
+        r#"rate(tenure_store_request_seconds_bucket{store=~"$store", request!="aquire"}[5m])"#,
+        r#"tenure_acquisitions_total{outcome=~"acquired|lost"}"#,
+    ] {
+        assert_eq!(wrong_selectors(wrong).0.len(), 1, "{wrong}");
+    }
+}
+
+#[test]
+fn the_dashboard_shows_every_metric_and_no_other() {
+    let dashboard = dashboard();
+    assert_eq!(named(&expressions(&dashboard).join("\n")), listed());
     let variables: Vec<_> = dashboard["templating"]["list"].as_array().unwrap().iter().collect();
     let text = variables.iter().filter_map(|one| one["definition"].as_str()).collect::<Vec<_>>().join("\n");
     assert!(named(&text).is_subset(&listed()), "{text}");

@@ -1,6 +1,6 @@
 //! Keys that refuse stale holders.
 
-use redis::{FromRedisValue, RedisError, Script, ToRedisArgs, aio::ConnectionLike};
+use redis::{FromRedisValue, RedisError, Script, ToRedisArgs, ToSingleRedisArg, aio::ConnectionLike};
 use tenure_core::Token;
 
 /// What comes before the work in each script.
@@ -77,7 +77,7 @@ impl Fence {
         self.run(connection, token, "return 1", &[] as &[&str], &[] as &[&str]).await
     }
 
-    /// Sets `key` to `value`.
+    /// Sets `key` to `value`, which is one value: of several, only the first could be written.
     ///
     /// # Cancel safety
     ///
@@ -86,12 +86,25 @@ impl Fence {
     /// # Errors
     ///
     /// As for [`raise`](Self::raise); nothing was written if it was refused.
+    ///
+    /// # Examples
+    ///
+    /// Several values do not compile:
+    ///
+    /// ```compile_fail,E0277
+    /// # async fn example(mut connection: redis::aio::MultiplexedConnection, guard: &tenure_core::Guard)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// let fence = tenure_redis::Fence::new("orders/42:fence");
+    /// fence.set(&mut connection, guard.token(), "orders/42", vec!["shipped", "paid"]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn set<C: ConnectionLike>(
         &self,
         connection: &mut C,
         token: Token,
-        key: impl ToRedisArgs,
-        value: impl ToRedisArgs,
+        key: impl ToSingleRedisArg,
+        value: impl ToSingleRedisArg,
     ) -> Result<(), FenceError> {
         self.run(connection, token, "redis.call('SET', KEYS[1], ARGV[1])", &[key], &[value]).await
     }

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, mpsc},
 };
 use tokio::runtime::{Builder, Runtime};
+use tracing::Instrument;
 
 /// Carries out futures on a thread of its own, and blocks the caller's until they are done. Clones share the thread,
 /// which ends with the last of them.
@@ -28,8 +29,8 @@ impl Caller {
         Self(Arc::new(Own(Some(runtime.expect("the system refused another thread")))))
     }
 
-    /// Blocks until `work` is done. The caller may itself be on a thread of a runtime, where `Runtime::block_on` would
-    /// panic.
+    /// Blocks until `work` is done, in the caller's span. The caller may itself be on a thread of a runtime, where
+    /// `Runtime::block_on` would panic.
     pub(super) fn wait<Work>(&self, work: Work) -> Work::Output
     where
         Work: Future + Send + 'static,
@@ -37,11 +38,12 @@ impl Caller {
     {
         let runtime = self.0.0.as_ref().expect("a runtime is there until the last caller is dropped");
         let (tell, told) = mpsc::sync_channel(1);
-        runtime.spawn(async move {
+        let work = async move {
             let output = work.await;
             // The caller waits for it.
             let _ = tell.send(output);
-        });
+        };
+        runtime.spawn(work.in_current_span());
         told.recv().expect("tenure's own thread panicked, as reported above")
     }
 }

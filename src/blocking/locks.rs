@@ -48,6 +48,15 @@ impl Locks {
         Self { locks: crate::Locks::new(backend), caller: Caller::start() }
     }
 
+    /// Measures all names in one group from now on:
+    /// [`tenure::Locks::without_groups`](crate::Locks::without_groups).
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn without_groups(mut self) -> Self {
+        self.locks = self.locks.without_groups();
+        self
+    }
+
     /// Returns the lock of this name, to set options on and then acquire.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self.locks.lock(name), &self.caller)

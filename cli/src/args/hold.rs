@@ -34,6 +34,13 @@ pub(crate) struct Run {
     /// Hold the lock at most this long, then end COMMAND and exit with 79
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
+    /// Keep the lock at least this long, even if COMMAND ends sooner
+    ///
+    /// For a short job that cron starts on several machines: one whose clock is behind finds the lock still held. Give a
+    /// time longer than the clocks differ and shorter than the pause between two runs. This does not wait: the store
+    /// keeps the lock. Not for stores whose locks end with a session.
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
+    pub(crate) at_least: Option<Duration>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
@@ -92,6 +99,7 @@ Examples:
   tenure run --wait 10m deploy/web -- ./deploy    exits with 75 if another deploy takes longer
   tenure run --permits 4 gpu -- ./train           four at once across all machines
   tenure run account/3 account/7 -- ./transfer    both locks or none
+  tenure run --try --at-least 1m job -- ./job     once, although machines' clocks differ
   tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
 
 Exit codes:

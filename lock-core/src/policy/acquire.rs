@@ -7,7 +7,7 @@ use super::{
     holding::{Barred, Holding, Terms},
     look::Look,
     pauses::Pauses,
-    queue::Seat,
+    queue::{Occupant, Seat},
     withdraw::OpenClaim,
 };
 use crate::{
@@ -222,7 +222,10 @@ impl Acquisition {
 
     /// Begins to hold what was granted, unless it has already expired.
     pub(super) fn hold(&self, grant: Grant, seat: Seat) -> Result<Guard, Seat> {
-        let hold = Hold::begin(&self.client, grant, self.terms.clone(), seat)?;
+        let (claim, token, info) = (grant.claim, grant.token, Arc::clone(&self.holder));
+        seat.occupied_by(Some(Occupant { claim, token, info, since: Moment::now() }));
+        let hold = Hold::begin(&self.client, grant, self.terms.clone(), seat)
+            .inspect_err(|seat| seat.occupied_by(None))?;
         let (name, token, claim) = (hold.name(), hold.token(), hold.claim());
         tracing::debug!(lock.name = %name, %token, %claim, lock.store = %self.client.store.name, "lock acquired");
         Ok(Guard::new(hold))
@@ -256,7 +259,11 @@ impl Acquisition {
         self.failed(StoreError::unavailable("the store answered after the lease had expired"))
     }
 
-    pub(crate) fn timeout(&self, waited: Duration, holders: Vec<Holder>) -> Error {
+    /// If the store named no holders, names the one in this client, behind which nobody asks the store.
+    pub(crate) fn timeout(&self, waited: Duration, mut holders: Vec<Holder>) -> Error {
+        if holders.is_empty() {
+            holders.extend(self.client.queues.occupant(&self.name));
+        }
         Error::Timeout {
             name: self.name.clone(),
             store: Arc::clone(&self.client.store.name),

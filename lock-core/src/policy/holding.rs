@@ -376,6 +376,10 @@ impl Holding {
                     watch.abort();
                 }
                 let span = std::mem::replace(&mut life.span, Span::none());
+                // It keeps its turn until the release is answered, but does not hold any more.
+                if let Some(seat) = &life.seat {
+                    seat.occupied_by(None);
+                }
                 (life.seat.take(), self.deadline_of(&life), span)
             }
         };

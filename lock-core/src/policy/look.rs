@@ -117,6 +117,28 @@ mod tests {
         }
     }
 
+    /// Its tasks wait behind it, and never get to ask the store.
+    #[tokio::test(start_paused = true)]
+    async fn a_timeout_names_a_holder_in_the_same_client() {
+        let (one, other, times) = clients(true);
+        let guard = other.lock("a").label("backup").acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        for wait in [Duration::ZERO, Duration::from_millis(100)] {
+            let error = other.lock("a").wait(wait).acquire().await.unwrap_err();
+            assert!(
+                error.to_string().contains("held by backup (") && error.to_string().ends_with(" for 7s"),
+                "{error}"
+            );
+            let Error::Timeout { holders, .. } = error else { panic!("{error}") };
+            assert_eq!((holders[0].claim, holders[0].token), (Some(guard.claim()), Some(guard.token())));
+        }
+        assert_eq!(times.load(Ordering::SeqCst), 0, "the store was asked");
+        guard.release().await.unwrap();
+        let _next = one.lock("a").label("restore").acquire().await.unwrap();
+        let error = other.lock("a").wait(Duration::from_secs(1)).acquire().await.unwrap_err();
+        assert!(error.to_string().contains("held by restore ("), "{error}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn tasks_behind_a_contender_ask_for_nothing() {
         let (one, other, times) = clients(true);

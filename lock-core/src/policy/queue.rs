@@ -1,10 +1,11 @@
 //! The queue inside one client: one contender for each name asks the store, the others wait behind it in memory.
 
-use crate::Name;
+use crate::{ClaimId, Holder, HolderInfo, Moment, Name, Token};
 use std::{
     collections::{HashMap, hash_map::Entry},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
 };
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -21,6 +22,17 @@ struct Queue {
     turn: Semaphore,
     /// Notified when waiters may find something better than the turn.
     news: Notify,
+    /// For those who wait for the turn: whoever has it, and holds the name.
+    occupant: Mutex<Option<Occupant>>,
+}
+
+/// A holder of this client.
+#[derive(Clone)]
+pub(crate) struct Occupant {
+    pub(crate) claim: ClaimId,
+    pub(crate) token: Token,
+    pub(crate) info: Arc<HolderInfo>,
+    pub(crate) since: Moment,
 }
 
 impl Queues {
@@ -38,7 +50,11 @@ impl Queues {
                 Arc::clone(queue)
             }
             Entry::Vacant(entry) => {
-                let queue = Arc::new(Queue { turn: Semaphore::new(1), news: Notify::new() });
+                let queue = Arc::new(Queue {
+                    turn: Semaphore::new(1),
+                    news: Notify::new(),
+                    occupant: Mutex::default(),
+                });
                 entry.insert((Arc::clone(&queue), 1));
                 queue
             }
@@ -52,6 +68,15 @@ impl Queues {
         if let Some(queue) = queue {
             queue.news.notify_waiters();
         }
+    }
+
+    /// Who of this client holds `name` exclusively, by this process's clock.
+    pub(crate) fn occupant(&self, name: &Name) -> Option<Holder> {
+        let queue = self.in_use().get(name).map(|(queue, _)| Arc::clone(queue))?;
+        let Occupant { claim, token, info, since } = queue.occupant().clone()?;
+        let age = Moment::now().since(since);
+        let began = SystemTime::now() - age;
+        Some(Holder::of(name.clone()).claim(claim, token).info((*info).clone()).since(began, age))
     }
 
     /// How many names are in use.
@@ -112,6 +137,13 @@ impl Seat {
         self.turn.is_some()
     }
 
+    /// Says who holds the name now that this seat has the turn, or that nobody does any more.
+    pub(crate) fn occupied_by(&self, occupant: Option<Occupant>) {
+        if self.turn.is_some() {
+            *self.queue.occupant() = occupant;
+        }
+    }
+
     /// Gives up the turn but keeps the seat. Others may contend once the result is dropped.
     pub(crate) fn pass_turn(&mut self) -> Option<Turn> {
         self.turn.take()
@@ -119,6 +151,10 @@ impl Seat {
 }
 
 impl Queue {
+    fn occupant(&self) -> MutexGuard<'_, Option<Occupant>> {
+        self.occupant.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn next(self: &Arc<Self>) -> Turn {
         match self.turn.acquire().await {
             Ok(permit) => self.turn(permit),
@@ -134,6 +170,7 @@ impl Queue {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        *self.0.occupant() = None;
         self.0.turn.add_permits(1);
     }
 }
