@@ -64,8 +64,6 @@ pub mod proxy;
 mod report;
 mod required;
 pub mod saboteur;
-#[cfg(feature = "servers")]
-pub mod servers;
 mod stage;
 mod subject;
 mod suite;

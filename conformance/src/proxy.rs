@@ -10,14 +10,13 @@ mod connection;
 mod counters;
 mod flow;
 mod listener;
-#[cfg_attr(not(feature = "servers"), allow(dead_code, reason = "for servers that know each other"))]
 mod rewrite;
 mod sabotage;
 
 pub use connection::Connection;
 pub use counters::{Counters, Traffic};
 pub use flow::Flow;
-pub(crate) use rewrite::Rewrite;
+pub use rewrite::Rewrite;
 
 use crate::saboteur::Direction;
 use connection::Connections;
@@ -68,11 +67,18 @@ impl Proxy {
         Self::start_with(upstream, None, Duration::ZERO).await
     }
 
-    #[cfg(feature = "servers")]
     /// Like [`start`](Self::start), between servers that know each other. Their first messages may be rewritten,
-    /// because they may contain addresses. If a server does not listen yet, this waits for it briefly: to its peer, a
-    /// broken connection is a worse sign than a refused one.
-    pub(crate) async fn start_link(upstream: SocketAddr, rewrite: Option<Rewrite>) -> io::Result<Self> {
+    /// because they may contain addresses. If a server does not listen yet, a connection waits for it for up to a
+    /// second: to its peer, a broken connection is a worse sign than a refused one.
+    ///
+    /// # Errors
+    ///
+    /// If no port can be bound.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn start_link(upstream: SocketAddr, rewrite: Option<Rewrite>) -> io::Result<Self> {
         Self::start_with(upstream, rewrite, Duration::from_secs(1)).await
     }
 

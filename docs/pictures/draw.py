@@ -165,7 +165,7 @@ def crates():
         "An arrow leads from a crate to one that it depends on. A program and the command tenure-cli use the facade tenure, "
         "which opens stores by URL. It has a crate for each family of stores: tenure-redis, tenure-sql and tenure-zk. All of "
         "them depend on tenure-core. The suite, tenure-conformance, depends on tenure-core alone; the command runs it, and so "
-        "do the tests of the facade and the stores.",
+        "do the tests of the facade and the stores, against servers of tenure-testbed, which is not published.",
     )
     picture.panel(24, 108, 566, 220)
     picture.box(60, 24, 200, 52, "plain", "your program", dashed=True)
@@ -184,11 +184,14 @@ def crates():
     picture.arrow((213, 184), (213, 378))
     picture.box(44, 378, 526, 56, "plain", "tenure-core", "the contract's policy, and the memory store")
 
-    picture.box(664, 190, 212, 56, "plain", "tenure-conformance", "the suite")
-    picture.arrow((550, 50), (770, 50), (770, 190))
-    picture.arrow((590, 218), (664, 218), dashed=True)
-    picture.text(625, 208, "tests", "middle", "faint")
-    picture.arrow((770, 246), (770, 406), (570, 406))
+    picture.box(652, 128, 212, 56, "plain", "tenure-conformance", "the suite")
+    picture.arrow((550, 50), (758, 50), (758, 128))
+    picture.box(652, 252, 212, 56, "plain", "tenure-testbed", "servers to test against")
+    picture.arrow((758, 252), (758, 184))
+    for y in (156, 280):
+        picture.arrow((590, y), (652, y), dashed=True)
+        picture.text(621, y - 10, "tests", "middle", "faint")
+    picture.arrow((864, 156), (882, 156), (882, 406), (570, 406))
     return picture
 
 

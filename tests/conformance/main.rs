@@ -12,7 +12,7 @@ use server::OnServer;
 use std::process::ExitCode;
 use tenure_conformance::Subjects;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
-use tenure_conformance::servers::Kind;
+use tenure_testbed::Kind;
 
 /// With connections for as many locks as a case holds at once.
 #[cfg(any(feature = "mysql", feature = "postgres"))]

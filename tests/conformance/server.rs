@@ -1,13 +1,13 @@
-//! A store behind a server, found as `tenure_conformance::servers` finds it and opened as a user opens it: by its URL.
+//! A store behind a server, found as `tenure_testbed` finds it and opened as a user opens it: by its URL.
 
 use std::{env, sync::Arc};
 use tenure::backend;
 use tenure_conformance::{
     Absent, BoxError, Subject, async_trait,
     saboteur::{Hurt, Saboteur},
-    servers::{Kind, Server},
 };
 use tenure_core::Backend;
+use tenure_testbed::{Kind, Server};
 use tokio::sync::OnceCell;
 
 /// Names the store for the processes that the suite starts.

@@ -6,9 +6,9 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tenure_conformance::servers::{Member, Server};
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Error, HolderInfo, Locks, Mode, Name, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::{Member, Server};
 
 /// In which a failover ends: the nodes need two seconds to find a master dead, and some to vote.
 const FAILOVER: Duration = Duration::from_secs(30);

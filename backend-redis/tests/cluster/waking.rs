@@ -2,7 +2,7 @@
 
 use crate::{begin_to_move, end_move, locks, master_of, move_keys, tell};
 use std::time::{Duration, Instant};
-use tenure_conformance::servers::{Member, Server};
+use tenure_testbed::{Member, Server};
 
 /// A waiter that is told nothing asks again after 1.2 s at the soonest.
 const NO_POLL: Duration = Duration::from_secs(1);

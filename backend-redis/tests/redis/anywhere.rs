@@ -1,16 +1,16 @@
 //! A Redis server that can be hurt, in a container or from this machine's program, behind a proxy.
 
 use std::{sync::Arc, time::Duration};
-use tenure_conformance::{saboteur::Saboteur, servers};
+use tenure_conformance::saboteur::Saboteur;
 use tenure_core::Locks;
 use tenure_redis::{RedisBackend, RedisOptions};
 
 /// The server of a test that must hold both ways: `TENURE_TEST_USE` says which.
-pub(crate) struct Server(servers::Server);
+pub(crate) struct Server(tenure_testbed::Server);
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        let server = servers::Server::redis().await.expect("a server");
+        let server = tenure_testbed::Server::redis().await.expect("a server");
         assert!(!server.members().is_empty(), "a server that can be hurt; unset TENURE_TEST_REDIS_URL");
         Self(server)
     }

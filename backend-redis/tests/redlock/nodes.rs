@@ -1,12 +1,10 @@
 //! Servers that know nothing of each other, for one test.
 
 use std::{sync::Arc, time::Duration};
-use tenure_conformance::{
-    saboteur::Saboteur,
-    servers::{Member, Server},
-};
+use tenure_conformance::saboteur::Saboteur;
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Locks, Mode, Name};
 use tenure_redis::{RedlockBackend, RedlockOptions};
+use tenure_testbed::{Member, Server};
 
 /// Longer than any test takes: nothing is gone by itself.
 pub(crate) const LONG: Duration = Duration::from_mins(5);

@@ -4,12 +4,10 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tenure_conformance::{
-    saboteur::Saboteur,
-    servers::{Member, Server},
-};
+use tenure_conformance::saboteur::Saboteur;
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Error, HolderInfo, Locks, LossCause, Mode, Name};
 use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::{Member, Server};
 
 const LEASE: Duration = Duration::from_secs(20);
 /// In which a failover ends: the sentinels need a second to find the master dead, and some to agree.

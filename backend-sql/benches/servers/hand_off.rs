@@ -6,8 +6,8 @@ use crate::{
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::{process::Stdio, time::Duration};
-use tenure_conformance::servers::Kind;
 use tenure_core::{ClaimId, Locks};
+use tenure_testbed::Kind;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},

@@ -14,7 +14,7 @@ mod waiting;
 
 use place::Place;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tenure_conformance::servers::Kind;
+use tenure_testbed::Kind;
 use tokio::runtime::{Builder, Runtime};
 
 const KINDS: [Kind; 3] = [Kind::Postgres, Kind::Mariadb, Kind::Mysql];

@@ -2,9 +2,9 @@
 
 use crate::bare::Bare;
 use std::sync::Arc;
-use tenure_conformance::servers::{Kind, Server, Use};
 use tenure_core::{Backend, Locks};
 use tenure_sql::{Durability, MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions, Strategy};
+use tenure_testbed::{Kind, Server, Use};
 
 /// A server of this machine's own programs.
 pub(crate) struct Place {

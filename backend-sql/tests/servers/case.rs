@@ -4,8 +4,9 @@ use crate::{Kind, LONG, Table};
 use futures_util::{FutureExt, future::LocalBoxFuture};
 use libtest_mimic::{Completion, Failed, Trial};
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use tenure_conformance::{is_required, servers::Server};
+use tenure_conformance::is_required;
 use tenure_sql::Strategy;
+use tenure_testbed::Server;
 use tokio::{
     runtime::Builder,
     sync::{OnceCell, RwLock},

@@ -33,8 +33,8 @@ use libtest_mimic::Arguments;
 use std::{process::ExitCode, sync::Arc, time::Duration};
 use store::Store;
 use table::Table;
-use tenure_conformance::servers::Kind;
 use tenure_core::{Attempt, Claim, ClaimId, Grant, HolderInfo, LossCause, Mode, Name, Release, Standing};
+use tenure_testbed::Kind;
 
 const LEASE: Duration = Duration::from_secs(30);
 /// What surely comes has come by then.

@@ -4,9 +4,10 @@ use crate::{Kind, Store, claim, granted, store::Options, until};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use std::time::Duration;
-use tenure_conformance::{proxy::Proxy, servers::Server};
+use tenure_conformance::proxy::Proxy;
 use tenure_core::{ClaimId, Locks};
 use tenure_sql::{MySqlOptions, PostgresOptions, Strategy};
+use tenure_testbed::Server;
 
 /// How long a connection may take to be made.
 const PATIENCE: Duration = Duration::from_secs(20);

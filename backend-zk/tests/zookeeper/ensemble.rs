@@ -8,8 +8,9 @@ use crate::{
     takeover::end_session,
 };
 use std::time::{Duration, Instant};
-use tenure_conformance::{saboteur::Hurt, servers::Member};
+use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Locks, LossCause, Moment};
+use tenure_testbed::Member;
 use tenure_zk::{ZkBackend, ZkOptions};
 
 const SESSION: Duration = Duration::from_secs(6);

@@ -23,8 +23,9 @@ mod wrap;
 
 use server::{Place, Shared};
 use std::{future::Future, sync::Arc, time::Duration};
-use tenure_conformance::{proxy::Proxy, servers::Member};
+use tenure_conformance::proxy::Proxy;
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Locks, Mode, Name};
+use tenure_testbed::Member;
 use tenure_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 

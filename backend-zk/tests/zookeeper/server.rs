@@ -1,11 +1,11 @@
-//! The servers, as `tenure_conformance::servers` has them: in containers, or from this machine's programs.
+//! The servers, as `tenure_testbed` has them: in containers, or from this machine's programs.
 
 use std::{io, net::SocketAddr};
 use tenure_conformance::{
     is_required,
     saboteur::{Hurt, Saboteur},
-    servers::{Kind, Server},
 };
+use tenure_testbed::{Kind, Server};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -3,16 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Rewrites the first bytes of a connection's requests: given all so far, it returns what to send in their place, or
-/// `None` while it has not seen enough.
+/// Rewrites the first bytes of a connection's requests, of which [`Proxy::start_link`](super::Proxy::start_link) passes on
+/// what it returns. What follows passes as it is.
 #[derive(Clone)]
-pub(crate) struct Rewrite(Arc<Rule>);
+pub struct Rewrite(Arc<Rule>);
 
-/// What to send in place of the bytes so far; `None` while they are too few.
 type Rule = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 
 impl Rewrite {
-    pub(crate) fn new(rewrite: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
+    /// A rule that is given all bytes so far. It returns what to send in their place, or `None` while it has not seen
+    /// enough.
+    pub fn new(rewrite: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         Self(Arc::new(rewrite))
     }
 }

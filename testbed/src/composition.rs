@@ -1,0 +1,82 @@
+//! What each kind is made of.
+
+use crate::assembly::Assembly;
+use crate::kind::Kind;
+use crate::mysql::Mysql;
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::pooler::Pgbouncer;
+use crate::postgres::Postgres;
+use crate::recipe::Recipe;
+use crate::redis::Redis;
+use crate::zookeeper::Zookeeper;
+use crate::{pooler, redis_cluster, redis_sentinel, zookeeper_ensemble};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// How the servers of this kind (the most special of them) are started.
+pub(crate) fn recipe(kind: Kind) -> Arc<dyn Recipe> {
+    match kind {
+        Kind::Redis | Kind::RedisSentinel | Kind::RedisCluster | Kind::Redlock(_) => Arc::new(Redis),
+        Kind::Postgres => Arc::new(Postgres),
+        Kind::Pgbouncer => Arc::new(Pgbouncer::named()),
+        Kind::Mariadb => Arc::new(Mysql::Mariadb),
+        Kind::Mysql => Arc::new(Mysql::Mysql),
+        Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Arc::new(Zookeeper::alone()),
+    }
+}
+
+/// Starts what this kind is made of.
+pub(crate) async fn start(kind: Kind, platform: Platform) -> io::Result<Assembly> {
+    let name = kind.name();
+    match kind {
+        Kind::Redis => platform.start(name, Redis, None).await.map(Assembly::single),
+        Kind::RedisSentinel => redis_sentinel::start(platform).await,
+        Kind::RedisCluster => redis_cluster::start(platform).await,
+        Kind::Redlock(count) => {
+            let mut nodes = Vec::new();
+            for number in 0..count {
+                nodes.push(platform.start(&format!("{name} {number}"), Redis, None).await?);
+            }
+            Ok(Assembly::of(nodes))
+        }
+        Kind::Postgres => platform.start(name, Postgres, None).await.map(Assembly::single),
+        Kind::Pgbouncer => pooler::start(platform).await,
+        Kind::Mariadb => platform.start(name, Mysql::Mariadb, None).await.map(Assembly::single),
+        Kind::Mysql => platform.start(name, Mysql::Mysql, None).await.map(Assembly::single),
+        Kind::Zookeeper => platform.start(name, Zookeeper::alone(), None).await.map(Assembly::single),
+        Kind::ZookeeperEnsemble(count) => zookeeper_ensemble::start(platform, count).await,
+    }
+}
+
+/// The URL of the whole, through the proxies.
+pub(crate) fn url(assembly: &Assembly, kind: Kind) -> String {
+    url_of(assembly, kind, Node::address, Node::url)
+}
+
+/// The URL of the whole, past the proxies where clients are not told of them by the servers themselves.
+pub(crate) fn direct_url(assembly: &Assembly, kind: Kind) -> String {
+    url_of(assembly, kind, Node::direct_address, Node::direct_url)
+}
+
+fn url_of(
+    assembly: &Assembly,
+    kind: Kind,
+    address: impl Fn(&Node) -> SocketAddr,
+    single: impl Fn(&Node) -> String,
+) -> String {
+    let all = |nodes: &[Arc<Node>]| {
+        nodes.iter().map(|node| address(node).to_string()).collect::<Vec<_>>().join(",")
+    };
+    match kind {
+        Kind::RedisSentinel => {
+            let sentinels = &assembly.members[redis_sentinel::DATA..];
+            format!("redis+sentinel://{}/{}", all(sentinels), redis_sentinel::SERVICE)
+        }
+        Kind::RedisCluster => format!("redis+cluster://{}", all(&assembly.members)),
+        Kind::Redlock(_) => format!("redlock://{}", all(&assembly.members)),
+        Kind::ZookeeperEnsemble(_) => format!("zookeeper://{}", all(&assembly.members)),
+        _ => single(&assembly.members[0]),
+    }
+}

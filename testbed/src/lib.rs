@@ -1,0 +1,79 @@
+//! Servers to test against, found or started, with a [`Saboteur`](tenure_conformance::saboteur::Saboteur) for each.
+//!
+//! It serves this repository alone: the tests and benches of the stores, and the suite on each of them. What the author
+//! of another store needs is in `tenure-conformance`.
+//!
+//! A server is looked for in this order: a URL in the environment (`TENURE_TEST_REDIS_URL`), a container
+//! (`TENURE_TEST_REDIS_IMAGE` names another image), the programs on this machine. `TENURE_TEST_USE=env|docker|local`
+//! allows only one of these ways. Clients reach the server through a [`Proxy`](tenure_conformance::proxy::Proxy), so its address
+//! stays the same whatever happens to it.
+//!
+//! If no registry answers, `testbed/images/build` builds the images that it would have. Containers of an ensemble
+//! share the host's network, which needs Linux, as the programs do.
+//!
+//! Nothing stays behind: containers, processes and directories go with the [`Server`], or with the test process however
+//! it ends, because a small process of its own waits for that.
+//!
+//! | you look for | it is in |
+//! |---|---|
+//! | a server, or several that are one to their clients | [`Server`], [`Kind`] |
+//! | each of those several | [`Member`] |
+//! | how it was found, which ways may be tried, why there is none | [`Way`], [`Use`], [`Unavailable`] |
+//!
+//! # Reading the code
+//!
+//! Each floor uses only those below it.
+//!
+//! | floor | files of `src` |
+//! |---|---|
+//! | the fault run as a program (feature `faults`) | `bin/tenure-conformance` |
+//! | what tests have | `server`, `member` |
+//! | how it is found | `find` |
+//! | how it is hurt | `ensemble`, all of it; `sabotage`, one server of it |
+//! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `zookeeper_ensemble` |
+//! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `zookeeper` |
+//! | servers as clients see them | `assembly`, those that are one; `links`, the network between them; `platform`, `node` |
+//! | what runs them | `engine`; `container`; `program`, `processes`; `guard` and `owner`, so that nothing stays behind |
+//! | what kinds of servers differ in | `recipe`, `admin` |
+//! | protocols | `resp`, `jute` |
+//! | words | `kind`, `way`, `unavailable`, `secret` |
+
+mod admin;
+mod assembly;
+mod composition;
+mod container;
+mod engine;
+mod ensemble;
+mod find;
+mod guard;
+mod jute;
+mod kind;
+mod links;
+mod member;
+mod mysql;
+mod node;
+mod owner;
+mod platform;
+mod pooler;
+mod postgres;
+mod processes;
+mod program;
+mod recipe;
+mod redis;
+mod redis_cluster;
+mod redis_node;
+mod redis_sentinel;
+mod resp;
+mod sabotage;
+mod secret;
+mod server;
+mod unavailable;
+mod way;
+mod zookeeper;
+mod zookeeper_ensemble;
+
+pub use kind::Kind;
+pub use member::Member;
+pub use server::Server;
+pub use unavailable::Unavailable;
+pub use way::{Use, Way};

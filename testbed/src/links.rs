@@ -1,0 +1,42 @@
+//! The network between the members of an ensemble.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use tenure_conformance::proxy::{Proxy, Rewrite};
+
+/// A proxy for every way from one member to another, one for each kind of traffic.
+#[derive(Debug, Default)]
+pub(crate) struct Links(BTreeMap<(usize, usize), Vec<Proxy>>);
+
+impl Links {
+    /// Leads a member to a port of another through a proxy, whose address is returned.
+    pub(crate) async fn lead(
+        &mut self,
+        (from, to): (usize, usize),
+        port: SocketAddr,
+        rewrite: Option<Rewrite>,
+    ) -> io::Result<SocketAddr> {
+        let proxy = Proxy::start_link(port, rewrite).await?;
+        let address = proxy.address();
+        self.0.entry((from, to)).or_default().push(proxy);
+        Ok(address)
+    }
+
+    /// Cuts these members off from the others, both ways: what is sent arrives nowhere, and nobody is told.
+    pub(crate) fn partition(&self, members: &[usize]) {
+        for ((from, to), proxies) in &self.0 {
+            if members.contains(from) != members.contains(to) {
+                proxies.iter().for_each(Proxy::half_open);
+            }
+        }
+    }
+
+    /// Lets every member see every other.
+    pub(crate) async fn rejoin(&self) -> io::Result<()> {
+        for proxy in self.0.values().flatten() {
+            proxy.mend().await?;
+        }
+        Ok(())
+    }
+}

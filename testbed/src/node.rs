@@ -1,0 +1,234 @@
+//! One server process as clients see it: behind its proxy, at one address for good.
+
+use crate::admin::{Admin, Order};
+use crate::engine::Engine;
+use crate::recipe::{Held, Recipe};
+use crate::secret::Secret;
+use crate::way::Way;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tenure_conformance::proxy::Proxy;
+use tenure_conformance::saboteur::Hurt;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+use url::Url;
+
+/// How long a server may take to answer after it was started.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A server, what runs it, and the proxy in front of it.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Its name, for people.
+    pub(crate) name: String,
+    recipe: Arc<dyn Recipe>,
+    pub(crate) way: Way,
+    /// The URL from the environment.
+    given: Option<Secret>,
+    /// `None` where a proxy would be seen: TLS, several hosts.
+    pub(crate) proxy: Option<Proxy>,
+    direct: std::sync::Mutex<SocketAddr>,
+    pub(crate) state: Mutex<State>,
+}
+
+/// What happens to a server, one thing at a time.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// `None` once it has been stopped for good.
+    engine: Option<Engine>,
+    /// What is done to it and not undone yet.
+    pub(crate) hurts: BTreeSet<Hurt>,
+    held: BTreeMap<Hurt, Held>,
+}
+
+impl Node {
+    /// A server that somebody else runs, reached through a proxy where nobody notices.
+    pub(crate) async fn given(
+        name: String,
+        recipe: Arc<dyn Recipe>,
+        way: Way,
+        url: String,
+        parsed: &Url,
+    ) -> io::Result<Self> {
+        let host = parsed.host_str().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no host"))?;
+        let port = parsed.port().unwrap_or(recipe.default_port());
+        let address = tokio::net::lookup_host((host.trim_matches(['[', ']']), port))
+            .await?
+            .next()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host has no address"))?;
+        let proxy = if recipe.may_proxy(parsed) { Some(Proxy::start(address).await?) } else { None };
+        Self::serve(name, recipe, way, Engine::Given(address), proxy, Some(Secret(url))).await
+    }
+
+    /// Waits until what was started or named answers.
+    pub(crate) async fn serve(
+        name: String,
+        recipe: Arc<dyn Recipe>,
+        way: Way,
+        engine: Engine,
+        proxy: Option<Proxy>,
+        given: Option<Secret>,
+    ) -> io::Result<Self> {
+        let direct = std::sync::Mutex::new(engine.address());
+        let state = State { engine: Some(engine), hurts: BTreeSet::new(), held: BTreeMap::new() };
+        let node = Self { name, recipe, way, given, proxy, direct, state: Mutex::new(state) };
+        let ready = node.ready(&mut *node.state.lock().await).await;
+        if let Err(error) = ready {
+            node.stop().await?;
+            return Err(error);
+        }
+        Ok(node)
+    }
+
+    /// The address that clients use.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.proxy.as_ref().map_or_else(|| self.direct_address(), Proxy::address)
+    }
+
+    /// The address past the proxy. It changes with a restart in a container.
+    pub(crate) fn direct_address(&self) -> SocketAddr {
+        *self.direct.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The URL that clients use.
+    pub(crate) fn url(&self) -> String {
+        match (&self.given, &self.proxy) {
+            (None, _) => self.recipe.url(self.address()),
+            (Some(Secret(url)), Some(proxy)) => moved(url, proxy.address()),
+            (Some(Secret(url)), None) => url.clone(),
+        }
+    }
+
+    /// The URL past the proxy. It changes with a restart in a container.
+    pub(crate) fn direct_url(&self) -> String {
+        match &self.given {
+            Some(Secret(url)) => url.clone(),
+            None => self.recipe.url(self.direct_address()),
+        }
+    }
+
+    fn admin<'a>(&'a self, address: SocketAddr, url: &'a str) -> Admin<'a> {
+        Admin { address, url, proxy: self.proxy.as_ref() }
+    }
+
+    /// The URL of its administrator at this address.
+    pub(crate) fn admin_url(&self, address: SocketAddr) -> String {
+        match &self.given {
+            Some(Secret(url)) => url.clone(),
+            None => self.recipe.admin_url(address),
+        }
+    }
+
+    pub(crate) fn recipe(&self) -> &dyn Recipe {
+        &*self.recipe
+    }
+
+    /// Waits until the server answers.
+    pub(crate) async fn ready(&self, state: &mut State) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let address = state.engine()?.address();
+            let url = self.admin_url(address);
+            let admin = self.admin(address, &url);
+            let error = match timeout(Duration::from_secs(5), self.recipe.ready(&admin)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error,
+                Err(_) => io::ErrorKind::TimedOut.into(),
+            };
+            if let Some(reason) = state.engine_mut()?.ended().await {
+                return Err(io::Error::other(reason));
+            }
+            if Instant::now() > deadline || !state.engine()?.is_ours() {
+                return Err(error);
+            }
+            sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    /// Has the server's administrator do something.
+    pub(crate) async fn order(&self, state: &State, order: Order) -> io::Result<()> {
+        let address = state.engine()?.address();
+        let url = self.admin_url(address);
+        within(self.recipe.obey(&self.admin(address, &url), order)).await
+    }
+
+    /// Takes the server's last connections, or something that is tenure's.
+    pub(crate) async fn take(&self, state: &mut State, hurt: Hurt) -> io::Result<()> {
+        if !state.held.contains_key(&hurt) {
+            let address = state.engine()?.address();
+            let url = self.admin_url(address);
+            let admin = self.admin(address, &url);
+            let held = match hurt {
+                Hurt::FillConnections => within(self.recipe.fill(&admin)).await?,
+                hurt => within(self.recipe.hold(&admin, hurt)).await?,
+            };
+            state.held.insert(hurt, held);
+        }
+        Ok(())
+    }
+
+    /// Gives them back.
+    pub(crate) async fn free(&self, state: &mut State, hurt: Hurt) -> io::Result<()> {
+        match state.held.remove(&hurt) {
+            Some(held) => within(self.recipe.free(held)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Kills the server for good and removes what it left. Hurting it fails from now on.
+    pub(crate) async fn stop(&self) -> io::Result<()> {
+        let engine = self.state.lock().await.engine.take();
+        match engine {
+            Some(Engine::Container(container)) => container.remove().await,
+            // The guard cleans up, and is waited for.
+            Some(Engine::Program(program)) => {
+                tokio::task::spawn_blocking(move || drop(program)).await.map_err(io::Error::other)
+            }
+            Some(Engine::Given(_)) | None => Ok(()),
+        }
+    }
+
+    /// What the restarted server's address is now is where the proxy leads.
+    pub(crate) fn follow(&self, address: SocketAddr) {
+        *self.direct.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        if let Some(proxy) = &self.proxy {
+            proxy.set_upstream(address);
+        }
+    }
+}
+
+impl State {
+    /// The server has ended, and with it what it gave.
+    pub(crate) fn forget_held(&mut self) {
+        self.held.clear();
+    }
+
+    pub(crate) fn engine(&self) -> io::Result<&Engine> {
+        self.engine.as_ref().ok_or_else(stopped)
+    }
+
+    pub(crate) fn engine_mut(&mut self) -> io::Result<&mut Engine> {
+        self.engine.as_mut().ok_or_else(stopped)
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the server has been stopped for good")
+}
+
+/// An administrator's work is quick, unless the server hangs.
+async fn within<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(Duration::from_secs(20), work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// The same URL at another address.
+fn moved(url: &str, address: SocketAddr) -> String {
+    // It has been parsed before, has a host, and an IP address is always a valid one.
+    let Ok(mut url) = Url::parse(url) else { return url.to_owned() };
+    let _ = url.set_host(Some(&address.ip().to_string()));
+    let _ = url.set_port(Some(address.port()));
+    url.into()
+}

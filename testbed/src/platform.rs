@@ -1,0 +1,65 @@
+//! What servers are started with.
+
+use crate::container::Container;
+use crate::engine::Engine;
+use crate::node::Node;
+use crate::program::Program;
+use crate::recipe::Recipe;
+use crate::way::Way;
+use std::io;
+use std::sync::Arc;
+use tenure_conformance::proxy::Proxy;
+
+/// What servers are started with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Platform {
+    Docker,
+    /// `on_disk`: whether a database waits for the disk at each commit.
+    Local {
+        on_disk: bool,
+    },
+}
+
+impl Platform {
+    /// How a server of this recipe would be started, or why it cannot be.
+    pub(crate) fn way(self, recipe: &dyn Recipe) -> Result<Way, String> {
+        match self {
+            Self::Docker => {
+                let variable = format!("TENURE_TEST_{}_IMAGE", recipe.family().to_uppercase());
+                let image = std::env::var(variable).ok().filter(|image| !image.is_empty());
+                Ok(Way::Docker { image: image.unwrap_or_else(|| recipe.image().to_owned()) })
+            }
+            Self::Local { .. } => Ok(Way::Local { program: recipe.program()? }),
+        }
+    }
+
+    /// Starts a server behind this proxy (or one of its own), and waits until it answers.
+    pub(crate) async fn start(
+        self,
+        name: &str,
+        recipe: impl Recipe + 'static,
+        proxy: Option<Proxy>,
+    ) -> io::Result<Node> {
+        let recipe: Arc<dyn Recipe> = Arc::new(recipe);
+        let way = self.way(&*recipe).map_err(io::Error::other)?;
+        let engine = match &way {
+            Way::Docker { image } => {
+                Engine::Container(Box::new(Container::start(Arc::clone(&recipe), image.clone()).await?))
+            }
+            Way::Local { program } => {
+                let port = recipe.fixed_port();
+                let on_disk = matches!(self, Self::Local { on_disk: true });
+                Engine::Program(Program::start(Arc::clone(&recipe), program.clone(), port, on_disk).await?)
+            }
+            Way::Environment { .. } => unreachable!("what is named is not started"),
+        };
+        let proxy = match proxy {
+            Some(proxy) => {
+                proxy.set_upstream(engine.address());
+                proxy
+            }
+            None => Proxy::start(engine.address()).await?,
+        };
+        Node::serve(name.to_owned(), recipe, way, engine, Some(proxy), None).await
+    }
+}

@@ -1,0 +1,223 @@
+//! A server started from a program on this machine.
+
+use crate::guard::Guard;
+use crate::owner;
+use crate::processes;
+use crate::recipe::{Recipe, Setup};
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How the directories' names begin.
+const PREFIX: &str = "tenure-";
+/// The file that says whose a directory is.
+const OWNER: &str = "owner";
+
+/// A server's processes and its directory.
+#[derive(Debug)]
+pub(crate) struct Program {
+    recipe: Arc<dyn Recipe>,
+    path: PathBuf,
+    home: PathBuf,
+    port: u16,
+    user: Option<(u32, u32)>,
+    on_disk: bool,
+    child: Option<Child>,
+    // Dropped before the directory's last traces are gone: it removes them.
+    guard: Option<Guard>,
+}
+
+impl Program {
+    /// Makes a home and starts the server in it; it may not answer yet.
+    pub(crate) async fn start(
+        recipe: Arc<dyn Recipe>,
+        program: PathBuf,
+        port: Option<u16>,
+        on_disk: bool,
+    ) -> io::Result<Self> {
+        let start = move || Self::start_blocking(recipe, program, port, on_disk);
+        tokio::task::spawn_blocking(start).await.map_err(io::Error::other)?
+    }
+
+    fn start_blocking(
+        recipe: Arc<dyn Recipe>,
+        program: PathBuf,
+        port: Option<u16>,
+        on_disk: bool,
+    ) -> io::Result<Self> {
+        if !Path::new("/proc/self/cwd").exists() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "local servers need Linux's /proc"));
+        }
+        let user = recipe.user().filter(|_| rustix::process::geteuid().is_root()).map(ids).transpose()?;
+        let port = port.map_or_else(|| Ok(free_ports(1)?[0]), io::Result::Ok)?;
+        sweep()?;
+        let home = tempfile::Builder::new().prefix(PREFIX).tempdir()?.keep();
+        // As `/proc` shows it.
+        let home = fs::canonicalize(home)?;
+        let guard = Some(Guard::of_home(&home)?);
+        if let Some(owner) = owner::this_process() {
+            fs::write(home.join(OWNER), owner)?;
+        }
+        let mut server = Self { recipe, path: program, home, port, user, on_disk, child: None, guard };
+        if let Some((uid, gid)) = user {
+            chown(&server.home, Some(uid), Some(gid))?;
+        }
+        server.recipe.prepare(&server.setup(&|program| server.command(program)))?;
+        server.spawn()?;
+        Ok(server)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    pub(crate) async fn freeze(&self) -> io::Result<()> {
+        processes::freeze(&self.home).await
+    }
+
+    pub(crate) fn thaw(&self) -> io::Result<()> {
+        processes::thaw(&self.home)
+    }
+
+    pub(crate) async fn kill(&mut self) -> io::Result<()> {
+        processes::kill(&self.home).await?;
+        if let Some(mut child) = self.child.take() {
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Starts it again on its data, at its port.
+    pub(crate) async fn restart(&mut self) -> io::Result<()> {
+        self.kill().await?;
+        self.spawn()
+    }
+
+    /// Starts it again with nothing, at its port.
+    pub(crate) async fn restart_empty(&mut self) -> io::Result<()> {
+        self.kill().await?;
+        *self =
+            Self::start(Arc::clone(&self.recipe), self.path.clone(), Some(self.port), self.on_disk).await?;
+        Ok(())
+    }
+
+    /// Why it no longer runs, with the last lines of its log.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        let log = fs::read_to_string(self.home.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join(" | ");
+        Some(format!("{} ended ({status}): {last}", self.path.display()))
+    }
+
+    fn spawn(&mut self) -> io::Result<()> {
+        let mut command = self.recipe.serve(&self.setup(&|program| self.command(program)), self.port)?;
+        let log = fs::File::options().create(true).append(true).open(self.home.join("log"))?;
+        command.stdout(log.try_clone()?).stderr(log);
+        // Out of reach of the keyboard's interrupt: a server that must not be tidied up is not told to.
+        self.child = Some(command.process_group(0).spawn()?);
+        Ok(())
+    }
+
+    fn setup<'a>(&'a self, command: &'a dyn Fn(&Path) -> Command) -> Setup<'a> {
+        Setup { program: &self.path, home: &self.home, on_disk: self.on_disk, command }
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        // Its temporary files are removed with the rest.
+        command.current_dir(&self.home).env("TMPDIR", &self.home).stdin(Stdio::null());
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.guard.take();
+        if let Some(mut child) = self.child.take() {
+            // The guard has killed it, so this does not wait; it leaves no zombie.
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Removes what is left of servers whose test process ended together with what guarded them: a machine that was
+/// switched off, a job that was killed whole.
+fn sweep() -> io::Result<()> {
+    for entry in fs::read_dir(std::env::temp_dir())? {
+        let home = entry?.path();
+        let named = home.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        if named
+            && is_ours(&home)
+            && fs::read_to_string(home.join(OWNER)).is_ok_and(|owner| owner::is_dead(&owner))
+        {
+            drop(Guard::of_home(&fs::canonicalize(home)?)?);
+        }
+    }
+    Ok(())
+}
+
+/// Whether we made it: the temporary directory is everybody's. What cannot be read is not ours, or has just gone.
+fn is_ours(home: &Path) -> bool {
+    let own = fs::symlink_metadata(home.join(OWNER));
+    fs::symlink_metadata(home).is_ok_and(|home| home.is_dir())
+        && own.is_ok_and(|own| own.is_file() && own.uid() == rustix::process::geteuid().as_raw())
+}
+
+/// Finds a program in `PATH`, and where Debian keeps servers.
+pub(crate) fn find(name: &str) -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
+    places
+        .map(|place| place.join(name))
+        .find(|program| program.is_file())
+        .ok_or_else(|| format!("no program {name} on this machine"))
+}
+
+/// A user's ids.
+fn ids(user: &str) -> io::Result<(u32, u32)> {
+    let users = fs::read_to_string("/etc/passwd")?;
+    users
+        .lines()
+        .find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next()? == user).then_some(())?;
+            Some((fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
+        })
+        .ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, format!("no user {user} to run the server as"))
+        })
+}
+
+/// The ports that this process has chosen, each held as the UDP port of the same number until the process ends. The servers
+/// speak TCP, and some listen on their last port seconds after it was chosen: meanwhile nobody here or in another process
+/// chooses it too.
+static CHOSEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+
+/// Ports that nobody listens on, below those that the system gives to outgoing connections: they are still free when
+/// the server comes back from being killed.
+pub(crate) fn free_ports(count: usize) -> io::Result<Vec<u16>> {
+    let random = RandomState::new();
+    let candidates = (0..1000_u32).filter_map(|n| u16::try_from(20_000 + random.hash_one(n) % 12_000).ok());
+    let choose = |port| {
+        let chosen = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|_| (port, chosen))
+    };
+    let found = candidates.filter_map(choose).take(count);
+    let (ports, chosen): (Vec<u16>, Vec<UdpSocket>) = found.unzip();
+    if ports.len() < count {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port from 20000 to 32000"));
+    }
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).extend(chosen);
+    Ok(ports)
+}

@@ -1,0 +1,125 @@
+//! Redis with Sentinel: a master and two replicas, watched by three sentinels.
+
+use crate::assembly::Assembly;
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::program::free_ports;
+use crate::redis_node::{RedisNode, Role};
+use crate::resp::Redis;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tenure_conformance::proxy::Proxy;
+use tokio::time::{Instant, sleep};
+
+/// How many of the members have data; the others are sentinels.
+pub(crate) const DATA: usize = 3;
+const SENTINELS: usize = 3;
+
+/// How long the replicas may take until they follow their master.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What the sentinels call the master and its replicas.
+pub(crate) const SERVICE: &str = "tenure";
+
+/// Starts them. Every one is known by its proxy's address, to clients and to the others.
+pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
+    let mut ports = free_ports(DATA + SENTINELS)?.into_iter();
+    let mut nodes: Vec<Node> = Vec::new();
+    for (number, port) in ports.by_ref().take(DATA).enumerate() {
+        let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+        let own = proxy.address().port();
+        let announced = ["replica-announce-ip 127.0.0.1".to_owned(), format!("replica-announce-port {own}")];
+        let master = nodes.first().map(|master| format!("replicaof 127.0.0.1 {}", master.address().port()));
+        let recipe = RedisNode::new(port, Role::Data, announced.into_iter().chain(master));
+        nodes.push(platform.start(&format!("redis_sentinel data {number}"), recipe, Some(proxy)).await?);
+    }
+    // A sentinel asks the master for its replicas when it starts, and then every ten seconds.
+    until_replicated(&nodes[0]).await?;
+    let master = nodes[0].address().port();
+    for (number, port) in ports.enumerate() {
+        let proxy = Proxy::start(([127, 0, 0, 1], port).into()).await?;
+        let own = proxy.address().port();
+        let settings = [
+            "sentinel announce-ip 127.0.0.1".to_owned(),
+            format!("sentinel announce-port {own}"),
+            format!("sentinel monitor {SERVICE} 127.0.0.1 {master} 2"),
+            format!("sentinel down-after-milliseconds {SERVICE} 1000"),
+            format!("sentinel failover-timeout {SERVICE} 5000"),
+        ];
+        let recipe = RedisNode::new(port, Role::Sentinel, settings);
+        nodes.push(platform.start(&format!("redis_sentinel sentinel {number}"), recipe, Some(proxy)).await?);
+    }
+    // Sentinels that come back before the master put another one in its place.
+    let assembly = Assembly::of(nodes).beginning_with(DATA);
+    let assembly = assembly.failing_over(|members| Box::pin(last_failover(members)));
+    assembly.settling(|members| Box::pin(settled(members))).await
+}
+
+/// Each failover has a new epoch.
+async fn last_failover(members: &[Arc<Node>]) -> io::Result<u64> {
+    let mut last = 0;
+    for sentinel in &members[DATA..] {
+        let words = connect(sentinel).await?.ask(&["SENTINEL", "MASTER", SERVICE]).await?;
+        let epoch = words.lines().skip_while(|word| *word != "config-epoch").nth(1);
+        let epoch: Option<u64> = epoch.and_then(|epoch| epoch.parse().ok());
+        last = last.max(epoch.ok_or_else(|| io::Error::other("a sentinel names no epoch"))?);
+    }
+    Ok(last)
+}
+
+/// Waits until the master has all its replicas.
+async fn until_replicated(master: &Node) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match replicated(master).await {
+            Err(error) if begin.elapsed() > PATIENCE => return Err(error),
+            Err(_) => sleep(Duration::from_millis(25)).await,
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+async fn replicated(master: &Node) -> io::Result<()> {
+    let state = connect(master).await?.ask(&["INFO", "replication"]).await?;
+    let replicas = state.lines().filter(|line| line.contains("state=online")).count();
+    if !state.contains("role:master") || replicas != DATA - 1 {
+        return Err(io::Error::other(format!("the master has {replicas} replicas")));
+    }
+    Ok(())
+}
+
+/// The sentinels know each other and one healthy master, which has all its replicas, and know these well enough to choose
+/// the next master among them.
+async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
+    let (data, sentinels) = members.split_at(DATA);
+    let mut masters = Vec::new();
+    for sentinel in sentinels {
+        let mut redis = connect(sentinel).await?;
+        let words = redis.ask(&["SENTINEL", "MASTER", SERVICE]).await?;
+        let words: Vec<&str> = words.lines().collect();
+        let value = |name| words.chunks(2).find(|pair| pair[0] == name).and_then(|pair| pair.get(1)).copied();
+        let others = (SENTINELS - 1).to_string();
+        if value("flags") != Some("master") || value("num-other-sentinels") != Some(&*others) {
+            return Err(io::Error::other(format!("a sentinel finds {:?}", value("flags"))));
+        }
+        masters.extend(value("port").map(str::to_owned));
+        let replicas = redis.ask(&["SENTINEL", "REPLICAS", SERVICE]).await?;
+        let words: Vec<&str> = replicas.lines().collect();
+        let known = |name, fit| words.chunks(2).filter(|pair| *pair == [name, fit]).count() == DATA - 1;
+        if !known("flags", "slave") || !known("master-link-status", "ok") {
+            return Err(io::Error::other("a sentinel does not know every replica"));
+        }
+    }
+    masters.dedup();
+    let [master] = &masters[..] else {
+        return Err(io::Error::other("the sentinels do not agree on a master"));
+    };
+    let master = data.iter().find(|node| node.address().port().to_string() == *master);
+    let master = master.ok_or_else(|| io::Error::other("the master is none of the members"))?;
+    replicated(master).await
+}
+
+async fn connect(node: &Node) -> io::Result<Redis> {
+    Redis::connect(node.direct_address(), &node.direct_url()).await
+}

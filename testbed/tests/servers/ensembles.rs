@@ -1,0 +1,173 @@
+//! Ensembles: one member is hurt and the others go on; all are, and come back.
+
+use crate::Case;
+use crate::client::PATIENCE;
+use crate::client::{Client, connect};
+use crate::hurts::{client, exchange, hangs, within};
+use std::time::Duration;
+use tenure_conformance::proxy::Proxy;
+use tenure_conformance::saboteur::Hurt;
+use tenure_testbed::{Kind, Member, Server};
+use tokio::time::timeout;
+
+cases! { CASES:
+    serves,
+    goes_on_without_a_member: Kill,
+    goes_on_without_a_frozen_member: Freeze,
+    comes_back_whole: Kill,
+    comes_back_empty: Wipe,
+    hangs_whole: HalfOpen,
+    is_partitioned: Partition,
+}
+
+cases! { STRANGERS:
+    members_know_nothing_of_each_other,
+    comes_back_empty_one_by_one: Wipe,
+}
+
+/// Retries until a client is served: how soon the others take over is theirs to decide.
+async fn served(server: &Server) -> Box<dyn Client> {
+    let serving = async {
+        loop {
+            let attempt = async {
+                let mut client = connect(server).await?;
+                client.put("served").await.map(|()| client)
+            };
+            if let Ok(Ok(client)) = timeout(PATIENCE * 5, attempt).await {
+                return client;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(serving).await
+}
+
+/// The member that a client's writes go to.
+async fn important(server: &Server) -> Member {
+    let members = server.members();
+    for member in &members {
+        let before = member.proxy().unwrap().counters().requests.arrived;
+        // Longer than any chatter that passes in the same time.
+        client(server).await.put(&"x".repeat(10_000)).await.unwrap();
+        if member.proxy().unwrap().counters().requests.arrived >= before + 10_000 {
+            return member.clone();
+        }
+    }
+    panic!("no member of {members:?} was written to");
+}
+
+async fn serves(server: &Server) {
+    assert!(server.address().is_none() && server.proxy().is_none(), "there are several");
+    client(server).await.put("one").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("one"));
+    for member in server.members() {
+        assert_eq!(Some(member.address()), member.proxy().map(Proxy::address));
+        assert!(server.url().contains(&member.address().to_string()) || server.kind() == Kind::RedisSentinel);
+    }
+}
+
+async fn goes_on_without_a_member(server: &Server) {
+    let victim = important(server).await;
+    victim.saboteur().kill().await.unwrap();
+    goes_on_without(server, &victim).await;
+    victim.saboteur().restart().await.unwrap();
+    // Waits until the member has its place again.
+    server.saboteur().heal().await.unwrap();
+    served(server).await;
+}
+
+async fn goes_on_without_a_frozen_member(server: &Server) {
+    let victim = important(server).await;
+    victim.saboteur().freeze().await.unwrap();
+    goes_on_without(server, &victim).await;
+    server.saboteur().heal().await.unwrap();
+    served(server).await;
+}
+
+async fn goes_on_without(server: &Server, victim: &Member) {
+    served(server).await;
+    assert_ne!(important(server).await.address(), victim.address());
+}
+
+async fn comes_back_whole(server: &Server) {
+    let url = server.url();
+    client(server).await.put("kept").await.unwrap();
+    server.saboteur().kill().await.unwrap();
+    exchange(server).await.expect_err("all are dead");
+    server.saboteur().restart().await.unwrap();
+    assert_eq!(server.url(), url);
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("kept"));
+}
+
+async fn comes_back_empty(server: &Server) {
+    client(server).await.put("gone").await.unwrap();
+    server.saboteur().restart_empty().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap(), None);
+}
+
+async fn hangs_whole(server: &Server) {
+    client(server).await.put("held").await.unwrap();
+    server.saboteur().half_open().await.unwrap();
+    hangs(Box::pin(exchange(server))).await;
+    server.saboteur().heal().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("held"));
+}
+
+async fn is_partitioned(server: &Server) {
+    assert!(matches!(server.kind(), Kind::ZookeeperEnsemble(3)));
+    let members = server.members();
+    let mode = async |member: &Member| within(crate::zookeeper::mode(member.address())).await;
+    for cut_off in 0..members.len() {
+        server.saboteur().partition(&[cut_off]).await.unwrap();
+        // The one that is alone stops serving; the two others serve, under a leader of theirs.
+        let parted = async {
+            loop {
+                let mut modes = Vec::new();
+                for member in &members {
+                    modes.push(mode(member).await);
+                }
+                let alone = modes.remove(cut_off);
+                modes.sort();
+                if alone.is_none() && modes == [Some("follower".to_owned()), Some("leader".to_owned())] {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        within(parted).await;
+        // And stays so.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(mode(&members[cut_off]).await, None);
+        server.saboteur().heal().await.unwrap();
+        for member in &members {
+            assert!(mode(member).await.is_some());
+        }
+    }
+}
+
+async fn members_know_nothing_of_each_other(server: &Server) {
+    for (number, member) in server.members().into_iter().enumerate() {
+        let mut redis = crate::redis::Redis::connect(&member.url()).await.unwrap();
+        assert_eq!(redis.get().await.unwrap(), None);
+        redis.put(&number.to_string()).await.unwrap();
+    }
+    server.members()[0].saboteur().kill().await.unwrap();
+    crate::redis::Redis::connect(&server.members()[0].url()).await.map(drop).expect_err("it is dead");
+    let mut redis = crate::redis::Redis::connect(&server.members()[1].url()).await.unwrap();
+    assert_eq!(redis.get().await.unwrap().as_deref(), Some("1"));
+    server.saboteur().heal().await.unwrap();
+    let mut redis = crate::redis::Redis::connect(&server.members()[0].url()).await.unwrap();
+    assert_eq!(redis.get().await.unwrap().as_deref(), Some("0"));
+}
+
+async fn comes_back_empty_one_by_one(server: &Server) {
+    for member in server.members() {
+        let url = member.url();
+        let connect = || crate::redis::Redis::connect(&url);
+        connect().await.unwrap().put("gone").await.unwrap();
+        member.saboteur().restart_empty().await.unwrap();
+        assert_eq!(member.url(), url);
+        assert_eq!(connect().await.unwrap().get().await.unwrap(), None);
+    }
+    assert!(server.saboteur().can(Hurt::Wipe));
+}

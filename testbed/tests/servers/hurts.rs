@@ -1,0 +1,420 @@
+//! Each hurt shows, and is gone when it is undone.
+
+use crate::client::{Client, connect, connect_to};
+use crate::redis::Redis;
+use crate::zookeeper::Zookeeper;
+use crate::{Case, LONG, SHORT};
+use std::fmt::Debug;
+use std::io;
+use std::time::Duration;
+use tenure_conformance::saboteur::{Direction, Hurt, SabotageError};
+use tenure_testbed::{Kind, Server};
+use tokio::time::{Instant, timeout};
+
+cases! { CASES:
+    serves_at_both_addresses,
+    says_what_it_cannot,
+    freezes_and_thaws: Freeze,
+    is_killed_and_comes_back_with_its_data: Kill,
+    comes_back_empty: Wipe,
+    is_killed_while_frozen: Kill,
+    cuts: Cut,
+    refuses: Refuse,
+    delays: Delay,
+    hangs_half_open: HalfOpen,
+    drops_replies: DropReplies,
+    loses_the_ends_of_transactions: LoseEnds,
+    expires_sessions: ExpireSessions,
+    terminates_backends: TerminateBackends,
+    flushes_scripts: FlushScripts,
+    pauses_writes: PauseWrites,
+    is_read_only: ReadOnly,
+    has_no_connections_left: FillConnections,
+    has_no_memory_left: FillMemory,
+    has_no_room_on_its_disk: FillDisk,
+    has_its_rows_locked: LockRows,
+    has_its_tables_locked: LockTables,
+    has_tables_that_are_in_use: LockTables,
+    heals_everything_at_once: Freeze,
+    is_hurt_from_any_runtime: Freeze,
+}
+
+/// Waits for the row, and changes nothing: who gave up waiting may still get it.
+const LOCK: &str = "SELECT value FROM tenure_test FOR UPDATE";
+
+pub(crate) async fn client(server: &Server) -> Box<dyn Client> {
+    within(connect(server)).await.expect("a connection")
+}
+
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(LONG, work).await.expect("an end")
+}
+
+pub(crate) async fn hangs<T: Debug>(work: impl Future<Output = T>) {
+    if let Ok(ended) = timeout(SHORT, work).await {
+        panic!("should have hung: {ended:?}");
+    }
+}
+
+/// Both a new connection and its first exchange: either may be what fails.
+pub(crate) async fn exchange(server: &Server) -> io::Result<Option<String>> {
+    within(async { connect(server).await?.get().await }).await
+}
+
+async fn serves_at_both_addresses(server: &Server) {
+    let before = server.proxy().expect("a proxy").counters();
+    client(server).await.put("one").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("one"));
+    let after = server.proxy().unwrap().counters();
+    assert!(after.accepted >= before.accepted + 2 && after.replies.passed > before.replies.passed);
+
+    let mut direct = within(connect_to(server.kind(), &server.direct_url())).await.unwrap();
+    assert_eq!(within(direct.get()).await.unwrap().as_deref(), Some("one"));
+    assert_eq!(server.proxy().unwrap().counters().accepted, after.accepted, "past the proxy");
+}
+
+async fn says_what_it_cannot(server: &Server) {
+    let saboteur = server.saboteur();
+    for hurt in Hurt::ALL {
+        let done = match hurt {
+            Hurt::ExpireSessions => saboteur.expire_sessions().await,
+            Hurt::FlushScripts => saboteur.flush_scripts().await,
+            Hurt::PauseWrites => saboteur.pause_writes(Duration::from_secs(1)).await,
+            Hurt::ReadOnly => saboteur.make_read_only().await,
+            Hurt::TerminateBackends => saboteur.terminate_backends().await,
+            Hurt::FillConnections => saboteur.fill_connections().await,
+            Hurt::FillMemory => saboteur.fill_memory().await,
+            Hurt::LoseEnds => saboteur.lose_ends().await,
+            Hurt::FillDisk => saboteur.fill_disk().await,
+            Hurt::LockRows => saboteur.lock_rows().await,
+            Hurt::LockTables => saboteur.lock_tables().await,
+            Hurt::Partition => saboteur.partition(&[]).await,
+            _ => continue,
+        };
+        match done {
+            Ok(()) => assert!(saboteur.can(hurt), "{hurt}"),
+            Err(SabotageError::CannotHurt { hurt: named, .. }) => {
+                assert!(named == hurt && !saboteur.can(hurt));
+            }
+            Err(error) => panic!("{hurt}: {error}"),
+        }
+        saboteur.heal().await.unwrap();
+    }
+}
+
+async fn freezes_and_thaws(server: &Server) {
+    let saboteur = server.saboteur();
+    let mut open = client(server).await;
+    open.put("frozen").await.unwrap();
+    saboteur.freeze().await.unwrap();
+    saboteur.freeze().await.unwrap();
+    hangs(open.get()).await;
+    hangs(async { connect(server).await?.get().await }).await;
+    saboteur.thaw().await.unwrap();
+    saboteur.thaw().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("frozen"));
+}
+
+async fn is_killed_and_comes_back_with_its_data(server: &Server) {
+    let saboteur = server.saboteur();
+    let (url, mut open) = (server.url(), client(server).await);
+    for round in ["first", "second"] {
+        within(open.put(round)).await.unwrap();
+        saboteur.kill().await.unwrap();
+        saboteur.kill().await.unwrap();
+        within(open.get()).await.expect_err("its connections are gone");
+        let address = server.address().unwrap();
+        let refused = tokio::net::TcpStream::connect(address).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        saboteur.restart().await.unwrap();
+        assert_eq!(server.url(), url);
+        open = client(server).await;
+        assert_eq!(within(open.get()).await.unwrap().as_deref(), Some(round));
+    }
+    // Without a kill before it.
+    saboteur.restart().await.unwrap();
+    within(open.get()).await.expect_err("its connections are gone");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("second"));
+}
+
+async fn comes_back_empty(server: &Server) {
+    let url = server.url();
+    client(server).await.put("gone").await.unwrap();
+    server.saboteur().restart_empty().await.unwrap();
+    assert_eq!(server.url(), url);
+    assert_eq!(exchange(server).await.unwrap(), None);
+    client(server).await.put("kept").await.unwrap();
+    server.saboteur().restart().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("kept"));
+}
+
+async fn is_killed_while_frozen(server: &Server) {
+    client(server).await.put("both").await.unwrap();
+    server.saboteur().freeze().await.unwrap();
+    server.saboteur().kill().await.unwrap();
+    exchange(server).await.expect_err("it is dead");
+    server.saboteur().heal().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("both"));
+}
+
+async fn cuts(server: &Server) {
+    let mut open = client(server).await;
+    open.put("cut").await.unwrap();
+    server.saboteur().cut().await.unwrap();
+    within(open.get()).await.expect_err("it was reset");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("cut"));
+}
+
+async fn refuses(server: &Server) {
+    let mut open = client(server).await;
+    open.put("open").await.unwrap();
+    server.saboteur().refuse().await.unwrap();
+    exchange(server).await.expect_err("it is refused");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("open"));
+    server.saboteur().mend().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("open"));
+}
+
+async fn delays(server: &Server) {
+    let mut open = client(server).await;
+    open.put("late").await.unwrap();
+    for direction in [Direction::Requests, Direction::Replies] {
+        server.saboteur().delay(direction, SHORT).await.unwrap();
+        let start = Instant::now();
+        assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("late"));
+        assert!(start.elapsed() >= SHORT);
+        server.saboteur().mend().await.unwrap();
+    }
+}
+
+async fn hangs_half_open(server: &Server) {
+    let mut open = client(server).await;
+    open.put("half").await.unwrap();
+    server.saboteur().half_open().await.unwrap();
+    hangs(open.get()).await;
+    hangs(async { connect(server).await?.get().await }).await;
+    server.saboteur().mend().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("half"));
+}
+
+async fn drops_replies(server: &Server) {
+    let (mut open, proxy) = (client(server).await, server.proxy().unwrap());
+    open.put("before").await.unwrap();
+    server.saboteur().drop_replies().await.unwrap();
+    let dropped = proxy.counters().replies.dropped;
+    hangs(open.put("carried-out")).await;
+    within(proxy.until(|c| c.replies.dropped > dropped)).await;
+    server.saboteur().mend().await.unwrap();
+    within(open.get()).await.expect_err("a connection that lost a reply is reset");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("carried-out"));
+}
+
+/// To the server a client whose `COMMIT` was lost has stopped within its transaction, also when it has gone.
+async fn loses_the_ends_of_transactions(server: &Server) {
+    let (mut open, mut blocked, mut other) =
+        (client(server).await, client(server).await, client(server).await);
+    open.put("before").await.unwrap();
+    server.saboteur().lose_ends().await.unwrap();
+    server.saboteur().lose_ends().await.unwrap();
+    open.execute("BEGIN").await.unwrap();
+    open.put("lost").await.unwrap();
+    hangs(open.execute("COMMIT")).await;
+    drop(open);
+    hangs(blocked.execute(LOCK)).await;
+    drop(blocked);
+    assert_eq!(within(other.get()).await.unwrap().as_deref(), Some("before"));
+    server.saboteur().mend().await.unwrap();
+    // It had ended no transaction, and goes on.
+    within(other.put("after")).await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("after"));
+    let mut last = client(server).await;
+    last.execute("BEGIN").await.unwrap();
+    last.put("last").await.unwrap();
+    last.execute("COMMIT").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
+}
+
+async fn expires_sessions(server: &Server) {
+    assert_eq!(server.kind(), Kind::Zookeeper);
+    let mut open = Zookeeper::connect(&server.url(), None).await.unwrap();
+    open.put("kept").await.unwrap();
+    let session = open.session.clone();
+    // It outlives its connection…
+    drop(open);
+    let mut open = Zookeeper::connect(&server.url(), Some(&session)).await.unwrap();
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("kept"));
+    assert_eq!(open.session, session);
+    server.saboteur().expire_sessions().await.unwrap();
+    // … and this not.
+    within(open.get()).await.expect_err("its session has ended");
+    let error = within(Zookeeper::connect(&server.url(), Some(&session))).await.map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "session expired");
+    exchange(server).await.unwrap();
+}
+
+async fn terminates_backends(server: &Server) {
+    let mut open = client(server).await;
+    open.put("kept").await.unwrap();
+    server.saboteur().terminate_backends().await.unwrap();
+    within(open.get()).await.expect_err("the server ended it");
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("kept"));
+}
+
+async fn flushes_scripts(server: &Server) {
+    assert_eq!(server.kind(), Kind::Redis);
+    let mut redis = Redis::connect(&server.url()).await.unwrap();
+    let script = redis.ask("SCRIPT LOAD 'return 7'").await.unwrap();
+    assert_eq!(redis.ask(&format!("EVALSHA {script} 0")).await.unwrap(), ":7");
+    server.saboteur().flush_scripts().await.unwrap();
+    let error = redis.ask(&format!("EVALSHA {script} 0")).await.unwrap_err();
+    assert!(error.to_string().contains("NOSCRIPT"), "{error}");
+}
+
+async fn pauses_writes(server: &Server) {
+    let mut open = client(server).await;
+    open.put("before").await.unwrap();
+    server.saboteur().pause_writes(LONG).await.unwrap();
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("before"));
+    hangs(open.put("after")).await;
+    drop(open);
+    server.saboteur().resume_writes().await.unwrap();
+    client(server).await.put("last").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
+}
+
+async fn is_read_only(server: &Server) {
+    let mut open = client(server).await;
+    open.put("read").await.unwrap();
+    server.saboteur().make_read_only().await.unwrap();
+    let error = within(open.put("write")).await.expect_err("it is read-only").to_string();
+    assert!(error.to_lowercase().replace('-', "").contains("readonly"), "{error}");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("read"));
+    server.saboteur().make_writable().await.unwrap();
+    within(open.put("write")).await.unwrap();
+}
+
+async fn has_no_connections_left(server: &Server) {
+    let mut open = client(server).await;
+    open.put("in").await.unwrap();
+    server.saboteur().fill_connections().await.unwrap();
+    server.saboteur().fill_connections().await.unwrap();
+    exchange(server).await.expect_err("it is full");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("in"));
+    server.saboteur().free_connections().await.unwrap();
+    // A server learns of a closed connection when it looks.
+    let freed = async {
+        while exchange(server).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(Box::pin(freed)).await;
+}
+
+async fn has_no_memory_left(server: &Server) {
+    let mut open = client(server).await;
+    open.put("in").await.unwrap();
+    server.saboteur().fill_memory().await.unwrap();
+    let error = within(open.put("more")).await.expect_err("it is full").to_string();
+    assert!(error.contains("OOM"), "{error}");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("in"));
+    server.saboteur().free_memory().await.unwrap();
+    within(open.put("more")).await.unwrap();
+}
+
+async fn has_no_room_on_its_disk(server: &Server) {
+    let mut open = client(server).await;
+    open.put("in").await.unwrap();
+    server.saboteur().fill_disk().await.unwrap();
+    server.saboteur().fill_disk().await.unwrap();
+    let error = within(open.put("more")).await.expect_err("it is full").to_string();
+    assert!(error.contains("No space left on device") || error.contains("is full"), "{error}");
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("in"));
+    server.saboteur().free_disk().await.unwrap();
+    within(open.put("more")).await.unwrap();
+    // Beside a transaction of somebody's, which has the table in use; the second time, healed.
+    let mut user = client(server).await;
+    user.execute("BEGIN").await.unwrap();
+    user.execute(LOCK).await.unwrap();
+    server.saboteur().fill_disk().await.unwrap();
+    user.execute("ROLLBACK").await.unwrap();
+    within(open.put("much more")).await.expect_err("it is full");
+    server.saboteur().heal().await.unwrap();
+    within(open.put("all")).await.unwrap();
+}
+
+async fn has_its_rows_locked(server: &Server) {
+    let mut open = client(server).await;
+    open.put("mine").await.unwrap();
+    server.saboteur().lock_rows().await.unwrap();
+    server.saboteur().lock_rows().await.unwrap();
+    assert_eq!(within(open.get()).await.unwrap().as_deref(), Some("mine"));
+    hangs(open.execute(LOCK)).await;
+    server.saboteur().unlock_rows().await.unwrap();
+    client(server).await.put("last").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
+    // A session that the server ended holds nothing, and healing knows.
+    server.saboteur().lock_rows().await.unwrap();
+    server.saboteur().terminate_backends().await.unwrap();
+    server.saboteur().heal().await.unwrap();
+    client(server).await.put("healed").await.unwrap();
+}
+
+async fn has_its_tables_locked(server: &Server) {
+    let mut open = client(server).await;
+    open.put("mine").await.unwrap();
+    server.saboteur().lock_tables().await.unwrap();
+    server.saboteur().lock_tables().await.unwrap();
+    hangs(open.get()).await;
+    server.saboteur().unlock_tables().await.unwrap();
+    client(server).await.put("last").await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("last"));
+    // A session that the server ended holds nothing, and healing knows.
+    server.saboteur().lock_tables().await.unwrap();
+    server.saboteur().terminate_backends().await.unwrap();
+    server.saboteur().heal().await.unwrap();
+    client(server).await.put("healed").await.unwrap();
+}
+
+/// They are left out.
+async fn has_tables_that_are_in_use(server: &Server) {
+    client(server).await.put("in use").await.unwrap();
+    let mut user = client(server).await;
+    user.execute("BEGIN").await.unwrap();
+    user.execute(LOCK).await.unwrap();
+    server.saboteur().lock_tables().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("in use"));
+    user.execute("ROLLBACK").await.unwrap();
+    client(server).await.put("last").await.unwrap();
+    server.saboteur().heal().await.unwrap();
+}
+
+async fn heals_everything_at_once(server: &Server) {
+    let saboteur = server.saboteur();
+    client(server).await.put("whole").await.unwrap();
+    if saboteur.can(Hurt::ReadOnly) {
+        saboteur.make_read_only().await.unwrap();
+    }
+    saboteur.half_open().await.unwrap();
+    saboteur.delay(Direction::Replies, LONG).await.unwrap();
+    saboteur.refuse().await.unwrap();
+    saboteur.freeze().await.unwrap();
+    saboteur.heal().await.unwrap();
+    client(server).await.put("again").await.unwrap();
+    saboteur.kill().await.unwrap();
+    saboteur.heal().await.unwrap();
+    assert_eq!(exchange(server).await.unwrap().as_deref(), Some("again"));
+}
+
+/// Each case of a suite may have a runtime of its own, which ends with it; the server and its proxy do not.
+async fn is_hurt_from_any_runtime(server: &Server) {
+    let saboteur = server.saboteur();
+    let other = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(|| other().block_on(saboteur.freeze()).unwrap());
+    });
+    hangs(Box::pin(exchange(server))).await;
+    std::thread::scope(|threads| {
+        threads.spawn(|| other().block_on(saboteur.restart()).unwrap());
+    });
+    exchange(server).await.unwrap();
+}
