@@ -49,7 +49,8 @@ async fn what_is_held_or_was_used_today_stays() {
     backend.release(&grant).await.unwrap();
     file.execute("UPDATE tenure_locks SET since = since - 10 * 86400000").await;
     assert_eq!(backend.sweep().await.unwrap(), 0);
-    file.execute("UPDATE tenure_locks SET expires_at = expires_at - 86400000 - 1").await;
+    // Not of the row that says when the file was swept: the release may still be about to look at it.
+    file.execute("UPDATE tenure_locks SET expires_at = expires_at - 86400000 - 1 WHERE name <> ''").await;
     assert_eq!(backend.sweep().await.unwrap(), 1, "the release of a long lease did not end it");
     assert_eq!(rows(&file).await, 1);
 }

@@ -238,11 +238,13 @@ async fn fair_across_clients(stage: &Stage) -> Check {
         slowest = slowest.max(Moment::now().since(begun));
     }
     let arrival = (slowest * 5).max(Duration::from_millis(200));
+    // The first one waits while the others arrive.
+    let all_arrived = arrival * 5;
     let guard = clients[0].lock(&name).acquire().await?;
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
     for (number, client) in clients.iter().enumerate().skip(1) {
-        let (lock, served) = (client.lock(&name).wait(PATIENCE), Arc::clone(&served));
+        let (lock, served) = (client.lock(&name).wait(PATIENCE + all_arrived), Arc::clone(&served));
         tasks.spawn(async move {
             let guard = lock.acquire().await?;
             served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
