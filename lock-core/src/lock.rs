@@ -104,6 +104,9 @@ impl Lock {
     /// The [lease](Self::lease) is at least as long, so that this also holds for a holder that dies. A release by force
     /// frees the lock at once.
     ///
+    /// For one name at a time: a [`LockSet`](crate::LockSet) of several refuses it. A store whose grants end with a session
+    /// refuses it too, with [`Error::Unsupported`].
+    ///
     /// # Examples
     ///
     /// ```
@@ -211,6 +214,11 @@ impl Lock {
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         self.checked()?.once().await
+    }
+
+    /// Whether it stays held after an early release.
+    pub(crate) fn stays_held(&self) -> bool {
+        self.hold_at_least.is_some()
     }
 
     /// Checks that each option is within its range.

@@ -216,6 +216,10 @@ impl LockSet {
         }
         locks.sort_by(|(one, _), (other, _)| one.cmp(other));
         locks.dedup_by(|(one, _), (other, _)| one == other);
+        // Whoever gets one name and not the next gives the first one back: it would stay held, for nobody.
+        if locks.len() > 1 && locks.iter().any(|(_, lock)| lock.stays_held()) {
+            return Err(Error::invalid_option("hold_at_least", "several names", "one name at a time"));
+        }
         Ok(locks.into_iter().map(|(_, lock)| lock).collect())
     }
 
@@ -323,9 +327,24 @@ impl fmt::Debug for LockSetGuard {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Error, Locks, hung::Hung};
+    use crate::{Error, Locks, Memory, hung::Hung};
     use std::time::Duration;
     use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_be_given_back_cannot_stay_held() {
+        let locks = Locks::new(Memory::new());
+        let stay = |names: &[&str]| locks.all(names).with(|lock| lock.hold_at_least(Duration::from_mins(1)));
+        for outcome in [stay(&["a", "b"]).try_acquire().await.err(), stay(&["a", "b"]).acquire().await.err()]
+        {
+            assert!(
+                matches!(outcome, Some(Error::InvalidOption { option: "hold_at_least", .. })),
+                "{outcome:?}"
+            );
+        }
+        stay(&["a", "a"]).acquire().await.unwrap().release().await.unwrap();
+        assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_in_time_whatever_the_store_does() {

@@ -38,7 +38,7 @@ pub(crate) struct Run {
     ///
     /// For a short job that cron starts on several machines: one whose clock is behind finds the lock still held. Give a
     /// time longer than the clocks differ and shorter than the pause between two runs. This does not wait: the store
-    /// keeps the lock. Not for stores whose locks end with a session.
+    /// keeps the lock. For one name only, and not for stores whose locks end with a session.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The command and its arguments
