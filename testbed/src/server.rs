@@ -30,9 +30,9 @@ use tokio::sync::oneshot;
 /// # Examples
 ///
 /// ```no_run
-/// # use tenure_testbed::Server;
+/// # use tenure_testbed::{Kind, Server};
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let server = Server::redis().await?;
+/// let server = Server::find(Kind::Redis).await?;
 /// println!("testing against {server}");
 /// let saboteur = server.saboteur();
 /// saboteur.freeze().await?;
@@ -50,137 +50,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A Redis server.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn redis() -> Result<Self, Unavailable> {
-        Self::find(Kind::Redis).await
-    }
-
-    /// A Redis master with two replicas and three sentinels. The members are these six, in that order.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn redis_sentinel() -> Result<Self, Unavailable> {
-        Self::find(Kind::RedisSentinel).await
-    }
-
-    /// A Redis Cluster of three masters and, after them among the members, a replica of each.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn redis_cluster() -> Result<Self, Unavailable> {
-        Self::find(Kind::RedisCluster).await
-    }
-
-    /// So many Redis servers that know nothing of each other.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn redlock(count: u8) -> Result<Self, Unavailable> {
-        Self::find(Kind::Redlock(count)).await
-    }
-
-    /// A PostgreSQL server.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn postgres() -> Result<Self, Unavailable> {
-        Self::find(Kind::Postgres).await
-    }
-
-    /// A PgBouncer in transaction mode, and behind it a PostgreSQL server, the second member.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn pgbouncer() -> Result<Self, Unavailable> {
-        Self::find(Kind::Pgbouncer).await
-    }
-
-    /// A MariaDB server.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn mariadb() -> Result<Self, Unavailable> {
-        Self::find(Kind::Mariadb).await
-    }
-
-    /// A MySQL server.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn mysql() -> Result<Self, Unavailable> {
-        Self::find(Kind::Mysql).await
-    }
-
-    /// A ZooKeeper server.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn zookeeper() -> Result<Self, Unavailable> {
-        Self::find(Kind::Zookeeper).await
-    }
-
-    /// A ZooKeeper ensemble of so many, which can be partitioned.
-    ///
-    /// # Cancel safety
-    ///
-    /// When the future is dropped, what was started is stopped in the background.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason of every way that was tried.
-    pub async fn zookeeper_ensemble(count: u8) -> Result<Self, Unavailable> {
-        Self::find(Kind::ZookeeperEnsemble(count)).await
-    }
-
-    /// A server of any kind, by the ways that `TENURE_TEST_USE` allows.
+    /// A server of this kind, by the ways that `TENURE_TEST_USE` allows.
     ///
     /// # Cancel safety
     ///
@@ -194,15 +64,15 @@ impl Server {
         Self::start(kind, ways).await
     }
 
-    /// A server of any kind, by these ways.
+    /// The same, by these ways, whatever `TENURE_TEST_USE` says.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, what was started is stopped in the background.
+    /// As with [`find`](Self::find).
     ///
     /// # Errors
     ///
-    /// [`Unavailable`], with the reason of every way that was tried.
+    /// As of [`find`](Self::find).
     pub async fn start(kind: Kind, ways: Use) -> Result<Self, Unavailable> {
         let failed = move |error: &dyn fmt::Display| Unavailable::new(kind).because(error.to_string());
         let (sender, receiver) = oneshot::channel();

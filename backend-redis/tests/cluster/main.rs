@@ -8,7 +8,7 @@ use std::{
 };
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Error, HolderInfo, Locks, Mode, Name, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
-use tenure_testbed::{Member, Server};
+use tenure_testbed::{Kind, Member, Server};
 
 /// In which a failover ends: the nodes need two seconds to find a master dead, and some to vote.
 const FAILOVER: Duration = Duration::from_secs(30);
@@ -128,7 +128,7 @@ async fn id_of(member: &Member) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_slot_moved() {
-    let server = Server::redis_cluster().await.unwrap();
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
     let members = server.members();
     let (one, other) = (locks(&server).await, locks(&server).await);
     let guard = one.lock("{x}a").lease(Duration::from_secs(5)).acquire().await.unwrap();
@@ -167,7 +167,7 @@ async fn cluster_slot_moved() {
 /// another lease has moved to one that hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_at_a_node_that_hangs_costs_no_other_its_renewal() {
-    let server = Server::redis_cluster().await.unwrap();
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
     let members = server.members();
     let options = RedisOptions::from_url(&server.url()).unwrap();
     let options = options.connect_timeout(FAILOVER).response_timeout(FAILOVER);
@@ -202,7 +202,7 @@ async fn a_slot_at_a_node_that_hangs_costs_no_other_its_renewal() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_master_killed() {
-    let server = Server::redis_cluster().await.unwrap();
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
     let members = server.members();
     let (one, other) = (locks(&server).await, locks(&server).await);
     let names = [name_at(&server, 0).await, name_at(&server, 1).await, name_at(&server, 2).await];
@@ -243,7 +243,7 @@ async fn cluster_master_killed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_person_may_get_wrong() {
-    let server = Server::redis_cluster().await.unwrap();
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
     let refusal = async |url: &str| {
         let error = RedisBackend::connect(RedisOptions::from_url(url).unwrap()).await.expect_err(url);
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -251,7 +251,7 @@ async fn what_a_person_may_get_wrong() {
     };
     let (text, error) = refusal(&server.members()[0].url()).await;
     assert!(matches!(error, Error::Store { .. }) && text.contains("write redis+cluster:"), "{text}");
-    let single = Server::redis().await.unwrap();
+    let single = Server::find(Kind::Redis).await.unwrap();
     let (text, error) =
         refusal(&single.url().replace("redis://", "redis+cluster://").replace("/0", "")).await;
     assert!(matches!(error, Error::Store { .. }) && text.contains("write redis:"), "{text}");

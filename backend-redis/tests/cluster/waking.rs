@@ -2,7 +2,7 @@
 
 use crate::{begin_to_move, end_move, locks, master_of, move_keys, tell};
 use std::time::{Duration, Instant};
-use tenure_testbed::{Member, Server};
+use tenure_testbed::{Kind, Member, Server};
 
 /// A waiter that is told nothing asks again after 1.2 s at the soonest.
 const NO_POLL: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ async fn broadcasts(server: &Server) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_follows_its_slot_and_is_woken_there() {
-    let server = Server::redis_cluster().await.unwrap();
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
     let members = server.members();
     let (one, other) = (locks(&server).await, locks(&server).await);
     let (mut at, mut following, mut slowest) =
@@ -70,7 +70,7 @@ async fn a_waiter_follows_its_slot_and_is_woken_there() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_is_told_in_its_shard_only() {
-    let server = Server::redis_cluster().await.unwrap();
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
     let members = server.members();
     let (one, other) = (locks(&server).await, locks(&server).await);
     let mut slowest = Duration::ZERO;

@@ -4,13 +4,14 @@ use std::{sync::Arc, time::Duration};
 use tenure_conformance::saboteur::Saboteur;
 use tenure_core::Locks;
 use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::Kind;
 
 /// The server of a test that must hold both ways: `TENURE_TEST_USE` says which.
 pub(crate) struct Server(tenure_testbed::Server);
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        let server = tenure_testbed::Server::redis().await.expect("a server");
+        let server = tenure_testbed::Server::find(Kind::Redis).await.expect("a server");
         assert!(!server.members().is_empty(), "a server that can be hurt; unset TENURE_TEST_REDIS_URL");
         Self(server)
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 use tenure_conformance::saboteur::Saboteur;
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Locks, Mode, Name};
 use tenure_redis::{RedlockBackend, RedlockOptions};
-use tenure_testbed::{Member, Server};
+use tenure_testbed::{Kind, Member, Server};
 
 /// Longer than any test takes: nothing is gone by itself.
 pub(crate) const LONG: Duration = Duration::from_mins(5);
@@ -16,7 +16,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) async fn start(count: u8) -> Self {
-        let server = Server::redlock(count).await.expect("servers");
+        let server = Server::find(Kind::Redlock(count)).await.expect("servers");
         let members = server.members();
         assert_eq!(
             members.len(),

@@ -7,7 +7,7 @@ use std::{
 use tenure_conformance::saboteur::Saboteur;
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Error, HolderInfo, Locks, LossCause, Mode, Name};
 use tenure_redis::{RedisBackend, RedisOptions};
-use tenure_testbed::{Member, Server};
+use tenure_testbed::{Kind, Member, Server};
 
 const LEASE: Duration = Duration::from_secs(20);
 /// In which a failover ends: the sentinels need a second to find the master dead, and some to agree.
@@ -93,7 +93,7 @@ async fn replicated(master: &Member) {
 }
 
 async fn failover_while_holding_and_waiting(lose: impl AsyncFn(&dyn Saboteur)) {
-    let server = Server::redis_sentinel().await.unwrap();
+    let server = Server::find(Kind::RedisSentinel).await.unwrap();
     let (one, other) = (locks(&server).await, locks(&server).await);
     let guard = one.lock("a").lease(FAILOVER).acquire().await.unwrap();
     let waiter = tokio::spawn({
@@ -152,7 +152,7 @@ async fn master_frozen() {
 /// its connections; then the new one is asked. Renewals until then are no use there: the lease is longer than that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_only_after_failover() {
-    let server = Server::redis_sentinel().await.unwrap();
+    let server = Server::find(Kind::RedisSentinel).await.unwrap();
     let locks = locks(&server).await;
     let guard = locks.lock("a").lease(2 * FAILOVER).acquire().await.unwrap();
     let (master, _) = roles(&server).await;
@@ -185,7 +185,7 @@ async fn read_only_after_failover() {
 /// and the sentinels are asked for the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_without_replicas_is_left() {
-    let server = Server::redis_sentinel().await.unwrap();
+    let server = Server::find(Kind::RedisSentinel).await.unwrap();
     let locks = locks(&server).await;
     locks.lock("a").acquire().await.unwrap().release().await.unwrap();
     let (master, _) = roles(&server).await;
@@ -208,7 +208,7 @@ async fn a_master_without_replicas_is_left() {
 /// What the dead master had not passed on is forgotten; the holder learns it, and the token rises all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_no_replica_had_is_lost() {
-    let server = Server::redis_sentinel().await.unwrap();
+    let server = Server::find(Kind::RedisSentinel).await.unwrap();
     let (one, other) = (locks(&server).await, locks(&server).await);
     let (master, _) = roles(&server).await;
     // From now on it passes nothing on.
@@ -228,7 +228,7 @@ async fn a_grant_that_no_replica_had_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_few_replicas() {
-    let server = Server::redis_sentinel().await.unwrap();
+    let server = Server::find(Kind::RedisSentinel).await.unwrap();
     // A quarter of it is for the replicas.
     let patience = Duration::from_secs(8);
     let patient = || options(&server).response_timeout(patience);
@@ -278,7 +278,7 @@ async fn too_few_replicas() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_person_may_get_wrong() {
-    let server = Server::redis_sentinel().await.unwrap();
+    let server = Server::find(Kind::RedisSentinel).await.unwrap();
     let refusal = async |url: &str| {
         let begin = Instant::now();
         let options = RedisOptions::from_url(url).unwrap().connect_timeout(Duration::from_secs(1));

@@ -17,7 +17,7 @@ use testcontainers::core::client::docker_client_instance;
 use tokio::runtime::Runtime;
 
 type Found = Result<Server, Unavailable>;
-/// A case: its name, its environment, and what it expects of `Server::redis()`.
+/// A case: its name, its environment, and what it expects of `Server::find(Kind::Redis)`.
 type Case =
     (&'static str, &'static [(&'static str, &'static str)], fn(Found) -> Pin<Box<dyn Future<Output = ()>>>);
 
@@ -92,7 +92,7 @@ pub(crate) fn trials(runtime: &Runtime, allowed: Use) -> Vec<Trial> {
 /// What the process started again does.
 pub(crate) async fn run(name: &str) {
     let (.., case) = CASES.into_iter().find(|(known, ..)| *known == name).expect("a case");
-    case(Server::redis().await).await;
+    case(Server::find(Kind::Redis).await).await;
 }
 
 async fn is_found_by_its_url(found: Found) {
