@@ -225,6 +225,10 @@ impl ZkOptions {
         })
     }
 
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(clippy::unused_self, reason = "without TLS no options ask for it")
+    )]
     fn is_encrypted(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.is_some();
