@@ -42,7 +42,6 @@ mod history;
 mod mode;
 mod rules;
 mod stamp;
-mod svg;
 mod text;
 mod timeline;
 mod violation;

@@ -33,8 +33,7 @@ enum Command {
 
 /// Mix clients, processes and faults, and judge what the clients saw
 ///
-/// Ends with 1 when the contract is broken, and shows where: as a timeline here, and as a drawing in a file. The same
-/// seed gives the same schedule of faults.
+/// Ends with 1 when the contract is broken, and shows where, as a timeline. The same seed gives the same schedule of faults.
 #[derive(Debug, clap::Args)]
 struct Faults {
     /// The store: its name, or a URL
@@ -60,9 +59,6 @@ struct Faults {
     /// How many client processes there are
     #[arg(long, value_name = "N", default_value_t = Options::default().processes)]
     processes: usize,
-    /// Where the drawing of a violation goes
-    #[arg(long, value_name = "FILE", default_value = "violation.svg")]
-    svg: PathBuf,
     /// Where the last round's history goes, as JSON lines [default: nowhere]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -186,10 +182,7 @@ fn tell(args: &Faults, outcome: &Outcome) -> Result<(), BoxError> {
         println!("the last round's history is in {}", path.display());
     }
     if let Some(violation) = Judge::smallest(&outcome.violations) {
-        let timeline = violation.timeline(&outcome.history);
-        println!("{timeline}");
-        std::fs::write(&args.svg, timeline.svg())?;
-        println!("drawn in {}", args.svg.display());
+        println!("{}", violation.timeline(&outcome.history));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A stretch of a history, arranged for the eye: what the text and the drawing have in common.
+//! A stretch of a history, arranged for the eye.
 
 use super::{
     Broken, Event, History, Stamp, Violation, What,
@@ -10,8 +10,7 @@ use std::time::Duration;
 
 /// What happened around a [`Violation`]: one lane a client, holds and waits as bars, faults and notes as marks.
 ///
-/// Its `Display` is for a terminal, [`svg`](Self::svg) for a report. Times are relative to where the contract begins to be
-/// broken.
+/// Its `Display` draws it with characters. Times are relative to where the contract begins to be broken.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub(super) title: String,
@@ -140,7 +139,7 @@ const LANES: usize = 10;
 const NOTES: usize = 30;
 
 impl Violation {
-    /// What happened around it, for people: as text through `Display`, and as a drawing.
+    /// What happened around it, for people.
     #[must_use]
     pub fn timeline(&self, history: &History) -> Timeline {
         Timeline::of(history, self)

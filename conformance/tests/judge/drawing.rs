@@ -43,40 +43,6 @@ fn as_text() {
 }
 
 #[test]
-fn as_a_drawing() {
-    let history = careless_release();
-    let svg = Judge::new().judge(&history)[0].timeline(&history).svg();
-    insta::assert_snapshot!(svg);
-}
-
-#[test]
-fn names_are_text_in_a_drawing() {
-    let mut script = Script::default();
-    for (client, token) in [("<a>", 1), ("b&", 2)] {
-        let call = script.asks(token, client, None);
-        let name = "<script>alert(1)</script>".to_owned();
-        let lease = std::time::Duration::from_secs(1);
-        let until = crate::script::at(500);
-        script.note(
-            2 + token,
-            client,
-            What::Granted {
-                call,
-                name,
-                claim: token.to_string(),
-                mode: Mode::Exclusive,
-                token,
-                until,
-                lease,
-            },
-        );
-    }
-    let history = script.history();
-    let svg = Judge::new().judge(&history)[0].timeline(&history).svg();
-    assert!(!svg.contains("<script") && !svg.contains("<a>") && svg.contains("&lt;a&gt;"), "{svg}");
-}
-
-#[test]
 fn a_waiter_and_a_wipe() {
     let mut script = Script::default();
     script.fault(1000, 4000, "store", "restarted empty", Effect::Forgets { name: None });
