@@ -1,4 +1,7 @@
 //! As much of ZooKeeper's protocol as it takes to open a session, take one over, and close it.
+//!
+//! It is written by hand because `zookeeper-client` takes over only sessions that it opened itself, reports a server that
+//! has no room like one that is not there, and knows no four-letter words.
 
 use std::io;
 use std::net::SocketAddr;

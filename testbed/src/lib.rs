@@ -35,7 +35,7 @@
 //! | servers as clients see them | `assembly`, those that are one; `links`, the network between them; `platform`, `node` |
 //! | what runs them | `engine`; `container`; `program`, `processes`; `guard` and `owner`, so that nothing stays behind |
 //! | what kinds of servers differ in | `recipe`, `admin` |
-//! | protocols | `resp`, `jute` |
+//! | ZooKeeper's protocol | `jute` |
 //! | words | `kind`, `way`, `unavailable`, `secret` |
 
 mod admin;
@@ -63,7 +63,6 @@ mod redis;
 mod redis_cluster;
 mod redis_node;
 mod redis_sentinel;
-mod resp;
 mod sabotage;
 mod secret;
 mod server;

@@ -1,9 +1,9 @@
 //! What the kinds of servers differ in.
 
 use crate::admin::{Admin, Order};
-use crate::resp;
 use crate::way::Way;
 use async_trait::async_trait;
+use redis::aio::MultiplexedConnection;
 use sqlx::{MySqlConnection, PgConnection};
 use std::fmt;
 use std::io;
@@ -109,7 +109,7 @@ pub(crate) trait Recipe: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) enum Held {
     /// A connection from before the limit was lowered, and what the limit was.
-    Redis { redis: resp::Redis, limit: String },
+    Redis { redis: MultiplexedConnection, limit: String },
     /// All that the server gave.
     Connections { _kept: Vec<TcpStream> },
     /// A foreign session in a transaction, which ends with it.

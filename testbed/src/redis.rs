@@ -3,9 +3,10 @@
 use crate::admin::{Admin, Order, unknown};
 use crate::program::find;
 use crate::recipe::{Held, Recipe, Setup};
-use crate::resp;
 use crate::way::Way;
 use async_trait::async_trait;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ impl Recipe for Redis {
 
     async fn ready(&self, admin: &Admin<'_>) -> io::Result<()> {
         // An error while it loads its data.
-        ask(admin, &["PING"]).await
+        tell(admin, &["PING"]).await
     }
 
     fn hurts(&self, _: &Way) -> &'static [Hurt] {
@@ -78,39 +79,56 @@ impl Recipe for Redis {
     async fn obey(&self, admin: &Admin<'_>, order: Order) -> io::Result<()> {
         match order {
             Order::TerminateBackends => {
-                ask(admin, &["CLIENT", "KILL", "TYPE", "pubsub"]).await?;
-                ask(admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await
+                tell(admin, &["CLIENT", "KILL", "TYPE", "pubsub"]).await?;
+                tell(admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await
             }
-            Order::FlushScripts => ask(admin, &["SCRIPT", "FLUSH", "SYNC"]).await,
+            Order::FlushScripts => tell(admin, &["SCRIPT", "FLUSH", "SYNC"]).await,
             Order::PauseWrites(at_most) => {
-                ask(admin, &["CLIENT", "PAUSE", &at_most.as_millis().to_string(), "WRITE"]).await
+                tell(admin, &["CLIENT", "PAUSE", &at_most.as_millis().to_string(), "WRITE"]).await
             }
-            Order::ResumeWrites => ask(admin, &["CLIENT", "UNPAUSE"]).await,
+            Order::ResumeWrites => tell(admin, &["CLIENT", "UNPAUSE"]).await,
             // The replica of a master that cannot be reached keeps its data and refuses writes.
-            Order::MakeReadOnly => ask(admin, &["REPLICAOF", "127.0.0.1", "1"]).await,
-            Order::MakeWritable => ask(admin, &["REPLICAOF", "NO", "ONE"]).await,
+            Order::MakeReadOnly => tell(admin, &["REPLICAOF", "127.0.0.1", "1"]).await,
+            Order::MakeWritable => tell(admin, &["REPLICAOF", "NO", "ONE"]).await,
             // It evicts nothing unless it is told to.
-            Order::FillMemory => ask(admin, &["CONFIG", "SET", "maxmemory", "1"]).await,
-            Order::FreeMemory => ask(admin, &["CONFIG", "SET", "maxmemory", "0"]).await,
+            Order::FillMemory => tell(admin, &["CONFIG", "SET", "maxmemory", "1"]).await,
+            Order::FreeMemory => tell(admin, &["CONFIG", "SET", "maxmemory", "0"]).await,
             Order::ExpireSessions => Err(unknown(order)),
         }
     }
 
     async fn fill(&self, admin: &Admin<'_>) -> io::Result<Held> {
-        let mut redis = resp::Redis::connect(admin.address, admin.url).await?;
-        let limit = redis.ask(&["CONFIG", "GET", "maxclients"]).await?;
-        let limit = limit.lines().last().unwrap_or_default().to_owned();
-        redis.ask(&["CONFIG", "SET", "maxclients", "1"]).await?;
+        let mut redis = connect(admin.address, admin.url).await?;
+        let (_, limit): (String, String) = ask(&mut redis, &["CONFIG", "GET", "maxclients"]).await?;
+        ask::<()>(&mut redis, &["CONFIG", "SET", "maxclients", "1"]).await?;
         // Whoever is connected stays. This connection is kept, because no other could raise the limit again.
         Ok(Held::Redis { redis, limit })
     }
 
     async fn free(&self, held: Held) -> io::Result<()> {
         let Held::Redis { mut redis, limit } = held else { return Ok(()) };
-        redis.ask(&["CONFIG", "SET", "maxclients", &limit]).await.map(drop)
+        ask(&mut redis, &["CONFIG", "SET", "maxclients", &limit]).await
     }
 }
 
-async fn ask(admin: &Admin<'_>, command: &[&str]) -> io::Result<()> {
-    resp::Redis::connect(admin.address, admin.url).await?.ask(command).await.map(drop)
+async fn tell(admin: &Admin<'_>, command: &[&str]) -> io::Result<()> {
+    ask(&mut connect(admin.address, admin.url).await?, command).await
+}
+
+/// Connects, and authenticates as the URL says.
+pub(crate) async fn connect(address: SocketAddr, url: &str) -> io::Result<MultiplexedConnection> {
+    let addressed = url.into_connection_info().map_err(io::Error::other)?;
+    let addressed = addressed.set_addr(ConnectionAddr::Tcp(address.ip().to_string(), address.port()));
+    // How long an answer may take is bounded by who asks.
+    let patient = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let client = Client::open(addressed).map_err(io::Error::other)?;
+    client.get_multiplexed_async_connection_with_config(&patient).await.map_err(io::Error::other)
+}
+
+/// Sends a command and returns its reply.
+pub(crate) async fn ask<T: FromRedisValue>(
+    redis: &mut MultiplexedConnection,
+    command: &[&str],
+) -> io::Result<T> {
+    Cmd::new().arg(command).query_async(redis).await.map_err(io::Error::other)
 }

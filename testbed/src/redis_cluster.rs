@@ -4,8 +4,9 @@ use crate::assembly::Assembly;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::program::free_ports;
+use crate::redis::ask;
 use crate::redis_node::{RedisNode, Role};
-use crate::resp::Redis;
+use redis::aio::MultiplexedConnection;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
 async fn last_failover(members: &[Arc<Node>]) -> io::Result<u64> {
     let mut last = 0;
     for node in members {
-        let state = connect(node).await?.ask(&["CLUSTER", "INFO"]).await?;
+        let state: String = ask(&mut connect(node).await?, &["CLUSTER", "INFO"]).await?;
         let epoch = state.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
         let epoch: Option<u64> = epoch.and_then(|epoch| epoch.trim().parse().ok());
         last = last.max(epoch.ok_or_else(|| io::Error::other("a member names no epoch"))?);
@@ -55,22 +56,23 @@ async fn join(nodes: &[Node], buses: &[u16]) -> io::Result<()> {
     for (number, node) in nodes.iter().enumerate() {
         let mut redis = connect(node).await?;
         // Distinct, so that no two masters have to settle whose slots are whose.
-        redis.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).await?;
+        ask::<()>(&mut redis, &["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).await?;
         redises.push(redis);
     }
     let mut masters = Vec::new();
     for (number, redis) in redises.iter_mut().take(MASTERS).enumerate() {
         let (first, next) = (SLOTS * number / MASTERS, SLOTS * (number + 1) / MASTERS);
-        redis.ask(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(next - 1).to_string()]).await?;
-        masters.push(redis.ask(&["CLUSTER", "MYID"]).await?);
+        let range = [first, next - 1].map(|slot| slot.to_string());
+        ask::<()>(redis, &["CLUSTER", "ADDSLOTSRANGE", &range[0], &range[1]]).await?;
+        masters.push(ask::<String>(redis, &["CLUSTER", "MYID"]).await?);
     }
     for (node, bus) in nodes.iter().zip(buses) {
         let port = node.address().port().to_string();
-        redises[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus.to_string()]).await?;
+        ask::<()>(&mut redises[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus.to_string()]).await?;
     }
     for (redis, master) in redises.iter_mut().skip(MASTERS).zip(&masters) {
         // Only once it has heard of its master can it follow it.
-        while redis.ask(&["CLUSTER", "REPLICATE", master]).await.is_err() {
+        while ask::<()>(redis, &["CLUSTER", "REPLICATE", master]).await.is_err() {
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -81,11 +83,11 @@ async fn join(nodes: &[Node], buses: &[u16]) -> io::Result<()> {
 async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     for node in members {
         let mut redis = connect(node).await?;
-        let state = redis.ask(&["CLUSTER", "INFO"]).await?;
+        let state: String = ask(&mut redis, &["CLUSTER", "INFO"]).await?;
         if !state.contains("cluster_state:ok") || !state.contains("cluster_slots_ok:16384") {
             return Err(io::Error::other(format!("{} finds its cluster incomplete", node.name)));
         }
-        let known = redis.ask(&["CLUSTER", "NODES"]).await?;
+        let known: String = ask(&mut redis, &["CLUSTER", "NODES"]).await?;
         let replicas = known.lines().filter(|line| line.contains("slave")).count();
         let broken = ["fail", "handshake", "noaddr", "disconnected"];
         if known.lines().count() != members.len()
@@ -94,7 +96,7 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
         {
             return Err(io::Error::other(format!("{} finds a member missing", node.name)));
         }
-        let replication = redis.ask(&["INFO", "replication"]).await?;
+        let replication: String = ask(&mut redis, &["INFO", "replication"]).await?;
         if replication.contains("role:slave") && !replication.contains("master_link_status:up") {
             return Err(io::Error::other(format!("{} has no link to its master", node.name)));
         }
@@ -102,6 +104,6 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     Ok(())
 }
 
-async fn connect(node: &Node) -> io::Result<Redis> {
-    Redis::connect(node.direct_address(), &node.direct_url()).await
+async fn connect(node: &Node) -> io::Result<MultiplexedConnection> {
+    crate::redis::connect(node.direct_address(), &node.direct_url()).await
 }

@@ -4,8 +4,10 @@ use crate::assembly::Assembly;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::program::free_ports;
+use crate::redis::ask;
 use crate::redis_node::{RedisNode, Role};
-use crate::resp::Redis;
+use redis::aio::MultiplexedConnection;
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,13 +58,15 @@ pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
     assembly.settling(|members| Box::pin(settled(members))).await
 }
 
+/// What a sentinel says of one server.
+type Facts = HashMap<String, String>;
+
 /// Each failover has a new epoch.
 async fn last_failover(members: &[Arc<Node>]) -> io::Result<u64> {
     let mut last = 0;
     for sentinel in &members[DATA..] {
-        let words = connect(sentinel).await?.ask(&["SENTINEL", "MASTER", SERVICE]).await?;
-        let epoch = words.lines().skip_while(|word| *word != "config-epoch").nth(1);
-        let epoch: Option<u64> = epoch.and_then(|epoch| epoch.parse().ok());
+        let master: Facts = ask(&mut connect(sentinel).await?, &["SENTINEL", "MASTER", SERVICE]).await?;
+        let epoch: Option<u64> = master.get("config-epoch").and_then(|epoch| epoch.parse().ok());
         last = last.max(epoch.ok_or_else(|| io::Error::other("a sentinel names no epoch"))?);
     }
     Ok(last)
@@ -81,7 +85,7 @@ async fn until_replicated(master: &Node) -> io::Result<()> {
 }
 
 async fn replicated(master: &Node) -> io::Result<()> {
-    let state = connect(master).await?.ask(&["INFO", "replication"]).await?;
+    let state: String = ask(&mut connect(master).await?, &["INFO", "replication"]).await?;
     let replicas = state.lines().filter(|line| line.contains("state=online")).count();
     if !state.contains("role:master") || replicas != DATA - 1 {
         return Err(io::Error::other(format!("the master has {replicas} replicas")));
@@ -96,18 +100,18 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     let mut masters = Vec::new();
     for sentinel in sentinels {
         let mut redis = connect(sentinel).await?;
-        let words = redis.ask(&["SENTINEL", "MASTER", SERVICE]).await?;
-        let words: Vec<&str> = words.lines().collect();
-        let value = |name| words.chunks(2).find(|pair| pair[0] == name).and_then(|pair| pair.get(1)).copied();
+        let master: Facts = ask(&mut redis, &["SENTINEL", "MASTER", SERVICE]).await?;
+        let value = |name| master.get(name).map(String::as_str);
         let others = (SENTINELS - 1).to_string();
         if value("flags") != Some("master") || value("num-other-sentinels") != Some(&*others) {
             return Err(io::Error::other(format!("a sentinel finds {:?}", value("flags"))));
         }
         masters.extend(value("port").map(str::to_owned));
-        let replicas = redis.ask(&["SENTINEL", "REPLICAS", SERVICE]).await?;
-        let words: Vec<&str> = replicas.lines().collect();
-        let known = |name, fit| words.chunks(2).filter(|pair| *pair == [name, fit]).count() == DATA - 1;
-        if !known("flags", "slave") || !known("master-link-status", "ok") {
+        let replicas: Vec<Facts> = ask(&mut redis, &["SENTINEL", "REPLICAS", SERVICE]).await?;
+        let says = |replica: &Facts, name, value| replica.get(name).is_some_and(|said| said == value);
+        let known =
+            |replica: &&Facts| says(replica, "flags", "slave") && says(replica, "master-link-status", "ok");
+        if replicas.iter().filter(known).count() != DATA - 1 {
             return Err(io::Error::other("a sentinel does not know every replica"));
         }
     }
@@ -120,6 +124,6 @@ async fn settled(members: &[Arc<Node>]) -> io::Result<()> {
     replicated(master).await
 }
 
-async fn connect(node: &Node) -> io::Result<Redis> {
-    Redis::connect(node.direct_address(), &node.direct_url()).await
+async fn connect(node: &Node) -> io::Result<MultiplexedConnection> {
+    crate::redis::connect(node.direct_address(), &node.direct_url()).await
 }
