@@ -2,7 +2,7 @@
 
 use crate::saboteur::Hurt;
 use std::{error::Error, fmt, future::Future, panic::Location, time::Duration};
-use tenure_core::{Error as LockError, LossCause};
+use tenure_core::{Error as LockError, Guard, Lock, LossCause, Moment, Token};
 
 /// The outcome of a case, or of a part of one.
 pub type Check<T = ()> = Result<T, Stop>;
@@ -71,7 +71,11 @@ impl Stop {
     /// Reports that the contract is not kept; `what` was observed.
     #[track_caller]
     pub fn failed(what: impl fmt::Display) -> Self {
-        let at = Location::caller();
+        Self::failed_at(Location::caller(), what)
+    }
+
+    /// The same for a future, which knows its caller only while it is made.
+    fn failed_at(at: &Location<'_>, what: impl fmt::Display) -> Self {
         Self::Failed(format!("{what} (at {}:{})", at.file(), at.line()))
     }
 }
@@ -94,8 +98,11 @@ pub(crate) fn chain(error: &(impl Error + ?Sized)) -> String {
     text
 }
 
-/// Stops the case unless the condition holds.
+/// Stops the case unless the condition holds. What the condition says for itself needs no words.
 macro_rules! ensure {
+    ($condition:expr $(,)?) => {
+        $crate::check::ensure!($condition, "expected {}", stringify!($condition))
+    };
     ($condition:expr, $($what:tt)+) => {
         if !$condition {
             return Err($crate::check::Stop::failed(format_args!($($what)+)));
@@ -105,11 +112,84 @@ macro_rules! ensure {
 
 /// Stops the case unless both are equal, and shows both.
 macro_rules! ensure_eq {
+    ($left:expr, $right:expr $(,)?) => {
+        $crate::check::ensure_eq!($left, $right, "{}", stringify!($left))
+    };
     ($left:expr, $right:expr, $($what:tt)+) => {
         match (&$left, &$right) {
-            (left, right) => ensure!(left == right, "{}: {left:?}, not {right:?}", format_args!($($what)+)),
+            (left, right) => $crate::check::ensure!(left == right, "{}: {left:?}, not {right:?}", format_args!($($what)+)),
         }
     };
+}
+
+/// Stops the case unless the value matches the pattern, and shows both.
+macro_rules! ensure_matches {
+    ($value:expr, $pattern:pat $(if $guard:expr)? $(,)?) => {
+        $crate::check::ensure_matches!($value, $pattern $(if $guard)?, "{}", stringify!($value))
+    };
+    ($value:expr, $pattern:pat $(if $guard:expr)?, $($what:tt)+) => {
+        match &$value {
+            $pattern $(if $guard)? => {}
+            other => return Err($crate::check::Stop::failed(format_args!(
+                "{}: {other:?}, not {}", format_args!($($what)+), stringify!($pattern)
+            ))),
+        }
+    };
+}
+
+/// Stops the case unless the token is greater than the one before it.
+#[track_caller]
+pub(crate) fn rises(before: impl Into<Option<Token>>, token: Token) -> Check {
+    match before.into() {
+        Some(before) if before >= token => {
+            Err(Stop::failed(format_args!("token {token} follows {before}, and tokens only rise")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Stops the case if the lock was lost.
+#[track_caller]
+pub(crate) fn still_held(guard: &Guard) -> Check {
+    ensure!(guard.is_held(), "{guard:?} was lost: {:?}", guard.loss());
+    Ok(())
+}
+
+/// Returns until when a lock that was just acquired is held.
+#[track_caller]
+pub(crate) fn deadline(guard: &Guard) -> Check<Moment> {
+    match guard.deadline() {
+        Some(deadline) => Ok(deadline),
+        None => Err(Stop::failed(format_args!("a new guard has no deadline: {guard:?}"))),
+    }
+}
+
+/// Acquires a lock that is free; stops the case if that is refused.
+#[track_caller]
+pub(crate) fn free_at_once(lock: &Lock) -> impl Future<Output = Check<Guard>> {
+    let at = Location::caller();
+    async move {
+        match lock.try_acquire().await {
+            Ok(Some(guard)) => Ok(guard),
+            Ok(None) => Err(Stop::failed_at(at, format_args!("refused while it is free: {lock:?}"))),
+            Err(error) => Err(Stop::failed_at(at, chain(&error))),
+        }
+    }
+}
+
+/// Tries to acquire a lock that is held; stops the case if that is granted.
+#[track_caller]
+pub(crate) fn kept_out(lock: &Lock) -> impl Future<Output = Check> {
+    let at = Location::caller();
+    async move {
+        match lock.try_acquire().await {
+            Ok(None) => Ok(()),
+            Ok(Some(second)) => {
+                Err(Stop::failed_at(at, format_args!("granted while it is held: {second:?}")))
+            }
+            Err(error) => Err(Stop::failed_at(at, chain(&error))),
+        }
+    }
 }
 
 /// Stops the case unless the future completes in time.
@@ -125,11 +205,14 @@ pub(crate) fn within<T>(
 
 /// Checks again and again until the condition holds; stops the case if it does not within the limit.
 macro_rules! eventually {
+    ($limit:expr, $condition:expr $(,)?) => {
+        $crate::check::eventually!($limit, $condition, "{}", stringify!($condition))
+    };
     ($limit:expr, $condition:expr, $($what:tt)+) => {{
         let until = tokio::time::Instant::now() + $limit;
         while !$condition {
             let late = tokio::time::Instant::now() >= until;
-            ensure!(!late, "not so after {:?}: {}", $limit, format_args!($($what)+));
+            $crate::check::ensure!(!late, "not so after {:?}: {}", $limit, format_args!($($what)+));
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }};
@@ -144,14 +227,49 @@ pub(crate) fn lost_with<T: fmt::Debug>(outcome: Result<T, LockError>) -> Check<L
     }
 }
 
-/// Stops the case unless the outcome is the expected error.
-macro_rules! ensure_err {
-    ($outcome:expr, $pattern:pat, $($what:tt)+) => {
-        match $outcome {
-            Err($pattern) => {}
-            other => return Err($crate::check::Stop::failed(format_args!("{}: got {other:?}", format_args!($($what)+)))),
-        }
-    };
-}
+pub(crate) use {ensure, ensure_eq, ensure_matches, eventually};
 
-pub(crate) use {ensure, ensure_eq, ensure_err, eventually};
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::{Locks, Memory};
+
+    fn said<T>(line: u32, outcome: Check<T>) -> String {
+        let Err(Stop::Failed(what)) = outcome else { panic!("it did not fail") };
+        let at = format!(" (at {}:{line})", file!());
+        what.strip_suffix(&at).unwrap_or_else(|| panic!("{what:?} does not end with {at:?}")).to_owned()
+    }
+
+    #[test]
+    fn conditions_speak_for_themselves() {
+        let (held, tokens) = (false, [1, 2]);
+        let untrue = || {
+            ensure!(held);
+            Check::Ok(())
+        };
+        assert_eq!(said(line!() - 3, untrue()), "expected held");
+        let unequal = || {
+            ensure_eq!(tokens.len(), 3);
+            Check::Ok(())
+        };
+        assert_eq!(said(line!() - 3, unequal()), "tokens.len(): 2, not 3");
+        let unmatched = || {
+            ensure_matches!(tokens.first(), None);
+            Check::Ok(())
+        };
+        assert_eq!(said(line!() - 3, unmatched()), "tokens.first(): Some(1), not None");
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_placed_where_it_was_noticed() {
+        let locks = Locks::new(Memory::new());
+        let granted = said(line!(), kept_out(&locks.lock("a")).await);
+        assert!(granted.starts_with("granted while it is held: Guard("), "{granted}");
+        let lock = locks.lock("b");
+        let guard = free_at_once(&lock).await.unwrap();
+        assert!(said(line!(), free_at_once(&lock).await).starts_with("refused while it is free: Lock"));
+        let token = guard.token();
+        let fell = format!("token {token} follows {token}, and tokens only rise");
+        assert_eq!(said(line!(), rises(token, token)), fell);
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::{
     Form, Need, Probe, Subject,
-    check::{Check, Stop, chain, ensure, eventually, within},
+    check::{Check, Stop, chain, eventually, within},
     saboteur::{Hurt, Saboteur},
     victim::Victim,
 };
@@ -250,8 +250,7 @@ impl Stage {
             within(CLOSING, "closing a client", client.close()).await?;
         }
         for client in &clients {
-            let what = "a client's queue goes with its last user";
-            eventually!(LEFTOVERS, client.names_in_use() == 0, "{what}: {client:?}");
+            eventually!(LEFTOVERS, client.names_in_use() == 0, "no queue is left in {client:?}");
         }
         drop(clients);
         if !self.capabilities.listing {
@@ -272,7 +271,7 @@ async fn nothing_left(backend: &dyn Backend, prefix: &str) -> Check {
             left = backend.list(prefix).await?;
             left.is_empty()
         },
-        "the case is over and its clients are closed, and no grant of it is left, but {left:?}"
+        "no grant is left of a case that is over, but {left:?}"
     );
     Ok(())
 }

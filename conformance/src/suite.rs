@@ -178,7 +178,7 @@ mod tests {
         let subject = InMemory { memory: Memory::new(), absent: None };
         let tested = Tested::all(Subjects::new().with(subject)).remove(0);
         let leaked = tested.run(Case::new("group", "name", leaks)).await;
-        failed(&leaked, "queue goes with its last user");
+        failed(&leaked, "no queue is left in Client");
     }
 
     #[tokio::test]

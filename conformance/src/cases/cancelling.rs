@@ -3,7 +3,9 @@
 use crate::{
     Check, Client, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, eventually, within},
+    check::{
+        Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, still_held, within,
+    },
 };
 use std::{
     future::{Future, poll_fn},
@@ -11,7 +13,7 @@ use std::{
     task::Poll,
     time::Duration,
 };
-use tenure_core::{Error, Guard};
+use tenure_core::Error;
 use tokio::sync::oneshot;
 
 cases!("waiting":
@@ -35,13 +37,13 @@ async fn cancel_while_waiting(stage: &Stage) -> Check {
     let guard = one.lock(&name).acquire().await?;
     let lock = other.lock(&name);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    eventually!(SOON, other.probe.calls().contending(&name) == 1, "the waiter asks the store");
+    eventually!(SOON, other.probe.calls().contending(&name) == 1);
     tokio::time::sleep(Duration::from_millis(100)).await;
     waiter.abort();
-    ensure!(waiter.await.is_err_and(|end| end.is_cancelled()), "the waiter ended although the lock is held");
-    eventually!(SOON, other.names_in_use() == 0, "the queue in the process is empty");
-    ensure!(guard.is_held(), "a waiter that gave up cost the holder its lock");
-    ensure!(next.lock(&name).try_acquire().await?.is_none(), "a waiter that gave up freed the lock");
+    ensure!(waiter.await.is_err_and(|end| end.is_cancelled()), "the wait ended although the lock is held");
+    eventually!(SOON, other.names_in_use() == 0);
+    still_held(&guard)?;
+    kept_out(&next.lock(&name)).await?;
     guard.release().await?;
     next_gets_in(&next, &name, "a waiter gave up").await?;
     next_gets_in(&other, &name, "its own waiter gave up").await
@@ -67,7 +69,7 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
     let ([one, other, next], name) = (stage.clients().await?, stage.name("a"));
     // A free lock.
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS, "a free lock was not acquired within {MOST_POLLS} polls");
+        ensure!(polls < MOST_POLLS);
         let lock = other.lock(&name);
         if let Some(guard) = polled(polls, lock.acquire()).await {
             guard?.release().await?;
@@ -77,12 +79,12 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
     }
     // A lock that is held at first.
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS, "a held lock was not acquired within {MOST_POLLS} polls");
+        ensure!(polls < MOST_POLLS);
         let guard = one.lock(&name).wait(SOON).acquire().await?;
         let lock = other.lock(&name);
         let waiter = tokio::spawn(async move { polled(polls, lock.acquire()).await });
         let waits = || other.probe.calls().contending(&name) > 0;
-        eventually!(SOON, waits() || waiter.is_finished(), "the waiter waits or has given up");
+        eventually!(SOON, waits() || waiter.is_finished());
         guard.release().await?;
         if let Some(guard) = waiter.await? {
             guard?.release().await?;
@@ -90,7 +92,7 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
         }
         next_gets_in(&next, &name, &format!("a wait was dropped at poll {polls}")).await?;
     }
-    eventually!(SOON, other.names_in_use() == 0, "the queue in the process is empty");
+    eventually!(SOON, other.names_in_use() == 0);
     Ok(())
 }
 
@@ -98,7 +100,7 @@ async fn cancel_at_every_await(stage: &Stage) -> Check {
 async fn unpolled_future_is_in_nobodys_way(stage: &Stage) -> Check {
     let client = stage.client().await?;
     for polls in 1.. {
-        ensure!(polls < MOST_POLLS, "a free lock was not acquired within {MOST_POLLS} polls");
+        ensure!(polls < MOST_POLLS);
         let lock = client.lock(stage.name(&format!("a{polls}")));
         let mut unpolled = pin!(lock.acquire());
         if let Some(guard) = polled(polls, unpolled.as_mut()).await {
@@ -145,11 +147,11 @@ async fn cancel_races_grant(stage: &Stage) -> Check {
             }
         }
     }
-    ensure_eq!(had + given_up, ROUNDS, "rounds");
+    ensure_eq!(had + given_up, ROUNDS);
     // Cancelled claims are withdrawn by the end of closing, so the lock is free at once.
     other.close().await;
     one.close().await;
-    free_at_once(&next, &name).await
+    Ok(free_at_once(&next.lock(&name)).await?.release().await?)
 }
 
 /// A pause that differs in each round, from none to a few milliseconds.
@@ -162,24 +164,16 @@ async fn race(round: u32) {
     }
 }
 
-async fn free_at_once(next: &Client, name: &str) -> Check {
-    let guard: Option<Guard> = next.lock(name).try_acquire().await?;
-    match guard {
-        Some(guard) => Ok(guard.release().await?),
-        None => Err(Stop::failed("everybody has left and closed, and the lock is not free")),
-    }
-}
-
 async fn loser_leaves_nothing(stage: &Stage) -> Check {
     let ([one, tried, waited, next], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
-    ensure!(tried.lock(&name).try_acquire().await?.is_none(), "the lock is held");
+    kept_out(&tried.lock(&name)).await?;
     let outcome = waited.lock(&name).wait(Duration::from_millis(300)).acquire().await;
-    ensure_err!(outcome, Error::Timeout { .. }, "a wait for a held lock");
-    eventually!(SOON, tried.names_in_use() + waited.names_in_use() == 0, "no queue is left in the processes");
+    ensure_matches!(outcome, Err(Error::Timeout { .. }));
+    eventually!(SOON, tried.names_in_use() + waited.names_in_use() == 0);
     tried.close().await;
     waited.close().await;
     guard.release().await?;
     one.close().await;
-    free_at_once(&next, &name).await
+    Ok(free_at_once(&next.lock(&name)).await?.release().await?)
 }

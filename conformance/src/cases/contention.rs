@@ -64,13 +64,13 @@ impl Contention {
         eventually!(
             PATIENCE,
             self.shared.broken().is_some() || turns().zip(&before).all(|(now, before)| now > *before),
-            "everybody has a turn again, but {before:?} became {:?}",
+            "everybody has another turn; the turns were {before:?} and are {:?}",
             turns().collect::<Vec<_>>()
         );
         self.over.cancel();
         self.workers.wait().await;
         let (broken, lost) = (self.shared.broken().take(), self.shared.register.lost_updates());
-        ensure!(broken.is_none(), "those who took turns: {}", broken.unwrap_or_default());
+        ensure!(broken.is_none(), "a client that takes turns: {}", broken.unwrap_or_default());
         ensure!(lost == 0, "{lost} updates were lost, though the resource checks tokens");
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::{
     Check, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, within},
+    check::{Stop, ensure, ensure_eq, rises, within},
 };
 use futures_util::{FutureExt, StreamExt};
 use std::{
@@ -32,7 +32,7 @@ async fn election_one_leader(stage: &Stage) -> Check {
         candidates.spawn(async move {
             for _ in 0..3 {
                 let term = election.campaign().await?;
-                ensure_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "others that lead");
+                ensure_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "other leaders");
                 let _ = terms.send(term.token());
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 leading.fetch_sub(1, Ordering::SeqCst);
@@ -51,7 +51,7 @@ async fn election_one_leader(stage: &Stage) -> Check {
     drop(terms);
     let mut last = None;
     while let Some(term) = told.recv().await {
-        ensure!(last < Some(term), "a term's number went back: {last:?}, {term}");
+        rises(last, term)?;
         last = Some(term);
     }
     Ok(())
@@ -64,10 +64,10 @@ async fn election_new_leader_after_kill(stage: &Stage) -> Check {
     let first = victim.hold(&name, Duration::from_secs(1)).await?;
     let election = client.election(&name);
     let mut campaign = pin!(election.campaign());
-    ensure!(campaign.as_mut().now_or_never().is_none(), "two lead");
+    ensure!(campaign.as_mut().now_or_never().is_none(), "there are two leaders");
     victim.kill().await?;
     let term = within(PATIENCE, "a new leader after the old one was killed", campaign).await??;
-    ensure!(term.token() > first, "a term's number went back: {first}, {}", term.token());
+    rises(first, term.token())?;
     Ok(term.release().await?)
 }
 
@@ -85,7 +85,7 @@ async fn leader_is_told(stage: &Stage) -> Check {
         let term = one.election(&name).with(|lock| lock.label(label)).campaign().await?;
         ensure_eq!(next().await?.as_deref(), Some(label), "the leader");
         term.release().await?;
-        ensure_eq!(next().await?, None, "the leader after it resigned");
+        ensure_eq!(next().await?, None, "the leader after it has resigned");
     }
     Ok(())
 }
@@ -116,9 +116,9 @@ async fn work_ends_with_its_term(stage: &Stage) -> Check {
     let (token, forced) =
         within(PATIENCE, "two terms", async { tokio::join!(leading.as_mut(), forced) }).await?;
     let first = forced?.into_iter().find_map(|holder| holder.token);
-    ensure!(first < Some(token?), "the second term's number is not greater than the first's, {first:?}");
-    ensure_eq!(terms.load(Ordering::SeqCst), 2, "terms");
-    ensure_eq!(running.load(Ordering::SeqCst), 0, "works that go on");
+    rises(first, token?)?;
+    ensure_eq!(terms.load(Ordering::SeqCst), 2);
+    ensure_eq!(running.load(Ordering::SeqCst), 0);
     let free = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(free.release().await?)
 }

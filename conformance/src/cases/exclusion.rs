@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, within},
+    check::{Stop, ensure, ensure_eq, ensure_matches, free_at_once, kept_out, still_held, within},
 };
 use futures_util::future::try_join_all;
 use std::{
@@ -29,23 +29,20 @@ const PATIENCE: Duration = Duration::from_secs(45);
 async fn basic_cycle(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = client.lock(&name).acquire().await?;
-    ensure!(guard.is_held() && guard.name().as_str() == name, "a fresh guard says {guard:?}");
+    ensure!(guard.is_held() && guard.name().as_str() == name, "a new guard says {guard:?}");
     guard.release().await?;
     let guard = client.lock(&name).acquire().await?;
     guard.release().await?;
-    match client.lock(&name).try_acquire().await? {
-        Some(guard) => Ok(guard.release().await?),
-        None => Err(Stop::failed("a try at a free lock was refused")),
-    }
+    Ok(free_at_once(&client.lock(&name)).await?.release().await?)
 }
 
 async fn contended_try_is_none(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).acquire().await?;
     for client in [&one, &other] {
-        ensure!(client.lock(&name).try_acquire().await?.is_none(), "a second grant while the first is held");
+        kept_out(&client.lock(&name)).await?;
     }
-    ensure!(guard.is_held(), "the try cost the holder its lock");
+    still_held(&guard)?;
     Ok(guard.release().await?)
 }
 
@@ -54,13 +51,10 @@ async fn independent_names(stage: &Stage) -> Check {
     let a = one.lock(stage.name("a")).acquire().await?;
     let b = other.lock(stage.name("b")).wait(Duration::from_secs(5)).acquire().await?;
     let c = one.lock(stage.name("c")).wait(Duration::from_secs(5)).acquire().await?;
-    ensure!(
-        a.is_held() && b.is_held() && c.is_held(),
-        "three names, but not three holders: {a:?} {b:?} {c:?}"
-    );
+    ensure!(a.is_held() && b.is_held() && c.is_held());
     a.release().await?;
-    ensure!(b.is_held(), "releasing one name touched another");
-    ensure!(other.lock(stage.name("c")).try_acquire().await?.is_none(), "releasing one name freed another");
+    still_held(&b)?;
+    kept_out(&other.lock(stage.name("c"))).await?;
     b.release().await?;
     Ok(c.release().await?)
 }
@@ -70,16 +64,11 @@ async fn namespaces_never_meet(stage: &Stage) -> Check {
     let (here, there, there_too) =
         (stage.client().await?, stage.client_in("elsewhere").await?, stage.client_in("elsewhere").await?);
     let mine = here.lock(&name).acquire().await?;
-    let Some(theirs) = there.lock(&name).try_acquire().await? else {
-        return Err(Stop::failed("a holder in another namespace is in the way"));
-    };
-    ensure!(there_too.lock(&name).try_acquire().await?.is_none(), "one namespace, two holders");
+    let theirs = free_at_once(&there.lock(&name)).await?;
+    kept_out(&there_too.lock(&name)).await?;
     theirs.release().await?;
-    ensure!(
-        here.lock(&name).try_acquire().await?.is_none(),
-        "a release in one namespace freed another's lock"
-    );
-    ensure!(mine.is_held(), "a release in one namespace cost another's holder its lock");
+    kept_out(&here.lock(&name)).await?;
+    still_held(&mine)?;
     Ok(mine.release().await?)
 }
 
@@ -87,9 +76,9 @@ async fn two_clients_exclude(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     for (holder, outsider) in [(&one, &other), (&other, &one)] {
         let guard = holder.lock(&name).wait(PATIENCE).acquire().await?;
-        ensure!(outsider.lock(&name).try_acquire().await?.is_none(), "both clients hold the lock");
+        kept_out(&outsider.lock(&name)).await?;
         let waited = outsider.lock(&name).wait(Duration::from_millis(200)).acquire().await;
-        ensure!(waited.is_err(), "the other client waited a moment and got in: {waited:?}");
+        ensure!(waited.is_err(), "granted beside a holder: {waited:?}");
         guard.release().await?;
     }
     Ok(())
@@ -98,10 +87,10 @@ async fn two_clients_exclude(stage: &Stage) -> Check {
 async fn anonymous_tasks_exclude(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = client.lock(&name).acquire().await?;
-    ensure!(client.lock(&name).try_acquire().await?.is_none(), "a lock without an owner was entered twice");
+    kept_out(&client.lock(&name)).await?;
     let (lock, moment) = (client.lock(&name), Duration::from_millis(200));
     let waited = tokio::spawn(async move { lock.wait(moment).acquire().await.is_ok() }).await?;
-    ensure!(!waited, "another task entered a lock without an owner");
+    ensure!(!waited, "a second task acquired a lock that has no owner");
     Ok(guard.release().await?)
 }
 
@@ -109,11 +98,11 @@ async fn different_owners_exclude(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let (me, you) = (Owner::new(), Owner::new());
     let guard = client.lock(&name).owner(&me).acquire().await?;
-    ensure!(client.lock(&name).owner(&you).try_acquire().await?.is_none(), "two owners hold one lock");
-    ensure!(client.lock(&name).try_acquire().await?.is_none(), "an owner and nobody hold one lock");
+    kept_out(&client.lock(&name).owner(&you)).await?;
+    kept_out(&client.lock(&name)).await?;
     guard.release().await?;
     let guard = client.lock(&name).owner(&you).acquire().await?;
-    ensure!(client.lock(&name).owner(&me).try_acquire().await?.is_none(), "the former owner may still enter");
+    kept_out(&client.lock(&name).owner(&me)).await?;
     Ok(guard.release().await?)
 }
 
@@ -128,7 +117,7 @@ impl Room {
         tokio::task::yield_now().await;
         let inside = self.0.load(Ordering::SeqCst);
         self.0.fetch_sub(1, Ordering::SeqCst);
-        ensure_eq!((before, inside), (0, 1), "holders before this one, and with it");
+        ensure_eq!((before, inside), (0, 1), "holders before this one came, and with it");
         Ok(())
     }
 }
@@ -192,12 +181,12 @@ async fn cross_process(stage: &Stage) -> Check {
     one.and(two).and(three)?;
     let text = std::fs::read_to_string(path)?;
     let lines: Vec<&str> = text.lines().collect();
-    ensure_eq!(lines.len(), 3 * ROUNDS * 2, "lines in the file");
+    ensure_eq!(lines.len(), 3 * ROUNDS * 2);
     for pair in lines.chunks(2) {
         let begun = pair[0].strip_prefix("begin ");
         ensure!(
             begun.is_some() && begun == pair[1].strip_prefix("end "),
-            "two were inside at once: {pair:?}"
+            "two processes held the lock at once: {pair:?}"
         );
     }
     Ok(())
@@ -228,7 +217,11 @@ async fn thousands_of_tries(stage: &Stage) -> Check {
         let let_in = try_join_all(others.map(|(_, other)| tries_in_vain(other, &name, A_TURN))).await;
         tries += (clients.len() - 1) * A_TURN;
         ensure!(let_in.is_ok(), "in turn {turn}, with {guard:?}: {:?}", let_in.err());
-        ensure!(guard.is_held(), "after {tries} tries of others the holder lost it: {:?}", guard.loss());
+        ensure!(
+            guard.is_held(),
+            "after {tries} tries by others the holder lost its lock: {:?}",
+            guard.loss()
+        );
         guard.release().await?;
         if tries >= TRIES || Moment::now().since(begun) > BUDGET {
             break;
@@ -244,7 +237,7 @@ async fn tries_in_vain(client: &Client, name: &str, tries: usize) -> Check {
         ensure!(second.is_none(), "try {number} was granted beside the holder: {second:?}");
     }
     let waited = client.lock(name).wait(Duration::from_millis(5)).acquire().await;
-    ensure_err!(waited, Error::Timeout { .. }, "a wait of a moment beside the holder");
+    ensure_matches!(waited, Err(Error::Timeout { .. }));
     Ok(())
 }
 

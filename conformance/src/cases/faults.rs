@@ -5,7 +5,7 @@ use super::contention::Contention;
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, ensure, lost_with, within},
+    check::{Stop, ensure, ensure_matches, kept_out, lost_with, rises, still_held, within},
     saboteur::{Direction, Hurt, Saboteur},
 };
 use std::{sync::Arc, time::Duration};
@@ -69,7 +69,7 @@ impl Scene {
         let Ok(second) = self.other.rival(&self.name).wait(Duration::from_millis(300)).acquire().await else {
             return Ok(());
         };
-        ensure!(!guard.is_held(), "{guard:?} is held, and the lock was granted once more: {second:?}");
+        ensure!(!guard.is_held(), "{second:?} was granted beside {guard:?}");
         Ok(second.release().await?)
     }
 
@@ -79,7 +79,7 @@ impl Scene {
         let before = guard.token();
         self.released(guard.release().await)?;
         let next = self.other.rival(&self.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
-        ensure!(next.token() > before, "token {} after {before}", next.token());
+        rises(before, next.token())?;
         self.released(next.release().await)
     }
 
@@ -127,7 +127,7 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
     let (silent, deadline) = (Moment::now(), guard.deadline());
     let cause = within(PATIENCE, "the loss while nothing is heard of the server", guard.lost()).await?;
     let after = Moment::now().since(silent);
-    ensure!(is_of_silence(cause), "nothing was heard of the server, and the lock was lost because {cause}");
+    ensure!(is_of_silence(cause), "the server was silent, and the lock was lost because {cause}");
     let latest = match (stage.capabilities().term, deadline) {
         (Term::Lease, _) => LEASE,
         (Term::Session, Some(deadline)) => deadline.since(silent),
@@ -135,7 +135,7 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
     };
     ensure!(
         after < latest + SLACK,
-        "lost only {after:?} after the last that was heard of the server, though {latest:?} were left"
+        "the server fell silent with {latest:?} left, and the loss was noticed after {after:?}"
     );
     match hurt {
         Hurt::Freeze => scene.saboteur.thaw().await?,
@@ -143,7 +143,7 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
         _ => scene.saboteur.heal().await?,
     }
     let next = granted(waiter).await?;
-    ensure!(next.token() > guard.token(), "token {} after {}", next.token(), guard.token());
+    rises(guard.token(), next.token())?;
     ensure!(!guard.is_held(), "the server's return revived a lost lock");
     lost_with(guard.release().await)?;
     // A server that was silent for so long may also end the next holder's session, just after the grant.
@@ -168,20 +168,23 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     tokio::time::sleep(session + session / 8).await;
     saboteur.mend().await?;
     let guard = granted(acquiring).await?;
-    ensure!(guard.token() > before, "token {} after {before}", guard.token());
+    rises(before, guard.token())?;
     // By then the server has ended the old session too.
     let until = Moment::now() + session * 2;
     while !until.has_passed() {
         match other.lock(&name).lease(LEASE).try_acquire().await {
             Ok(Some(second)) => {
                 let both = guard.is_held() && second.is_held();
-                ensure!(!both, "the old session's end let another in beside {guard:?}: {second:?}");
+                ensure!(!both, "the end of the old session let in {second:?} beside {guard:?}");
                 second.release().await?;
                 break;
             }
             Ok(None) => {}
             // Its own session may have ended as well.
-            Err(error) => ensure!(error.is_retryable(), "a server that is back is no reason for: {error}"),
+            Err(error) => ensure!(
+                error.is_retryable(),
+                "the server is back, and the error says that a retry is useless: {error}"
+            ),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -198,14 +201,14 @@ async fn server_restarted(stage: &Stage) -> Check {
     let waiter = scene.waiter();
     scene.saboteur.restart().await?;
     let granted_again = waiter.is_finished();
-    ensure!(!(granted_again && guard.is_held()), "the server came back, and granted what is held");
+    ensure!(!(granted_again && guard.is_held()), "the server came back and granted a lock that is held");
     match guard.release().await {
         // The server came back in time, or too late for the lease.
         Ok(()) | Err(Error::Lost { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     let next = granted(waiter).await?;
-    ensure!(next.token() > first, "token {} after the restart, and {first} before", next.token());
+    rises(first, next.token())?;
     // The next holder's session was silent too while the server was away, so it may end just after the grant.
     scene.released(next.release().await)?;
     scene.end().await
@@ -241,7 +244,7 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
         let released = within(PATIENCE, "a release over a connection that was reset", releasing).await??;
         scene.released(released)?;
         let next = scene.other.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
-        ensure!(next.token() > before, "token {} after {before}", next.token());
+        rises(before, next.token())?;
         next.release().await?;
     }
     scene.end().await
@@ -254,7 +257,10 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
     first.release().await?;
     scene.saboteur.delay(Direction::Replies, PAST_TIMEOUT).await?;
     match scene.one.lock(&scene.name).lease(LONG_LEASE).try_acquire().await {
-        Err(error) => ensure!(error.is_retryable(), "a late reply is no reason for: {error}"),
+        Err(error) => ensure!(
+            error.is_retryable(),
+            "the reply was late, and the error says that a retry is useless: {error}"
+        ),
         Ok(Some(guard)) => guard.release().await?,
         Ok(None) => return Err(Stop::failed("nobody held it, and it was not granted")),
     }
@@ -262,7 +268,7 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
     // is told until then, even a release.
     scene.saboteur.heal().await?;
     let next = scene.other.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
-    ensure!(next.token() > before, "token {} after {before}", next.token());
+    rises(before, next.token())?;
     next.release().await?;
     scene.end().await
 }
@@ -274,10 +280,7 @@ async fn client_killed(stage: &Stage) -> Check {
     let mut victim = stage.victim().await?;
     let asked = Moment::now();
     let token = victim.hold(&name, LEASE).await?;
-    ensure!(
-        client.rival(&name).try_acquire().await?.is_none(),
-        "another process holds it, and it was granted"
-    );
+    kept_out(&client.rival(&name)).await?;
     victim.kill().await?;
     let killed = Moment::now();
     let next = client.rival(&name).wait(PATIENCE).acquire().await?;
@@ -286,15 +289,15 @@ async fn client_killed(stage: &Stage) -> Check {
         let after = had.since(killed);
         ensure!(
             after < LEASE + SLACK,
-            "a dead process's lock was had {after:?} later, its lease was {LEASE:?}"
+            "the lock of a killed process was free after {after:?}; its lease was {LEASE:?}"
         );
         let since = had.since(asked);
         ensure!(
             since + TICK >= LEASE,
-            "it was had again {since:?} after it was asked for, with a lease of {LEASE:?}"
+            "a lock was granted again {since:?} after it was asked for, with a lease of {LEASE:?}"
         );
     }
-    ensure!(next.token() > token, "token {} after {token}", next.token());
+    rises(token, next.token())?;
     next.release().await?;
     contention.goes_on().await
 }
@@ -305,21 +308,21 @@ async fn client_frozen_past_lease(stage: &Stage) -> Check {
     let contention = Contention::begin(stage).await?;
     let mut victim = stage.victim().await?;
     let token = victim.hold(&name, LEASE).await?;
-    ensure!(client.rival(&name).try_acquire().await?.is_none(), "two hold what only one can");
+    kept_out(&client.rival(&name)).await?;
     victim.stop()?;
     let next = client.rival(&name).wait(PATIENCE).acquire().await?;
-    ensure!(next.token() > token, "token {} after {token}", next.token());
+    rises(token, next.token())?;
     victim.resume()?;
-    ensure!(!victim.is_held().await?, "it was frozen while another got its lock, and says that it holds it");
+    ensure!(!victim.is_held().await?, "a process that was frozen past its lease says that it holds the lock");
     let cause = victim.loss().await?;
     ensure!(
         [LossCause::Expired, LossCause::TakenOver, LossCause::SessionEnded]
             .iter()
             .any(|known| cause.as_deref() == Some(known.as_str())),
-        "it was frozen while another got its lock, and says that it was lost because {cause:?}"
+        "a process that was frozen past its lease says that it lost the lock because {cause:?}"
     );
-    ensure!(next.is_held(), "the thaw of the former holder cost its successor the lock: {:?}", next.loss());
-    ensure!(victim.release().await.is_err(), "what was lost while it was frozen was released");
+    still_held(&next)?;
+    ensure!(victim.release().await.is_err(), "a process released what it had lost while it was frozen");
     next.release().await?;
     contention.goes_on().await
 }
@@ -335,11 +338,10 @@ async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
         }
         let lock = scene.one.lock(&scene.name).lease(LEASE);
         let tried = within(BOTH_TIMEOUTS, "an attempt without a server", lock.try_acquire()).await?;
-        ensure!(matches!(tried, Err(Error::Unavailable { .. })), "no server, and an attempt said {tried:?}");
+        ensure_matches!(tried, Err(Error::Unavailable { .. }));
         let wait = Duration::from_secs(1);
         let waited = within(wait + SLACK, "waiting without a server", lock.wait(wait).acquire()).await?;
-        let in_time = matches!(waited, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
-        ensure!(in_time, "no server, and waiting said {waited:?}");
+        ensure_matches!(waited, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
         scene.saboteur.mend().await?;
         let guard = scene.one.lock(&scene.name).lease(LEASE).wait(PATIENCE).acquire().await?;
         scene.hand_on(guard).await?;
@@ -355,10 +357,10 @@ async fn reconnects_after_outage(stage: &Stage) -> Check {
     scene.saboteur.kill().await?;
     let waiter = scene.waiter();
     tokio::time::sleep(LEASE).await;
-    ensure!(!waiter.is_finished(), "without a server the wait ended: {:?}", waiter.await?);
+    ensure!(!waiter.is_finished(), "the wait ended without a server: {:?}", waiter.await?);
     scene.saboteur.restart().await?;
     let next = granted(waiter).await?;
-    ensure!(next.token() > before, "token {} after {before}", next.token());
+    rises(before, next.token())?;
     scene.hand_on(next).await?;
     scene.end().await
 }

@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, within},
+    check::{Stop, chain, ensure, ensure_eq, ensure_matches, still_held, within},
 };
 use futures_util::{FutureExt, future::try_join_all};
 use std::{pin::pin, time::Duration};
@@ -18,7 +18,7 @@ cases!("latch":
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn missing(latch: &Latch, expected: u32) -> Check {
-    ensure_eq!(latch.missing().await?, expected, "parties that are missing");
+    ensure_eq!(latch.missing().await?, expected);
     Ok(())
 }
 
@@ -31,29 +31,25 @@ async fn latch_opens_once(stage: &Stage) -> Check {
     let ([one, other, third], name) = (stage.clients().await?, stage.name("a"));
     let waiting = one.latch(&name, 3);
     let mut opened = pin!(waiting.wait());
-    ensure!(opened.as_mut().now_or_never().is_none(), "nobody has counted down, and it is open");
+    ensure!(opened.as_mut().now_or_never().is_none(), "the latch is open before anybody has counted down");
     missing(&waiting, 3).await?;
-    ensure_eq!(other.latch(&name, 3).count_down("x").await?, 2, "parties that are missing");
-    ensure_eq!(third.latch(&name, 3).count_down("y").await?, 1, "parties that are missing");
+    ensure_eq!(other.latch(&name, 3).count_down("x").await?, 2);
+    ensure_eq!(third.latch(&name, 3).count_down("y").await?, 1);
     // Long enough for the waiter to ask again.
     let early = tokio::time::timeout(Duration::from_millis(700), opened.as_mut()).await;
-    ensure!(early.is_err(), "one of three is missing, and it is open");
+    ensure!(early.is_err(), "the latch is open, and one of three parties is missing");
     // The last party counts down from several clients at once.
     let last = |client: &Client| {
         let latch = client.latch(&name, 3);
         async move { latch.count_down("z").await }
     };
-    ensure_eq!(
-        try_join_all([last(&one), last(&other), last(&third)]).await?,
-        vec![0, 0, 0],
-        "parties that are missing"
-    );
+    ensure_eq!(try_join_all([last(&one), last(&other), last(&third)]).await?, vec![0, 0, 0]);
     within(PATIENCE, "a latch to open", opened).await??;
     // It stays open, for all waiters and for new ones.
     for client in [&one, &other, &third] {
         opens(&client.latch(&name, 3)).await?;
     }
-    ensure_eq!(one.latch(&name, 3).count_down("one more").await?, 0, "parties that are missing");
+    ensure_eq!(one.latch(&name, 3).count_down("one more").await?, 0);
     missing(&other.latch(&name, 3), 0).await?;
     Ok(one.latch(&name, 3).remove().await?)
 }
@@ -64,11 +60,11 @@ async fn party_counts_once(stage: &Stage) -> Check {
     let (here, there) = (one.latch(&name, 3), other.latch(&name, 3));
     let again = (0..8).map(|number| if number % 2 == 0 { &here } else { &there });
     let told = try_join_all(again.map(|latch| latch.count_down("x"))).await?;
-    ensure!(told.iter().all(|missing| *missing == 2), "one party of three has come: {told:?}");
+    ensure_eq!(told, [2; 8]);
     missing(&here, 2).await?;
     // Only the last byte differs, or upper and lower case.
-    ensure_eq!(here.count_down("X").await?, 1, "parties that are missing");
-    ensure_eq!(there.count_down("X ").await?, 0, "parties that are missing");
+    ensure_eq!(here.count_down("X").await?, 1);
+    ensure_eq!(there.count_down("X ").await?, 0);
     Ok(here.remove().await?)
 }
 
@@ -77,7 +73,7 @@ async fn latch_outlives_its_parties(stage: &Stage) -> Check {
     let name = stage.name("a");
     for (party, left) in [("x", 1), ("x", 1), ("y", 0)] {
         let client = stage.client().await?;
-        ensure_eq!(client.latch(&name, 2).count_down(party).await?, left, "parties that are missing");
+        ensure_eq!(client.latch(&name, 2).count_down(party).await?, left);
         client.close().await;
     }
     let client = stage.client().await?;
@@ -93,21 +89,19 @@ async fn party_count_mismatch_refused(stage: &Stage) -> Check {
     let refused =
         [wrong.count_down("y").await.map(drop), wrong.missing().await.map(drop), wrong.wait().await];
     for outcome in refused {
-        let Err(error) = outcome else {
-            return Err(Stop::failed("a client that waits for another number of parties was not refused"));
+        let Err(error @ Error::Mismatch { .. }) = outcome else {
+            return Err(Stop::failed(format_args!(
+                "a latch of 3 parties was taken for one of 4: {outcome:?}"
+            )));
         };
-        let text = format!(
-            "{error}: {}",
-            std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default()
-        );
-        ensure!(matches!(error, Error::Mismatch { .. }), "{error:?}");
-        ensure!(text.contains('3') && text.contains('4'), "both numbers are not in {text:?}");
+        let said = chain(&error);
+        ensure!(said.contains('3') && said.contains('4'), "the refusal does not say both numbers: {said}");
     }
     missing(&one.latch(&name, 3), 2).await?;
     let none = one.latch(&name, 0).count_down("x").await;
-    ensure_err!(none, Error::InvalidOption { .. }, "a latch of no parties");
+    ensure_matches!(none, Err(Error::InvalidOption { .. }));
     let nobody = one.latch(&name, 3).count_down("").await;
-    ensure_err!(nobody, Error::InvalidName(_), "a party without a name");
+    ensure_matches!(nobody, Err(Error::InvalidName(_)));
     Ok(one.latch(&name, 3).remove().await?)
 }
 
@@ -120,7 +114,7 @@ async fn removed_latch_begins_anew(stage: &Stage) -> Check {
     other.latch(&name, 1).remove().await?;
     // This works with another number of parties too.
     missing(&one.latch(&name, 2), 2).await?;
-    ensure_eq!(one.latch(&name, 2).count_down("x").await?, 1, "parties that are missing");
+    ensure_eq!(one.latch(&name, 2).count_down("x").await?, 1);
     Ok(one.latch(&name, 2).remove().await?)
 }
 
@@ -131,16 +125,16 @@ async fn latches_and_locks_never_meet(stage: &Stage) -> Check {
     let latch = other.latch(&name, 2);
     latch.count_down("x").await?;
     if other.capabilities().listing {
-        ensure_eq!(other.holders(&name).await?.len(), 1, "holders");
+        ensure_eq!(other.holders(&name).await?.len(), 1);
     }
     guard.release().await?;
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     missing(&latch, 1).await?;
     latch.remove().await?;
-    ensure!(guard.is_held(), "a lock went with the latch of its name");
+    still_held(&guard)?;
     guard.release().await?;
     if other.capabilities().listing {
-        ensure_eq!(other.list(stage.prefix()).await?.len(), 0, "holders");
+        ensure_eq!(other.list(stage.prefix()).await?.len(), 0);
     }
     Ok(())
 }
@@ -171,8 +165,8 @@ async fn lost_count_is_repeated(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let latch = client.latch(&name, 2);
     client.probe.next(Method::Latch, Fault::LoseReply);
-    ensure_err!(latch.count_down("x").await, Error::Unavailable { .. }, "a reply that was lost");
-    ensure_eq!(latch.count_down("x").await?, 1, "parties that are missing");
+    ensure_matches!(latch.count_down("x").await, Err(Error::Unavailable { .. }));
+    ensure_eq!(latch.count_down("x").await?, 1);
     Ok(latch.remove().await?)
 }
 
@@ -183,7 +177,7 @@ async fn wait_at_latch_outlasts_trouble(stage: &Stage) -> Check {
     one.probe.always(Method::Latch, Fault::Refuse);
     let mut opened = pin!(latch.wait());
     let early = tokio::time::timeout(Duration::from_millis(300), opened.as_mut()).await;
-    ensure!(early.is_err(), "a wait ended while the store was away: {early:?}");
+    ensure!(early.is_err(), "the wait ended while the store was away: {early:?}");
     other.latch(&name, 1).count_down("x").await?;
     one.probe.heal();
     within(PATIENCE, "a latch to open", opened).await??;
@@ -195,10 +189,10 @@ async fn close_ends_waits_at_latches(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let latch = client.latch(&name, 1);
     let mut opened = pin!(latch.wait());
-    ensure!(opened.as_mut().now_or_never().is_none(), "nobody has counted down, and it is open");
+    ensure!(opened.as_mut().now_or_never().is_none(), "the latch is open before anybody has counted down");
     client.close().await;
     let ended = within(PATIENCE, "a wait to end", opened).await?;
-    ensure_err!(ended, Error::Closed { .. }, "a wait while the locks are closed");
-    ensure_err!(latch.count_down("x").await, Error::Closed { .. }, "a latch of closed locks");
+    ensure_matches!(ended, Err(Error::Closed { .. }));
+    ensure_matches!(latch.count_down("x").await, Err(Error::Closed { .. }));
     Ok(())
 }

@@ -3,7 +3,10 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, eventually, lost_with, within},
+    check::{
+        Stop, deadline, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with,
+        still_held, within,
+    },
     saboteur::{Direction, Hurt},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -34,9 +37,8 @@ const fn millis(millis: u64) -> Duration {
 
 /// Stops the case if anybody else can acquire the lock.
 async fn still_excludes(other: &Client, name: &str, guard: &Guard) -> Check {
-    ensure!(guard.is_held(), "{guard:?} was lost: {:?}", guard.loss());
-    ensure!(other.lock(name).try_acquire().await?.is_none(), "another had the lock within its lease");
-    Ok(())
+    still_held(guard)?;
+    kept_out(&other.lock(name)).await
 }
 
 async fn expires_on_time(stage: &Stage) -> Check {
@@ -45,17 +47,17 @@ async fn expires_on_time(stage: &Stage) -> Check {
     let before = Moment::now();
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     let granted = Moment::now();
-    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    let deadline = deadline(&guard)?;
     let taken = other.lock(&name).wait(PATIENCE).acquire().await?;
     let had = Moment::now();
-    ensure!(!guard.is_held(), "two guards believe at once");
-    ensure!(had >= deadline, "taken {:?} before the holder's deadline", deadline.since(had));
+    ensure!(!guard.is_held(), "two guards say that they hold the lock");
+    ensure!(had >= deadline, "granted {:?} before the holder's deadline", deadline.since(had));
     let soonest = lease.saturating_sub(drift_allowance(lease));
     ensure!(had.since(before) >= soonest, "a lease of {lease:?} ran out after {:?}", had.since(before));
     let took = had.since(granted);
     ensure!(took < lease + SLACK, "a lease of {lease:?} ran out after {took:?}");
     taken.release().await?;
-    ensure_eq!(lost_with(guard.release().await)?, LossCause::Expired, "the cause");
+    ensure_eq!(lost_with(guard.release().await)?, LossCause::Expired);
     Ok(())
 }
 
@@ -78,11 +80,11 @@ async fn renew_off_expires(stage: &Stage) -> Check {
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     let granted_late = Moment::now().since(before) >= lease / 3;
     let cause = within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
-    ensure_eq!(cause, LossCause::Expired, "the cause");
+    ensure_eq!(cause, LossCause::Expired);
     let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
     // A late grant is renewed before anybody has it.
     let renewals = one.probe.count(Method::Renew, &name);
-    ensure!(renewals <= usize::from(granted_late), "{renewals} renewals of a lock that is not to be renewed");
+    ensure!(renewals <= usize::from(granted_late), "{renewals} renewals of a lock that is not renewed");
     taken.release().await?;
     lost_with(guard.release().await).map(drop)
 }
@@ -109,11 +111,11 @@ async fn extend_after_expiry_is_lost(stage: &Stage) -> Check {
     let (lease, [one, other], name) = (millis(300), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
-    ensure_eq!(lost_with(guard.extend(PATIENCE).await)?, LossCause::Expired, "the cause");
+    ensure_eq!(lost_with(guard.extend(PATIENCE).await)?, LossCause::Expired);
     ensure!(!guard.is_held(), "extending revived a lost lock");
     let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
     lost_with(guard.extend(PATIENCE).await)?;
-    ensure!(taken.is_held(), "extending a lost lock cost its successor the lock");
+    still_held(&taken)?;
     Ok(taken.release().await?)
 }
 
@@ -127,7 +129,7 @@ async fn per_lock_lease(stage: &Stage) -> Check {
     let left = plain.deadline().map(Moment::left).unwrap_or_default();
     ensure!(
         left > DEFAULT_LEASE / 2 && left <= DEFAULT_LEASE,
-        "a lock without a choice of lease has {left:?} left"
+        "{left:?} is left of the default lease, {DEFAULT_LEASE:?}"
     );
     let taken = other.lock(&short).wait(millis(400) + SLACK).acquire().await?;
     still_excludes(&other, &long, &lengthy).await?;
@@ -145,15 +147,15 @@ async fn max_hold_ends(stage: &Stage) -> Check {
     let guard = one.lock(&name).lease(lease).max_hold(longest).acquire().await?;
     let granted = Moment::now();
     let cause = within(longest + SLACK, "the end of max_hold", guard.lost()).await?;
-    ensure_eq!(cause, LossCause::MaxHold, "the cause");
+    ensure_eq!(cause, LossCause::MaxHold);
     let (sooner, later) = (Moment::now().since(granted), Moment::now().since(before));
     ensure!(later >= longest && sooner < longest + SLACK, "a max_hold of {longest:?} ended after {sooner:?}");
-    ensure!(!guard.is_held(), "held for longer than max_hold");
+    ensure!(!guard.is_held());
     let taken =
         within(lease + SLACK, "a lock that its holder may not keep", other.lock(&name).acquire()).await??;
-    ensure!(guard.deadline().is_none(), "a deadline after the end");
+    ensure!(guard.deadline().is_none());
     taken.release().await?;
-    ensure_eq!(lost_with(guard.release().await)?, LossCause::MaxHold, "the cause in the error");
+    ensure_eq!(lost_with(guard.release().await)?, LossCause::MaxHold);
     Ok(())
 }
 
@@ -162,15 +164,11 @@ async fn renewal_stops_after_release(stage: &Stage) -> Check {
     let (lease, client, name) = (millis(4000), stage.client().await?, stage.name("a"));
     let lock = client.lock(&name).lease(lease);
     let guard = lock.acquire().await?;
-    eventually!(PATIENCE, client.probe.count(Method::Renew, &name) >= 1, "a renewal is sent");
+    eventually!(PATIENCE, client.probe.count(Method::Renew, &name) >= 1);
     guard.release().await?;
     let dropped = lock.acquire().await?;
     drop(dropped);
-    eventually!(
-        PATIENCE,
-        client.probe.count(Method::Release, &name) >= 2,
-        "the dropped guard's release is sent"
-    );
+    eventually!(PATIENCE, client.probe.count(Method::Release, &name) >= 2);
     // A release whose answer is late is sent again.
     let asked = || {
         let calls = client.probe.calls().about(&name).into_iter();
@@ -185,10 +183,14 @@ async fn renewal_stops_after_release(stage: &Stage) -> Check {
 
 /// Stops the case unless the deadline counts from when the request was sent: the answer took at least `slow`.
 fn counts_from_send(guard: &Guard, lease: Duration, slow: Duration, answered: Moment, what: &str) -> Check {
-    let deadline = guard.deadline().ok_or_else(|| Stop::failed("the lock was lost"))?;
+    let deadline = deadline(guard)?;
     let latest = answered + lease.saturating_sub(drift_allowance(lease));
     let after_send = deadline + slow;
-    ensure!(after_send <= latest, "after a slow {what} the deadline is {:?} late", after_send.since(latest));
+    ensure!(
+        after_send <= latest,
+        "after a slow {what} the deadline is {:?} too late",
+        after_send.since(latest)
+    );
     Ok(())
 }
 
@@ -202,8 +204,7 @@ async fn deadline_counts_from_send(stage: &Stage) -> Check {
         client.probe.next(Method::Acquire, Fault::DelayReply(slow));
         client.probe.next(Method::TryAcquire, Fault::DelayReply(slow));
         let lock = client.lock(&name).lease(lease).renew(false);
-        let guard = if try_only { lock.try_acquire().await? } else { Some(lock.acquire().await?) };
-        let guard = guard.ok_or_else(|| Stop::failed("a free lock was not acquired"))?;
+        let guard = if try_only { free_at_once(&lock).await? } else { lock.acquire().await? };
         counts_from_send(&guard, "grant")?;
         client.probe.next(Method::Renew, Fault::DelayReply(slow));
         guard.extend(lease).await?;
@@ -214,7 +215,7 @@ async fn deadline_counts_from_send(stage: &Stage) -> Check {
     client.probe.next(Method::Renew, Fault::DelayReply(slow));
     let guard = client.lock(&name).lease(lease).acquire().await?;
     let first = guard.deadline();
-    eventually!(PATIENCE, guard.deadline() != first, "a renewal is answered");
+    eventually!(PATIENCE, guard.deadline() != first);
     counts_from_send(&guard, "renewal")?;
     Ok(guard.release().await?)
 }
@@ -233,9 +234,8 @@ async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
             client.probe.next(Method::Acquire, Fault::Stall(stall));
             client.probe.next(Method::TryAcquire, Fault::Stall(stall));
             let asked = Moment::now();
-            let guard = if try_only { lock.try_acquire().await? } else { Some(lock.acquire().await?) };
+            let guard = if try_only { free_at_once(&lock).await? } else { lock.acquire().await? };
             let answered = Moment::now();
-            let guard = guard.ok_or_else(|| Stop::failed("a free lock was not acquired"))?;
             // A store that does not wait for an answer gets none late.
             let waited = answered.since(asked) >= stall;
             counts =
@@ -263,7 +263,7 @@ async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
         client.lock(&name).acquire().await?.release().await?;
     }
     saboteur.delay(Direction::Replies, slow).await?;
-    let guard = lock.try_acquire().await?.ok_or_else(|| Stop::failed("a free lock was not acquired"))?;
+    let guard = free_at_once(&lock).await?;
     counts_from_send(&guard, lease, slow * 3 / 4, Moment::now(), "answer to an attempt")?;
     guard.release().await?;
     let guard = lock.acquire().await?;
@@ -274,7 +274,7 @@ async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
         let guard = lock.acquire().await?;
         Check::Ok((guard, Moment::now()))
     });
-    eventually!(PATIENCE, client.probe.calls().contending(&name) > 0, "somebody waits");
+    eventually!(PATIENCE, client.probe.calls().contending(&name) > 0);
     tokio::time::sleep(slow * 2).await;
     held.release().await?;
     let (guard, had) = within(PATIENCE, "the turn of who waited", waiting).await???;
@@ -297,7 +297,7 @@ async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     let slowed = most_left(&guard, 3).await?;
     ensure!(
         slowed + slow / 2 <= prompt,
-        "{prompt:?} is left after a prompt sign of life, and {slowed:?} after one that took {slow:?}"
+        "{prompt:?} is left after a prompt heartbeat, and {slowed:?} after one that took {slow:?}"
     );
     saboteur.mend().await?;
     Ok(guard.release().await?)
@@ -307,7 +307,7 @@ async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
 async fn most_left(guard: &Guard, signs: usize) -> Check<Duration> {
     let (mut most, mut seen) = (Duration::ZERO, guard.deadline());
     for _ in 0..signs {
-        eventually!(PATIENCE, guard.deadline() != seen, "a sign of life");
+        eventually!(PATIENCE, guard.deadline() != seen);
         seen = guard.deadline();
         let deadline = seen.ok_or_else(|| Stop::failed("the session ended"))?;
         most = most.max(deadline.left());
@@ -325,7 +325,7 @@ async fn extend_meets_renewal(stage: &Stage) -> Check {
         one.probe.next(Method::Renew, Fault::Straggle(late));
         let sent = one.probe.count(Method::Renew, &name);
         let guard = one.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
-        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) > sent, "a renewal is on its way");
+        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) > sent);
         guard.extend(millis(20_000)).await?;
         tokio::time::sleep(lease + millis(800)).await;
         still_excludes(&other, &name, &guard).await?;
@@ -342,9 +342,9 @@ async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
     one.probe.next(Method::Renew, Fault::Hang);
     let guard = one.lock(&name).lease(lease).acquire().await?;
     for renewals in [1, 3] {
-        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) >= renewals, "a renewal is sent");
+        eventually!(PATIENCE, one.probe.count(Method::Renew, &name) >= renewals);
         let given_up = tokio::time::timeout(millis(50), guard.extend(lease * 2)).await;
-        ensure!(given_up.is_err(), "an extension that hangs ended: {given_up:?}");
+        ensure!(given_up.is_err(), "an extension that hangs has ended: {given_up:?}");
         tokio::time::sleep(lease * 2).await;
         still_excludes(&other, &name, &guard).await?;
         one.probe.next(Method::Renew, Fault::Hang);
@@ -360,7 +360,7 @@ async fn slow_acquire_refused(stage: &Stage) -> Check {
     let too_slow = Fault::DelayReply(lease * 2);
     one.probe.next(Method::Acquire, too_slow);
     let guard = lock.acquire().await?;
-    ensure!(guard.is_held(), "a grant that had run out was handed out");
+    ensure!(guard.is_held(), "the caller got a grant that had run out");
     let asked_with = |method| {
         let calls = one.probe.calls().about(&name).into_iter().filter(move |call| call.method == method);
         let mut claims: Vec<_> = calls.flat_map(|call| call.about).filter_map(|(_, claim)| claim).collect();
@@ -370,13 +370,13 @@ async fn slow_acquire_refused(stage: &Stage) -> Check {
     };
     let (acquired, withdrawn) = (asked_with(Method::Acquire), asked_with(Method::Withdraw));
     ensure_eq!(acquired.len(), 2, "attempts: one too slow, one in time");
-    ensure_eq!(withdrawn, [acquired[0]], "what was withdrawn is the claim whose grant came too late");
-    ensure_eq!(guard.claim(), acquired[1], "the claim that is held");
+    ensure_eq!(withdrawn, [acquired[0]]);
+    ensure_eq!(guard.claim(), acquired[1]);
     guard.release().await?;
     one.probe.next(Method::TryAcquire, too_slow);
-    ensure_err!(lock.try_acquire().await, Error::Unavailable { .. }, "a try whose answer came too late");
+    ensure_matches!(lock.try_acquire().await, Err(Error::Unavailable { .. }));
     let tried = asked_with(Method::TryAcquire);
-    eventually!(PATIENCE, asked_with(Method::Withdraw)[1..] == tried, "the late grant is withdrawn");
+    eventually!(PATIENCE, asked_with(Method::Withdraw)[1..] == tried);
     let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
     Ok(taken.release().await?)
 }
@@ -401,13 +401,13 @@ async fn bad_durations_refused(stage: &Stage) -> Check {
         }
     }
     let asked = client.probe.calls().all();
-    ensure!(asked.is_empty(), "the store was asked in spite of bad durations: {asked:?}");
+    ensure!(asked.is_empty(), "the store was asked with bad durations: {asked:?}");
     let guard = lock.wait(PATIENCE).acquire().await?;
     for given in [Duration::ZERO, too_short, Duration::MAX] {
         names_the_range(guard.extend(given).await.err(), "lease", given, &least)?;
     }
-    ensure!(guard.is_held(), "a refused extension cost the holder its lock");
-    ensure_eq!(client.probe.count(Method::Renew, &name), 0, "extensions sent");
+    still_held(&guard)?;
+    ensure_eq!(client.probe.count(Method::Renew, &name), 0);
     Ok(guard.release().await?)
 }
 
@@ -433,7 +433,7 @@ async fn many_renewals_one_batch(stage: &Stage) -> Check {
         async move { lock.acquire().await }
     };
     let guards: Vec<Guard> = stream::iter(names).map(take).buffer_unordered(8).try_collect().await?;
-    ensure_eq!(guards.len(), LOCKS, "locks");
+    ensure_eq!(guards.len(), LOCKS);
     let begun = Moment::now();
     let renewals = || {
         let calls = client.probe.calls().all().into_iter();
@@ -442,16 +442,16 @@ async fn many_renewals_one_batch(stage: &Stage) -> Check {
     let renewed = || renewals().iter().map(|call| call.about.len()).sum::<usize>();
     // Not before: checking costs time too.
     tokio::time::sleep(lease / 3).await;
-    eventually!(lease, renewed() >= LOCKS, "all are renewed");
+    eventually!(lease, renewed() >= LOCKS);
     let requests = renewals();
     let (count, largest) = (requests.len(), requests.iter().map(|call| call.about.len()).max().unwrap_or(0));
     // They were not acquired at once, so they do not all fall due at once; but most do.
     ensure!(renewed() >= count * 20, "{} renewals took {count} requests", renewed());
     let most = stage.capabilities().renew_batch;
-    ensure!(largest <= most, "a renewal of {largest} leases, where {most} is the most");
+    ensure!(largest <= most, "{largest} leases were renewed in one request; the store takes {most}");
     tokio::time::sleep(lease / 3).await;
     let lost: Vec<&Guard> = guards.iter().filter(|guard| !guard.is_held()).collect();
-    ensure!(lost.is_empty(), "{} of {LOCKS} were lost, for instance {:?}", lost.len(), lost.first());
+    ensure!(lost.is_empty(), "{} of {LOCKS} locks were lost, for instance {:?}", lost.len(), lost.first());
     let release = |guard: Guard| guard.release();
     stream::iter(guards).map(release).buffer_unordered(8).try_collect::<()>().await.map_err(Stop::from)
 }

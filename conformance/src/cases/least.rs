@@ -3,7 +3,7 @@
 use crate::{
     Check, Method, Need, Stage,
     case::cases,
-    check::{ensure, ensure_eq, within},
+    check::{ensure, ensure_eq, ensure_matches, kept_out, rises, within},
 };
 use std::time::Duration;
 use tenure_core::{Ability, Error, Lock, Moment, lease::drift_allowance};
@@ -20,7 +20,7 @@ const SLACK: Duration = Duration::from_secs(5);
 
 /// Stops the case unless `next` is kept out until `SHORTEST` after `before`, and gets in soon after that.
 async fn kept_until(before: Moment, next: &Lock) -> Check {
-    ensure!(next.try_acquire().await?.is_none(), "another had the lock right after its release");
+    kept_out(next).await?;
     let taken = within(SHORTEST + SLACK, "a lock that nobody holds any more", next.acquire()).await??;
     let stayed = Moment::now().since(before);
     let soonest = SHORTEST.saturating_sub(drift_allowance(SHORTEST));
@@ -34,17 +34,17 @@ async fn released_early_stays_held(stage: &Stage) -> Check {
     let before = Moment::now();
     let guard = one.lock(&name).lease(SHORTEST / 4).hold_at_least(SHORTEST).acquire().await?;
     let left = guard.deadline().map(Moment::left).unwrap_or_default();
-    ensure!(left > SHORTEST / 2, "a holder that dies now would keep it for {left:?}, not for {SHORTEST:?}");
+    ensure!(
+        left > SHORTEST / 2,
+        "if the holder died now, the lock would stay held for {left:?}, not for {SHORTEST:?}"
+    );
     let token = guard.token();
     guard.release().await?;
     // The same client has to wait as well.
-    ensure!(
-        one.lock(&name).try_acquire().await?.is_none(),
-        "its own client had the lock right after its release"
-    );
+    kept_out(&one.lock(&name)).await?;
     kept_until(before, &other.lock(&name)).await?;
     let next = one.lock(&name).acquire().await?;
-    ensure!(next.token() > token, "{:?} after {token:?}", next.token());
+    rises(token, next.token())?;
     Ok(next.release().await?)
 }
 
@@ -84,8 +84,7 @@ async fn refused_in_sessions(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let outcome = client.lock(&name).hold_at_least(SHORTEST).try_acquire().await;
-    let refused = matches!(outcome, Err(Error::Unsupported { ability: Ability::HoldingAtLeast, .. }));
-    ensure!(refused, "a session ends with its client, and this was not refused: {outcome:?}");
-    ensure_eq!(client.probe.count(Method::TryAcquire, &name), 0, "requests to the store");
+    ensure_matches!(outcome, Err(Error::Unsupported { ability: Ability::HoldingAtLeast, .. }));
+    ensure_eq!(client.probe.count(Method::TryAcquire, &name), 0);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, lost_with, within},
+    check::{Stop, deadline, ensure, ensure_eq, ensure_matches, kept_out, lost_with, still_held, within},
 };
 use futures_util::FutureExt;
 use std::{sync::Arc, time::Duration};
@@ -36,11 +36,16 @@ async fn expired(client: &Client, name: &str) -> Check<Guard> {
     Ok(guard)
 }
 
+/// The client's latest grant of this name.
+fn grant_of(client: &Client, name: &str) -> Check<Grant> {
+    client.probe.grant(name).ok_or_else(|| Stop::failed(format_args!("{name:?} was never granted")))
+}
+
 /// Ends the grant behind its holder's back, as no client may by the contract.
 async fn take_away(holder: &Client, name: &str, other: &Client) -> Check {
-    let grant = holder.probe.grant(name).ok_or_else(|| Stop::failed("no grant passed by"))?;
+    let grant = grant_of(holder, name)?;
     let answer = other.probe.backend().release(&grant).await?;
-    ensure!(matches!(answer, Release::Released { .. }), "a held grant was released with {answer:?}");
+    ensure_matches!(answer, Release::Released { .. });
     Ok(())
 }
 
@@ -51,11 +56,11 @@ async fn lost_on_takeover(stage: &Stage) -> Check {
     take_away(&one, &name, &other).await?;
     let successor = take(&other, &name).await?;
     let cause = within(lease, "the news that another has the lock", guard.lost()).await?;
-    ensure_eq!(cause, LossCause::TakenOver, "the cause");
+    ensure_eq!(cause, LossCause::TakenOver);
     ensure!(!guard.is_held() && guard.deadline().is_none(), "lost, but {guard:?}");
-    ensure!(successor.is_held(), "the successor has lost it too");
+    still_held(&successor)?;
     successor.release().await?;
-    ensure_eq!(lost_with(guard.release().await)?, LossCause::TakenOver, "the cause in the error");
+    ensure_eq!(lost_with(guard.release().await)?, LossCause::TakenOver);
     Ok(())
 }
 
@@ -66,9 +71,9 @@ async fn lost_on_forced_release(stage: &Stage) -> Check {
     other.force_release(&name).await?;
     let cause = within(lease, "the news of the forced release", guard.lost()).await?;
     let nobody_took_it = [LossCause::Forced, LossCause::Forgotten, LossCause::Expired];
-    ensure!(nobody_took_it.contains(&cause), "released by force, and told: {cause}");
-    ensure!(!guard.is_held(), "released by force, but {guard:?}");
-    ensure_eq!(lost_with(guard.release().await)?, cause, "the cause in the error");
+    ensure!(nobody_took_it.contains(&cause), "released by force, and lost because {cause}");
+    ensure!(!guard.is_held());
+    ensure_eq!(lost_with(guard.release().await)?, cause);
     Ok(())
 }
 
@@ -78,18 +83,18 @@ async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     let guard = one.lock(&name).lease(lease).acquire().await?;
     one.probe.freeze();
     let frozen = Moment::now();
-    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    let deadline = deadline(&guard)?;
     let cause = within(lease + SLACK, "the loss while the store hangs", guard.lost()).await?;
     let after = Moment::now().since(frozen);
-    ensure_eq!(cause, LossCause::Expired, "the cause");
+    ensure_eq!(cause, LossCause::Expired);
     ensure!(deadline.has_passed(), "lost {:?} before the deadline", deadline.left());
-    ensure!(after < lease * 2, "lost {after:?} after the store froze");
+    ensure!(after < lease * 2, "the loss was noticed {after:?} after the store froze");
     let successor = take(&other, &name).await?;
     one.probe.thaw();
     tokio::time::sleep(lease).await;
     ensure!(!guard.is_held(), "the thaw revived a lost lock");
-    ensure!(successor.is_held(), "the thaw cost the successor its lock: {:?}", successor.loss());
-    ensure!(one.lock(&name).try_acquire().await?.is_none(), "the thaw freed the successor's lock");
+    still_held(&successor)?;
+    kept_out(&one.lock(&name)).await?;
     successor.release().await?;
     lost_with(guard.release().await).map(drop)
 }
@@ -100,9 +105,9 @@ async fn lost_when_already_lost(stage: &Stage) -> Check {
     let guard = expired(&client, &name).await?;
     for hold in [guard.hold(), guard.hold()] {
         let at_once = hold.lost().now_or_never();
-        ensure_eq!(at_once, Some(LossCause::Expired), "what a lost lock tells at once");
-        ensure_eq!(hold.loss(), Some(LossCause::Expired), "what it tells without waiting");
-        ensure!(!hold.is_held() && hold.deadline().is_none(), "a lost lock says {hold:?}");
+        ensure_eq!(at_once, Some(LossCause::Expired));
+        ensure_eq!(hold.loss(), Some(LossCause::Expired));
+        ensure!(!hold.is_held() && hold.deadline().is_none(), "lost, but {hold:?}");
     }
     lost_with(guard.release().await).map(drop)
 }
@@ -122,9 +127,9 @@ async fn lost_never_on_release(stage: &Stage) -> Check {
         tokio::time::sleep(lease * 3).await;
         ensure!(
             lost.as_mut().now_or_never().is_none() && !watching.is_finished(),
-            "a release was told as a loss"
+            "a release was reported as a loss"
         );
-        ensure_eq!(hold.loss(), None, "the loss of a released lock");
+        ensure_eq!(hold.loss(), None);
         watching.abort();
     }
     Ok(())
@@ -142,7 +147,7 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
     lost_with(guard.release().await)?;
     // Renewals are refused until just before the deadline; then the answer is a little too late.
     let guard = lock.wait(PATIENCE).acquire().await?;
-    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    let deadline = deadline(&guard)?;
     one.probe.always(Method::Renew, Fault::Refuse);
     tokio::time::sleep(deadline.left().saturating_sub(millis(90))).await;
     one.probe.always(Method::Renew, Fault::DelayReply(millis(120)));
@@ -159,7 +164,7 @@ async fn stays_lost(guard: &Guard, for_so_long: Duration) -> Check {
     let until = Moment::now() + for_so_long;
     while !until.has_passed() {
         ensure!(!guard.is_held() && guard.deadline().is_none(), "a lost lock was revived: {guard:?}");
-        ensure_eq!(guard.loss(), Some(LossCause::Expired), "the cause, later");
+        ensure_eq!(guard.loss(), Some(LossCause::Expired));
         tokio::time::sleep(millis(10)).await;
     }
     Ok(())
@@ -183,7 +188,7 @@ async fn loss_names_cause(stage: &Stage) -> Check {
         (held_too_long, LossCause::MaxHold),
     ] {
         let told = within(lease + SLACK, "the loss", guard.lost()).await?;
-        ensure_eq!((told, guard.loss()), (cause, Some(cause)), "the cause that {guard:?} tells");
+        ensure_eq!((told, guard.loss()), (cause, Some(cause)), "the cause of the loss of {guard:?}");
         let name = guard.name().to_string();
         let Err(error) = guard.release().await else {
             return Err(Stop::failed(format_args!("released, although lost: {cause}")));
@@ -208,24 +213,24 @@ async fn release_after_loss_is_err(stage: &Stage) -> Check {
     // The store knows of the loss, and the holder does not yet.
     let guard = take(&one, &name).await?;
     take_away(&one, &name, &other).await?;
-    ensure!(guard.is_held(), "a holder knew what nobody told it");
+    still_held(&guard)?;
     lost_with(guard.release().await)?;
     let guard = take(&one, &name).await?;
     take_away(&one, &name, &other).await?;
     let successor = take(&other, &name).await?;
     lost_with(guard.release().await)?;
-    ensure!(one.lock(&name).try_acquire().await?.is_none(), "a stale release freed the successor's lock");
+    kept_out(&one.lock(&name)).await?;
     Ok(successor.release().await?)
 }
 
 /// Stops the case unless the successor is untouched, both by its guard and by the store.
 async fn untouched(successor: &Guard, holder: &Client, outsider: &Client) -> Check {
     let name = successor.name();
-    ensure!(successor.is_held(), "the successor lost its lock: {:?}", successor.loss());
-    ensure!(outsider.lock(&**name).try_acquire().await?.is_none(), "the successor's lock is free");
-    let grant = holder.probe.grant(name).ok_or_else(|| Stop::failed("no grant passed by"))?;
+    still_held(successor)?;
+    kept_out(&outsider.lock(&**name)).await?;
+    let grant = grant_of(holder, name)?;
     let answers = holder.probe.backend().renew(&[grant]).await?;
-    ensure_eq!(answers, [Renewal::Renewed], "the store's answer to the successor");
+    ensure_eq!(answers, [Renewal::Renewed]);
     Ok(())
 }
 
@@ -233,13 +238,13 @@ async fn stale_release_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = expired(&one, &name).await?;
-    let old = one.probe.grant(&name).ok_or_else(|| Stop::failed("no grant passed by"))?;
+    let old = grant_of(&one, &name)?;
     let successor = take(&other, &name).await?;
     lost_with(guard.release().await)?;
     untouched(&successor, &other, &one).await?;
     // Ask the store directly: it has to compare the claim.
     let answer = one.probe.backend().release(&old).await?;
-    ensure!(matches!(answer, Release::NotHeld(_)), "a stale claim was released: {answer:?}");
+    ensure_matches!(answer, Release::NotHeld(_));
     untouched(&successor, &other, &one).await?;
     one.probe.backend().withdraw(&claim_of(&old)).await?;
     untouched(&successor, &other, &one).await?;
@@ -256,24 +261,24 @@ async fn stale_extend_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let guard = expired(&one, &name).await?;
-    let mut old = one.probe.grant(&name).ok_or_else(|| Stop::failed("no grant passed by"))?;
+    let mut old = grant_of(&one, &name)?;
     // Nobody has acquired it yet, but it has expired, at the latest a lease after the loss: the store's lease began
     // before the grant was answered, and that was before the loss.
     tokio::time::sleep(old.lease + millis(2)).await;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
-    ensure!(matches!(answers[..], [Renewal::Lost(_)]), "a lease that had run out was extended: {answers:?}");
+    ensure_matches!(answers[..], [Renewal::Lost(_)]);
     let successor = take(&other, &name).await?;
     let lease = millis(20_000);
     lost_with(guard.extend(lease).await)?;
     old.lease = lease;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
-    ensure_eq!(answers, [Renewal::Lost(LossCause::TakenOver)], "the store's answer to a stale renewal");
+    ensure_eq!(answers, [Renewal::Lost(LossCause::TakenOver)]);
     untouched(&successor, &other, &one).await?;
     successor.release().await?;
     // Nor did the stale renewals leave a lease behind.
     let probing = Claim { id: ClaimId::new(), ..claim_of(&old) };
     let answer = other.probe.backend().try_acquire(&probing).await?;
-    ensure!(matches!(answer, Attempt::Granted(_)), "released, but {answer:?}");
+    ensure_matches!(answer, Attempt::Granted(_));
     Ok(other.probe.backend().withdraw(&probing).await?)
 }
 

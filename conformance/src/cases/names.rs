@@ -3,7 +3,7 @@
 use crate::{
     Check, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq},
+    check::{Stop, ensure, ensure_eq, kept_out},
 };
 use std::time::Duration;
 use tenure_core::{Error, Name};
@@ -25,8 +25,8 @@ async fn none_meets_another(stage: &Stage, names: &[String]) -> Check {
             .push(taken.map_err(|error| Stop::failed(format_args!("{name:?} could not be taken: {error}")))?);
     }
     for (name, guard) in names.iter().zip(&guards) {
-        ensure_eq!(guard.name().as_str(), name, "the name of the guard");
-        ensure!(other.lock(name).try_acquire().await?.is_none(), "{name:?} is held, and was taken again");
+        ensure_eq!(guard.name().as_str(), name);
+        kept_out(&other.lock(name)).await?;
     }
     let mut rest = guards.into_iter();
     while let Some(guard) = rest.next() {
@@ -131,7 +131,7 @@ async fn long_names_no_collision(stage: &Stage) -> Check {
     };
     let names = ["a", "b", "aa", "A", "é", "è", " ", "/"].map(long);
     for name in &names {
-        ensure_eq!(name.len(), Name::MAX_BYTES, "the length of a long name");
+        ensure_eq!(name.len(), Name::MAX_BYTES);
     }
     let shorter = long("")[..Name::MAX_BYTES - 1].to_owned();
     none_meets_another(stage, &[names.as_slice(), &[shorter]].concat()).await
@@ -157,13 +157,12 @@ async fn bad_names_refused(stage: &Stage) -> Check {
         ];
         for outcome in outcomes {
             let Some(Error::InvalidName(error)) = outcome else {
-                return Err(Stop::failed(format_args!("{name:?} is no name, but: {outcome:?}")));
+                return Err(Stop::failed(format_args!(
+                    "{name:?} is not a valid name, and was not refused as such: {outcome:?}"
+                )));
             };
             let text = error.to_string();
-            ensure!(
-                text.contains("1 to 200 bytes"),
-                "the refusal of {name:?} does not name the rule: {text}"
-            );
+            ensure!(text.contains("1 to 200 bytes"), "the refusal of {name:?} does not say the rule: {text}");
             ensure!(!text.contains(char::is_control), "the refusal of {name:?} repeats a control character");
         }
     }

@@ -3,7 +3,7 @@
 use crate::{
     Check, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, lost_with, within},
+    check::{Stop, ensure, ensure_eq, eventually, lost_with, still_held, within},
 };
 use std::time::Duration;
 use tenure_core::{Holder, Mode, Moment, Term};
@@ -25,7 +25,7 @@ async fn holders_tells(stage: &Stage) -> Check {
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let lease = Duration::from_secs(20);
-    ensure!(other.holders(&name).await?.is_empty(), "a name that nobody has used has a holder");
+    ensure!(other.holders(&name).await?.is_empty());
     let before = Moment::now();
     let guard = one.lock(&name).lease(lease).acquire().await?;
     let granted = Moment::now();
@@ -33,30 +33,33 @@ async fn holders_tells(stage: &Stage) -> Check {
     let sent = Moment::now();
     let holder = only(other.holders(&name).await?)?;
     let answered = Moment::now();
-    ensure_eq!(holder.name, *guard.name(), "the name");
-    ensure_eq!((holder.claim, holder.token), (Some(guard.claim()), Some(guard.token())), "claim and token");
-    ensure_eq!(holder.mode, Mode::Exclusive, "the mode");
-    ensure_eq!(holder.info.pid, std::process::id(), "the process");
-    ensure!(!holder.info.host.is_empty(), "no machine is told");
-    ensure_eq!(holder.info.label, None, "a label that nobody gave");
-    ensure!(holder.since.is_some(), "not told since when");
+    ensure_eq!(holder.name, *guard.name());
+    ensure_eq!((holder.claim, holder.token), (Some(guard.claim()), Some(guard.token())));
+    ensure_eq!(holder.mode, Mode::Exclusive);
+    ensure_eq!(holder.info.pid, std::process::id());
+    ensure!(!holder.info.host.is_empty());
+    ensure_eq!(holder.info.label, None);
+    ensure!(holder.since.is_some());
     // By the store's clock, which may count whole milliseconds.
     let tick = Duration::from_millis(2);
     let age = holder.age.ok_or_else(|| Stop::failed("the age is not told"))?;
     let (at_least, at_most) = (sent.since(granted).saturating_sub(tick), answered.since(before) + tick);
-    ensure!(age >= at_least && age <= at_most, "held for {at_least:?} to {at_most:?}, and told {age:?}");
+    ensure!(
+        age >= at_least && age <= at_most,
+        "held for {at_least:?} to {at_most:?}, and the store says {age:?}"
+    );
     match (stage.capabilities().term, holder.left) {
         (Term::Lease, Some(left)) => {
             ensure!(
                 left <= lease && left + at_most + SLACK >= lease,
-                "{left:?} is left of {lease:?}, told after {at_most:?}"
+                "after {at_most:?} the store says that {left:?} is left of {lease:?}"
             );
         }
         (Term::Session, _) => {}
         (Term::Lease, None) => return Err(Stop::failed("what is left of the lease is not told")),
     }
     guard.release().await?;
-    ensure!(other.holders(&name).await?.is_empty(), "a released lock has a holder");
+    ensure!(other.holders(&name).await?.is_empty());
     if stage.needs(Need::Lease).is_ok() {
         let lease = Duration::from_millis(300);
         let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
@@ -64,7 +67,7 @@ async fn holders_tells(stage: &Stage) -> Check {
         // The store's lease began before the grant was answered, and that was before the loss.
         tokio::time::sleep(lease + tick).await;
         let told = other.holders(&name).await?;
-        ensure!(told.is_empty(), "a lease that has run out has a holder: {told:?}");
+        ensure!(told.is_empty(), "a lease that has run out still has a holder: {told:?}");
         lost_with(guard.release().await)?;
     }
     Ok(())
@@ -87,23 +90,19 @@ async fn list_by_prefix(stage: &Stage) -> Check {
         meant.sort();
         let listed = other.list(stage.name(prefix)).await?;
         let listed: Vec<String> = listed.iter().map(|holder| holder.name.to_string()).collect();
-        ensure_eq!(listed, meant, "what is held and begins with {prefix:?}, by name");
+        ensure_eq!(listed, meant, "the names held that begin with {prefix:?}, in order");
     }
     inside.release().await?;
     let all = other.list("").await?;
     for guard in &guards {
         let told = all.iter().find(|holder| holder.name == *guard.name());
         let told = told.ok_or_else(|| Stop::failed(format_args!("{guard:?} is not in the list of all")))?;
-        ensure_eq!(
-            (told.claim, told.token),
-            (Some(guard.claim()), Some(guard.token())),
-            "claim and token in the list"
-        );
+        ensure_eq!((told.claim, told.token), (Some(guard.claim()), Some(guard.token())));
     }
     let last = guards.pop().map(|guard| (guard.name().clone(), guard));
     let Some((name, guard)) = last else { return Ok(()) };
     guard.release().await?;
-    ensure!(other.list(&*name).await?.is_empty(), "a released lock is listed");
+    ensure!(other.list(&*name).await?.is_empty());
     for guard in guards {
         guard.release().await?;
     }
@@ -114,26 +113,22 @@ async fn force_release_frees_and_notifies_holder(stage: &Stage) -> Check {
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let lease = Duration::from_secs(3);
-    ensure!(other.force_release(&name).await?.is_empty(), "a free lock was released by force");
+    ensure!(other.force_release(&name).await?.is_empty());
     let guard = one.lock(&name).lease(lease).acquire().await?;
     let waiting = other.lock(&name).wait(PATIENCE);
     let waiter = tokio::spawn(async move { waiting.acquire().await });
-    crate::check::eventually!(
-        PATIENCE,
-        other.probe.calls().contending(&name) == 1,
-        "a waiter asks the store"
-    );
+    eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
     let put_out = only(other.force_release(&name).await?)?;
-    ensure_eq!((put_out.claim, put_out.token), (Some(guard.claim()), Some(guard.token())), "who was put out");
+    ensure_eq!((put_out.claim, put_out.token), (Some(guard.claim()), Some(guard.token())));
     let bound = stage.capabilities().ask_again + SLACK;
     let successor = within(bound, "the waiter's grant after a forced release", waiter).await???;
     // The holder learns of it from its renewal, a third of the lease later.
     within(lease / 3 + SLACK, "the holder's news of the forced release", guard.lost()).await?;
-    ensure!(!guard.is_held(), "put out by force, but {guard:?}");
+    ensure!(!guard.is_held());
     lost_with(guard.release().await)?;
-    ensure!(successor.is_held(), "the successor was put out too");
+    still_held(&successor)?;
     let present = only(one.holders(&name).await?)?;
-    ensure_eq!(present.claim, Some(successor.claim()), "who holds it now");
+    ensure_eq!(present.claim, Some(successor.claim()));
     Ok(successor.release().await?)
 }
 
@@ -147,17 +142,17 @@ async fn label_shown(stage: &Stage) -> Check {
         let name = stage.name(&number.to_string());
         let guard = one.lock(&name).label(label).acquire().await?;
         let told = only(other.holders(&name).await?)?;
-        ensure_eq!(told.info.label.as_deref(), Some(label), "the label");
+        ensure_eq!(told.info.label.as_deref(), Some(label));
         let listed = only(other.list(&name).await?)?;
-        ensure_eq!(listed.info, told.info, "what the list tells of the holder");
+        ensure_eq!(listed.info, told.info);
         guard.release().await?;
     }
     // A label belongs to the grant, not to the lock's name or the client.
     let name = stage.name("0");
     let guard = one.lock(&name).acquire().await?;
-    ensure_eq!(only(other.holders(&name).await?)?.info.label, None, "the label of a holder without one");
+    ensure_eq!(only(other.holders(&name).await?)?.info.label, None);
     guard.release().await?;
     let too_long = one.lock(&name).label("x".repeat(201)).try_acquire().await;
-    ensure!(too_long.is_err(), "a label of 201 bytes was taken");
+    ensure!(too_long.is_err(), "a label of 201 bytes was accepted");
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::waiting::others_get_in;
 use crate::{
     Check, Client, Form, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, within},
+    check::{Stop, chain, ensure, ensure_eq, ensure_matches, kept_out, rises, still_held, within},
 };
 use std::{
     sync::{
@@ -57,18 +57,15 @@ async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
         outcome??;
     }
     let most = most.load(Ordering::SeqCst);
-    ensure!(most <= OF as usize, "{most} at once, with {OF} permits");
+    ensure!(most <= OF as usize, "{most} held one of {OF} permits at once");
     // All of them can be acquired at once, by one client or by several.
     let mut guards = Vec::new();
     for client in &clients {
         guards.push(had(client, &name, 1, OF).await?);
     }
-    ensure!(
-        permits(&clients[0], &name, 1, OF).await?.is_none(),
-        "{OF} permits are out, and there is one more"
-    );
+    ensure!(permits(&clients[0], &name, 1, OF).await?.is_none());
     for guard in guards {
-        ensure_eq!(guard.mode().to_string(), "with 1 of 3 permits", "the mode");
+        ensure_eq!(guard.mode().to_string(), "with 1 of 3 permits");
         guard.release().await?;
     }
     Ok(())
@@ -78,16 +75,16 @@ async fn many_permits_all_or_none(stage: &Stage) -> Check {
     stage.needs(Need::Permits)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let three = had(&one, &name, 3, 4).await?;
-    ensure!(permits(&other, &name, 2, 4).await?.is_none(), "5 of 4 permits are out");
+    ensure!(permits(&other, &name, 2, 4).await?.is_none());
     let last = had(&other, &name, 1, 4).await?;
-    ensure!(last.token() > three.token(), "tokens do not rise");
-    ensure!(other.lock(&name).try_acquire().await?.is_none(), "alone beside permits");
+    rises(three.token(), last.token())?;
+    kept_out(&other.lock(&name)).await?;
     three.release().await?;
     let three = had(&one, &name, 3, 4).await?;
     three.release().await?;
     last.release().await?;
     let alone = other.lock(&name).wait(PATIENCE).acquire().await?;
-    ensure!(permits(&one, &name, 1, 4).await?.is_none(), "a permit beside who is alone");
+    ensure!(permits(&one, &name, 1, 4).await?.is_none());
     Ok(alone.release().await?)
 }
 
@@ -98,10 +95,10 @@ async fn dead_permit_recovers(stage: &Stage) -> Check {
     let mut victim = stage.victim_with(Form::Permit(2)).await?;
     victim.hold(&name, Duration::from_secs(1)).await?;
     let other = had(&client, &name, 1, 2).await?;
-    ensure!(permits(&client, &name, 1, 2).await?.is_none(), "two permits are out, and there is a third");
+    ensure!(permits(&client, &name, 1, 2).await?.is_none());
     victim.kill().await?;
     let back = client.semaphore(&name, 2).permit().wait(PATIENCE).acquire().await?;
-    ensure!(other.is_held(), "the dead one took another's permit along");
+    still_held(&other)?;
     back.release().await?;
     Ok(other.release().await?)
 }
@@ -117,10 +114,12 @@ async fn permit_count_mismatch_refused(stage: &Stage) -> Check {
         within(PATIENCE, "a refusal of one that waits", waits.acquire()).await?.map(Some),
     ] {
         let Err(error @ Error::Mismatch { .. }) = outcome else {
-            return Err(Stop::failed(format_args!("4 permits, or 7? {outcome:?}")));
+            return Err(Stop::failed(format_args!(
+                "a semaphore of 4 permits was taken for one of 7: {outcome:?}"
+            )));
         };
-        let said = crate::check::chain(&error);
-        ensure!(said.contains('4') && said.contains('7'), "both numbers are not told: {said}");
+        let said = chain(&error);
+        ensure!(said.contains('4') && said.contains('7'), "the refusal does not say both numbers: {said}");
     }
     guard.release().await?;
     // With nobody inside there is nobody to disagree with.
@@ -132,9 +131,9 @@ async fn bad_counts_refused(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     for (take, of) in [(0, 4), (5, 4), (1, 0), (0, 0)] {
         let outcome = client.semaphore(&name, of).permits(take).try_acquire().await;
-        ensure_err!(outcome, Error::InvalidOption { .. }, "{take} of {of} permits");
+        ensure_matches!(outcome, Err(Error::InvalidOption { .. }), "{take} of {of} permits");
     }
-    ensure_eq!(client.probe.calls().about(&name).len(), 0, "requests");
+    ensure_eq!(client.probe.calls().about(&name).len(), 0);
     Ok(())
 }
 
@@ -148,7 +147,7 @@ async fn waiting_permit_is_woken(stage: &Stage) -> Check {
             tokio::spawn(async move { lock.acquire().await })
         };
         tokio::time::sleep(Duration::from_millis(50)).await;
-        ensure!(!waiting.is_finished(), "three of two permits are out");
+        ensure!(!waiting.is_finished());
         theirs.release().await?;
         theirs = within(PATIENCE, "a permit that came free", waiting).await???;
     }
@@ -165,9 +164,9 @@ async fn permits_expire_one_by_one(stage: &Stage) -> Check {
     let plain = semaphore.permit().lease(lease).renew(false).acquire().await?;
     within(PATIENCE, "the end of a lease", plain.lost()).await?;
     let back = other.semaphore(&name, 2).permit().wait(PATIENCE).acquire().await?;
-    ensure!(renewed.is_held(), "a renewed permit was lost");
-    ensure_eq!(back.mode(), renewed.mode(), "the mode");
-    ensure!(back.mode() != Mode::Exclusive, "a permit is held alone");
+    still_held(&renewed)?;
+    ensure_eq!(back.mode(), renewed.mode());
+    ensure!(back.mode() != Mode::Exclusive);
     drop(plain);
     back.release().await?;
     Ok(renewed.release().await?)

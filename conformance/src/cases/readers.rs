@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Fault, Form, Method, Need, Stage,
     case::cases,
-    check::{ensure, ensure_eq, ensure_err, eventually, lost_with, within},
+    check::{ensure, ensure_eq, ensure_matches, eventually, kept_out, lost_with, rises, still_held, within},
 };
 use std::time::Duration;
 use tenure_core::{Error, Guard, Mode, Owner};
@@ -43,16 +43,24 @@ async fn free(guard: Option<Guard>) -> Check<bool> {
     }
 }
 
+/// Stops the case unless the lock is held in this mode.
+#[track_caller]
+fn is_in(guard: &Guard, mode: Mode) -> Check {
+    still_held(guard)?;
+    ensure_eq!(guard.mode(), mode);
+    Ok(())
+}
+
 async fn readers_share(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let mut readers = Vec::new();
     for client in [&one, &other, &one, &other] {
         let asked = within(PATIENCE, "reading beside readers", read(client, &name)).await??;
-        ensure_eq!(asked.mode(), Mode::Shared, "the mode");
+        is_in(&asked, Mode::Shared)?;
         readers.push(asked);
     }
-    ensure!(readers.iter().all(|reader| reader.is_held()), "a reader lost its share: {readers:?}");
+    ensure!(readers.iter().all(|reader| reader.is_held()));
     if stage.needs(Need::Listing).is_ok() {
         let mut told: Vec<_> =
             one.holders(&name).await?.into_iter().map(|h| (h.claim, h.token, h.mode)).collect();
@@ -60,12 +68,12 @@ async fn readers_share(stage: &Stage) -> Check {
             readers.iter().map(|r| (Some(r.claim()), Some(r.token()), Mode::Shared)).collect();
         told.sort_by_key(|(claim, ..)| *claim);
         held.sort_by_key(|(claim, ..)| *claim);
-        ensure_eq!(told, held, "the holders that are told");
+        ensure_eq!(told, held);
     }
     for reader in readers {
         reader.release().await?;
     }
-    ensure!(can_write(&other, &name).await?, "all readers have gone, and a writer is refused");
+    ensure!(can_write(&other, &name).await?);
     Ok(())
 }
 
@@ -74,20 +82,20 @@ async fn writer_excludes(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let writer = write(&one, &name).await?;
     for client in [&one, &other] {
-        ensure!(!can_read(client, &name).await?, "a reader beside a writer");
-        ensure!(!can_write(client, &name).await?, "two writers");
-        ensure!(client.lock(&name).try_acquire().await?.is_none(), "a lock beside a writer");
+        ensure!(!can_read(client, &name).await?);
+        ensure!(!can_write(client, &name).await?);
+        kept_out(&client.lock(&name)).await?;
     }
     writer.release().await?;
     let reader = read(&one, &name).await?;
     for client in [&one, &other] {
-        ensure!(!can_write(client, &name).await?, "a writer beside a reader");
-        ensure!(client.lock(&name).try_acquire().await?.is_none(), "a lock beside a reader");
-        ensure!(can_read(client, &name).await?, "a reader was refused beside a reader");
+        ensure!(!can_write(client, &name).await?);
+        kept_out(&client.lock(&name)).await?;
+        ensure!(can_read(client, &name).await?);
     }
-    ensure!(reader.is_held(), "another reader's end took this one along");
+    still_held(&reader)?;
     reader.release().await?;
-    ensure!(can_write(&other, &name).await?, "free, and a writer is refused");
+    ensure!(can_write(&other, &name).await?);
     Ok(())
 }
 
@@ -103,16 +111,16 @@ async fn waiting_writer_blocks_new_readers(stage: &Stage) -> Check {
     };
     // From now on it waits; how soon the store knows is up to the store.
     for client in [&one, &third] {
-        eventually!(PATIENCE, !can_read(client, &name).await?, "new readers pass a writer that waits");
+        eventually!(PATIENCE, !can_read(client, &name).await?);
     }
-    ensure!(!waiting.is_finished(), "the writer got in beside a reader");
+    ensure!(!waiting.is_finished());
     reader.release().await?;
     let writer = within(PATIENCE, "the writer that waited", waiting).await???;
     writer.release().await?;
     let reader = read(&one, &name).await?;
     let gives_up = other.rw(&name).write().wait(MOMENT).acquire().await;
-    ensure_err!(gives_up, Error::Timeout { .. }, "a writer beside a reader");
-    eventually!(PATIENCE, can_read(&third, &name).await?, "a writer that gave up keeps readers out");
+    ensure_matches!(gives_up, Err(Error::Timeout { .. }));
+    eventually!(PATIENCE, can_read(&third, &name).await?);
     Ok(reader.release().await?)
 }
 
@@ -127,19 +135,19 @@ async fn downgrade_keeps_place(stage: &Stage) -> Check {
     };
     tokio::time::sleep(MOMENT).await;
     guard.downgrade().await?;
-    ensure!(guard.is_held() && guard.mode() == Mode::Shared, "downgraded, and {guard:?}");
-    ensure_eq!(guard.token(), token, "the token");
+    is_in(&guard, Mode::Shared)?;
+    ensure_eq!(guard.token(), token);
     tokio::time::sleep(MOMENT).await;
-    ensure!(!waiting.is_finished(), "a writer got in between, or beside the reader");
+    ensure!(!waiting.is_finished());
     guard.release().await?;
     let writer = within(PATIENCE, "the writer that waited", waiting).await???;
-    ensure!(writer.token() > token, "tokens went back: {token}, {}", writer.token());
+    rises(token, writer.token())?;
     writer.release().await?;
     // With nobody waiting, readers get in beside it.
     let mut guard = write(&one, &name).await?;
     guard.downgrade().await?;
     let reader = within(PATIENCE, "reading beside what was a writer", read(&other, &name)).await??;
-    ensure!(!can_write(&other, &name).await?, "a writer beside two readers");
+    ensure!(!can_write(&other, &name).await?);
     reader.release().await?;
     Ok(guard.release().await?)
 }
@@ -168,26 +176,16 @@ async fn late_downgrade_changes_nothing(stage: &Stage) -> Check {
     let mut guard = one.rw(&name).write().lease(Duration::from_secs(6)).acquire().await?;
     one.probe.next(Method::Convert, Fault::HoldBack);
     guard.downgrade().await?;
-    ensure!(one.probe.count(Method::Convert, &name) >= 2, "a downgrade without an answer is sent again");
+    ensure!(one.probe.count(Method::Convert, &name) >= 2);
     // It may be refused because of the request that is still on its way, but if granted it stays granted.
     let upgraded = guard.try_upgrade().await?;
     let mode = if upgraded { Mode::Exclusive } else { Mode::Shared };
-    ensure_eq!(guard.mode(), mode, "the mode after an upgrade that was granted: {upgraded}");
+    ensure_eq!(guard.mode(), mode);
     one.probe.carry_out().await;
-    ensure!(guard.is_held() && guard.mode() == mode, "a downgrade came late, and {guard:?}");
-    if upgraded {
-        ensure!(
-            !can_read(&other, &name).await?,
-            "a downgrade came late, and a reader stands beside a writer"
-        );
-    } else {
-        ensure!(
-            can_read(&other, &name).await?,
-            "a downgrade came late, and a reader is refused beside a reader"
-        );
-    }
+    is_in(&guard, mode)?;
+    ensure_eq!(can_read(&other, &name).await?, !upgraded);
     guard.release().await?;
-    ensure!(can_write(&other, &name).await?, "released, and a writer is refused");
+    ensure!(can_write(&other, &name).await?);
     Ok(())
 }
 
@@ -195,13 +193,13 @@ async fn upgrade_of_sole_reader(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let mut guard = read(&one, &name).await?;
-    ensure!(guard.try_upgrade().await?, "the only reader was refused");
-    ensure!(guard.is_held() && guard.mode() == Mode::Exclusive, "upgraded, and {guard:?}");
-    ensure!(!can_read(&other, &name).await?, "a reader beside what is a writer now");
+    ensure!(guard.try_upgrade().await?);
+    is_in(&guard, Mode::Exclusive)?;
+    ensure!(!can_read(&other, &name).await?);
     guard.downgrade().await?;
-    eventually!(PATIENCE, can_read(&other, &name).await?, "no reader beside what is a reader again");
+    eventually!(PATIENCE, can_read(&other, &name).await?);
     guard.release().await?;
-    ensure!(can_write(&other, &name).await?, "released, and a writer is refused");
+    ensure!(can_write(&other, &name).await?);
     Ok(())
 }
 
@@ -210,11 +208,11 @@ async fn failed_upgrade_keeps_read(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (mut mine, mut theirs) = (read(&one, &name).await?, read(&other, &name).await?);
     for guard in [&mut mine, &mut theirs] {
-        ensure!(!guard.try_upgrade().await?, "one of two readers became a writer");
-        ensure!(guard.is_held() && guard.mode() == Mode::Shared, "refused, and {guard:?}");
+        ensure!(!guard.try_upgrade().await?);
+        is_in(guard, Mode::Shared)?;
     }
     theirs.release().await?;
-    ensure!(mine.try_upgrade().await?, "the last reader was refused");
+    ensure!(mine.try_upgrade().await?);
     Ok(mine.release().await?)
 }
 
@@ -225,7 +223,7 @@ async fn dead_reader_recovers(stage: &Stage) -> Check {
     let mut victim = stage.victim_with(Form::Reader).await?;
     let token = victim.hold(&name, Duration::from_secs(1)).await?;
     let reader = within(PATIENCE, "reading beside another process", read(&client, &name)).await??;
-    ensure!(reader.token() > token, "tokens do not rise: {token}, {}", reader.token());
+    rises(token, reader.token())?;
     victim.kill().await?;
     let waiting = {
         let lock = client.rw(&name).write().wait(PATIENCE);
@@ -234,7 +232,7 @@ async fn dead_reader_recovers(stage: &Stage) -> Check {
     tokio::time::sleep(MOMENT).await;
     reader.release().await?;
     let writer = within(PATIENCE, "writing after a reader died", waiting).await???;
-    ensure!(writer.token() > token, "tokens went back");
+    rises(token, writer.token())?;
     Ok(writer.release().await?)
 }
 
@@ -242,10 +240,10 @@ async fn tokens_rise_with_readers(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let (mut last, mut readers) = (None, Vec::new());
-    for round in 0..10 {
+    for _ in 0..10 {
         for client in [&one, &other] {
             let reader = read(client, &name).await?;
-            ensure!(last < Some(reader.token()), "round {round}: {last:?}, then {}", reader.token());
+            rises(last, reader.token())?;
             last = Some(reader.token());
             readers.push(reader);
         }
@@ -253,7 +251,7 @@ async fn tokens_rise_with_readers(stage: &Stage) -> Check {
             reader.release().await?;
         }
         let writer = write(&one, &name).await?;
-        ensure!(last < Some(writer.token()), "round {round}: {last:?}, then {}", writer.token());
+        rises(last, writer.token())?;
         last = Some(writer.token());
         writer.release().await?;
     }
@@ -268,13 +266,13 @@ async fn renewed_readers_stay(stage: &Stage) -> Check {
     let renewed = one.rw(&name).read().lease(lease).acquire().await?;
     let plain = other.rw(&name).read().lease(lease).renew(false).acquire().await?;
     tokio::time::sleep(lease * 3 / 2).await;
-    ensure!(renewed.is_held(), "a renewed share was lost: {:?}", renewed.loss());
-    ensure!(!plain.is_held(), "a share that nobody renews is still held");
-    ensure!(!can_write(&other, &name).await?, "a writer beside a reader");
+    still_held(&renewed)?;
+    ensure!(!plain.is_held());
+    ensure!(!can_write(&other, &name).await?);
     lost_with(plain.release().await)?;
-    ensure!(renewed.is_held(), "the other's end took it along");
+    still_held(&renewed)?;
     renewed.release().await?;
-    ensure!(can_write(&other, &name).await?, "free, and a writer is refused");
+    ensure!(can_write(&other, &name).await?);
     Ok(())
 }
 
@@ -296,7 +294,7 @@ async fn readers_in_one_process(stage: &Stage) -> Check {
         tokio::spawn(async move { lock.acquire().await })
     };
     for guard in guards {
-        ensure!(!waiting.is_finished(), "a writer beside a reader");
+        ensure!(!waiting.is_finished());
         guard.release().await?;
     }
     Ok(within(PATIENCE, "the writer", waiting).await???.release().await?)
@@ -308,12 +306,10 @@ async fn owner_reads_what_it_writes(stage: &Stage) -> Check {
     let (reading, writing) = (one.rw(&name).read().owner(&me), one.rw(&name).write().owner(&me));
     let writer = writing.acquire().await?;
     let reader = within(PATIENCE, "reading what one writes", reading.acquire()).await??;
-    ensure_eq!(reader.token(), writer.token(), "one grant, and its token");
+    ensure_eq!(reader.token(), writer.token());
     writer.release().await?;
-    ensure!(
-        !can_read(&other, &name).await?,
-        "the grant is one that excludes others, and its last guard is alive"
-    );
+    // The grant excludes others until its last guard has gone.
+    ensure!(!can_read(&other, &name).await?);
     reader.release().await?;
     let reader = reading.acquire().await?;
     let again = within(PATIENCE, "reading what one reads", reading.acquire()).await??;
@@ -321,9 +317,9 @@ async fn owner_reads_what_it_writes(stage: &Stage) -> Check {
         within(PATIENCE, "writing what one reads", writing.acquire()).await?.map(Some),
         within(PATIENCE, "trying to write what one reads", writing.try_acquire()).await?,
     ] {
-        ensure_err!(outcome, Error::WouldDeadlock { .. }, "a reader that wants to write");
+        ensure_matches!(outcome, Err(Error::WouldDeadlock { .. }));
     }
-    ensure!(reader.is_held() && again.is_held(), "the refusal cost the reader its share");
+    ensure!(reader.is_held() && again.is_held());
     again.release().await?;
     Ok(reader.release().await?)
 }
@@ -336,11 +332,11 @@ async fn forced_release_ends_all_readers(stage: &Stage) -> Check {
     let mine = one.rw(&name).read().lease(lease).acquire().await?;
     let theirs = other.rw(&name).read().lease(lease).acquire().await?;
     let put_out = one.force_release(&name).await?;
-    ensure_eq!(put_out.len(), 2, "who was put out: {put_out:?}");
+    ensure_eq!(put_out.len(), 2, "holders put out: {put_out:?}");
     for guard in [mine, theirs] {
         within(PATIENCE, "a reader that was put out", guard.lost()).await?;
         lost_with(guard.release().await)?;
     }
-    ensure!(can_write(&other, &name).await?, "all readers were put out, and a writer is refused");
+    ensure!(can_write(&other, &name).await?);
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::{
     Check, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, eventually},
+    check::{Stop, ensure_eq, eventually, rises},
 };
 use fastrand::Rng;
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
@@ -125,8 +125,8 @@ impl History<'_> {
             return Ok(());
         };
         ensure_eq!(Answer::Granted, expected, "a claim in mode {}", claim.mode);
-        ensure_eq!((grant.claim, grant.mode), (claim.id, claim.mode), "whose grant it is");
-        ensure!(Some(grant.token) > self.last, "token {} follows {:?}", grant.token, self.last);
+        ensure_eq!((grant.claim, grant.mode), (claim.id, claim.mode));
+        rises(self.last, grant.token)?;
         self.last = Some(grant.token);
         self.grants.push((client, grant));
         Ok(())
@@ -144,7 +144,7 @@ impl History<'_> {
         let Some((client, grant)) = self.somebody() else { return Ok(()) };
         told.push(format!("{client} releases token {}", grant.token));
         let ours = released(self.stores[client].release(&grant).await?);
-        ensure_eq!(ours, released(self.record.release(&grant, self.now)), "the release");
+        ensure_eq!(ours, released(self.record.release(&grant, self.now)));
         self.released.insert(grant.claim);
         Ok(())
     }
@@ -162,7 +162,7 @@ impl History<'_> {
         };
         told.push(format!("{client} converts token {} to {to}", grant.token));
         let ours = converted(self.stores[client].convert(&grant, to).await?);
-        ensure_eq!(ours, converted(self.record.convert(&grant, to, self.now)), "the conversion");
+        ensure_eq!(ours, converted(self.record.convert(&grant, to, self.now)));
         if ours == Answer::Done {
             let same = |(_, other): &&mut (usize, Grant)| other.claim == grant.claim;
             self.grants.iter_mut().filter(same).for_each(|(_, grant)| grant.mode = to);
@@ -178,7 +178,7 @@ impl History<'_> {
         told.push(format!("{client} renews token {}", grant.token));
         let ours = self.stores[client].renew(std::slice::from_ref(&grant)).await?;
         let ours: Vec<_> = ours.into_iter().map(renewed).collect();
-        ensure_eq!(ours, [renewed(self.record.renew(&grant, self.now))], "the renewal");
+        ensure_eq!(ours, [renewed(self.record.renew(&grant, self.now))]);
         Ok(())
     }
 
@@ -200,20 +200,16 @@ impl History<'_> {
         }
         told.push(format!("{client} forces"));
         let ours = known(&self.stores[client].force_release(&self.name).await?);
-        ensure_eq!(ours, known(&self.record.force(&self.name, self.now)), "who was put out");
+        ensure_eq!(ours, known(&self.record.force(&self.name, self.now)), "the holders put out");
         // A session takes a moment to end.
-        eventually!(
-            PATIENCE,
-            self.stores[client].holders(&self.name).await?.is_empty(),
-            "nobody holds it after a forced release"
-        );
+        eventually!(PATIENCE, self.stores[client].holders(&self.name).await?.is_empty());
         Ok(())
     }
 
     async fn compare_holders(&self) -> Check {
         if self.capabilities.listing {
             let ours = known(&self.stores[0].holders(&self.name).await?);
-            ensure_eq!(ours, known(&self.record.holders(&self.name, self.now)), "who holds it");
+            ensure_eq!(ours, known(&self.record.holders(&self.name, self.now)), "the holders");
         }
         Ok(())
     }

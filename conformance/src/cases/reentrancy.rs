@@ -3,7 +3,7 @@
 use crate::{
     Check, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, eventually, lost_with, within},
+    check::{Stop, ensure, ensure_eq, eventually, free_at_once, kept_out, lost_with, still_held, within},
 };
 use std::time::Duration;
 use tenure_core::{Guard, Lock, LossCause, Owner};
@@ -17,7 +17,7 @@ cases!("reentrancy":
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn entered(lock: &Lock) -> Check<Guard> {
-    lock.try_acquire().await?.ok_or_else(|| Stop::failed("an owner could not enter what it holds"))
+    free_at_once(lock).await
 }
 
 async fn same_owner_reenters(stage: &Stage) -> Check {
@@ -33,7 +33,7 @@ async fn same_owner_reenters(stage: &Stage) -> Check {
     client.probe.thaw();
     let after = client.probe.calls().all();
     ensure_eq!(after.len(), asked, "requests, the last of which is {:?}", after.last());
-    ensure!(outer.is_held() && inner.is_held(), "one grant, but {outer:?} and {inner:?}");
+    ensure!(outer.is_held() && inner.is_held());
     inner.release().await?;
     Ok(outer.release().await?)
 }
@@ -49,14 +49,14 @@ async fn hold_count_balanced(stage: &Stage) -> Check {
     }
     while holds.len() > 1 {
         holds.swap_remove(0).release().await?;
-        ensure!(holds.iter().all(|hold| hold.is_held()), "a hold ended with another");
-        ensure!(other.lock(&name).try_acquire().await?.is_none(), "free with {} holds left", holds.len());
+        ensure!(holds.iter().all(|hold| hold.is_held()));
+        kept_out(&other.lock(&name)).await?;
     }
-    ensure_eq!(one.probe.count(Method::Release, &name), 0, "releases while there are holds");
+    ensure_eq!(one.probe.count(Method::Release, &name), 0);
     if let Some(last) = holds.pop() {
         last.release().await?;
     }
-    ensure_eq!(one.probe.count(Method::Release, &name), 1, "releases for 41 holds");
+    ensure_eq!(one.probe.count(Method::Release, &name), 1);
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
 }
@@ -66,9 +66,9 @@ async fn released_with_last_hold_only(stage: &Stage) -> Check {
     let lock = one.lock(&name).owner(&me);
     let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
     outer.release().await?;
-    ensure!(inner.is_held(), "the first guard's release ended the hold of the second");
-    ensure!(other.lock(&name).try_acquire().await?.is_none(), "free although a hold is left");
-    ensure_eq!(one.probe.count(Method::Release, &name), 0, "releases sent");
+    still_held(&inner)?;
+    kept_out(&other.lock(&name)).await?;
+    ensure_eq!(one.probe.count(Method::Release, &name), 0);
     inner.release().await?;
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
@@ -82,7 +82,7 @@ async fn holds_released_in_any_order(stage: &Stage) -> Check {
         let mut holds = holds.map(Some);
         for (nth, index) in order.into_iter().enumerate() {
             let free = other.lock(&name).try_acquire().await?;
-            ensure!(free.is_none(), "in the order {order:?} it was free before release {nth}");
+            ensure!(free.is_none(), "released in the order {order:?}, it was free before release {nth}");
             // One of them is dropped.
             match (holds[index].take(), nth) {
                 (Some(guard), 1) => drop(guard),
@@ -103,12 +103,12 @@ async fn from_another_task(stage: &Stage) -> Check {
     let inner =
         within(PATIENCE, "entering from another task", tokio::spawn(async move { lock.acquire().await }));
     let inner = inner.await???;
-    ensure_eq!(inner.claim(), outer.claim(), "the claim of a hold");
+    ensure_eq!(inner.claim(), outer.claim());
     // Also from a thread without a runtime.
     let left = tokio::task::spawn_blocking(move || drop(std::thread::spawn(move || drop(outer)).join()));
     left.await?;
-    ensure!(inner.is_held(), "a hold ended with another");
-    ensure!(other.lock(&name).try_acquire().await?.is_none(), "free although a hold is left");
+    still_held(&inner)?;
+    kept_out(&other.lock(&name)).await?;
     tokio::spawn(inner.release()).await??;
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
@@ -127,7 +127,7 @@ async fn nested_needs_same_owner(stage: &Stage) -> Check {
         let guard = outer.acquire().await?;
         ensure!(inner.try_acquire().await?.is_none(), "{inner:?} entered what {outer:?} holds");
         let waited = inner.clone().wait(moment).acquire().await;
-        ensure!(waited.is_err(), "{inner:?} waited a moment and entered what {outer:?} holds");
+        ensure!(waited.is_err(), "{inner:?} waited, and entered what {outer:?} holds");
         guard.release().await?;
     }
     Ok(())
@@ -140,7 +140,7 @@ async fn reentry_after_loss_is_err(stage: &Stage) -> Check {
     let lock = client.lock(&name).owner(&me).wait(PATIENCE).lease(lease).renew(false);
     let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
     within(lease + Duration::from_secs(1), "the loss of a lock without renewal", outer.lost()).await?;
-    ensure_eq!(inner.loss(), Some(LossCause::Expired), "the loss, told by another hold of the same grant");
+    ensure_eq!(inner.loss(), Some(LossCause::Expired));
     lost_with(lock.acquire().await)?;
     lost_with(lock.try_acquire().await)?;
     lost_with(outer.release().await)?;
@@ -148,7 +148,7 @@ async fn reentry_after_loss_is_err(stage: &Stage) -> Check {
     drop(inner);
     // No guard of the lost grant is left that re-entry could return. Its lease plays no part in this.
     let fresh = client.lock(&name).owner(&me).wait(PATIENCE).acquire().await?;
-    ensure!(fresh.is_held(), "a fresh grant says {fresh:?}");
+    still_held(&fresh)?;
     Ok(fresh.release().await?)
 }
 
@@ -158,20 +158,13 @@ async fn waiters_wait_for_last_hold(stage: &Stage) -> Check {
     let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
     let wait = |lock: Lock| tokio::spawn(async move { lock.wait(PATIENCE).acquire().await?.release().await });
     let (here, there) = (wait(one.lock(&name)), wait(other.lock(&name)));
-    eventually!(
-        PATIENCE,
-        other.probe.calls().contending(&name) == 1,
-        "the other client's waiter asks the store"
-    );
+    eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
     // The owner does not queue behind the waiters.
     let innermost = within(PATIENCE, "entering past the waiters", lock.acquire()).await??;
     for hold in [outer, innermost] {
         hold.release().await?;
         tokio::time::sleep(Duration::from_millis(200)).await;
-        ensure!(
-            !here.is_finished() && !there.is_finished(),
-            "a waiter got in before the last hold was released"
-        );
+        ensure!(!here.is_finished() && !there.is_finished());
     }
     inner.release().await?;
     here.await??;
@@ -182,9 +175,9 @@ async fn owner_in_two_clients_excludes(stage: &Stage) -> Check {
     let ([one, other], name, me) = (stage.clients().await?, stage.name("a"), Owner::new());
     let guard = one.lock(&name).owner(&me).acquire().await?;
     let lock = other.lock(&name).owner(&me);
-    ensure!(lock.try_acquire().await?.is_none(), "an owner entered through another client");
+    kept_out(&lock).await?;
     let waited = lock.clone().wait(Duration::from_millis(200)).acquire().await;
-    ensure!(waited.is_err(), "an owner waited a moment and entered through another client");
+    ensure!(waited.is_err(), "granted beside a holder: {waited:?}");
     guard.release().await?;
     let guard = lock.wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)

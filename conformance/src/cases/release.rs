@@ -3,7 +3,10 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, eventually, lost_with, within},
+    check::{
+        Stop, deadline, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with,
+        still_held, within,
+    },
 };
 use futures_util::FutureExt;
 use std::{collections::HashSet, sync::Arc, time::Duration};
@@ -25,9 +28,9 @@ async fn drop_releases(stage: &Stage) -> Check {
     let guard = one.lock(&name).acquire().await?;
     let hold = guard.hold();
     drop(guard);
-    ensure!(!hold.is_held(), "a dropped guard still believes");
+    ensure!(!hold.is_held());
     let taken = other.lock(&name).wait(SOON).acquire().await?;
-    ensure_eq!(one.probe.count(Method::Release, &name), 1, "releases of one guard");
+    ensure_eq!(one.probe.count(Method::Release, &name), 1);
     taken.release().await?;
     // A task that is aborted drops its guard.
     let lock = one.lock(&name).wait(SOON);
@@ -35,7 +38,7 @@ async fn drop_releases(stage: &Stage) -> Check {
         let _guard = lock.acquire().await;
         std::future::pending::<()>().await;
     });
-    eventually!(SOON, other.lock(&name).try_acquire().await?.is_none(), "the task holds the lock");
+    eventually!(SOON, other.lock(&name).try_acquire().await?.is_none());
     holder.abort();
     let taken = other.lock(&name).wait(SOON).acquire().await?;
     Ok(taken.release().await?)
@@ -86,10 +89,9 @@ async fn close_drains(stage: &Stage) -> Check {
     let took = Moment::now().since(begun);
     ensure!(took >= slow, "closed after {took:?}, before the releases were sent");
     for number in 0..LOCKS {
-        let free = other.lock(stage.name(&number.to_string())).try_acquire().await?;
-        free.ok_or_else(|| Stop::failed("closed, but not all is released"))?.release().await?;
+        free_at_once(&other.lock(stage.name(&number.to_string()))).await?.release().await?;
     }
-    ensure_eq!(one.names_in_use(), 0, "names in use after closing");
+    ensure_eq!(one.names_in_use(), 0);
     Ok(())
 }
 
@@ -99,18 +101,17 @@ async fn close_twice(stage: &Stage) -> Check {
     let at_once = async { tokio::join!(one.close(), one.close()) };
     within(SOON, "closing twice at once", at_once).await?;
     within(SOON, "closing once more", one.close()).await?;
-    let free = other.lock(&name).try_acquire().await?;
-    free.ok_or_else(|| Stop::failed("closed, but not released"))?.release().await?;
-    ensure!(disconnected(&one), "closed, but the store's client was not told to disconnect");
+    free_at_once(&other.lock(&name)).await?.release().await?;
+    ensure!(disconnected(&one));
     // Others waited when the last lock was released: that keeps no connection open either.
     let guard = other.lock(&name).acquire().await?;
     let (lock, next) = (three.lock(&name).wait(SOON), three.clone());
     let waiter = tokio::spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
-    eventually!(SOON, next.probe.calls().contending(&name) == 1, "a waiter asks the store");
+    eventually!(SOON, next.probe.calls().contending(&name) == 1);
     tokio::time::sleep(Duration::from_millis(200)).await;
     drop(guard);
     within(SOON, "closing while another waits", other.close()).await?;
-    ensure!(disconnected(&other), "closed after a lock that others waited for, but not disconnected");
+    ensure!(disconnected(&other));
     waiter.await?
 }
 
@@ -132,22 +133,17 @@ async fn close_withdraws_waiters(stage: &Stage) -> Check {
         let guard = one.lock(&name).acquire().await?;
         let waiters = [leaving.lock(&name), leaving.lock(&name)]
             .map(|lock| tokio::spawn(async move { lock.acquire().await }));
-        eventually!(SOON, leaving.probe.calls().contending(&name) == 1, "a waiter asks the store");
+        eventually!(SOON, leaving.probe.calls().contending(&name) == 1);
         within(SOON, "closing while locks are waited for", leaving.close()).await?;
         // All is over by now: every claim is withdrawn, and the store was told to disconnect. The second waiter may
         // have asked as well: the first left the queue while the second was about to notice the closing.
         let asked = claims(&leaving, Method::Acquire, &name);
-        ensure_eq!(
-            claims(&leaving, Method::Withdraw, &name),
-            asked,
-            "claims withdrawn by the end of closing"
-        );
-        ensure!(disconnected(&leaving), "closed while locks were waited for, but not disconnected");
+        ensure_eq!(claims(&leaving, Method::Withdraw, &name), asked);
+        ensure!(disconnected(&leaving));
         guard.release().await?;
-        let free = next.lock(&name).try_acquire().await?;
-        free.ok_or_else(|| Stop::failed("a waiter's claim outlives closing"))?.release().await?;
+        free_at_once(&next.lock(&name)).await?.release().await?;
         for waiter in waiters {
-            ensure_err!(waiter.await?, Error::Closed { .. }, "a wait when these locks closed");
+            ensure_matches!(waiter.await?, Err(Error::Closed { .. }));
         }
     }
     // An acquisition that nobody polls cannot notice the closing, and closing does not wait for it for ever.
@@ -155,9 +151,9 @@ async fn close_withdraws_waiters(stage: &Stage) -> Check {
     let guard = one.lock(&name).acquire().await?;
     let lock = other.lock(&name);
     let mut waiting = Box::pin(lock.acquire());
-    ensure!((&mut waiting).now_or_never().is_none(), "the lock is held");
+    ensure!((&mut waiting).now_or_never().is_none());
     within(SOON, "closing beside an acquisition that nobody polls", other.close()).await?;
-    ensure_err!(waiting.await, Error::Closed { .. }, "a wait that was polled again after closing");
+    ensure_matches!(waiting.await, Err(Error::Closed { .. }));
     Ok(guard.release().await?)
 }
 
@@ -171,20 +167,20 @@ async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
         let lock = lock.clone();
         tokio::spawn(async move { lock.acquire().await })
     };
-    eventually!(SOON, one.probe.calls().contending(&name) == 1, "the waiter asks the store");
+    eventually!(SOON, one.probe.calls().contending(&name) == 1);
     within(SOON, "closing while a lock is held", one.close()).await?;
     let outcome = within(SOON, "the end of a wait when these locks close", waiter).await??;
-    ensure_err!(outcome, Error::Closed { .. }, "a wait when these locks closed");
+    ensure_matches!(outcome, Err(Error::Closed { .. }));
     let asked = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
-    ensure_err!(lock.acquire().await, Error::Closed { .. }, "acquire after close");
-    ensure_err!(lock.try_acquire().await, Error::Closed { .. }, "try_acquire after close");
+    ensure_matches!(lock.acquire().await, Err(Error::Closed { .. }));
+    ensure_matches!(lock.try_acquire().await, Err(Error::Closed { .. }));
     let waitless = lock.clone().wait(Duration::ZERO).acquire().await;
-    ensure_err!(waitless, Error::Closed { .. }, "acquire without waiting after close");
+    ensure_matches!(waitless, Err(Error::Closed { .. }));
     let after = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
-    ensure_eq!(after, asked, "requests for a grant");
+    ensure_eq!(after, asked);
     // Live guards stay valid, and are renewed.
     tokio::time::sleep(lease * 3 / 2).await;
-    ensure!(kept.is_held(), "closing cost a holder its lock: {:?}", kept.loss());
+    still_held(&kept)?;
     kept.release().await?;
     Ok(held.release().await?)
 }
@@ -198,8 +194,7 @@ async fn release_retry_is_released(stage: &Stage) -> Check {
         guard.release().await?;
         let sent = one.probe.count(Method::Release, &name) - before;
         ensure_eq!(sent, 2, "releases sent when the first got {fault:?}");
-        let free = other.lock(&name).try_acquire().await?;
-        free.ok_or_else(|| Stop::failed(format_args!("not released after {fault:?}")))?.release().await?;
+        free_at_once(&other.lock(&name)).await?.release().await?;
     }
     Ok(())
 }
@@ -216,12 +211,12 @@ async fn release_retry_after_force_is_lost(stage: &Stage) -> Check {
     let before = one.probe.count(Method::Release, &name);
     one.probe.always(Method::Release, Fault::Refuse);
     let release = tokio::spawn(guard.release());
-    eventually!(SOON, one.probe.count(Method::Release, &name) > before, "a release is sent");
+    eventually!(SOON, one.probe.count(Method::Release, &name) > before);
     other.force_release(&name).await?;
     one.probe.heal();
     let outcome = within(SOON, "the end of a release that was refused at first", release).await??;
     if told == LossCause::Forced {
-        ensure_eq!(lost_with(outcome)?, LossCause::Forced, "the cause");
+        ensure_eq!(lost_with(outcome)?, LossCause::Forced);
     }
     Ok(())
 }
@@ -230,20 +225,20 @@ async fn release_retry_past_lease_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (Duration::from_millis(600), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
-    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
+    let deadline = deadline(&guard)?;
     tokio::time::sleep(deadline.left().saturating_sub(Duration::from_millis(60))).await;
     // No release reaches the store before the lease has expired, and another holds the lock then.
     one.probe.always(Method::Release, Fault::Refuse);
     let release = tokio::spawn(guard.release());
     let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
-    ensure!(deadline.has_passed(), "two guards believe at once");
+    ensure!(deadline.has_passed(), "granted before the holder's deadline");
     one.probe.heal();
     let outcome = within(SOON, "the end of a release that came too late", release).await??;
     match outcome {
         Err(Error::Unavailable { .. }) => {}
         other => drop(lost_with(other)?),
     }
-    ensure!(taken.is_held(), "a late release cost the successor its lock");
-    ensure!(one.lock(&name).try_acquire().await?.is_none(), "a late release freed the successor's lock");
+    still_held(&taken)?;
+    kept_out(&one.lock(&name)).await?;
     Ok(taken.release().await?)
 }

@@ -3,7 +3,9 @@
 use crate::{
     Check, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, lost_with, within},
+    check::{
+        ensure, ensure_eq, ensure_matches, eventually, free_at_once, lost_with, rises, still_held, within,
+    },
 };
 use futures_util::{StreamExt, stream};
 use std::{
@@ -51,17 +53,17 @@ async fn run_cancels_work(stage: &Stage) -> Check {
         };
         lock.run(work).await
     });
-    crate::check::eventually!(PATIENCE, one.probe.grant(&name).is_some(), "the work's lock is granted");
+    eventually!(PATIENCE, one.probe.grant(&name).is_some());
     tokio::time::sleep(lease / 4).await;
     ensure!(alive.load(Ordering::SeqCst), "the work ended before its lock was lost");
     one.probe.freeze();
     let successor = other.lock(&name).wait(PATIENCE).acquire().await?;
     // By then the hold has reported the loss for 1 % of the lease. When the task is polled is the scheduler's choice.
     let outcome = within(SLACK, "the end of the work", running).await??;
-    ensure!(!alive.load(Ordering::SeqCst), "another has the lock, and the work goes on");
-    ensure_eq!(lost_with(outcome)?, LossCause::Expired, "the cause");
+    ensure!(!alive.load(Ordering::SeqCst), "another holds the lock, and the work goes on");
+    ensure_eq!(lost_with(outcome)?, LossCause::Expired);
     one.probe.thaw();
-    ensure!(successor.is_held(), "the end of the work cost the successor its lock");
+    still_held(&successor)?;
     successor.release().await?;
     // Dropping the run drops the work, and frees the lock.
     let (lock, (sign, alive)) = (one.lock(&name).wait(PATIENCE), Alive::new());
@@ -72,7 +74,7 @@ async fn run_cancels_work(stage: &Stage) -> Check {
             pending::<()>().await;
         }),
     );
-    ensure!(given_up.await.is_err(), "work without end ended");
+    ensure!(given_up.await.is_err());
     ensure!(!alive.load(Ordering::SeqCst), "the run was dropped, and the work goes on");
     let next = other.lock(&name).wait(PATIENCE / 3).acquire().await?;
     Ok(next.release().await?)
@@ -87,10 +89,10 @@ async fn run_returns_value_and_releases(stage: &Stage) -> Check {
     };
     let (held, token, excluded) = lock.run(work).await?;
     ensure!(held && excluded?, "the lock was not held during the work");
-    let guard = outside.try_acquire().await?.ok_or_else(|| Stop::failed("not released after the work"))?;
-    ensure!(guard.token() > token, "the work's token was not its grant's");
+    let guard = free_at_once(&outside).await?;
+    rises(token, guard.token())?;
     let busy = lock.clone().wait(Duration::from_millis(100)).run(|_| async {}).await;
-    ensure_err!(busy, Error::Timeout { .. }, "a run while another holds the lock");
+    ensure_matches!(busy, Err(Error::Timeout { .. }));
     Ok(guard.release().await?)
 }
 
@@ -116,9 +118,8 @@ async fn run_stream_ends_with_lost(stage: &Stage) -> Check {
     let feed = lock.run_stream(|_| stream::iter([1, 2, 3])).await?;
     let items: Vec<_> = within(PATIENCE, "a stream of three", feed.collect()).await?;
     let items: Result<Vec<i32>, Error> = items.into_iter().collect();
-    ensure_eq!(items?, [1, 2, 3], "the items");
-    let guard = other.lock(&name).try_acquire().await?;
-    guard.ok_or_else(|| Stop::failed("not released at the end of the stream"))?.release().await?;
+    ensure_eq!(items?, [1, 2, 3]);
+    free_at_once(&other.lock(&name)).await?.release().await?;
     // Then, work without end, whose lock is lost.
     let (sign, alive) = Alive::new();
     let endless = move |_| {
@@ -128,7 +129,7 @@ async fn run_stream_ends_with_lost(stage: &Stage) -> Check {
         })
     };
     let mut feed = Box::pin(lock.run_stream(endless).await?);
-    ensure!(feed.next().await.is_some_and(|item| item.is_ok()), "the first item");
+    ensure_matches!(feed.next().await, Some(Ok(())));
     one.probe.freeze();
     let last = async {
         loop {
@@ -138,12 +139,10 @@ async fn run_stream_ends_with_lost(stage: &Stage) -> Check {
             }
         }
     };
-    match within(lease + SLACK, "the end of a stream whose lock is lost", last).await? {
-        Some(Err(Error::Lost { cause, .. })) => ensure_eq!(cause, LossCause::Expired, "the cause"),
-        other => return Err(Stop::failed(format_args!("the last item is not Err(Lost) but {other:?}"))),
-    }
-    ensure!(!alive.load(Ordering::SeqCst), "the stream told of the loss, and its items go on");
-    ensure!(feed.next().await.is_none(), "an item after the last");
+    let last = within(lease + SLACK, "the end of a stream whose lock is lost", last).await?;
+    ensure_matches!(last, Some(Err(Error::Lost { cause: LossCause::Expired, .. })));
+    ensure!(!alive.load(Ordering::SeqCst), "the stream reported the loss, and its work goes on");
+    ensure!(feed.next().await.is_none());
     one.probe.thaw();
     let guard = other.lock(&name).wait(lease + SLACK).acquire().await?;
     Ok(guard.release().await?)

@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Method, Stage,
     case::cases,
-    check::{Stop, ensure, eventually},
+    check::{Stop, deadline, ensure, eventually, kept_out, rises, still_held},
     own_runtime::in_own_runtime,
 };
 use std::{thread, time::Duration};
@@ -24,16 +24,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long the store keeps a grant without renewals and without heartbeats.
 fn term(guard: &Guard) -> Check<Duration> {
-    let deadline = guard.deadline().ok_or_else(|| Stop::failed("a fresh guard without a deadline"))?;
-    Ok(deadline.left())
+    Ok(deadline(guard)?.left())
 }
 
 /// Stops the case if one of these is lost, or another client can acquire its lock.
 async fn still_exclude(other: &Client, guards: &[&Guard]) -> Check {
     for guard in guards {
-        ensure!(guard.is_held(), "{guard:?} was lost: {:?}", guard.loss());
-        let second = other.lock(guard.name().as_str()).try_acquire().await?;
-        ensure!(second.is_none(), "another client has the lock of {guard:?}, which is not lost: {second:?}");
+        still_held(guard)?;
+        kept_out(&other.lock(guard.name().as_str())).await?;
     }
     Ok(())
 }
@@ -108,7 +106,7 @@ async fn many_runtimes_one_locks(stage: &Stage) -> Check {
                 let guard = client.lock(&name).lease(LEASE).wait(PATIENCE).acquire().await?;
                 let first = guard.deadline();
                 if round <= RENEWED {
-                    eventually!(PATIENCE, guard.deadline() != first, "renewed");
+                    eventually!(PATIENCE, guard.deadline() != first);
                 }
                 still_exclude(&other, &[&guard]).await?;
                 Check::Ok(guard.release().await?)
@@ -138,7 +136,7 @@ async fn released_as_the_runtime_ends(stage: &Stage) -> Check {
                 "dropped as its runtime ended, in round {round}, and not free: {error}"
             ))
         })?;
-        ensure!(next.token() > token, "token {} after {token}", next.token());
+        rises(token, next.token())?;
         next.release().await?;
     }
     Ok(())
@@ -153,8 +151,8 @@ async fn withdrawn_as_the_runtime_ends(stage: &Stage) -> Check {
         let lock = client.lock(&name_there).lease(LONG_LEASE);
         let mut waiting = Box::pin(lock.acquire());
         let given_up = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
-        ensure!(given_up.is_err(), "a lock that is held was granted once more: {given_up:?}");
-        ensure!(client.probe.count(Method::Acquire, &name_there) > 0, "a waiter asks the store");
+        ensure!(given_up.is_err(), "granted beside a holder: {given_up:?}");
+        ensure!(client.probe.count(Method::Acquire, &name_there) > 0);
         Ok(())
     })
     .await?;
@@ -201,6 +199,6 @@ async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
     };
     let over = busy.await;
     second.release().await?;
-    ensure!(when >= over?, "another client had the lock while its holder was busy, and was still the holder");
+    ensure!(when >= over?, "granted to another client while the holder's executor was busy");
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, eventually, lost_with, within},
+    check::{Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with, within},
 };
 use std::{
     sync::{
@@ -27,16 +27,16 @@ async fn acquire_all_or_nothing(stage: &Stage) -> Check {
     let ([one, other], names) = (stage.clients().await?, ["c", "a", "b"].map(|last| stage.name(last)));
     let guard = one.all(&names).acquire().await?;
     let told: Vec<String> = guard.holds().map(|hold| hold.name().to_string()).collect();
-    ensure_eq!(told, ["a", "b", "c"].map(|last| stage.name(last)), "the names, in order");
+    ensure_eq!(told, ["a", "b", "c"].map(|last| stage.name(last)));
     for name in &names {
         ensure!(guard.token(name).is_some(), "no token for {name}");
-        ensure!(other.lock(name).try_acquire().await?.is_none(), "{name} is held by two");
+        kept_out(&other.lock(name)).await?;
     }
-    ensure!(other.all(&names).try_acquire().await?.is_none(), "all are held by two");
+    ensure!(other.all(&names).try_acquire().await?.is_none());
     guard.release().await?;
     // Another holds the last one, so the others become free again.
     let last = other.lock(&names[0]).wait(PATIENCE).acquire().await?;
-    ensure!(one.all(&names).try_acquire().await?.is_none(), "two hold {}", names[0]);
+    ensure!(one.all(&names).try_acquire().await?.is_none());
     for name in &names[1..] {
         let free = other.lock(name).wait(SOON).acquire().await?;
         free.release().await?;
@@ -44,11 +44,11 @@ async fn acquire_all_or_nothing(stage: &Stage) -> Check {
     last.release().await?;
     // A name that is given twice counts once.
     let twice = one.all([&names[0], &names[0]]).wait(PATIENCE).acquire().await?;
-    ensure_eq!(twice.holds().count(), 1, "locks of one name");
+    ensure_eq!(twice.holds().count(), 1);
     twice.release().await?;
-    ensure_err!(one.all([""; 0]).acquire().await, Error::InvalidOption { .. }, "no names");
-    ensure_err!(one.all([names[0].as_str(), ""]).acquire().await, Error::InvalidName(_), "an empty name");
-    ensure!(other.lock(&names[0]).try_acquire().await?.is_some(), "a refusal left something behind");
+    ensure_matches!(one.all([""; 0]).acquire().await, Err(Error::InvalidOption { .. }));
+    ensure_matches!(one.all([names[0].as_str(), ""]).acquire().await, Err(Error::InvalidName(_)));
+    ensure!(other.lock(&names[0]).try_acquire().await?.is_some());
     Ok(())
 }
 
@@ -61,7 +61,10 @@ async fn acquire_all_ordered_no_deadlock(stage: &Stage) -> Check {
         async move {
             for round in 0..ROUNDS / 2 {
                 let guard = all.acquire().await?;
-                ensure!(!inside.swap(true, Ordering::SeqCst), "both were inside in round {round}");
+                ensure!(
+                    !inside.swap(true, Ordering::SeqCst),
+                    "both clients held both names in round {round}"
+                );
                 tokio::task::yield_now().await;
                 inside.store(false, Ordering::SeqCst);
                 guard.release().await?;
@@ -96,7 +99,7 @@ async fn overlapping_sets_exclude(stage: &Stage) -> Check {
                 for number in wanted {
                     ensure!(
                         !inside[number].swap(true, Ordering::SeqCst),
-                        "{number} has two in round {round}"
+                        "name {number} had two holders in round {round}"
                     );
                 }
                 tokio::task::yield_now().await;
@@ -123,7 +126,7 @@ async fn all_lost_with_one(stage: &Stage) -> Check {
     let lost = guard.lost();
     other.force_release(&names[1]).await?;
     let cause = within(PATIENCE, "the loss of one of two", lost).await?;
-    ensure!(!guard.is_held() && guard.loss() == Some(cause), "one of two is lost, and {guard:?}");
+    ensure!(!guard.is_held() && guard.loss() == Some(cause), "one of two names is lost, but {guard:?}");
     lost_with(guard.release().await)?;
     for name in &names {
         other.lock(name).wait(PATIENCE).acquire().await?.release().await?;
@@ -145,10 +148,7 @@ async fn all_waits_are_bounded(stage: &Stage) -> Check {
         let begin = tokio::time::Instant::now();
         let outcome = one.all(&names).wait(wait).acquire().await;
         let took = begin.elapsed();
-        ensure!(
-            matches!(outcome, Err(Error::Timeout { waited, .. }) if waited == wait),
-            "a wait of {wait:?} while {hung:?} hang: {outcome:?}"
-        );
+        ensure_matches!(outcome, Err(Error::Timeout { waited, .. }) if *waited == wait, "a wait of {wait:?} while {hung:?} hang");
         ensure!(
             took >= wait && took < wait + Duration::from_secs(3),
             "a wait of {wait:?} took {took:?} while {hung:?} hang"
@@ -168,7 +168,7 @@ async fn all_cancelled_leave_nothing(stage: &Stage) -> Check {
         // It hangs at one of them, and is cancelled there.
         let held = other.lock(last).wait(PATIENCE).acquire().await?;
         let asked = tokio::time::timeout(Duration::from_millis(200), one.all(&names).acquire()).await;
-        ensure!(asked.is_err(), "two hold {last}");
+        ensure!(asked.is_err(), "all were granted while another holds {last}");
         held.release().await?;
         for name in &names {
             let free = other.lock(name).wait(PATIENCE).acquire().await?;
@@ -177,7 +177,7 @@ async fn all_cancelled_leave_nothing(stage: &Stage) -> Check {
     }
     one.probe.next(Method::Acquire, Fault::LoseReply);
     one.all(&names).wait(PATIENCE).acquire().await?.release().await?;
-    eventually!(PATIENCE, one.names_in_use() == 0, "queues are left: {one:?}");
+    eventually!(PATIENCE, one.names_in_use() == 0);
     Ok(())
 }
 
@@ -198,39 +198,37 @@ async fn all_free_in_one_request(stage: &Stage) -> Check {
         asking.map(|method| calls.iter().filter(|call| call.method == method).count())
     };
     let guard = all.acquire().await?;
-    ensure_eq!(asked(&one), [1, 0, 0], "requests for three free names");
+    ensure_eq!(asked(&one), [1, 0, 0]);
     // Each is held like any lock: renewed, with a token of its own, and released by itself.
     tokio::time::sleep(lease * 3 / 2).await;
     ensure!(guard.is_held(), "lost: {:?}", guard.loss());
     for name in &names {
-        ensure!(other.lock(name).try_acquire().await?.is_none(), "{name} is held by two");
+        kept_out(&other.lock(name)).await?;
     }
     let tokens = names.each_ref().map(|name| guard.token(name));
     guard.release().await?;
-    let guard = all.try_acquire().await?.ok_or_else(|| Stop::failed("released, but not free"))?;
-    ensure_eq!(asked(&one), [2, 0, 0], "requests for them again");
+    let guard =
+        all.try_acquire().await?.ok_or_else(|| Stop::failed("all were released, and were refused"))?;
+    ensure_eq!(asked(&one), [2, 0, 0]);
     for (name, earlier) in names.iter().zip(tokens) {
-        ensure!(guard.token(name) > earlier, "{name}: {:?} is not above {earlier:?}", guard.token(name));
+        ensure!(
+            guard.token(name) > earlier,
+            "the token of {name}, {:?}, follows {earlier:?}",
+            guard.token(name)
+        );
     }
     guard.release().await?;
     // A try finds a name that another holds in one request, and keeps none of the others.
     for last in &names {
         let held = other.lock(last).wait(PATIENCE).acquire().await?;
-        ensure!(one.all(&names).try_acquire().await?.is_none(), "two hold {last}");
+        ensure!(one.all(&names).try_acquire().await?.is_none());
         for name in names.iter().filter(|name| *name != last) {
-            let free = other.lock(name).try_acquire().await?;
-            free.ok_or_else(|| Stop::failed(format!("{last} was busy, and {name} is not free")))?
-                .release()
-                .await?;
+            free_at_once(&other.lock(name)).await?.release().await?;
         }
         held.release().await?;
     }
-    ensure_eq!(asked(&one), [5, 0, 0], "requests for what others held");
-    ensure_eq!(
-        one.probe.calls().all().iter().filter(|call| call.method == Method::Withdraw).count(),
-        0,
-        "withdrawals"
-    );
+    ensure_eq!(asked(&one), [5, 0, 0]);
+    ensure_eq!(one.probe.calls().all().iter().filter(|call| call.method == Method::Withdraw).count(), 0);
     Ok(())
 }
 
@@ -241,7 +239,7 @@ async fn all_asked_at_once_leave_nothing(stage: &Stage) -> Check {
         for name in &names {
             other.lock(name).wait(PATIENCE).acquire().await?.release().await?;
         }
-        eventually!(PATIENCE, one.names_in_use() == 0, "queues are left: {one:?}");
+        eventually!(PATIENCE, one.names_in_use() == 0);
         Check::Ok(())
     };
     // The reply is lost: the grants are withdrawn, and all are acquired one by one.
@@ -249,13 +247,13 @@ async fn all_asked_at_once_leave_nothing(stage: &Stage) -> Check {
     one.all(&names).wait(PATIENCE).acquire().await?.release().await?;
     free().await?;
     one.probe.next(Method::TryAcquireAll, Fault::LoseReply);
-    ensure_err!(one.all(&names).try_acquire().await, Error::Unavailable { .. }, "a reply that was lost");
+    ensure_matches!(one.all(&names).try_acquire().await, Err(Error::Unavailable { .. }));
     free().await?;
     // It is cancelled before the reply, and before the store is asked.
     for late in [Fault::DelayReply(PATIENCE), Fault::DelayRequest(PATIENCE)] {
         one.probe.next(Method::TryAcquireAll, late);
         let asked = tokio::time::timeout(Duration::from_millis(200), one.all(&names).acquire()).await;
-        ensure!(asked.is_err(), "acquired without a reply");
+        ensure!(asked.is_err(), "granted without a reply");
         free().await?;
     }
     // Even if the store does not answer, a wait is bounded, and closing ends it.
@@ -268,8 +266,8 @@ async fn all_asked_at_once_leave_nothing(stage: &Stage) -> Check {
         let all = one.all(&names);
         async move { all.acquire().await }
     });
-    eventually!(PATIENCE, one.probe.calls().contending(&names[0]) == 1, "the waiter asks the store");
+    eventually!(PATIENCE, one.probe.calls().contending(&names[0]) == 1);
     within(PATIENCE, "closing while all are asked for", one.close()).await?;
-    ensure_err!(waiter.await?, Error::Closed { .. }, "a wait when these locks closed");
+    ensure_matches!(waiter.await?, Err(Error::Closed { .. }));
     free().await
 }

@@ -3,7 +3,7 @@
 use crate::{
     Check, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, within},
+    check::{Stop, ensure, ensure_eq, ensure_matches, rises, within},
     saboteur::Hurt,
 };
 use futures_util::{TryFutureExt, poll};
@@ -49,8 +49,7 @@ async fn refused(store: &dyn Backend, name: &str) -> Check<Option<Duration>> {
 }
 
 async fn released(store: &dyn Backend, grant: &Grant) -> Check {
-    let answer = store.release(grant).await?;
-    ensure!(matches!(answer, Release::Released { .. }), "releasing what is held: {answer:?}");
+    ensure_matches!(store.release(grant).await?, Release::Released { .. });
     Ok(())
 }
 
@@ -61,13 +60,13 @@ async fn claim_is_idempotent(stage: &Stage) -> Check {
     let again = granted(&**store, &claim).await?;
     let waited = within(PATIENCE, "acquiring what the claim holds", store.acquire(&claim)).await??;
     for grant in [&again, &waited] {
-        ensure_eq!(grant.token, first.token, "the token of the same claim, asked again");
-        ensure_eq!((grant.claim, &grant.name), (claim.id, &claim.name), "claim and name of the grant");
+        ensure_eq!(grant.token, first.token);
+        ensure_eq!((grant.claim, &grant.name), (claim.id, &claim.name));
     }
     // It was one grant, so one release ends it.
     released(&**store, &again).await?;
     let next = granted(&**store, &self::claim(&name, LEASE)?).await?;
-    ensure!(next.token > first.token, "token {} follows {}", next.token, first.token);
+    rises(first.token, next.token)?;
     released(&**store, &next).await
 }
 
@@ -77,7 +76,7 @@ async fn busy_tells_the_rest(stage: &Stage) -> Check {
     let grant = granted(&**store, &claim(&name, LEASE)?).await?;
     // Nothing has to be reported, but what is reported must be true.
     if let Some(left) = refused(&**outside, &name).await? {
-        ensure!(left <= LEASE && left > LEASE / 2, "{left:?} is left of {LEASE:?}, it says");
+        ensure!(left <= LEASE && left > LEASE / 2, "the store says that {left:?} is left of {LEASE:?}");
     }
     released(&**store, &grant).await?;
     let next = granted(&**outside, &claim(&name, LEASE)?).await?;
@@ -98,19 +97,19 @@ async fn renewal_answers_in_order(stage: &Stage) -> Check {
     }
     let successor = granted(store, &claim(&grants[3].name, LEASE)?).await?;
     let answers = store.renew(&grants).await?;
-    ensure_eq!(answers.len(), grants.len(), "answers");
+    ensure_eq!(answers.len(), grants.len());
     for (number, answer) in answers.iter().enumerate() {
         match (number % 3, answer) {
-            (0, Renewal::Lost(cause)) if number == 3 => ensure_eq!(*cause, LossCause::TakenOver, "the cause"),
+            (0, Renewal::Lost(cause)) if number == 3 => ensure_eq!(*cause, LossCause::TakenOver),
             (0, Renewal::Lost(_)) | (1 | 2, Renewal::Renewed) => {}
             _ => {
                 return Err(Stop::failed(format_args!(
-                    "number {number} of nine is answered with {answer:?}"
+                    "the answer to number {number} of nine is {answer:?}"
                 )));
             }
         }
     }
-    ensure_eq!(store.renew(&[]).await?, [], "the answers to nothing");
+    ensure_eq!(store.renew(&[]).await?, []);
     for (number, grant) in grants.iter().enumerate().filter(|(number, _)| number % 3 != 0) {
         released(store, grant)
             .await
@@ -127,9 +126,9 @@ async fn renewal_revives_nothing(stage: &Stage) -> Check {
     tokio::time::sleep(lease + Duration::from_millis(50)).await;
     over.lease = LEASE;
     let answers = store.renew(std::slice::from_ref(&over)).await?;
-    ensure!(matches!(answers[..], [Renewal::Lost(_)]), "a lease that had run out was renewed: {answers:?}");
+    ensure_matches!(answers[..], [Renewal::Lost(_)]);
     let answer = store.release(&over).await?;
-    ensure!(matches!(answer, Release::NotHeld(_)), "a lease that had run out was released: {answer:?}");
+    ensure_matches!(answer, Release::NotHeld(_));
     let next = granted(store, &claim(&name, LEASE)?).await?;
     released(store, &next).await
 }
@@ -140,10 +139,10 @@ async fn release_says_what_it_did(stage: &Stage) -> Check {
     let grant = granted(store, &claim(&name, LEASE)?).await?;
     released(store, &grant).await?;
     let again = store.release(&grant).await?;
-    ensure!(matches!(again, Release::NotHeld(_)), "released twice: {again:?}");
+    ensure_matches!(again, Release::NotHeld(_));
     let successor = granted(store, &claim(&name, LEASE)?).await?;
     let late = store.release(&grant).await?;
-    ensure!(matches!(late, Release::NotHeld(_)), "releasing what another holds: {late:?}");
+    ensure_matches!(late, Release::NotHeld(_));
     refused(store, &name).await?;
     released(store, &successor).await
 }
@@ -162,7 +161,7 @@ async fn withdrawn_claim_is_gone(stage: &Stage) -> Check {
     let waiting = claim(&name, LEASE)?;
     let waits = Claim { waits: true, ..waiting };
     let gave_up = tokio::time::timeout(Duration::from_millis(300), store.acquire(&waits)).await;
-    ensure!(gave_up.is_err(), "a held name was granted: {gave_up:?}");
+    ensure!(gave_up.is_err(), "granted beside a holder: {gave_up:?}");
     store.withdraw(&waits).await?;
     released(outside, &next).await?;
     let last = granted(outside, &claim(&name, LEASE)?).await?;
@@ -200,7 +199,7 @@ async fn stalled_attempt_sees_who_came(stage: &Stage) -> Check {
     let granted = |answer: &Attempt| matches!(answer, Attempt::Granted(_));
     let (first, second) = (answered(first)?, answered(second)?);
     let both = first.as_ref().is_some_and(granted) && second.as_ref().is_some_and(granted);
-    ensure!(!both, "two claims were granted one name: {first:?} and {second:?}");
+    ensure!(!both, "both claims were granted the name: {first:?} and {second:?}");
     store.withdraw(&slow).await?;
     outside.withdraw(&quick).await?;
     let next = self::granted(store, &claim(&name, LEASE)?).await?;
@@ -245,7 +244,7 @@ async fn stalled_changes_touch_no_successor(stage: &Stage) -> Check {
         };
         let successor = [successor?];
         let stands = outside.renew(&successor).await?;
-        ensure_eq!(stands, [Renewal::Renewed], "the successor's answer after a late {what}");
+        ensure_eq!(stands, [Renewal::Renewed], "the successor's renewal after a late {what}");
         refused(store, &name).await?;
         released(outside, &successor[0]).await?;
     }
@@ -267,10 +266,7 @@ async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
         Poll::Pending => within(PATIENCE, "a renewal that was begun", renewing).await?,
     })?;
     let answer = store.release(&over[0]).await?;
-    ensure!(
-        matches!(answer, Release::NotHeld(_)),
-        "a late renewal revived a lease that had run out: {answer:?}"
-    );
+    ensure_matches!(answer, Release::NotHeld(_), "a release after a late renewal");
     let next = granted(store, &claim(&name, LEASE)?).await?;
     released(store, &next).await
 }
@@ -287,10 +283,10 @@ async fn unanswered_release_goes_on(stage: &Stage) -> Check {
     saboteur.mend().await?;
     ensure!(
         !matches!(unanswered, Ok(Ok(_))),
-        "nothing was heard of the server, and it answered: {unanswered:?}"
+        "the server could not be heard, and a release was answered: {unanswered:?}"
     );
     let next = other.lock(&name).wait(PATIENCE * 3).acquire().await?;
-    ensure!(next.token() > grant.token, "token {} follows {}", next.token(), grant.token);
+    rises(grant.token, next.token())?;
     Ok(next.release().await?)
 }
 

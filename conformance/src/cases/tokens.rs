@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, FencedRegister, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, within},
+    check::{ensure, ensure_eq, free_at_once, rises, within},
 };
 use std::time::Duration;
 use tenure_core::{Guard, Owner, Token};
@@ -31,10 +31,10 @@ async fn expired(client: &Client, name: &str) -> Check<Guard> {
 async fn strictly_increasing(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let mut last: Option<Token> = None;
-    for round in 0..100 {
+    for _ in 0..100 {
         let guard = take(&client, &name).await?;
         let token = guard.token();
-        ensure!(last < Some(token), "grant {round} has token {token}, after {last:?}");
+        rises(last, token)?;
         last = Some(token);
         guard.release().await?;
     }
@@ -48,11 +48,11 @@ async fn increasing_after_expiry(stage: &Stage) -> Check {
     let mut guards = vec![expired(&one, &name).await?];
     for client in [&other, &one, &other] {
         let (guard, last) = (expired(client, &name).await?, guards[guards.len() - 1].token());
-        ensure!(guard.token() > last, "after an expiry token {} follows {last}", guard.token());
+        rises(last, guard.token())?;
         guards.push(guard);
     }
     let (guard, last) = (take(&one, &name).await?, guards[guards.len() - 1].token());
-    ensure!(guard.token() > last, "after an expiry token {} follows {last}", guard.token());
+    rises(last, guard.token())?;
     Ok(guard.release().await?)
 }
 
@@ -62,7 +62,7 @@ async fn increasing_after_forced_release(stage: &Stage) -> Check {
     let first = take(&one, &name).await?;
     other.force_release(&name).await?;
     let second = take(&other, &name).await?;
-    ensure!(second.token() > first.token(), "after force: {} follows {}", second.token(), first.token());
+    rises(first.token(), second.token())?;
     second.release().await?;
     drop(first);
     Ok(())
@@ -73,7 +73,7 @@ async fn increasing_across_clients(stage: &Stage) -> Check {
     let mut last: Option<Token> = None;
     for client in clients.iter().cycle().take(50) {
         let guard = take(client, &name).await?;
-        ensure!(last < Some(guard.token()), "token {} follows {last:?}", guard.token());
+        rises(last, guard.token())?;
         last = Some(guard.token());
         guard.release().await?;
     }
@@ -93,7 +93,7 @@ async fn increasing_after_restart(stage: &Stage) -> Check {
     };
     stage.restart().await?;
     let guard = take(&stage.client().await?, &name).await?;
-    ensure!(guard.token() > before, "after a restart token {} follows {before}", guard.token());
+    rises(before, guard.token())?;
     Ok(guard.release().await?)
 }
 
@@ -109,7 +109,7 @@ async fn increasing_after_wipe(stage: &Stage) -> Check {
     }
     stage.wipe().await?;
     let guard = take(&stage.client().await?, &name).await?;
-    ensure!(Some(guard.token()) > before, "after a wipe token {} follows {before:?}", guard.token());
+    rises(before, guard.token())?;
     Ok(guard.release().await?)
 }
 
@@ -117,14 +117,9 @@ async fn reentry_same_token(stage: &Stage) -> Check {
     let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
     let outer = client.lock(&name).owner(&me).acquire().await?;
     let inner = client.lock(&name).owner(&me).acquire().await?;
-    let tried = client.lock(&name).owner(&me).try_acquire().await?;
-    let tried = tried.ok_or_else(|| Stop::failed("an owner could not enter what it holds"))?;
+    let tried = free_at_once(&client.lock(&name).owner(&me)).await?;
     for guard in [&inner, &tried] {
-        ensure_eq!(
-            (guard.token(), guard.claim()),
-            (outer.token(), outer.claim()),
-            "token and claim of a hold"
-        );
+        ensure_eq!((guard.token(), guard.claim()), (outer.token(), outer.claim()));
     }
     for guard in [inner, outer, tried] {
         guard.release().await?;
@@ -136,11 +131,11 @@ async fn fits_in_i64(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let guard = take(&client, &name).await?;
     let token = guard.token();
-    ensure!(token.as_i64() > 0, "token {token} is no positive number of 63 bits: {}", token.as_i64());
-    ensure_eq!(Token::try_from(token.as_i64())?, token, "the token, there and back");
+    ensure!(token.as_i64() > 0, "token {token} is not a positive number as i64: {}", token.as_i64());
+    ensure_eq!(Token::try_from(token.as_i64())?, token);
     // A billion grants per second for seventy years still fit above it.
     let room = Token::MAX - token.get();
-    ensure!(room > Token::MAX / 4, "token {token} leaves room for {room} grants only");
+    ensure!(room > Token::MAX / 4, "token {token} leaves room for only {room} more");
     Ok(guard.release().await?)
 }
 
@@ -151,14 +146,10 @@ async fn fence_refuses_stale(stage: &Stage) -> Check {
     let seen = register.read(old.token())?;
     let guard = take(&other, &name).await?;
     register.write(guard.token(), register.read(guard.token())? + 1)?;
-    ensure!(register.write(old.token(), seen + 1).is_err(), "a stale holder wrote over its successor");
-    ensure!(register.read(old.token()).is_err(), "a stale holder read on");
+    ensure!(register.write(old.token(), seen + 1).is_err(), "an overtaken holder wrote");
+    ensure!(register.read(old.token()).is_err(), "an overtaken holder read");
     register.write(guard.token(), register.read(guard.token())? + 1)?;
     guard.release().await?;
-    ensure_eq!(
-        (register.value(), register.refused(), register.lost_updates()),
-        (2, 2, 0),
-        "value, refused, lost"
-    );
+    ensure_eq!((register.value(), register.refused(), register.lost_updates()), (2, 2, 0));
     Ok(())
 }

@@ -3,7 +3,9 @@
 use crate::{
     Check, Fault, Form, Hints, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_err, eventually, within},
+    check::{
+        Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, still_held, within,
+    },
 };
 use futures_util::FutureExt;
 use std::{
@@ -43,19 +45,15 @@ async fn try_is_one_attempt(stage: &Stage) -> Check {
         calls.iter().map(|call| call.method).filter(|method| *method != Method::Release).collect::<Vec<_>>()
     };
     let guard = one.lock(&name).acquire().await?;
-    ensure!(other.lock(&name).try_acquire().await?.is_none(), "the lock is held");
-    ensure_eq!(asked(), [Method::TryAcquire], "what a try at a held lock asked");
-    ensure!(one.lock(&name).try_acquire().await?.is_none(), "the lock is held here");
-    ensure_eq!(one.probe.count(Method::TryAcquire, &name), 0, "attempts at a lock that this client holds");
+    kept_out(&other.lock(&name)).await?;
+    ensure_eq!(asked(), [Method::TryAcquire]);
+    kept_out(&one.lock(&name)).await?;
+    ensure_eq!(one.probe.count(Method::TryAcquire, &name), 0);
     guard.release().await?;
     other.probe.next(Method::TryAcquire, Fault::Refuse);
-    ensure_err!(
-        other.lock(&name).try_acquire().await,
-        Error::Unavailable { .. },
-        "a try at an unavailable store"
-    );
+    ensure_matches!(other.lock(&name).try_acquire().await, Err(Error::Unavailable { .. }));
     let attempts = || other.probe.count(Method::TryAcquire, &name);
-    ensure_eq!(attempts(), 2, "attempts after a try that failed");
+    ensure_eq!(attempts(), 2);
     let guard = other.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
 }
@@ -72,19 +70,19 @@ async fn wait_is_bounded(stage: &Stage) -> Check {
         let begun = Instant::now();
         let outcome = client.lock(&name).wait(budget).acquire().await;
         let took = begun.elapsed();
-        ensure_err!(outcome, Error::Timeout { .. }, "a wait for a lock that is never released");
+        ensure_matches!(outcome, Err(Error::Timeout { .. }));
         ensure!(
             took >= budget && took < budget + SLACK,
-            "a wait of {budget:?} took {took:?} (hangs: {hangs})"
+            "a wait of {budget:?} took {took:?} (the store hangs: {hangs})"
         );
     }
     other.probe.always(Method::Acquire, Fault::Refuse);
     let begun = Instant::now();
     let outcome = other.lock(&name).wait(budget).acquire().await;
     let took = begun.elapsed();
-    ensure_err!(outcome, Error::Unavailable { .. }, "a wait while the store is unavailable");
-    ensure!(took >= budget && took < budget + SLACK, "a wait of {budget:?} took {took:?} (refused)");
-    ensure!(guard.is_held(), "waiting cost the holder its lock");
+    ensure_matches!(outcome, Err(Error::Unavailable { .. }));
+    ensure!(took >= budget && took < budget + SLACK, "a wait of {budget:?} took {took:?}");
+    still_held(&guard)?;
     Ok(guard.release().await?)
 }
 
@@ -92,9 +90,9 @@ async fn zero_wait_is_try(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let lock = other.lock(&name).wait(Duration::ZERO);
     let guard = one.lock(&name).acquire().await?;
-    ensure_err!(lock.acquire().await, Error::Timeout { .. }, "a wait of no time for a held lock");
+    ensure_matches!(lock.acquire().await, Err(Error::Timeout { .. }));
     let asked: Vec<Method> = other.probe.calls().about(&name).iter().map(|call| call.method).collect();
-    ensure_eq!(asked, [Method::TryAcquire], "what a wait of no time asked");
+    ensure_eq!(asked, [Method::TryAcquire]);
     guard.release().await?;
     let guard = lock.acquire().await?;
     Ok(guard.release().await?)
@@ -107,7 +105,7 @@ async fn wakes_on_release(stage: &Stage) -> Check {
     for _ in 0..ROUNDS {
         let guard = one.lock(&name).wait(PATIENCE).acquire().await?;
         let waiter = waiter(other.lock(&name));
-        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "the waiter asks the store");
+        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
         // Until it has been refused and is asleep.
         tokio::time::sleep(Duration::from_millis(150)).await;
         let released = Moment::now();
@@ -125,7 +123,7 @@ async fn wakes_on_release(stage: &Stage) -> Check {
     let median = delays[ROUNDS / 2];
     ensure!(
         median <= bound,
-        "a waiter had the lock {median:?} after its release (median), more than {bound:?}: {delays:?}"
+        "a waiter was granted the lock {median:?} after its release (median), later than {bound:?}: {delays:?}"
     );
     Ok(())
 }
@@ -143,8 +141,8 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
         let died = Moment::now();
         let (taken, had) = waiter(other.lock(&name)).await??;
         let took = had.since(died);
-        ensure!(!guard.is_held(), "two guards believe: {guard:?} {taken:?}");
-        ensure!(took < lease + SLACK, "the dead client's lock was free after {took:?}");
+        ensure!(!guard.is_held(), "two guards say that they hold the lock: {guard:?} {taken:?}");
+        ensure!(took < lease + SLACK, "the dead client's lock was free only after {took:?}");
         taken.release().await?;
         drop(guard);
         dead.probe.heal();
@@ -153,7 +151,7 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
         let mut victim = stage.victim().await?;
         victim.hold(&name, lease).await?;
         let waiter = waiter(other.lock(&name).lease(lease));
-        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1, "the waiter asks the store");
+        eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
         victim.kill().await?;
         let died = Moment::now();
         let (taken, had) = waiter.await??;
@@ -161,7 +159,7 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
         // A session's timeout takes the place of the lease: this long a guard of a fresh session counts as held.
         let fresh = stage.client().await?.lock(stage.name("fresh")).lease(lease).acquire().await?;
         let believes = fresh.deadline().map_or(lease, tenure_core::Moment::left).max(lease);
-        ensure!(took < believes + SLACK, "the killed process's lock was free after {took:?}");
+        ensure!(took < believes + SLACK, "the killed process's lock was free only after {took:?}");
         fresh.release().await?;
         taken.release().await?;
     }
@@ -174,11 +172,11 @@ async fn spurious_wakeup_rechecks(stage: &Stage) -> Check {
     other.probe.hints(Hints::Spurious(Duration::from_millis(10)));
     let waiter = waiter(other.lock(&name));
     let hints = || other.probe.count(Method::WaitForRelease, &name);
-    eventually!(PATIENCE, hints() >= 10 || waiter.is_finished(), "the waiter is woken for nothing");
+    eventually!(PATIENCE, hints() >= 10 || waiter.is_finished());
     ensure!(!waiter.is_finished(), "a wake-up was taken for a grant");
-    ensure!(guard.is_held(), "a wake-up of another cost the holder its lock");
+    still_held(&guard)?;
     let asked = other.probe.count(Method::TryAcquire, &name);
-    ensure!(asked + 1 >= hints(), "woken {} times, asked only {asked} times", hints());
+    ensure!(asked + 1 >= hints(), "woken {} times, and asked only {asked} times", hints());
     guard.release().await?;
     let (taken, _) = waiter.await??;
     Ok(taken.release().await?)
@@ -189,14 +187,14 @@ async fn missed_wakeup_recovers(stage: &Stage) -> Check {
     let guard = one.lock(&name).acquire().await?;
     other.probe.hints(Hints::None);
     let waiter = waiter(other.lock(&name));
-    eventually!(PATIENCE, other.probe.count(Method::WaitForRelease, &name) > 0, "the waiter waits");
+    eventually!(PATIENCE, other.probe.count(Method::WaitForRelease, &name) > 0);
     let released = Moment::now();
     guard.release().await?;
     let (taken, had) = waiter.await??;
     let bound = stage.capabilities().ask_again + SLACK;
     ensure!(
         had.since(released) < bound,
-        "without a hint the waiter asked again after {:?}",
+        "without a hint the waiter asked again only after {:?}",
         had.since(released)
     );
     Ok(taken.release().await?)
@@ -211,7 +209,7 @@ async fn fifo_in_process(stage: &Stage) -> Check {
     for number in 0..WAITERS {
         let (lock, served) = (client.lock(&name).wait(PATIENCE), Arc::clone(&served));
         let mut waiting = Box::pin(async move { lock.acquire().await });
-        ensure!((&mut waiting).now_or_never().is_none(), "a waiter did not wait");
+        ensure!((&mut waiting).now_or_never().is_none());
         tasks.spawn(async move {
             let guard = waiting.await?;
             served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
@@ -250,7 +248,7 @@ async fn fair_across_clients(stage: &Stage) -> Check {
             served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
             Check::Ok(guard.release().await?)
         });
-        eventually!(PATIENCE, client.probe.calls().contending(&name) == 1, "waiter {number} asks the store");
+        eventually!(PATIENCE, client.probe.calls().contending(&name) == 1);
         // The order is that of arrival at the store, which is later than sending.
         tokio::time::sleep(arrival).await;
     }
@@ -273,21 +271,17 @@ async fn one_contender_per_process(stage: &Stage) -> Check {
         let lock = crowd.lock(&name).wait(while_held + PATIENCE);
         tasks.spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
     }
-    eventually!(PATIENCE, crowd.probe.calls().contending(&name) > 0, "a waiter asks the store");
+    eventually!(PATIENCE, crowd.probe.calls().contending(&name) > 0);
     tokio::time::sleep(while_held).await;
-    ensure_eq!(
-        crowd.probe.calls().contending(&name),
-        1,
-        "claims of one process while another holds the lock"
-    );
+    ensure_eq!(crowd.probe.calls().contending(&name), 1);
     guard.release().await?;
     while let Some(outcome) = tasks.join_next().await {
         outcome??;
     }
-    ensure_eq!(crowd.probe.calls().most_contending(&name), 1, "the most claims of one process at once");
+    ensure_eq!(crowd.probe.calls().most_contending(&name), 1);
     let claims: HashSet<_> =
         crowd.probe.calls().about(&name).iter().flat_map(|call| call.about.clone()).collect();
-    ensure_eq!(claims.len(), WAITERS, "claims for {WAITERS} grants: one each, and never one for all");
+    ensure_eq!(claims.len(), WAITERS);
     Ok(())
 }
 
@@ -316,7 +310,7 @@ pub(super) async fn others_get_in(stage: &Stage, form: Form, tasks_each: usize) 
     }
     let relocked =
         || relockers.iter().map(|client| client.probe.count(Method::Release, &name)).sum::<usize>();
-    eventually!(PATIENCE, relocked() >= 20, "the others relock in a loop");
+    eventually!(PATIENCE, relocked() >= 20);
     let mut outcome = Ok(());
     for _ in 0..3 {
         let lock = form.of(waiter, &name);
@@ -345,24 +339,17 @@ async fn lost_grant_is_adopted(stage: &Stage) -> Check {
     };
     one.probe.next(Method::Acquire, Fault::LoseReply);
     let guard = one.lock(&name).wait(PATIENCE / 2).acquire().await?;
-    ensure_eq!(
-        claims().len(),
-        1,
-        "claims after a grant whose reply was lost: it is asked for again, not anew"
-    );
-    ensure!(other.lock(&name).try_acquire().await?.is_none(), "the lock is held");
+    // It is asked for again, with the same claim.
+    ensure_eq!(claims().len(), 1);
+    kept_out(&other.lock(&name)).await?;
     guard.release().await?;
-    let free = other.lock(&name).try_acquire().await?;
-    free.ok_or_else(|| Stop::failed("the grant whose reply was lost was not the one that was released"))?
-        .release()
-        .await?;
+    // What was released is the grant whose reply was lost.
+    free_at_once(&other.lock(&name)).await?.release().await?;
     // A try does not ask again, so it withdraws what it may have been granted.
     one.probe.next(Method::TryAcquire, Fault::LoseReply);
-    ensure_err!(one.lock(&name).try_acquire().await, Error::Unavailable { .. }, "a try whose reply was lost");
+    ensure_matches!(one.lock(&name).try_acquire().await, Err(Error::Unavailable { .. }));
     one.close().await;
-    let free = other.lock(&name).try_acquire().await?;
-    free.ok_or_else(|| Stop::failed("a try whose reply was lost left its grant"))?.release().await?;
-    Ok(())
+    Ok(free_at_once(&other.lock(&name)).await?.release().await?)
 }
 
 /// A request that the store carries out after its client has given it up and withdrawn its claim.
@@ -372,7 +359,7 @@ async fn straggling_grant_runs_out(stage: &Stage) -> Check {
     let (lease, late) = (Duration::from_millis(500), Duration::from_millis(800));
     one.probe.next(Method::TryAcquire, Fault::Straggle(late));
     let outcome = one.lock(&name).lease(lease).try_acquire().await;
-    ensure_err!(outcome, Error::Unavailable { .. }, "a try without an answer within the lease");
+    ensure_matches!(outcome, Err(Error::Unavailable { .. }));
     tokio::time::sleep(late).await;
     // The store granted it, or knew of the withdrawal. Nobody holds it, and soon it is free.
     let guard =
@@ -391,7 +378,7 @@ async fn unavailable_store_is_asked_again(stage: &Stage) -> Check {
     // An error that a retry will not mend ends the wait at once.
     client.probe.next(Method::Acquire, Fault::Fail);
     let failed = within(SLACK, "an error that is final", client.lock(&name).wait(PATIENCE).acquire()).await?;
-    ensure_err!(failed, Error::Store { .. }, "an acquire that the store cannot do");
+    ensure_matches!(failed, Err(Error::Store { .. }));
     let guard = client.lock(&name).wait(PATIENCE).acquire().await?;
     Ok(guard.release().await?)
 }
