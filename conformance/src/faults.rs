@@ -13,6 +13,19 @@
 //! | the run as a function | [`run`], [`Options`], [`Outcome`], [`Figures`] |
 //! | the run as a program | `main`, with the feature `command` |
 //! | which faults come when | [`Schedule`], [`Harm`] |
+//!
+//! # Reading the code
+//!
+//! Each floor uses only those below it.
+//!
+//! | floor | files of `faults` |
+//! |---|---|
+//! | the run as a program | `command`; `report`, its row in a table |
+//! | the run | `run` |
+//! | what disturbs the clients, and what they leave | `injector`, `leaks` |
+//! | the clients | `process`, one in a process of its own; `client`; `worker`, one of its tasks; `turn`, what that takes |
+//! | what is planned, and what is counted | `schedule`, `options`; `figures` |
+//! | what the locks protect | `resource` |
 
 mod client;
 #[cfg(feature = "command")]

@@ -32,6 +32,19 @@
 //! assert_eq!(violations[0].broken, Broken::TwoHolders);
 //! assert!(violations[0].timeline(&history).to_string().contains("two holders"));
 //! ```
+//!
+//! # Reading the code
+//!
+//! Each floor uses only those below it.
+//!
+//! | floor | files of `judge` |
+//! |---|---|
+//! | the verdict, and how a violation is drawn | `checker`; `timeline`, what is shown, and `text`, with which characters |
+//! | the rules | `rules`; `company`, who may hold a name beside whom |
+//! | the notes in words | `about` |
+//! | the notes put together | `account` |
+//! | the notes | `history`, all of them; `event`, one |
+//! | words | `violation`, `mode`, `stamp` |
 
 mod about;
 mod account;

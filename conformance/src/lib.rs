@@ -45,6 +45,22 @@
 //! | what clients saw, and whether the contract allows it | [`judge`] |
 //! | clients, processes and faults at random, for as long as you like | [`faults`] |
 //! | what a case is made of | [`Case`], [`Form`], [`Stage`], [`Check`] |
+//!
+//! # Reading the code
+//!
+//! Each floor uses only those below it.
+//!
+//! | floor | files of `src` |
+//! |---|---|
+//! | the fault run | `faults` |
+//! | the suite | `harness`, as a program; `report`, as a function |
+//! | the cases | `cases`; `suite`, how one is run |
+//! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process; `own_runtime` |
+//! | in which form a case locks | `form` |
+//! | how it says that the contract is not kept | `check` |
+//! | the store under test | `subject`; `probe`, between a client and the store, and `log`, what was asked; `required` |
+//! | what hurts a server | `saboteur`; `proxy`, on the way to it |
+//! | what a lock protects, and what clients saw | `fence`; `judge` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

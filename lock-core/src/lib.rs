@@ -31,8 +31,8 @@
 //! | a store that needs no server | `memory`, and `record`, its names as values |
 //! | what is measured of all that, and of the requests | `metrics` |
 //! | the requests to a store | `backend`, `forward`; `background` and `per_runtime`, where requests run |
-//! | the answers | `grant`, `session`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
 //! | how a URL says which store, and how to use it | `url` |
+//! | the answers | `grant`, `session`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
 //! | what goes wrong | `store_error`, from a backend; `error`, for programs, which names who is in the way |
 //! | who asks, and who holds | `claim`, `holder` |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |

@@ -26,7 +26,7 @@
 //!
 //! | floor | files of `src` |
 //! |---|---|
-//! | the fault run as a program (feature `faults`) | `bin/tenure-conformance` |
+//! | the fault run as a program (the feature *faults*) | `bin/tenure-conformance` |
 //! | what tests have | `server`, `member` |
 //! | how it is found | `find` |
 //! | how it is hurt | `ensemble`, all of it; `sabotage`, one server of it |

@@ -1,13 +1,15 @@
 //! Checks that the files of a crate, and its rooms, need each other in one direction only: then they can be read, and
-//! understood, from the bottom up.
+//! understood, from the bottom up. And that the maps which some of them give of their folders are true.
 //!
 //! What is seen is what a file names: its imports, and the paths in its code. That a file calls a method which another one
 //! adds to a type is not seen.
 
 mod circles;
+mod maps;
 mod source;
 
 use circles::{Arrows, arrows, between_rooms, circles};
+use maps::Map;
 use source::File;
 use std::{fs, path::Path};
 
@@ -19,8 +21,8 @@ fn crates() -> Vec<String> {
     sources.chain(["src".to_owned()]).collect()
 }
 
-/// Who needs whom in a crate.
-fn read(sources: &str) -> Arrows {
+/// A crate's files: the path of each, and its text.
+fn files(sources: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(sources);
     let (mut files, mut folders) = (Vec::new(), vec![root.clone()]);
     while let Some(folder) = folders.pop() {
@@ -30,11 +32,17 @@ fn read(sources: &str) -> Arrows {
                 folders.push(path);
             } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
                 let within = path.strip_prefix(&root).unwrap().to_str().unwrap();
-                files.push(File::read(within, &fs::read_to_string(&path).unwrap()));
+                files.push((within.to_owned(), fs::read_to_string(&path).unwrap()));
             }
         }
     }
     assert!(!files.is_empty(), "no file in {sources}");
+    files
+}
+
+/// Who needs whom in a crate.
+fn read(sources: &str) -> Arrows {
+    let files: Vec<_> = files(sources).iter().map(|(path, text)| File::read(path, text)).collect();
     arrows(&files)
 }
 
@@ -58,4 +66,17 @@ fn no_files_need_each_other() {
 #[test]
 fn no_rooms_need_each_other() {
     check(|arrows| between_rooms(&arrows));
+}
+
+#[test]
+fn maps_are_true() {
+    let mut faults = Vec::new();
+    for sources in crates() {
+        let arrows = read(&sources);
+        for (path, text) in files(&sources) {
+            let of_map = Map::read(&path, &text).map(|map| map.faults(&arrows)).unwrap_or_default();
+            faults.extend(of_map.into_iter().map(|fault| format!("{sources}/{path}: {fault}")));
+        }
+    }
+    assert!(faults.is_empty(), "maps that are not true: {faults:#?}");
 }
