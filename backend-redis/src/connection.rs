@@ -2,6 +2,17 @@
 //! and for messages that the server pushes.
 //!
 //! With Sentinel, the master is looked up for each new connection, so that is here too.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `lane`, `pipelined` | the connection for requests; requests that are sent in one write |
+//! | `subscriptions` | the connection for messages, which all waiters of a client share |
+//! | `dial` | how either is opened: to one server, or to the current master |
+//! | `sentinel` | which server is the master |
+//! | `pubsub`, `notices` | messages as they arrive, and those to waiters in queues |
+//! | `address`, `connecting`, `errors` | where a server is; time limits; what Redis's errors mean |
 
 pub(crate) mod address;
 pub(crate) mod connecting;

@@ -13,18 +13,21 @@
 //! tenure and every client that follows that pattern exclude each other on the same key. Every request is one Lua
 //! script, which Redis runs atomically.
 //!
-//! The modules, in reading order; each uses only those above it:
+//! # Reading the code
 //!
-//! | room | what is in it |
+//! Each file uses only those below it; the larger ones are folders, with a map of their own. `docs/walk.md` follows one
+//! `acquire()`.
+//!
+//! | file | what is in it |
 //! |---|---|
-//! | `timing` | the times that the others must agree on |
-//! | `requests` | requests and answers: keys, scripts, and how modes, holders and answers are written |
-//! | `connection` | addresses, connections, Sentinel, messages to waiters, what errors mean |
-//! | `options`, `url` | [`RedisOptions`], and how a URL becomes options |
-//! | `server` | the requests to one server: attempts, waiting, renewals, endings, holders, latches |
-//! | `cluster` | a Redis Cluster: which node keeps a name |
+//! | `backend`, `store` | [`RedisBackend`]: one server or a Cluster |
 //! | `redlock` | [`RedlockBackend`]: one voter per server, and their quorum |
-//! | `store`, `backend` | [`RedisBackend`]: one server or a Cluster |
+//! | `cluster` | a Redis Cluster: which node keeps a name |
+//! | `server` | the requests to one server: attempts, waiting, renewals, endings, holders, latches |
+//! | `options`, `url` | [`RedisOptions`], and how a URL becomes options |
+//! | `connection` | addresses, connections, Sentinel, messages to waiters, what errors mean |
+//! | `requests` | requests and answers: keys, scripts, and how modes, holders and answers are written |
+//! | `timing` | the times that the others must agree on |
 //! | `fence` | [`Fence`], which uses none of the others |
 
 mod backend;

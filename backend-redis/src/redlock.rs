@@ -2,6 +2,19 @@
 //!
 //! The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), with fencing
 //! tokens that rise from grant to grant whatever the clocks do. `docs/redlock.md` has the argument.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `backend` | [`RedlockBackend`] |
+//! | `waiting`, `hints` | a claim that waits; hints from several servers |
+//! | `attempt`, `tally` | one attempt: two rounds, and what the servers have said so far |
+//! | `renewal`, `ending`, `people` | the other requests to all servers |
+//! | `voters`, `quorum` | all servers, asked at once; how many are enough |
+//! | `url`, `options` | from a URL to options |
+//! | `voter`, `unanswered` | one server, and the requests to it; those without an answer |
+//! | `identity` | which server answers at an address |
 
 mod attempt;
 mod backend;

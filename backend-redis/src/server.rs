@@ -2,6 +2,19 @@
 //!
 //! A server may be a node of a Cluster. Then it has the connections of the others too, because while a slot is moving,
 //! another node may have the answer.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `wait` | a claim that waits: for news of a release, or in a queue |
+//! | `attempt`, `several` | one attempt to grant a claim, or several together |
+//! | `renewal`, `ending` | renewals, and changes of mode; releases, and withdrawals |
+//! | `holders`, `latch` | who holds what; latches |
+//! | `replication` | grants that count only once replicas have them |
+//! | `fitness` | whether a server can keep locks |
+//! | `doubts` | claims with a request that may still be on its way |
+//! | `nodes`, `redirect` | the other nodes of a Cluster, and when they are to be asked |
 
 mod attempt;
 mod doubts;

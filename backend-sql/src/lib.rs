@@ -18,6 +18,25 @@
 //! with its own lease, and so does a queue. Every statement commits by itself, so nothing is left open when a client
 //! dies. For one holder, one statement is enough. Anything more is read, and written only if the row's version is still
 //! the one that was read.
+//!
+//! # Reading the code
+//!
+//! Each file uses only those below it. There are two strategies, each with a trait of what it asks of a database, and
+//! each database implements both traits (SQLite that of lease rows alone). `docs/walk.md` follows one `acquire()`.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `sqlite`, `postgres`, `mysql` | each database: its URLs, its statements, its connections, what its errors mean |
+//! | `server` | what PostgreSQL and MySQL have in common: options, connecting, which strategy |
+//! | `lease_rows`, `lease_renewals`, `parts` | lease rows: acquiring, waiting, releasing; renewing |
+//! | `settle`, `batches` | a row that is read and written back; several rows in one statement |
+//! | `row_locks`, `keeper`, `claims` | row locks: a task for each claim, which keeps its connection |
+//! | `lease_table`, `row_table` | the two traits |
+//! | `record_rows`, `known_rows`, `rows`, `issue` | what the columns of a row mean |
+//! | `lane`, `hints`, `sweep` | one connection, with requests in order; news of releases; unused rows |
+//! | `options`, `patience`, `tls`, `fault` | what the databases share: ranges, time limits, encryption, explanations |
+//! | `fence` | rows of yours that refuse stale holders |
+//! | `table`, `statement`, `values` | the words of a statement |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

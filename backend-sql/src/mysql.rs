@@ -1,4 +1,16 @@
 //! Locks in MySQL and MariaDB.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `rows`, `guesses` | the requests of lease rows; which statement is likely to be enough |
+//! | `row_locks`, `row_statements` | the requests of row locks, and their statements |
+//! | `ringer`, `bell` | how a process tells another of a release, and how it is told |
+//! | `statements` | the statements of lease rows |
+//! | `server` | how a server is connected to and asked |
+//! | `errors` | what the servers' errors mean |
+//! | `url` | from a URL to options |
 
 mod bell;
 mod errors;

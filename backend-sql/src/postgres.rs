@@ -1,4 +1,15 @@
 //! Locks in PostgreSQL.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `rows`, `statements` | the requests of lease rows, each one statement |
+//! | `row_locks`, `row_statements` | the requests of row locks, and their statements |
+//! | `listener` | the connection that hears of releases |
+//! | `server`, `values` | how a server is connected to and asked; the parameters of a statement |
+//! | `errors` | what PostgreSQL's errors mean |
+//! | `url`, `options` | from a URL to options |
 
 mod errors;
 mod listener;

@@ -1,4 +1,13 @@
 //! Locks on a database server: what is the same for all kinds of them.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `url`, `options` | from a URL to options |
+//! | `dialect` | what is specific to one kind of server |
+//! | `checked` | options that have been checked |
+//! | `lanes`, `connecting` | the connections of lease rows; how a server is connected to |
 
 mod checked;
 mod connecting;

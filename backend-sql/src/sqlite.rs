@@ -1,4 +1,14 @@
 //! Lease rows in a SQLite file.
+//!
+//! Each file uses only those below it.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `rows` | the requests of lease rows, each one statement |
+//! | `file`, `access` | how the file is opened and asked; who may write to it |
+//! | `statements` | the statements of lease rows |
+//! | `errors` | what SQLite's errors mean |
+//! | `url`, `options` | from a URL to options |
 
 mod access;
 mod errors;

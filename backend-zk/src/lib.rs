@@ -12,6 +12,24 @@
 //! |---|---|
 //! | `tls` | encrypted connections, with rustls: `ZkOptions::tls`. It needs a C compiler |
 //! | `sasl` | users that the servers know, by DIGEST-MD5: `ZkOptions::sasl` |
+//!
+//! # Reading the code
+//!
+//! Each file uses only those below it. `docs/walk.md` follows one `acquire()`.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `backend` | [`ZkBackend`]: finds or opens the session, and passes each request to a file below |
+//! | `waiting` | a claim that waits in the queue |
+//! | `queue` | one attempt: a claim enters the queue, and looks whether it holds |
+//! | `convert`, `latch`, `people` | changes of mode; latches; who holds what |
+//! | `line`, `watch`, `removal` | the order of the claims, and who holds; the watch on a grant; how nodes are deleted |
+//! | `session`, `opening`, `diagnosis` | the session and its heartbeats; how it is opened; why it was not |
+//! | `vigil`, `pulse` | waiters whose watch may be lost; until when the session certainly lasts |
+//! | `url`, `options`, `login`, `tls` | from a URL to options |
+//! | `node`, `card`, `contender`, `order`, `names` | a claim's node: its state, its data, its name |
+//! | `errors` | what the client's errors mean |
+//! | `fence` | [`Fence`], which uses none of the others |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
