@@ -164,3 +164,24 @@ fn decisions_are_listed_and_name_code_that_is_there() {
         }
     }
 }
+
+#[test]
+fn the_walk_names_code_that_is_there() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/walk.md")).unwrap();
+    // As the page says, short paths are in the last folder that was named.
+    let (mut source, mut checked) = (PathBuf::new(), 0);
+    for code in page.split('`').skip(1).step_by(2) {
+        let whole = Path::new(ROOT).join(code);
+        if code.ends_with("/src") {
+            assert!(whole.is_dir(), "docs/walk.md names {code}, which is not there");
+            source = whole;
+        } else if code.ends_with(".rs") || code.ends_with(".lua") {
+            checked += 1;
+            assert!(
+                whole.exists() || source.join(code).exists(),
+                "docs/walk.md names {code}, which is not there"
+            );
+        }
+    }
+    assert!(checked > 50, "only {checked} paths were found");
+}

@@ -112,7 +112,8 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Asks until the claim is granted.
     ///
-    /// The default asks, waits for a release, and asks again. Stores with their own queue override it.
+    /// The default asks, waits for a release, and asks again. A store with its own queue, or with a better way to wait,
+    /// overrides it.
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let mut rounds = Rounds::of(self.capabilities());
         loop {

@@ -22,7 +22,8 @@
 //!
 //! # Reading the code
 //!
-//! Each floor uses only those below it. `policy.rs` leads through one `acquire()` and one `release()`.
+//! Each floor uses only those below it. `policy.rs` leads through one `acquire()` and one `release()`, and
+//! `docs/walk.md` on into each store.
 //!
 //! | floor | files of `src` |
 //! |---|---|
