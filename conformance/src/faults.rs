@@ -16,9 +16,9 @@
 //!
 //! # Reading the code
 //!
-//! Each floor uses only those below it.
+//! Each layer uses only those below it.
 //!
-//! | floor | files of `faults` |
+//! | layer | files of `faults` |
 //! |---|---|
 //! | the run as a program | `command`; `report`, its row in a table |
 //! | the run | `run` |

@@ -35,9 +35,9 @@
 //!
 //! # Reading the code
 //!
-//! Each floor uses only those below it.
+//! Each layer uses only those below it.
 //!
-//! | floor | files of `judge` |
+//! | layer | files of `judge` |
 //! |---|---|
 //! | the verdict, and how a violation is drawn | `checker`; `timeline`, what is shown, and `text`, with which characters |
 //! | the rules | `rules`; `company`, who may hold a name beside whom |

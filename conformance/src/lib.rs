@@ -48,9 +48,9 @@
 //!
 //! # Reading the code
 //!
-//! Each floor uses only those below it.
+//! Each layer uses only those below it.
 //!
-//! | floor | files of `src` |
+//! | layer | files of `src` |
 //! |---|---|
 //! | the fault run | `faults` |
 //! | the suite | `harness`, as a program; `report`, as a function |

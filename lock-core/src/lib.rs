@@ -22,10 +22,10 @@
 //!
 //! # Reading the code
 //!
-//! Each floor uses only those below it. `policy.rs` leads through one `acquire()` and one `release()`, and
+//! Each layer uses only those below it. `policy.rs` leads through one `acquire()` and one `release()`, and
 //! `docs/walk.md` on into each store.
 //!
-//! | floor | files of `src` |
+//! | layer | files of `src` |
 //! |---|---|
 //! | what programs call | `locks`, `election`, `lock_set`, `latch`, `run`, `rw_lock`, `semaphore`, `lock` |
 //! | what all stores have in common | `policy`, with the program's handles in `policy/guard` and `policy/hold` |

@@ -22,9 +22,9 @@
 //!
 //! # Reading the code
 //!
-//! Each floor uses only those below it.
+//! Each layer uses only those below it.
 //!
-//! | floor | files of `src` |
+//! | layer | files of `src` |
 //! |---|---|
 //! | the fault run as a program (the feature *faults*) | `bin/tenure-conformance` |
 //! | what tests have | `server`, `member` |

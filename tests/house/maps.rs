@@ -3,7 +3,7 @@
 use crate::circles::Arrows;
 use std::cmp::Ordering;
 
-/// A file's table of `floor`s, `file`s or `room`s.
+/// A file's table of `layer`s or `file`s.
 pub(crate) struct Map {
     /// Where the named are: empty, or like `policy/`.
     folder: String,
@@ -16,7 +16,7 @@ pub(crate) struct Map {
 impl Map {
     /// The map in a file's first lines, if there is one.
     pub(crate) fn read(path: &str, text: &str) -> Option<Self> {
-        let heads = ["floor", "file", "room"].map(|word| format!("//! | {word} |"));
+        let heads = ["layer", "file"].map(|word| format!("//! | {word} |"));
         let is_head = |line: &&str| heads.iter().any(|head| line.starts_with(head));
         let table =
             text.lines().skip_while(|line| !is_head(line)).take_while(|line| line.starts_with("//! |"));
@@ -88,7 +88,7 @@ mod tests {
     fn faults(rows: &[&str]) -> Vec<String> {
         let rows = rows.join(" |\n//! | what | ");
         let root = format!(
-            "//! | floor | files |\n//! |---|---|\n//! | what | {rows} |\nmod a;\n#[cfg(test)]\nmod t;\n"
+            "//! | layer | files |\n//! |---|---|\n//! | what | {rows} |\nmod a;\n#[cfg(test)]\nmod t;\n"
         );
         let files = [
             ("lib.rs", &*root),
