@@ -18,8 +18,8 @@ async fn main() -> Result<(), Error> {
     });
 
     // Somebody ends the grant, as `tenure release --force` does. The holder learns of it with its next renewal.
-    let put_out = locks.force_release("feed").await?;
-    println!("put out: {}", put_out.len());
+    let holders = locks.force_release("feed").await?;
+    println!("released by force: {}", holders.len());
 
     // For async code: whichever comes first.
     tokio::select! {

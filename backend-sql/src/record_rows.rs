@@ -284,7 +284,7 @@ fn claim_of(text: &str) -> Result<ClaimId, StoreError> {
 }
 
 fn not_ours(name: &Name, why: impl std::fmt::Display) -> StoreError {
-    let mend = "delete it when no lease of it can be left";
+    let mend = "delete it once every lease that it could hold has expired";
     StoreError::failed(format!("the row of {name:?} is not what tenure writes: {why}; {mend}"))
 }
 

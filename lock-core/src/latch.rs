@@ -51,7 +51,7 @@ impl Latch {
     }
 
     /// Counts `party` down, and returns how many parties are still missing. Counting down again changes nothing, and
-    /// neither does one party more than the latch waits for.
+    /// neither does a party beyond the number that the latch waits for.
     ///
     /// # Cancel safety
     ///

@@ -98,8 +98,8 @@ impl Lock {
     /// soon as it is released.
     ///
     /// After a release before that, the store keeps the lock for the rest of the time, even if this program has ended by
-    /// then. So a short job that several machines start by their clocks runs once, although their clocks differ. It is
-    /// `ShedLock`'s `lockAtLeastFor`.
+    /// then. So a short job that several machines start by their clocks runs once, although their clocks differ.
+    /// `ShedLock` calls this `lockAtLeastFor`.
     ///
     /// The [lease](Self::lease) is at least as long, so that this also holds for a holder that dies. A release by force
     /// frees the lock at once.

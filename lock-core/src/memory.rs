@@ -147,7 +147,7 @@ impl Store {
         outcome
     }
 
-    /// Forgets the names whose leases have expired, or whose holders know that they were forced to release (clause W8).
+    /// Forgets the names whose leases have expired, or whose holders have learnt of a forced release (clause W8).
     fn sweep(&mut self, now: StoreTime) {
         if self.names.len() < self.sweep_at {
             return;

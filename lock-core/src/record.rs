@@ -31,18 +31,17 @@ use std::{sync::Arc, time::Duration};
 
 /// All that a store knows of one name, and what becomes of it with each request.
 ///
-/// A pure value: no I/O, no waiting, and no clock but the [`StoreTime`] that is passed in, which is the store's. What it
-/// answers is what the [`Backend`](crate::Backend) of any store must answer; stores that have an algorithm of their own
-/// are held to it.
+/// A pure value: no I/O, no waiting, and no clock but the [`StoreTime`] that is passed in, which is the store's. It
+/// answers what the [`Backend`](crate::Backend) of any store must answer, including one with an algorithm of its own.
 ///
-/// # Behaviour that every request keeps
+/// # Behaviour of every request
 ///
-/// - **Twice is once.** The same request at the same time, sent again, leaves the record as it is.
-/// - **By the claim.** What another claim holds or waits for is changed by [`force`](Self::force) alone (clause U1).
-/// - **Over is over.** A holder counts until its lease is over by the store's clock (clause L2), and is never revived.
+/// - **Idempotent.** The same request, sent again at the same time, leaves the record as it is.
+/// - **Compares the claim.** Only [`force`](Self::force) changes what another claim holds or waits for (clause U1).
+/// - **Never revives.** A holder counts until its lease expires by the store's clock (clause L2), and not afterwards.
 ///
-/// A store that keeps nothing of a name that is [idle](Self::is_idle) begins the next record of it [after](Self::after)
-/// the last token.
+/// A store may forget a name that is [idle](Self::is_idle), if it keeps the last token: the name's next record then
+/// begins [after](Self::after) that.
 ///
 /// # Examples
 ///
@@ -70,7 +69,7 @@ use std::{sync::Arc, time::Duration};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Record {
-    /// The last grant's.
+    /// That of the last grant.
     token: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     held: Vec<Held>,
@@ -78,7 +77,7 @@ pub struct Record {
     queue: Queue,
     #[serde(skip_serializing_if = "Option::is_none")]
     mark: Option<Mark>,
-    /// Whom somebody put out by force, until its lease would have been over.
+    /// The claims that were released by force, each until its lease would have expired.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     forced: Vec<(ClaimId, StoreTime)>,
 }
@@ -89,16 +88,16 @@ pub struct Record {
 pub enum Wake {
     /// Nobody: the change lets nobody in.
     Nobody,
-    /// The first in line, whose turn it is now.
+    /// The first in the queue, whose turn it is now.
     First {
         /// Its claim.
         claim: ClaimId,
-        /// The bell of its process, if it has one.
+        /// The bell of its client, if it has one.
         bell: Option<Bell>,
     },
-    /// Everybody who waits, in a store without a queue.
+    /// All waiters, in a store without a queue.
     All {
-        /// The bell of one of them, if it has one. The others are not known.
+        /// The bell of one of them, if it has one. The record does not know the others.
         bell: Option<Bell>,
     },
 }
@@ -114,7 +113,7 @@ impl Wake {
     }
 }
 
-/// One who holds the name.
+/// A holder of the name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Held {
@@ -127,24 +126,25 @@ struct Held {
 }
 
 impl Record {
-    /// How long a waiter keeps its place in the queue without being heard of: for so long dead ones can keep the others
-    /// waiting, however many they are. Less would cost a waiter its place whose process or disk stalls for a moment.
+    /// How long a waiter keeps its place in the queue without asking again. Dead waiters delay the others by no more than
+    /// that, however many there are. A shorter time would cost a waiter its place if its process or disk stalls for a
+    /// moment.
     pub const PLACE: Duration = Duration::from_secs(3);
 
-    /// A name that nobody holds, of which nothing is known but that every token so far was `token` or less.
+    /// The record of a name that nobody holds, and whose tokens so far were at most `token`.
     #[must_use]
     pub fn after(token: u64) -> Self {
         Self { token, ..Self::default() }
     }
 
-    /// The last grant's token, or 0.
+    /// The token of the last grant; 0 if there was none.
     #[must_use]
     pub fn last_token(&self) -> u64 {
         self.token
     }
 
-    /// Whether there is nothing to keep but the last token: nobody holds the name, waits, or has yet to be told that it
-    /// was put out.
+    /// Whether there is nothing to keep but the last token: nobody holds the name or waits for it, and no holder has yet
+    /// to learn of a forced release.
     #[must_use]
     pub fn is_idle(&self, now: StoreTime) -> bool {
         self.live(now).next().is_none()
@@ -153,18 +153,19 @@ impl Record {
             && self.forced.iter().all(|(_, until)| *until <= now)
     }
 
-    /// Grants the name to the claim if those who hold it admit it, and those who came before it do (clauses X1 and W5).
+    /// Grants the name to the claim if the holders admit it, and so do those ahead of it in the queue (clauses X1 and W5).
     ///
-    /// A claim that holds the name already has its lease anew, and the token that it had (clause F1). Any other grant's
-    /// token is greater than all before it, and at least the store's clock in microseconds (clauses T1 and T2). Whoever
-    /// is refused leaves nothing behind; see [`wait_in_line`](Self::wait_in_line) and [`leave_mark`](Self::leave_mark).
+    /// A claim that already holds the name is granted it again, with a fresh lease and the same token (clause F1). A new
+    /// grant's token is greater than all before it, and at least the store's clock in microseconds (clauses T1 and T2). A
+    /// refused claim leaves nothing behind; see [`wait_in_line`](Self::wait_in_line) and
+    /// [`leave_mark`](Self::leave_mark).
     ///
-    /// `sent` is the instant before the request left, from which the holder counts (clause L3).
+    /// `sent` is the instant before the request was sent: the holder's deadline counts from it (clause L3).
     ///
     /// # Errors
     ///
-    /// [`StoreError::mismatch`] when the claim counts on another number of permits than those who hold some; [`StoreError::failed`] when there
-    /// are no more tokens.
+    /// [`StoreError::mismatch`] if the claim expects another number of permits than the holders; [`StoreError::failed`]
+    /// if there are no more tokens.
     pub fn acquire(&mut self, claim: &Claim, now: StoreTime, sent: Moment) -> Result<Attempt, StoreError> {
         let until = now + claim.lease;
         if let Some(held) = self.live_of(claim.id, now) {
@@ -179,7 +180,7 @@ impl Record {
         self.token = token.get();
         self.bury(now);
         self.queue.serve(claim.id, now);
-        // Whoever wants it alone has it now; of those who share it, others may wait for more than this one took.
+        // An exclusive claim now has what the mark was for. Beside a shared one or a permit, others may still wait.
         if claim.mode == Mode::Exclusive {
             self.mark = None;
         } else {
@@ -208,27 +209,26 @@ impl Record {
 
     /// Gives the claim the last place in the queue, or keeps the place that it has, for [`PLACE`](Self::PLACE) from now.
     ///
-    /// Nobody is granted the name past those who came before and are still heard of. Whoever holds the name needs no
-    /// place.
+    /// Nobody overtakes a claim that has a place. A claim that holds the name gets none.
     pub fn wait_in_line(&mut self, claim: &Claim, now: StoreTime) {
         if !self.is_held_by(claim.id, now) {
             self.queue.stand(claim, now, Self::PLACE);
         }
     }
 
-    /// Whether the claim would have its place in the queue at this time without being heard of again.
+    /// Whether the claim still has its place in the queue at that time if it does not ask again.
     #[must_use]
     pub fn has_place(&self, claim: ClaimId, at: StoreTime) -> bool {
         self.queue.has(claim, at)
     }
 
-    /// Gives the claim's place in the queue up.
+    /// Gives up the claim's place in the queue.
     pub fn leave_line(&mut self, claim: ClaimId) {
         self.queue.leave(claim);
     }
 
-    /// Notes for a while that somebody waits, in a store without a queue: whoever releases the name is told so, and while
-    /// one waits to hold it alone nobody new comes in beside others.
+    /// Leaves a mark for a while, in a store without a queue: a release then says that somebody waits. While an exclusive
+    /// claim waits, the mark also keeps newcomers from joining the holders.
     pub fn leave_mark(&mut self, claim: &Claim, now: StoreTime, lasts: Duration) {
         if self.is_held_by(claim.id, now) {
             return;
@@ -239,7 +239,7 @@ impl Record {
         }
     }
 
-    /// Notes the bell of the claim's process where the claim waits: at its place in the queue, or on its own mark.
+    /// Sets the bell of the claim's client where the claim waits: at its place in the queue, or on its own mark.
     pub fn set_bell(&mut self, claim: ClaimId, bell: Option<Bell>) {
         self.queue.set_bell(claim, bell);
         if let Some(mark) = self.mark.as_mut().filter(|mark| mark.is_of(claim)) {
@@ -247,19 +247,19 @@ impl Record {
         }
     }
 
-    /// Whether this bell will be rung when it may be the claim's turn. Where there is no queue, the mark of another claim
-    /// of the same process will do.
+    /// Whether this bell will be rung when it may be the claim's turn. Without a queue, the mark of another claim of the
+    /// same client is enough.
     #[must_use]
     pub fn rings(&self, claim: ClaimId, bell: Bell, now: StoreTime) -> bool {
         let mark = self.mark.as_ref().filter(|mark| mark.stands(now));
         self.queue.bell(claim) == Some(bell) || mark.is_some_and(|mark| mark.bell() == Some(bell))
     }
 
-    /// Ends the claim's hold (clauses U1 and U2).
+    /// Releases the grant, if its claim still holds the name (clauses U1 and U2).
     pub fn release(&mut self, grant: &Grant, now: StoreTime) -> Release {
         if !self.is_held_by(grant.claim, now) {
             let why = self.why_not(grant, now);
-            // Nothing is left to renew, should a renewal still be on its way.
+            // So that a renewal that is still on its way finds nothing to renew.
             self.held.retain(|held| held.claim != grant.claim);
             return Release::NotHeld(why);
         }
@@ -268,7 +268,7 @@ impl Record {
         Release::Released { awaited: self.mark.as_ref().is_some_and(|mark| mark.stands(now)) }
     }
 
-    /// Gives the claim the grant's lease from now on, unless its lease was over.
+    /// Renews the grant: its lease is [`Grant::lease`] from now, unless it has expired.
     pub fn renew(&mut self, grant: &Grant, now: StoreTime) -> Renewal {
         match self.live_of(grant.claim, now) {
             Some(held) => {
@@ -279,7 +279,7 @@ impl Record {
         }
     }
 
-    /// Makes a writer a reader, in any case, or a reader a writer, if nobody else holds the name.
+    /// Changes the mode of a grant: a downgrade always succeeds, an upgrade only if nobody else holds the name.
     pub fn convert(&mut self, grant: &Grant, to: Mode, now: StoreTime) -> Conversion {
         if !self.is_held_by(grant.claim, now) {
             return Conversion::NotHeld(self.why_not(grant, now));
@@ -294,37 +294,37 @@ impl Record {
         Conversion::Converted
     }
 
-    /// Afterwards the claim neither holds the name nor waits for it (clause W3).
+    /// Withdraws the claim: afterwards it neither holds the name nor waits for it (clause W3).
     pub fn withdraw(&mut self, claim: ClaimId) {
         self.held.retain(|held| held.claim != claim);
         self.queue.leave(claim);
         self.unmark(claim);
     }
 
-    /// Puts out all who hold the name, and tells who they were. Each is told when it asks: see
+    /// Ends every grant of the name by force, and returns who held it. Each holder learns of it when it next asks: see
     /// [`LossCause::Forced`].
     pub fn force(&mut self, name: &Name, now: StoreTime) -> Vec<Holder> {
-        let put_out = self.holders(name, now);
+        let holders = self.holders(name, now);
         self.bury(now);
         self.forced.extend(self.held.drain(..).map(|held| (held.claim, held.until)));
-        put_out
+        holders
     }
 
-    /// Who holds the name, for people.
+    /// The holders of the name, for people.
     #[must_use]
     pub fn holders(&self, name: &Name, now: StoreTime) -> Vec<Holder> {
         self.live(now).map(|held| held.tell(name, now)).collect()
     }
 
-    /// Whose turn it is: the first in line, if it would be granted the name now.
+    /// Whose turn it is: the first in the queue, if it would be granted the name now.
     #[must_use]
     pub fn next(&self, now: StoreTime) -> Option<ClaimId> {
         let (claim, mode) = self.queue.first(now)?;
         mode.admits(self.live(now).map(|held| held.mode)).then_some(claim)
     }
 
-    /// Who should ask again, now that the record is no longer as it was `before`. A store that can tell its waiters tells
-    /// them this; it is a hint like every other (clause W4).
+    /// Which waiters should ask again after a change, given the record as it was `before`. A store that can tell its
+    /// waiters tells these; it is only a hint (clause W4).
     #[must_use]
     pub fn wakes(&self, before: &Self, now: StoreTime) -> Wake {
         if self.queue.first(now).is_some() {
@@ -335,7 +335,7 @@ impl Record {
         let stays = |was: &Held| self.live(now).any(|held| held.claim == was.claim && held.mode == was.mode);
         let somebody_left = before.live(now).any(|was| !stays(was));
         let somebody_came = self.live(now).any(|held| !before.is_held_by(held.claim, now));
-        // One that takes another's place keeps out whom that one did, unless it would share the name.
+        // A mark that replaces it keeps out the same claims, unless that one would share the name.
         let mark_is_gone = self.mark.as_ref().is_none_or(|now| mark.is_alone() && !now.is_alone());
         if !somebody_came && (somebody_left || mark_is_gone) {
             Wake::All { bell: mark.bell() }
@@ -344,25 +344,25 @@ impl Record {
         }
     }
 
-    /// How long what keeps the claim out lasts at least, unless it ends sooner; nothing when nothing does.
+    /// For how long others keep the claim out, unless they leave sooner; `None` if nobody does.
     fn obstacle(&self, claim: &Claim, now: StoreTime) -> Result<Option<Duration>, StoreError> {
         let Claim { id, mode, .. } = claim;
         let modes = || self.live(now).map(|held| held.mode);
         mode.agrees_with(modes()).map_err(StoreError::mismatch)?;
-        // Whoever came before is in the way as if it held the name already.
+        // A claim that is ahead in the queue is in the way as if it held the name already.
         let holders = || self.live(now).map(|held| (held.mode, held.until));
         let in_the_way = || holders().chain(self.queue.before(*id, now));
         if !mode.admits(in_the_way().map(|(mode, _)| mode)) {
             let first = || in_the_way().map(|(_, until)| until).min();
-            // Who wants it alone waits for the last of those who hold it. Nobody is in the way where the claim takes more
-            // permits than there are.
+            // An exclusive claim waits for the last of the holders. If a claim takes more permits than there are, nobody
+            // may be in its way.
             let until = match mode {
                 Mode::Exclusive => holders().map(|(_, until)| until).max().or_else(first),
                 _ => first(),
             };
             return Ok(Some(until.map_or(Duration::ZERO, |until| until.since(now))));
         }
-        // Past a queue nobody gets in anyway, and whoever left the mark stands behind it: it must not keep the first one out.
+        // The queue alone decides who is next. The claim that left the mark is behind it, and must not keep the first out.
         if self.queue.first(now).is_some() {
             return Ok(None);
         }
@@ -382,7 +382,7 @@ impl Record {
         self.live(now).any(|held| held.claim == claim)
     }
 
-    /// Forgets whose time is over.
+    /// Forgets the holders whose leases have expired, and the forced releases that no lease remembers any more.
     fn bury(&mut self, now: StoreTime) {
         self.held.retain(|held| now < held.until);
         self.forced.retain(|(_, until)| now < *until);
@@ -392,8 +392,8 @@ impl Record {
         self.mark.take_if(|mark| mark.is_of(claim));
     }
 
-    /// Whether another has had the name alone since the grant was lost. Beside others a name may be granted again without
-    /// anybody's having taken it.
+    /// Whether another has held the name exclusively since the grant was lost. A name that is shared may have been granted
+    /// again without that.
     fn was_taken_over(&self, grant: &Grant, now: StoreTime) -> bool {
         match grant.mode {
             Mode::Exclusive => grant.token.get() < self.token,

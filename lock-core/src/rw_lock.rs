@@ -6,7 +6,7 @@ use crate::{Lock, lock::Wanted};
 ///
 /// Both sides are ordinary [`Lock`]s. A writer excludes everybody, including holders of
 /// [`Locks::lock`](crate::Locks::lock) with that name. A waiting writer keeps new readers out, so a stream of readers
-/// cannot keep it waiting for ever. A dead reader's share is freed when its own lease expires; nobody else renews it.
+/// cannot keep it waiting for ever. A dead reader's grant ends when its own lease expires; nobody else renews it.
 ///
 /// [`Guard::downgrade`](crate::Guard::downgrade) turns a writer into a reader without letting another writer in
 /// between. [`Guard::try_upgrade`](crate::Guard::try_upgrade) turns the only reader into a writer.

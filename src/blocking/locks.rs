@@ -119,7 +119,7 @@ impl Locks {
         self.caller.wait(async move { locks.list(prefix).await })
     }
 
-    /// Takes `name` from its holders, and returns them.
+    /// Ends every grant of `name` by force, and returns who held it.
     ///
     /// # Errors
     ///
@@ -129,7 +129,8 @@ impl Locks {
         self.caller.wait(async move { locks.force_release(name).await })
     }
 
-    /// Releases everything that is held, and closes the store: [`tenure::Locks::close`](crate::Locks::close).
+    /// Stops further acquisitions, and blocks until releases and withdrawals in the background are done:
+    /// [`tenure::Locks::close`](crate::Locks::close). What is held stays held.
     pub fn close(&self) {
         let locks = self.locks.clone();
         self.caller.wait(async move { locks.close().await });

@@ -138,7 +138,7 @@ async fn a_row_that_is_not_ours_says_so_and_lets_nobody_in(table: &Table) {
             let said = chain(&error);
             let words = [
                 "the row of \"a\" is not what tenure writes: ",
-                "; delete it when no lease of it can be left",
+                "; delete it once every lease that it could hold has expired",
             ];
             assert!(
                 !error.is_unavailable() && words.iter().all(|word| said.contains(word)),

@@ -41,7 +41,7 @@ pub struct Label {
 }
 
 /// Bounds for the histograms' buckets, in seconds: from a fast request to a long hold. Hand them to an exporter that
-/// wants to know.
+/// asks for them.
 pub const BUCKETS: &[f64] =
     &[0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0];
 

@@ -261,7 +261,7 @@ mod tests {
         assert!(store.closed.load(Ordering::SeqCst), "the store was not closed");
     }
 
-    /// A store whose first answer to a release is lost, and where the holder was put out by force before it came.
+    /// A store whose first answer to a release is lost, and where the lock was released by force before it came.
     struct PutOut {
         memory: Memory,
         asked: AtomicBool,

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-/// How long a name is kept that nobody uses. Far longer than any request is on its way, so that none meets a name that
-/// was removed and made again.
+/// How long a name is kept after its last use: far longer than any request is on its way, so that no request meets a
+/// name that was removed and made again.
 const KEPT: Duration = Duration::from_mins(1);
 
 /// The names that this client left idle: since when, and which edition of its record that was.

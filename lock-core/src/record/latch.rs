@@ -22,13 +22,13 @@ use std::{collections::BTreeSet, num::NonZeroU32};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatchRecord {
-    /// How many parties it waits for; 0 when there is no such latch.
+    /// How many parties it waits for; 0 if there is no such latch.
     of: u32,
     counted: BTreeSet<String>,
 }
 
 impl LatchRecord {
-    /// Takes the step, and tells how far the latch has come then. One who counts on another number of parties changes
+    /// Takes the step, and returns the latch's state after it. A client that expects another number of parties changes
     /// nothing.
     pub fn step(&mut self, step: &LatchStep) -> LatchState {
         match step {

@@ -4,8 +4,8 @@ use super::{Bell, Held, Mark, Record, StoreTime};
 use crate::{ClaimId, HolderInfo, Mode, Token};
 use std::sync::Arc;
 
-/// A record with at most one holder of the name, and at most one waiter that wants to hold it alone. A table has
-/// columns for these, so single statements can grant, renew and release.
+/// A record with at most one holder of the name, and at most one waiter, which wants it exclusively. A table has columns
+/// for these, so single statements can grant, renew and release.
 ///
 /// # Examples
 ///
@@ -22,7 +22,7 @@ pub struct Plain {
     pub token: u64,
     /// The holder of the name.
     pub holder: Option<PlainHolder>,
-    /// In a store without a queue, the one that waits to hold the name alone.
+    /// In a store without a queue, the waiter that wants the name exclusively.
     pub awaited: Option<PlainWaiter>,
 }
 
@@ -31,9 +31,9 @@ pub struct Plain {
 pub struct PlainWaiter {
     /// The claim that waits.
     pub claim: ClaimId,
-    /// Until when that counts.
+    /// Until when its mark counts.
     pub until: StoreTime,
-    /// The bell of its process, if it has one.
+    /// The bell of its client, if it has one.
     pub bell: Option<Bell>,
 }
 
@@ -48,12 +48,12 @@ pub struct PlainHolder {
     pub since: StoreTime,
     /// Until when it holds the name, unless renewed.
     pub until: StoreTime,
-    /// What people are told about it.
+    /// What people see of it.
     pub info: Arc<HolderInfo>,
 }
 
 impl Record {
-    /// The record without those that have expired, if columns are enough for the rest.
+    /// The record without what has expired, if columns are enough for the rest.
     #[must_use]
     pub fn plain(&self, now: StoreTime) -> Option<Plain> {
         let token = self.token;
@@ -82,7 +82,7 @@ impl Record {
         })
     }
 
-    /// The time from which only the last token has to be kept, unless something happens; `now` if that is so already.
+    /// When the name becomes idle if nobody asks for it again; `now` if it is already: see [`is_idle`](Self::is_idle).
     #[must_use]
     pub fn idle_from(&self, now: StoreTime) -> StoreTime {
         let held = self.held.iter().map(|held| held.until);

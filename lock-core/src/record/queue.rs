@@ -1,12 +1,12 @@
-//! Those who wait for a name.
+//! The waiters for a name: a queue of them, or a mark.
 
 use super::{Bell, StoreTime};
 use crate::{Claim, ClaimId, Mode};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The waiters, in the order in which they came. One who is dead counts for nothing, and has its place back when it is
-/// heard of again before anybody was served.
+/// The waiters, in the order in which they came. A place that was not renewed in time does not count. Its claim gets it
+/// back if it asks again before anybody was served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Queue(Vec<Place>);
 
@@ -25,14 +25,14 @@ impl Queue {
         self.0.is_empty()
     }
 
-    /// Gives the claim the last place, or keeps the place that it has, for as long as a place lasts.
+    /// Gives the claim the last place, or renews the place that it has.
     pub(super) fn stand(&mut self, claim: &Claim, now: StoreTime, lasts: Duration) {
         let until = now + lasts;
         if let Some(place) = self.0.iter_mut().find(|place| place.claim == claim.id) {
             place.until = until;
             return;
         }
-        // Those of whom nothing was heard for ten times as long do not come back.
+        // A claim that has not asked for ten times as long does not come back.
         self.0.retain(|place| now < place.until + lasts * 10);
         self.0.push(Place { claim: claim.id, mode: claim.mode, until, bell: None });
     }
@@ -47,12 +47,12 @@ impl Queue {
         }
     }
 
-    /// The bell of the claim's process, if the claim has a place and the process a bell.
+    /// The bell of the claim's client, if the claim has a place and the client a bell.
     pub(super) fn bell(&self, claim: ClaimId) -> Option<Bell> {
         self.0.iter().find(|place| place.claim == claim)?.bell
     }
 
-    /// What those want who came before this claim, or all if it has no place, and until when each keeps its place.
+    /// The modes of the claims ahead of this one, or of all if it has no place, and until when each keeps its place.
     pub(super) fn before(&self, claim: ClaimId, now: StoreTime) -> impl Iterator<Item = (Mode, StoreTime)> {
         let before = self.0.iter().take_while(move |place| place.claim != claim);
         before.filter(move |place| now < place.until).map(|place| (place.mode, place.until))
@@ -63,7 +63,7 @@ impl Queue {
         self.0.iter().map(|place| place.until).max()
     }
 
-    /// The first who is still heard of.
+    /// The first claim that still has its place.
     pub(super) fn first(&self, now: StoreTime) -> Option<(ClaimId, Mode)> {
         self.0.iter().find(|place| now < place.until).map(|place| (place.claim, place.mode))
     }
@@ -73,7 +73,7 @@ impl Queue {
         self.0.iter().map(|place| place.claim)
     }
 
-    /// The claim has what it waited for, and the dead are forgotten.
+    /// Removes a claim that has been granted the name, and all places that were not renewed in time.
     pub(super) fn serve(&mut self, claim: ClaimId, now: StoreTime) {
         self.0.retain(|place| place.claim != claim && now < place.until);
     }
@@ -83,12 +83,12 @@ impl Queue {
     }
 }
 
-/// That somebody waits, in a store without a queue: one for all who do.
+/// That somebody waits, in a store without a queue: one mark for all waiters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mark {
     claim: ClaimId,
-    /// Whether it wants the name alone.
+    /// Whether its claim is exclusive.
     alone: bool,
     until: StoreTime,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ impl Mark {
         self.claim
     }
 
-    /// Whether it is that of one who wants the name alone.
+    /// Whether it is the mark of an exclusive claim.
     pub(super) fn is_alone(&self) -> bool {
         self.alone
     }
@@ -133,13 +133,13 @@ impl Mark {
         self.claim == claim
     }
 
-    /// Whether the claim, which could share the name, waits for one who wants it alone.
+    /// Whether it keeps out the claim, which could share the name, because an exclusive one waits.
     pub(super) fn keeps_out(&self, claim: &Claim) -> bool {
         self.alone && self.claim != claim.id && claim.mode != Mode::Exclusive
     }
 
-    /// Whether the wanted mark takes this one's place. One that stands for long enough is left alone, so that nothing needs
-    /// to be written; that of one who wants the name alone is never replaced by another's, or it would be forgotten.
+    /// Whether the wanted mark replaces this one. A mark that counts for long enough stays, so that nothing needs to be
+    /// written. The mark of an exclusive claim is not replaced by that of a shared one, or the writer would be forgotten.
     pub(super) fn gives_way_to(&self, wanted: &Self, now: StoreTime, lasts: Duration) -> bool {
         match (self.alone, wanted.alone) {
             (true, false) => !self.stands(now),

@@ -104,13 +104,13 @@ impl<S: RecordStore> Inner<S> {
         loop {
             let sent = Moment::now();
             let stored = self.store.read(&key).await?;
-            // The store, or what stands before it, sent the swap twice and told of the second one.
+            // Something on the way sent the swap twice, and the answer was about the second time.
             if let Some(swap) = last.take_if(|swap| stored.text.as_ref() == Some(&swap.text)) {
                 return Ok((swap.outcome, stored.version));
             }
             let (absent, before) = match parse(&key, &stored)? {
                 Some(edition) => (false, edition),
-                // The key is read first: whoever removed it had raised the floor before.
+                // The key was read before the floor, and whoever removed it had raised the floor before that.
                 None => (true, Edition { edition: 0, content: Record::after(self.floor().await?.content) }),
             };
             let mut record = before.content.clone();
@@ -124,7 +124,7 @@ impl<S: RecordStore> Inner<S> {
             let age = || Moment::now().since(sent);
             if age() < FRESH && self.store.swap(&key, &stored.version, Some(&text)).await? {
                 if absent && FRESH * 2 < age() {
-                    // It may have met another absence than the one that was read, after greater tokens.
+                    // The name may have been used and removed again meanwhile, with greater tokens.
                     return Err(StoreError::claim_spent("the store took too long to answer"));
                 }
                 if is_idle {
@@ -176,7 +176,7 @@ impl<S: RecordStore> Inner<S> {
     async fn forget(&self, names: Vec<(Name, u64)>) {
         for (name, edition) in names {
             if let Err(error) = self.forget_one(&name, edition).await {
-                // It stays, as that of a client that died.
+                // It stays until the name is used again.
                 tracing::debug!(lock.name = %name, lock.store = self.store.store(), %error, "an idle name was not removed");
             }
         }
@@ -194,7 +194,7 @@ impl<S: RecordStore> Inner<S> {
     }
 }
 
-/// What was sent, and what it comes to if it was carried out.
+/// A swap that was sent, and the outcome if it was carried out.
 struct Swap<T> {
     text: String,
     outcome: T,
@@ -231,7 +231,7 @@ fn key_of(name: &Name) -> String {
     format!("{LOCKS}{name}")
 }
 
-/// One answer for each grant, or the error if none could be had.
+/// One answer for each grant, or an error if there is no answer for any.
 fn told(
     grants: &[Grant],
     answers: Vec<Option<Result<Renewal, StoreError>>>,
@@ -266,7 +266,7 @@ impl<S: RecordStore> Backend for Records<S> {
         let tells = self.0.store.tells_of_changes();
         Capabilities {
             wakeup: if tells { Wakeup::Push } else { Wakeup::Poll },
-            // Three times as often as a waiter must be heard from.
+            // A waiter renews its place three times before it would lose it.
             ask_again: self.0.store.ask_again().min(Record::PLACE / 3),
             fair: true,
             shared: true,
@@ -326,7 +326,8 @@ impl<S: RecordStore> Backend for Records<S> {
                     .unwrap_or_else(|_| Err(StoreError::unavailable("no answer"))),
             )
         };
-        // A record that cannot be had, or hangs, costs no other lock its lease: whatever was renewed in time counts.
+        // A record that cannot be read, or a request that hangs, costs no other lock its lease: what was renewed in
+        // time counts.
         let mut answers: Vec<Option<Result<Renewal, StoreError>>> = grants.iter().map(|_| None).collect();
         let grants_in_order: Vec<_> = grants.iter().cloned().enumerate().collect();
         let renewals = stream::iter(grants_in_order).map(renew);
@@ -347,7 +348,7 @@ impl<S: RecordStore> Backend for Records<S> {
     }
 
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
-        // Written in any case, so that a conversion to the other mode that was given up changes nothing any more.
+        // Always writes, so that a cancelled conversion to the other mode can change nothing any more.
         self.change(&grant.name, Write::Always, |record, now, _| Ok(record.convert(grant, to, now))).await
     }
 
@@ -387,7 +388,7 @@ impl<S: RecordStore> Backend for Records<S> {
                         record.into_iter().flat_map(|edition| edition.content.holders(&name, stored.now)),
                     );
                 }
-                // One name that is spoilt hides no other.
+                // A damaged record hides no other.
                 Err(error) => {
                     tracing::warn!(lock.store = self.store(), %error, "a record was left out of the list");
                 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 /// A store of small texts with compare-and-swap, which [`Records`](super::Records) turns into a store of locks.
 ///
 /// Three requests are required. Files, an object store with conditional writes, a table with a version column, etcd,
-/// Consul and `DynamoDB` can all serve them. None of the requests needs to know what a text says.
+/// Consul and `DynamoDB` can all serve them. None of the requests needs to understand the texts.
 ///
 /// # Behaviour that every request guarantees
 ///
 /// - **Dropped at any await.** A request that is on its way may still be carried out later. If anybody has written since,
 ///   it meets a different version and changes nothing.
 /// - **Bounded.** A request ends within the store's own timeouts, which are 10 s or less.
-/// - **The latest.** A read sees every swap that was answered before it was sent. Stores that answer from a replica or a
-///   cache unless they are asked not to must be asked.
+/// - **The latest.** A read sees every swap that was answered before the read was sent. If the store may answer from a
+///   replica or a cache, the read must ask it not to.
 /// - **The store's time** is one clock for all clients, in units much smaller than the shortest lease. A store without a
 ///   clock needs one beside it; each client's own will not do, unless all are on one machine.
 /// - **Keys.** A key is any text of up to 300 bytes. No two keys are the same, however alike they look.
@@ -25,7 +25,7 @@ use std::time::Duration;
 pub trait RecordStore: Send + Sync + 'static {
     /// What tells one content of a key from any other: a revision number that the store keeps, or the text itself.
     ///
-    /// `Records` never writes the same text under a key twice, so the text will do.
+    /// `Records` never writes the same text under a key twice, so the text itself is enough.
     type Version: Clone + Send + Sync + 'static;
 
     /// A description of the store for errors, logs and people. It must never contain a password.
@@ -36,7 +36,7 @@ pub trait RecordStore: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError::unavailable`] if the store could not be asked or did not answer, [`StoreError::failed`] if asking
-    /// again is no use.
+    /// again will not help.
     async fn read(&self, key: &str) -> Result<Stored<Self::Version>, StoreError>;
 
     /// Puts `to` under `key`, or removes the key, if its version is still `from`. Returns whether it was.
@@ -74,8 +74,8 @@ pub trait RecordStore: Send + Sync + 'static {
         false
     }
 
-    /// The longest time that a waiter goes without reading again; at most a second. The default is a second where the store
-    /// [tells of changes](Self::tells_of_changes), and 50 ms where it does not.
+    /// How long a waiter goes without reading again: at most a second. The default is a second if the store
+    /// [tells of changes](Self::tells_of_changes), and 50 ms if it does not.
     fn ask_again(&self) -> Duration {
         if self.tells_of_changes() { Duration::from_secs(1) } else { Capabilities::POLLED.ask_again }
     }

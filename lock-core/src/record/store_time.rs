@@ -8,12 +8,12 @@ use std::{
 
 /// An instant of a store's own clock, in microseconds since 1970 as that store counts them.
 ///
-/// Leases run out by it (clause L2). It is never compared with a client's clock.
+/// Leases expire by it (clause L2). It is never compared with a client's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StoreTime(u64);
 
 impl StoreTime {
-    /// So many microseconds after the beginning of 1970.
+    /// The instant this many microseconds after the beginning of 1970.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
@@ -25,7 +25,7 @@ impl StoreTime {
         self.0
     }
 
-    /// The time from `earlier` to this instant; zero when `earlier` is the later one.
+    /// The time from `earlier` to this instant; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -49,7 +49,7 @@ impl From<SystemTime> for StoreTime {
     }
 }
 
-/// The end of the year 9999 for what is later: no calendar tells of it.
+/// At most the end of the year 9999, because calendars show nothing later.
 impl From<StoreTime> for SystemTime {
     fn from(time: StoreTime) -> Self {
         const LAST: u64 = 253_402_300_799_999_999;

@@ -250,7 +250,7 @@ proptest! {
                 for grant in world.grants.values() {
                     let [mut one, mut two] = [&other, record].map(Record::clone);
                     let (renewal, release) = (two.renew(grant, later), two.release(grant, later));
-                    // Who was put out is told so until its lease would have been over, and longer as long as nobody cares.
+                    // A holder learns of a forced release until its lease would have expired, or later if nothing changed.
                     if renewal == Renewal::Lost(LossCause::Forced) {
                         prop_assert_ne!(one.renew(grant, later), Renewal::Renewed);
                     } else {
@@ -296,7 +296,7 @@ proptest! {
 }
 
 #[test]
-fn whoever_is_put_out_is_told_why() {
+fn a_holder_learns_of_a_forced_release() {
     let (mut record, now) = (Record::default(), start());
     let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
     let grant = acquire(&mut record, &one, now).unwrap();
