@@ -122,7 +122,7 @@ fn not_built_in(scheme: &str, feature: &str) -> Refusal {
     let problem = format!(
         "the feature {feature:?} of tenure, which {scheme}: URLs need, is not built into this program"
     );
-    Refusal::new(problem, format!("built in are {forms}"))
+    Refusal::new(problem, format!("build it with that feature; this program has {forms}"))
 }
 
 #[cfg(all(test, feature = "memory", feature = "sqlite"))]

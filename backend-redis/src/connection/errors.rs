@@ -255,7 +255,9 @@ impl ServerName {
                 "{address} denies this user what locks need ({source}); allow the user keys and channels that begin \
                  with the prefix, and the commands that docs/redis.md lists"
             ),
-            Trouble::NoDatabase => format!("{address} has no database {database}"),
+            Trouble::NoDatabase => {
+                format!("{address} has no database {database}; give the number of one that it has")
+            }
             Trouble::BadRecord => bad_record(source.detail().unwrap_or_default()),
             Trouble::WrongType => format!("{address}: a key holds something that is not a lock ({source})"),
             Trouble::OutOfMemory => format!("{address} has no memory left; raise its maxmemory"),

@@ -78,7 +78,7 @@ impl RedlockOptions {
         }
         if !SERVERS.contains(&self.servers.len()) {
             let given = format!("a list of {}", self.servers.len());
-            return Err(Error::invalid_option("servers", given, "3 to 31 servers, best an odd number"));
+            return Err(Error::invalid_option("servers", given, "3 to 31 servers, preferably an odd number"));
         }
         let background = Background::new();
         let (mut voters, mut places, mut prefixes) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
@@ -104,7 +104,7 @@ impl RedlockOptions {
             let voter = Voter::new(options, checked, &background, Arc::clone(&identities))?;
             if !places.insert(voter.address()) {
                 let given = format!("{} twice", voter.address());
-                return Err(Error::invalid_option("servers", given, "each must be another server"));
+                return Err(Error::invalid_option("servers", given, "each must be a different server"));
             }
             voters.push(voter);
         }

@@ -56,7 +56,7 @@ async fn a_file_that_everybody_may_write() {
         set_mode(file.path(), open);
         let (says, advice) =
             (format!("locks.db has the mode {open:04o}"), format!("chmod o-w {}", file.path().display()));
-        refused(file.options(), &[&says, "everybody may write it", &advice, "group"]).await;
+        refused(file.options(), &[&says, "everybody may write to it", &advice, "group"]).await;
     }
     set_mode(file.path(), 0o660);
     granted(&file.open().await, &claim("a")).await;

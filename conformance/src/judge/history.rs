@@ -59,8 +59,8 @@ pub enum ReadError {
     /// The input failed.
     #[error("the history could not be read")]
     Input(#[from] io::Error),
-    /// A line is no note.
-    #[error("line {line} is no note of a history")]
+    /// A line is not an event.
+    #[error("line {line} is not an event of a history")]
     Line {
         /// Which line, from 1.
         line: usize,

@@ -280,7 +280,10 @@ fn a_history_survives_being_written() {
     assert_eq!(str::from_utf8(&lines).unwrap().lines().count(), history.events().len());
     lines.extend_from_slice(b"{\"at\":1}\n");
     let error = History::read(&*lines).unwrap_err();
-    assert_eq!(error.to_string(), format!("line {} is no note of a history", history.events().len() + 1));
+    assert_eq!(
+        error.to_string(),
+        format!("line {} is not an event of a history", history.events().len() + 1)
+    );
 }
 
 #[test]
