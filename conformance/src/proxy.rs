@@ -5,6 +5,17 @@
 //!
 //! It is also a [`Saboteur`](crate::saboteur::Saboteur): a subject whose clients connect through a proxy returns it to
 //! inject network faults.
+//!
+//! # Reading the code
+//!
+//! Each layer uses only those below it.
+//!
+//! | layer | files of `proxy` |
+//! |---|---|
+//! | the port, and the connections that arrive there | `listener` |
+//! | one connection: two pumps, one for each direction | `connection` |
+//! | the proxy as a saboteur | `sabotage` |
+//! | what happens to the bytes; what was seen; what is rewritten | `flow`, `counters`, `rewrite` |
 
 mod connection;
 mod counters;

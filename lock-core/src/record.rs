@@ -1,4 +1,17 @@
 //! Who holds a name, who waits for it, and whom it admits: the contract as a value.
+//!
+//! # Reading the code
+//!
+//! [`Record`] itself is in `record.rs`. Each layer uses only those below it.
+//!
+//! | layer | files of `record` |
+//! |---|---|
+//! | locks over a store of records | `records`, with the text under a key in `edition`, and names to forget in `idle` |
+//! | what such a store must do | `store` |
+//! | a record that fits into the columns of a table | `plain` |
+//! | who waits, and how a waiting client can be told | `queue`, `bell` |
+//! | a latch as a value | `latch` |
+//! | the store's clock | `store_time` |
 
 mod bell;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The proxy's port, which it keeps also while it refuses connections.
+//! The proxy's port, which stays the same even while it refuses connections.
 
 use super::connection::Connections;
 use std::io;

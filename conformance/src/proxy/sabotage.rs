@@ -1,4 +1,4 @@
-//! The proxy as the saboteur of a server that only the way to can be hurt.
+//! The proxy as a saboteur, for a server of which only the connection can be disturbed.
 
 use super::{Flow, Proxy};
 use crate::saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur};

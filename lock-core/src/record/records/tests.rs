@@ -1,3 +1,5 @@
+//! Locks over a store of texts in memory, whose swaps collide, are sent twice, or get no answer.
+
 use super::{super::Stored, *};
 use crate::{ClaimId, HolderInfo, Locks};
 use std::{
