@@ -1,4 +1,4 @@
-//! `docs/urls.md` says what the stores say of their URLs, and that is what they keep.
+//! `docs/urls.md` lists what the stores say of their URLs, and the stores keep to it.
 
 #![cfg(all(
     feature = "memory",

@@ -1,4 +1,4 @@
-//! Ratios measured in one run: two ways of doing the same thing, turn about, reported with medians.
+//! Ratios measured in one run: two ways of doing the same thing, alternating, reported with medians.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! A program whose log nobody reads: a stopped pager, a full pipe (clause F8). A process of its own, for its subscriber is
-//! everybody's.
+//! A program whose log nobody reads: a stopped pager, a full pipe (clause F8). A test program of its own, because its
+//! subscriber is for the whole process.
 
 #[path = "common/failing.rs"]
 mod failing;

@@ -1,4 +1,4 @@
-//! The servers that are one to their clients.
+//! Several servers that are one store to their clients.
 
 use crate::links::Links;
 use crate::node::Node;

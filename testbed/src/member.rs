@@ -1,4 +1,4 @@
-//! One server of those that are one to their clients.
+//! One of several servers that are one store to their clients.
 
 use crate::node::Node;
 use crate::sabotage::NodeSaboteur;

@@ -1,4 +1,4 @@
-//! The ways a server can be had.
+//! The ways to get a server.
 
 use std::fmt;
 use std::path::PathBuf;

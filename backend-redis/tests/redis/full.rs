@@ -1,4 +1,4 @@
-//! A server whose memory is full: it grants nothing more, and what is held is kept and given back as ever.
+//! A server whose memory is full: it grants nothing, and what is held can still be renewed and released.
 
 use crate::{claim, grant, proxy::Proxy, server::Server, until};
 use std::{num::NonZeroU32, time::Duration};

@@ -1,4 +1,4 @@
-//! What stands in the store.
+//! The keys of a name, and what is in them.
 
 use crate::{claim, grant, server::Server};
 use std::time::Duration;

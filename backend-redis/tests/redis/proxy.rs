@@ -1,4 +1,4 @@
-//! A wire between clients and a server that can be held up, cut and led elsewhere.
+//! A proxy between clients and a server, which can be paused, cut and pointed elsewhere.
 
 use std::sync::{
     Arc, Mutex,

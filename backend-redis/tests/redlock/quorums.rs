@@ -1,4 +1,4 @@
-//! Tokens of grants whose majorities share one node only.
+//! Tokens of grants whose majorities share only one server.
 
 use crate::nodes::{Nodes, claim, grant, record};
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! The databases past tenure: a lock of the server's own, and two statements of the shape that a lease row has.
+//! The databases without tenure: a lock of the server's own, and two statements of the shape that a lease row has.
 
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, MySqlPool, PgConnection, PgPool, Row};
 use tenure_core::ClaimId;

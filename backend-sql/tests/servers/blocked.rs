@@ -1,4 +1,4 @@
-//! A stranger's session keeps a row or the table locked: what that costs, and what it does not.
+//! A foreign session keeps a row or the table locked: what that costs, and what it does not.
 
 use crate::{
     Attempt, Duration, Kind, LONG, LossCause, RELEASED, Store, Table, case::cases, claim, granted, soon,

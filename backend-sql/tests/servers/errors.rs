@@ -1,4 +1,4 @@
-//! What can be wrong with a server, each said clearly.
+//! What can be wrong with a server: each has a clear error.
 
 use crate::{
     Duration, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, soon, store::Options, waiting,

@@ -1,4 +1,4 @@
-//! Row locks: the note of a grant is on its way when the holder has its token already.
+//! Row locks: the holder has its token while the note of its grant is still on its way.
 
 use crate::{
     Attempt, Duration, LossCause, RELEASED, Store, Table, busy, case::cases, claim, granted, lost, name,

@@ -1,4 +1,4 @@
-//! Who may use the file: whoever may write it may take and break any lock.
+//! Who may use the file: whoever may write to it may acquire and break any lock.
 
 use crate::{File, bad_files::refused, claim, granted};
 use std::{

@@ -1,4 +1,4 @@
-//! A fault run convicts a store in which a grant ends with its connection: a cut is no excuse in `ZooKeeper`.
+//! A fault run convicts a store whose grants end with their connection: in `ZooKeeper` a cut is no excuse.
 
 use crate::{
     PATIENCE,

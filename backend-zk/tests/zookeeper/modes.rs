@@ -1,4 +1,4 @@
-//! Readers and permits in the line of a lock.
+//! Readers and permits in the queue of a lock.
 
 use crate::{Scene, eventually, in_time, server::ONE};
 use std::{num::NonZeroU32, time::Duration};

@@ -1,4 +1,4 @@
-//! Taking turns.
+//! Claims that take turns.
 
 use crate::{Scene, claim, eventually, in_time, server::ONE, try_grant};
 use std::time::Duration;

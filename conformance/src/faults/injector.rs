@@ -1,4 +1,4 @@
-//! What carries the schedule out.
+//! Carries out the schedule.
 
 use super::{
     client::{Client, Setting},

@@ -1,4 +1,4 @@
-//! How a fault run goes.
+//! The options of a fault run.
 
 use crate::Subject;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A run as a row of a table: what it was, how it is repeated, what came of it.
+//! A run as a row of a table: what it was, how to repeat it, and what came of it.
 
 use super::Figures;
 use std::{fmt, time::Duration};

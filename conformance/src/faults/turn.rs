@@ -1,4 +1,4 @@
-//! What a worker takes in one turn: one lock in some form, or several.
+//! What a worker acquires in one turn: one lock in some form, or several.
 
 use crate::Form;
 use fastrand::Rng;

@@ -1,4 +1,4 @@
-//! What a client does all day: take a lock, use what it protects, give it back.
+//! What a client does over and over: acquire a lock, use what it protects, release it.
 
 use super::{
     resource::Resource,

@@ -1,4 +1,4 @@
-//! Which notes are about a name, and what they say in words.
+//! Which events are about a name, and how they are put into words.
 
 use super::{Event, History, What, mode::as_what, stamp::Span};
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,4 @@
-//! Who may believe in a name beside whom (clause X1).
+//! Who may believe at the same time that they hold a name (clause X1).
 
 use super::{
     Broken, Stamp, Violation,

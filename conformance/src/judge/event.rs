@@ -1,4 +1,4 @@
-//! What can be noted.
+//! The events of a history.
 
 use super::{Stamp, mode::Noted};
 use serde::{Deserialize, Serialize};

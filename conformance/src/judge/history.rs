@@ -1,4 +1,4 @@
-//! The notes of all clients, and who takes them.
+//! A history: the events of all clients, and what records them.
 
 use super::{Event, Stamp, What};
 use std::{

@@ -1,4 +1,4 @@
-//! A mode, as a note holds it, and in words.
+//! A mode, as an event has it, and in words.
 
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;

@@ -1,4 +1,4 @@
-//! A stretch of a history, arranged for the eye.
+//! A part of a history, arranged to be drawn.
 
 use super::{
     Broken, Event, History, Stamp, Violation, What,

@@ -1,4 +1,4 @@
-//! The way between the clients of a broken store and the store: a network in one process.
+//! The network between a broken store and its clients, within one process.
 
 use std::{future::pending, time::Duration};
 use tenure_conformance::{

@@ -1,4 +1,4 @@
-//! Who may stand beside whom.
+//! Who may hold a name at the same time.
 
 use crate::script::{LEASE, Script, at};
 use proptest::prelude::*;

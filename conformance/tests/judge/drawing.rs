@@ -1,4 +1,4 @@
-//! What a person sees.
+//! How a violation is drawn.
 
 use crate::script::Script;
 use tenure_conformance::judge::{Broken, Effect, History, Judge, What};

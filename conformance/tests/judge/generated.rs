@@ -1,4 +1,4 @@
-//! Histories of a store that keeps the contract, made up by chance; and each with one thing broken.
+//! Histories of a store that keeps the contract, drawn at random; and each with one thing broken.
 
 use crate::script::{LEASE, NAME, Script, claim};
 use proptest::prelude::*;
