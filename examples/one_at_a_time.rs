@@ -21,7 +21,9 @@ async fn main() -> Result<(), Error> {
     // Dropped at its next await when the lease is lost, which is before anybody else can have the lock.
     match lock.run(make_report).await {
         Ok(pages) => println!("{pages} pages"),
-        Err(Error::Timeout { waited, .. }) => println!("another one was at it for {waited:?}; not today"),
+        Err(Error::Timeout { waited, .. }) => {
+            println!("another one held the lock for all of {waited:?}; giving up")
+        }
         Err(error @ Error::Lost { .. }) => println!("stopped halfway: {error}"),
         Err(error) => return Err(error),
     }

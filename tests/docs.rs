@@ -175,7 +175,7 @@ fn the_walk_names_code_that_is_there() {
         if code.ends_with("/src") {
             assert!(whole.is_dir(), "docs/walk.md names {code}, which is not there");
             source = whole;
-        } else if code.ends_with(".rs") || code.ends_with(".lua") {
+        } else if whole.extension().is_some_and(|end| end == "rs" || end == "lua") {
             checked += 1;
             assert!(
                 whole.exists() || source.join(code).exists(),

@@ -6,7 +6,7 @@
 //!
 //! # The store's clock
 //!
-//! There is no server to decide when a lease has run out, only clients, so the store's clock is the machine's wall
+//! There is no server to decide when a lease has expired, only clients, so the store's clock is the machine's wall
 //! clock. That is one clock, as the contract requires, but only as long as all clients are on one machine. Put the
 //! directory on a local disk, never on a network file system.
 //!
@@ -16,7 +16,7 @@
 //!
 //! # What a crash leaves behind
 //!
-//! A killed process leaves its record behind, and the lease in it runs out. Files are replaced whole, so nobody sees a
+//! A killed process leaves its record behind, and the lease in it expires. Files are replaced whole, so nobody sees a
 //! half-written one. A directory in memory, such as one below `/run/lock`, is the best place: nothing here needs to
 //! survive a restart of the machine. Nothing is forced to disk either. A power failure may leave a file empty, and an
 //! empty file counts as absent.
