@@ -120,7 +120,7 @@ impl<T: LeaseTable> LeaseRows<T> {
                 if !fair {
                     record.leave_mark(claim, now, lasts);
                 } else if !record.has_place(claim.id, now + Record::PLACE / 2) {
-                    record.wait_in_line(claim, now);
+                    record.join_queue(claim, now);
                 }
                 record.set_bell(claim.id, self.table.bell());
             }
@@ -309,7 +309,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        let force = |record: &mut Record, seen: &Seen| record.force(name, seen.now());
+        let force = |record: &mut Record, seen: &Seen| record.force_release(name, seen.now());
         self.change(name, Basis::Nothing, (Write::IfChanged, Again::No), force).await
     }
 

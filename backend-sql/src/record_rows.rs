@@ -17,7 +17,7 @@ use tenure_core::{
 /// it were this much longer.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A row of the table, without its key. All times are milliseconds since 1970 by the database's clock. Nulls are left
+/// A row of the table, without its key. All times are milliseconds since 1970 by the store's clock. Nulls are left
 /// out in JSON, because some databases take them for strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
@@ -52,12 +52,12 @@ pub(crate) struct Row {
 pub(crate) struct Seen {
     /// The instant before the statement was sent.
     pub(crate) sent: Moment,
-    /// The time by the database's clock.
+    /// The time by the store's clock.
     pub(crate) now: i64,
     /// If there is no row, an upper bound of all tokens that it ever had.
     pub(crate) floor: i64,
     pub(crate) row: Option<Row>,
-    /// Until when it may be written on this basis, by the database's clock.
+    /// Until when it may be written on this basis, by the store's clock.
     #[cfg_attr(
         not(feature = "postgres"),
         allow(dead_code, reason = "the others read each row before they write it")
@@ -166,10 +166,10 @@ impl Seen {
 
     /// The same, this much later, if it is still current. It may be written for as long as it `lasts`.
     ///
-    /// A write on this basis checks that this time has come by the database's clock, so that no valid lease counts as
+    /// A write on this basis checks that this time has come by the store's clock, so that no valid lease counts as
     /// expired. It also checks that the time is not long past, as it would be if this client's clock had stopped. And
     /// `sent` moves by a hundredth less, so that a holder that counts its lease from there gives up in time even if the
-    /// database's clock is that much faster.
+    /// store's clock is that much faster.
     pub(crate) fn aged(&self, age: Duration, lasts: Duration) -> Self {
         let now = self.now.saturating_add(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         let until = now.saturating_add(millis(lasts));

@@ -315,7 +315,7 @@ impl Backend for ZkBackend {
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let lock = self.0.lock_node(name);
-        self.0.in_time(async { self.0.session().await?.put_out(&lock, name).await }).await
+        self.0.in_time(async { self.0.session().await?.force_release(&lock, name).await }).await
     }
 
     fn background(&self) -> Background {

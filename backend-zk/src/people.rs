@@ -30,9 +30,9 @@ impl Live {
     }
 
     /// Releases `name` by force.
-    pub(crate) async fn put_out(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
+    pub(crate) async fn force_release(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let found = self.found(lock, name).await.map_err(|error| explain(lock, error))?;
-        let put_out = stream::iter(found).map(|found| async move {
+        let releases = stream::iter(found).map(|found| async move {
             match self.delete(&found.path).await {
                 Removed::Deleted => Ok(Some(found.holder)),
                 // It went by itself.
@@ -41,7 +41,7 @@ impl Live {
                 Removed::Refused(error) => Err(explain(lock, error)),
             }
         });
-        put_out.buffered(TOGETHER).try_filter_map(|holder| async { Ok(holder) }).try_collect().await
+        releases.buffered(TOGETHER).try_filter_map(|holder| async { Ok(holder) }).try_collect().await
     }
 
     /// The holders of all names that begin with `names`, of the locks under `prefix`. `at_root`: whether that is the

@@ -165,7 +165,7 @@ impl Error {
 /// Why a lock was not acquired in time.
 fn reason(holders: &[Holder]) -> String {
     match holders {
-        [] => "another holder has it, or the store is slow to answer".to_owned(),
+        [] => "another holds it, or the store is slow to answer".to_owned(),
         [holder] => format!("held by {holder}"),
         [one, other] => format!("held by {one} and {other}"),
         [holder, others @ ..] => format!("held by {holder} and {} others", others.len()),

@@ -190,7 +190,7 @@ impl Drop for Turn<'_> {
         let mut store = self.memory.store();
         store.turns.remove(&self.claim.id);
         let now = store.now();
-        store.with(&self.claim.name, now, |record| record.leave_line(self.claim.id));
+        store.with(&self.claim.name, now, |record| record.leave_queue(self.claim.id));
     }
 }
 
@@ -251,7 +251,7 @@ impl Backend for Memory {
                     Attempt::Granted(grant) => return Ok(grant),
                     Attempt::Busy { expires_in } => {
                         let now = store.now();
-                        store.with(&claim.name, now, |record| record.wait_in_line(claim, now));
+                        store.with(&claim.name, now, |record| record.join_queue(claim, now));
                         expires_in
                     }
                 }
@@ -320,7 +320,7 @@ impl Backend for Memory {
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let mut store = self.store();
         let now = store.now();
-        Ok(store.with(name, now, |record| record.force(name, now)))
+        Ok(store.with(name, now, |record| record.force_release(name, now)))
     }
 }
 

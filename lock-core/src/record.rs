@@ -50,7 +50,7 @@ use std::{sync::Arc, time::Duration};
 /// # Behaviour of every request
 ///
 /// - **Idempotent.** The same request, sent again at the same time, leaves the record as it is.
-/// - **Compares the claim.** Only [`force`](Self::force) changes what another claim holds or waits for (clause U1).
+/// - **Compares the claim.** Only [`force_release`](Self::force_release) changes what another claim holds (clause U1).
 /// - **Never revives.** A holder counts until its lease expires by the store's clock (clause L2), and not afterwards.
 ///
 /// A store may forget a name that is [idle](Self::is_idle), if it keeps the last token: the name's next record then
@@ -170,7 +170,7 @@ impl Record {
     ///
     /// A claim that already holds the name is granted it again, with a fresh lease and the same token (clause F1). A new
     /// grant's token is greater than all before it, and at least the store's clock in microseconds (clauses T1 and T2). A
-    /// refused claim leaves nothing behind; see [`wait_in_line`](Self::wait_in_line) and
+    /// refused claim leaves nothing behind; see [`join_queue`](Self::join_queue) and
     /// [`leave_mark`](Self::leave_mark).
     ///
     /// `sent` is the instant before the request was sent: the holder's deadline counts from it (clause L3).
@@ -223,7 +223,7 @@ impl Record {
     /// Gives the claim the last place in the queue, or keeps the place that it has, for [`PLACE`](Self::PLACE) from now.
     ///
     /// Nobody overtakes a claim that has a place. A claim that holds the name gets none.
-    pub fn wait_in_line(&mut self, claim: &Claim, now: StoreTime) {
+    pub fn join_queue(&mut self, claim: &Claim, now: StoreTime) {
         if !self.is_held_by(claim.id, now) {
             self.queue.stand(claim, now, Self::PLACE);
         }
@@ -236,7 +236,7 @@ impl Record {
     }
 
     /// Gives up the claim's place in the queue.
-    pub fn leave_line(&mut self, claim: ClaimId) {
+    pub fn leave_queue(&mut self, claim: ClaimId) {
         self.queue.leave(claim);
     }
 
@@ -316,7 +316,7 @@ impl Record {
 
     /// Ends every grant of the name by force, and returns who held it. Each holder learns of it when it next asks: see
     /// [`LossCause::Forced`].
-    pub fn force(&mut self, name: &Name, now: StoreTime) -> Vec<Holder> {
+    pub fn force_release(&mut self, name: &Name, now: StoreTime) -> Vec<Holder> {
         let holders = self.holders(name, now);
         self.bury(now);
         self.forced.extend(self.held.drain(..).map(|held| (held.claim, held.until)));

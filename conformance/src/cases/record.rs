@@ -200,7 +200,7 @@ impl History<'_> {
         }
         told.push(format!("{client} forces"));
         let ours = known(&self.stores[client].force_release(&self.name).await?);
-        ensure_eq!(ours, known(&self.record.force(&self.name, self.now)), "the holders put out");
+        ensure_eq!(ours, known(&self.record.force_release(&self.name, self.now)), "the holders that lost it");
         // A session takes a moment to end.
         eventually!(PATIENCE, self.stores[client].holders(&self.name).await?.is_empty());
         Ok(())

@@ -82,7 +82,7 @@ fn ask_everything(record: &Record, world: &World) {
         let mut record = record.clone();
         let _ = (record.is_idle(now), record.next(now), record.holders(&name(), now));
         record.leave_mark(claim, now, MARK);
-        record.wait_in_line(claim, now);
+        record.join_queue(claim, now);
         let granted = acquire(&mut record, claim, now);
         for grant in granted.iter().chain(world.grants.get(&claim.id)) {
             for to in [Mode::Shared, Mode::Exclusive] {
@@ -91,7 +91,7 @@ fn ask_everything(record: &Record, world: &World) {
             record.renew(grant, now);
             record.clone().release(grant, now + Duration::from_secs(2));
         }
-        record.force(&name(), now);
+        record.force_release(&name(), now);
         record.withdraw(claim.id);
     }
 }

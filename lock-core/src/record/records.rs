@@ -291,7 +291,7 @@ impl<S: RecordStore> Backend for Records<S> {
                 if matches!(answer, Attempt::Busy { .. })
                     && !record.has_place(claim.id, now + Record::PLACE / 2)
                 {
-                    record.wait_in_line(claim, now);
+                    record.join_queue(claim, now);
                 }
                 Ok(answer)
             };
@@ -399,7 +399,7 @@ impl<S: RecordStore> Backend for Records<S> {
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        self.change(name, Write::IfChanged, |record, now, _| Ok(record.force(name, now))).await
+        self.change(name, Write::IfChanged, |record, now, _| Ok(record.force_release(name, now))).await
     }
 
     fn background(&self) -> Background {

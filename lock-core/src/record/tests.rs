@@ -122,7 +122,7 @@ impl World {
                 }
             }
             Step::Wait(who) => {
-                self.record.wait_in_line(&asks(who), now);
+                self.record.join_queue(&asks(who), now);
                 self.record.set_bell(asks(who).id, bell(who));
             }
             Step::Mark(who) => {
@@ -155,7 +155,7 @@ impl World {
                 return false;
             }
             Step::Force => {
-                self.record.force(&name(), now);
+                self.record.force_release(&name(), now);
                 assert_eq!(self.record.holders(&name(), now), []);
             }
             Step::Pass(millis) => {
@@ -281,7 +281,7 @@ proptest! {
             let waits = |claim: &&Claim| !served.contains(&claim.id) && !record.is_held_by(claim.id, now);
             let waiting: Vec<&Claim> = line.iter().filter(waits).collect();
             for claim in &waiting {
-                record.wait_in_line(claim, now);
+                record.join_queue(claim, now);
             }
             for claim in waiting {
                 if acquire(&mut record, claim, now).is_some() {
@@ -300,7 +300,7 @@ fn a_holder_learns_of_a_forced_release() {
     let (mut record, now) = (Record::default(), start());
     let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
     let grant = acquire(&mut record, &one, now).unwrap();
-    assert_eq!(record.force(&name(), now).len(), 1);
+    assert_eq!(record.force_release(&name(), now).len(), 1);
     for _ in 0..2 {
         assert_eq!(record.release(&grant, now), Release::NotHeld(LossCause::Forced));
         assert_eq!(record.renew(&grant, now), Renewal::Lost(LossCause::Forced));
@@ -394,8 +394,8 @@ fn a_writer_that_waits_stops_new_readers() {
 fn a_dead_waiter_delays_the_others_for_as_long_as_its_place_lasts() {
     let (mut record, now) = (Record::default(), start());
     let (dead, next) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
-    record.wait_in_line(&dead, now);
-    record.wait_in_line(&next, now + Duration::from_secs(2));
+    record.join_queue(&dead, now);
+    record.join_queue(&next, now + Duration::from_secs(2));
     let almost = StoreTime::from_micros((now + Record::PLACE).as_micros() - 1);
     assert!(acquire(&mut record, &next, almost).is_none());
     assert_eq!(record.next(almost), Some(dead.id));
@@ -435,12 +435,12 @@ fn whoever_is_woken_is_told_by_its_bell() {
     let mut record = Record::default();
     let grant = acquire(&mut record, &holder, now).unwrap();
     for (waiter, bell) in [(&first, Bell(5)), (&next, Bell(6))] {
-        record.wait_in_line(waiter, now);
+        record.join_queue(waiter, now);
         record.set_bell(waiter.id, Some(bell));
     }
     assert_eq!(woken(&record, &grant), Some(Bell(5)));
     assert!(record.rings(next.id, Bell(6), now) && !record.rings(next.id, Bell(5), now));
-    record.leave_line(first.id);
+    record.leave_queue(first.id);
     assert_eq!(woken(&record, &grant), Some(Bell(6)));
 }
 
