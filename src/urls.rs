@@ -6,6 +6,7 @@
 //! fragment (`#`). Literal `@`, `&`, `?`, `#` and `%` are written `%40`, `%26`, `%3F`, `%23` and `%25`.
 
 use crate::stores::{self, STORES};
+pub use tenure_core::url::with_password;
 
 /// One kind of URL.
 #[derive(Clone, Debug)]

@@ -201,7 +201,7 @@ impl RedisOptions {
         self.client(address).map(|client| Endpoint::Server(Arc::new(client)))
     }
 
-    fn login(&self) -> RedisConnectionInfo {
+    pub(crate) fn login(&self) -> RedisConnectionInfo {
         let mut login = RedisConnectionInfo::default()
             .set_db(i64::from(self.database))
             .set_lib_name("tenure", env!("CARGO_PKG_VERSION"));

@@ -25,11 +25,12 @@ impl EachServer for RedisOptions {
 }
 
 /// The parameters that mean the same for one server and for several.
-pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 4] {
+pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 5] {
     [
         Parameter::<O>::prefix("tenure:", |options, prefix| {
             options.each_server(|server: RedisOptions| server.prefix(prefix))
         }),
+        Parameter::<O>::password_file(),
         Parameter::<O>::duration(
             "connect_timeout",
             RedisOptions::CONNECT_TIMEOUT_RANGE,
@@ -94,12 +95,13 @@ impl RedisOptions {
     /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same with TLS to each of them |
     ///
     /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) lists the
-    /// parameters. `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
+    /// parameters. The file that `password_file` names is read. `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
     /// [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`], which never repeats the password.
+    /// [`Error::InvalidUrl`], which never repeats the password; also if the file with it cannot be read, or can be read
+    /// by others.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         Self::URLS.read(url, |place| {
             let tls = is_encrypted(&place)?;
@@ -167,10 +169,15 @@ pub(crate) fn several(place: &Place<'_>) -> Result<Vec<RedisOptions>, Refusal> {
 fn socket(place: &Place<'_>) -> Result<RedisOptions, Refusal> {
     let refuse = |problem| Refusal::new(problem, "write redis+unix:/run/redis/redis.sock");
     let Some(path) = place.path() else { return Err(refuse("a Unix socket has no host")) };
-    match plain(decode(path)?)? {
-        path if path.starts_with('/') => Ok(RedisOptions::at(Target::Server(Address::Socket(path.into())))),
-        _ => Err(refuse("its path is not absolute")),
+    let path = plain(decode(path)?)?;
+    if !path.starts_with('/') {
+        return Err(refuse("its path is not absolute"));
     }
+    let options = RedisOptions::at(Target::Server(Address::Socket(path.into())));
+    Ok(match place.password() {
+        Some(password) => options.password(password.to_owned()),
+        None => options,
+    })
 }
 
 fn logged_in(
@@ -290,6 +297,30 @@ mod tests {
         ] {
             assert!(seen.contains(option), "{option} is not in {seen}");
         }
+    }
+
+    #[test]
+    fn a_file_has_the_password() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        std::fs::write(&file, "zq7k2x w\n").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&file, mode).unwrap();
+        for (url, user) in [
+            ("redis://host", None),
+            ("redis://me@host/3", Some("me")),
+            ("redis+unix:/run/redis.sock", None),
+            ("redis+sentinel://me@h1,h2/service", Some("me")),
+            ("redis+cluster://h1,h2", None),
+        ] {
+            let options = RedisOptions::from_url(&format!("{url}?password_file={}", file.display())).unwrap();
+            let login = options.login();
+            assert_eq!((login.username(), login.password()), (user, Some("zq7k2x w")), "{url}");
+        }
+        let url = format!("redis://me:hunter2@host?password_file={}", file.display());
+        let error = RedisOptions::from_url(&url).unwrap_err().to_string();
+        assert!(error.contains("a password and names a password_file"), "{error}");
+        assert!(!error.contains("hunter2") && !error.contains("zq7k2x"), "{error}");
     }
 
     proptest! {

@@ -30,6 +30,7 @@ const PARAMETERS: &[Parameter] = &[
         let slash = if prefix.starts_with('/') { "" } else { "/" };
         given.with(|options| options.prefix(format!("{slash}{prefix}")))
     }),
+    Parameter::password_file(),
     Parameter::duration("session_timeout", ZkOptions::SESSION_TIMEOUT_RANGE, "30s", |given, timeout| {
         given.with(|options| options.session_timeout(timeout))
     })
@@ -117,7 +118,8 @@ impl ZkOptions {
     ///
     /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) lists the
     /// parameters. `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
-    /// [`Locks::with_lease`](tenure_core::Locks::with_lease). The files that the `tls_…` parameters name are read.
+    /// [`Locks::with_lease`](tenure_core::Locks::with_lease). The files that `password_file` and the `tls_…`
+    /// parameters name are read.
     ///
     /// # Errors
     ///
@@ -244,6 +246,21 @@ mod tests {
         }
         let error = ZkOptions::from_url("zookeeper://zk?auth=sasl").unwrap_err();
         assert!(error.to_string().contains("a user and a password"), "{error}");
+    }
+
+    #[test]
+    fn a_file_has_the_password() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        std::fs::write(&file, "se@cret\n").unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let read = |place: &str| {
+            let url = format!("zookeeper://{place}?password_file={}", file.display());
+            URLS.read(&url, |place| Given::at(&place)).unwrap()
+        };
+        assert_eq!(read("me@zk1,zk2/root").login, Some(("me".to_owned(), "se@cret".to_owned())));
+        let error = read("zk").logged_in().unwrap().check().err().unwrap();
+        assert!(matches!(error, Error::InvalidOption { option: "user", .. }), "{error}");
     }
 
     #[test]

@@ -11,7 +11,10 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{self, Path, PathBuf},
 };
-use tenure::Locks;
+use tenure::{
+    Locks,
+    urls::{schemes, with_password},
+};
 
 /// Characters that are special or not allowed in a URL.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'#').add(b'@');
@@ -41,17 +44,36 @@ pub(crate) async fn open_to_hold(url: &str) -> Result<Locks, Failure> {
 ///
 /// May wait for a pipe's writer. So call this before any signal is caught that may end the wait.
 pub(crate) fn url(given: &Store) -> Result<String, Failure> {
-    match named(given)? {
+    let url = match named(given)? {
         Named::Url(url) => {
             if given.url.is_some() && has_password(&url) {
                 let text = "everybody on this machine can see the password in --store; put the URL into a file, and \
                             give that with --store-file or TENURE_STORE_FILE";
                 stderr::mention(text);
             }
-            Ok(url)
+            url
         }
-        Named::File(file) => read(&file),
-        Named::Nowhere => default_url(state_directory()),
+        Named::File(file) => read(&file)?,
+        Named::Nowhere => default_url(state_directory())?,
+    };
+    logged_in(url, |variable| env::var_os(variable))
+}
+
+/// Where the servers' own clients look for a password, by the feature that the store needs. PostgreSQL is missing
+/// because its driver reads libpq's variables.
+const PASSWORDS: [(&str, &str); 2] = [("mysql", "MYSQL_PWD"), ("redis", "REDISCLI_AUTH")];
+
+/// The URL with the password of its server's variable, if that is set and the URL has none.
+fn logged_in(url: String, variable: impl FnOnce(&str) -> Option<OsString>) -> Result<String, Failure> {
+    let name = url.split(':').next().unwrap_or_default();
+    let scheme = schemes().into_iter().find(|scheme| scheme.name.eq_ignore_ascii_case(name));
+    let of_scheme =
+        |(feature, _): &&(&str, &str)| scheme.as_ref().is_some_and(|scheme| scheme.feature == *feature);
+    let Some((_, name)) = PASSWORDS.iter().find(of_scheme) else { return Ok(url) };
+    match variable(name).filter(|password| !password.is_empty()).map(OsString::into_string) {
+        None => Ok(url),
+        Some(Ok(password)) => Ok(with_password(&url, &password).unwrap_or(url)),
+        Some(Err(_)) => Err(Failure::Usage(format!("{name} is not UTF-8"))),
     }
 }
 
@@ -185,6 +207,34 @@ mod tests {
             ["redis://h:6379/", "sqlite:a:b@c", "sqlite:///a:b@c", "zookeeper://a,b:2181/x", "memory:"];
         for url in without.into_iter().chain(["redis://h:6379/?prefix=x@y", "redis://h:6379?prefix=x:y@z"]) {
             assert!(!has_password(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_url_without_a_password_gets_that_of_its_servers_clients() {
+        let given = |variable: &str| match variable {
+            "REDISCLI_AUTH" => Some("re:dis".into()),
+            "MYSQL_PWD" => Some("my sql".into()),
+            _ => panic!("{variable} is nobody's business"),
+        };
+        for (url, with) in [
+            ("redis://h:1/2?lease=5s", "redis://:re%3Adis@h:1/2?lease=5s"),
+            ("REDISS+sentinel://me@a,b/s", "REDISS+sentinel://me:re%3Adis@a,b/s"),
+            ("redlock://a,b,c", "redlock://:re%3Adis@a,b,c"),
+            ("mysql://me@h/db", "mysql://me:my%20sql@h/db"),
+            ("mariadb://h/db", "mariadb://:my%20sql@h/db"),
+            ("redis://:own@h", "redis://:own@h"),
+            ("redis://me@h?password_file=p", "redis://me@h?password_file=p"),
+            ("redis+unix:/run/redis.sock", "redis+unix:/run/redis.sock"),
+            ("postgres://me@h/db", "postgres://me@h/db"),
+            ("zookeeper://me@h", "zookeeper://me@h"),
+            ("sqlite:x", "sqlite:x"),
+            ("memory", "memory"),
+        ] {
+            assert_eq!(logged_in(url.to_owned(), given).unwrap(), with);
+        }
+        for unset in [None, Some(OsString::new())] {
+            assert_eq!(logged_in("redis://h".to_owned(), |_| unset).unwrap(), "redis://h");
         }
     }
 

@@ -26,6 +26,7 @@ pub(crate) fn show() {
         Volume::Everything => Level::DEBUG,
     };
     let is_shown = move |event: &Metadata<'_>| match *event.level() {
+        _ if repeats_a_password(event) => false,
         Level::ERROR => false,
         Level::WARN => true,
         _ => *event.level() <= level && event.target().starts_with("tenure"),
@@ -39,6 +40,11 @@ pub(crate) fn show() {
         .log_internal_errors(false)
         .with_filter(filter_fn(is_shown));
     tracing_subscriber::registry().with(lines).with(LevelFilter::from_level(level)).init();
+}
+
+/// PostgreSQL's driver warns of a line of `~/.pgpass` that it cannot read, and repeats it.
+fn repeats_a_password(event: &Metadata<'_>) -> bool {
+    event.target().starts_with("sqlx_postgres") && event.fields().field("line").is_some()
 }
 
 /// How often the same warning is shown. During a long outage the store is asked many times.

@@ -61,6 +61,7 @@
 
 mod encoding;
 mod parameter;
+mod password;
 mod place;
 mod refusal;
 mod scheme;
@@ -128,7 +129,12 @@ impl<O> Urls<O> {
             let valid = "write %40 where @ is meant, and %3F for ? before it";
             return Err(Refusal::new("it has an @ among its parameters", valid));
         }
-        let mut options = begin(Place::of(scheme, url)?)?;
+        let place = Place::of(scheme, url)?;
+        let password = self.password(url)?;
+        let mut options = begin(match &password {
+            Some(password) => place.with_password(password)?,
+            None => place,
+        })?;
         let mut given: Vec<&str> = Vec::new();
         for (name, value) in pairs(url) {
             options = match self.own().find(|parameter| parameter.name() == name) {
@@ -142,6 +148,13 @@ impl<O> Urls<O> {
             given.push(name);
         }
         Ok(options)
+    }
+
+    /// The password in the file that the URL names.
+    fn password(&self, url: &str) -> Result<Option<String>, Refusal> {
+        let has_file = self.own().any(|parameter| parameter.name() == password::FILE);
+        let path = pairs(url).find(|(name, value)| has_file && *name == password::FILE && !value.is_empty());
+        path.map(|(_, path)| password::read(&decode(path)?)).transpose()
     }
 
     fn own(&self) -> impl Iterator<Item = &'static Parameter<O>> {
@@ -193,6 +206,29 @@ pub fn lease(url: &str) -> Result<Duration, Error> {
     given.map_or(Ok(lease::DEFAULT_LEASE), |(_, value)| {
         LEASE.read(lease::DEFAULT_LEASE, value).map_err(|refusal| refusal.of(url, None))
     })
+}
+
+/// Puts a password from elsewhere, such as a vault, into `url`. `None` if the URL names no server, or has a password or
+/// a [file](Parameter::password_file) with one.
+///
+/// # Examples
+///
+/// ```
+/// use tenure_core::url::with_password;
+///
+/// let url = with_password("redis://app@cache:6380/2?lease=5s", "50%");
+/// assert_eq!(url.as_deref(), Some("redis://app:50%25@cache:6380/2?lease=5s"));
+/// assert_eq!(with_password("redis://app:secret@cache", "50%"), None);
+/// assert_eq!(with_password("redis://app@cache?password_file=secret", "50%"), None);
+/// ```
+#[must_use]
+pub fn with_password(url: &str, password: &str) -> Option<String> {
+    if pairs(url).any(|(name, _)| name == password::FILE) {
+        return None;
+    }
+    let (scheme, rest) = url.split_once(':')?;
+    let (text, query) = rest.find('?').map_or((rest, ""), |at| rest.split_at(at));
+    Some(format!("{scheme}:{}{query}", password::put_into(text, password)?))
 }
 
 fn query(url: &str) -> Option<&str> {

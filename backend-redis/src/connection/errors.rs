@@ -250,7 +250,9 @@ impl ServerName {
             ),
             Trouble::NotReady => format!("{address} is not ready: {source}"),
             Trouble::Refused => format!("{address} refused the user or the password; check them"),
-            Trouble::Anonymous => format!("{address} requires a password; write redis://USER:PASSWORD@HOST"),
+            Trouble::Anonymous => format!(
+                "{address} requires a password; write redis://USER:PASSWORD@HOST, or give a password_file"
+            ),
             Trouble::Forbidden => format!(
                 "{address} denies this user what locks need ({source}); allow the user keys and channels that begin \
                  with the prefix, and the commands that docs/redis.md lists"

@@ -52,13 +52,15 @@ impl RedlockOptions {
     /// `redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[/DATABASE]` uses TCP, with the same user, password and
     /// database on each server; `rediss+redlock://…` adds TLS to each.
     ///
-    /// `%XX` is decoded in the user, the password and the parameters. [`urls`](Self::urls) lists the parameters.
+    /// `%XX` is decoded in the user, the password and the parameters. [`urls`](Self::urls) lists the parameters. The file
+    /// that `password_file` names is read.
     /// `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
     /// [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`], which never repeats the password.
+    /// [`Error::InvalidUrl`], which never repeats the password; also if the file with it cannot be read, or can be read
+    /// by others.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         Self::URLS.read(url, |place| Ok(Self::of(several(&place)?)))
     }

@@ -50,7 +50,8 @@ impl MySqlOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] for an invalid URL, without its user and password.
+    /// [`Error::InvalidUrl`] for an invalid URL, without its user and password; also if the file that `password_file`
+    /// names cannot be read, or can be read by others.
     ///
     /// # Examples
     ///
@@ -75,6 +76,7 @@ impl MySqlOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::url::tests::password_file;
 
     #[test]
     fn what_is_the_driver_s_reaches_the_driver() {
@@ -83,5 +85,16 @@ mod tests {
         let connection = format!("{:?}", options.connection().unwrap());
         assert!(connection.contains("VerifyCa") && connection.contains("/a b&c.pem"), "{connection}");
         assert_eq!(options.check().unwrap().poll, std::time::Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_file_has_the_password() {
+        let (_directory, file) = password_file("p@ss/w");
+        for place in ["db/app", "me@db:99/app"] {
+            let url = format!("mysql://{place}?password_file={file}&ssl-mode=disabled");
+            let connection = format!("{:?}", MySqlOptions::from_url(&url).unwrap().connection().unwrap());
+            assert!(connection.contains(r#"password: Some("p@ss/w")"#), "{place}: {connection}");
+            assert!(connection.contains(r#"host: "db""#) && connection.contains("Disabled"), "{connection}");
+        }
     }
 }

@@ -59,7 +59,8 @@ impl PostgresOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] for an invalid URL, without its user and password.
+    /// [`Error::InvalidUrl`] for an invalid URL, without its user and password; also if the file that `password_file`
+    /// names cannot be read, or can be read by others.
     ///
     /// # Examples
     ///
@@ -84,7 +85,7 @@ impl PostgresOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Strategy;
+    use crate::{Strategy, server::url::tests::password_file};
     use sqlx::postgres::PgSslMode;
     use std::time::Duration;
 
@@ -106,5 +107,16 @@ mod tests {
         assert_eq!(checked.table.to_string(), "s.t");
         let fair = PostgresOptions::from_url("postgres://db/app?fair=true").unwrap();
         assert!(fair.check().unwrap().fair);
+    }
+
+    #[test]
+    fn a_file_has_the_password() {
+        let (_directory, file) = password_file("p@ss/w");
+        for place in ["db/app", "me@db:99/app"] {
+            let url = format!("postgres://{place}?password_file={file}&sslmode=disable");
+            let connection = format!("{:?}", PostgresOptions::from_url(&url).unwrap().connection().unwrap());
+            assert!(connection.contains(r#"password: Some("p@ss/w")"#), "{place}: {connection}");
+            assert!(connection.contains(r#"host: "db""#) && connection.contains("Disable"), "{connection}");
+        }
     }
 }

@@ -19,6 +19,7 @@ impl<D: Dialect> ServerOptions<D> {
     /// The parameters that every kind of server has.
     pub(crate) const PARAMETERS: &'static [Parameter<Self>] = &[
         Parameter::<Self>::prefix("none", |options, prefix| options.prefix(prefix)),
+        Parameter::<Self>::password_file(),
         Parameter::<Self>::word("strategy", &["lease-row", "row-lock"], "lease-row", |options, word| {
             options.strategy(if word == "row-lock" { Strategy::RowLock } else { Strategy::LeaseRow })
         })
@@ -53,5 +54,18 @@ impl<D: Dialect> ServerOptions<D> {
     /// The driver reads the place itself.
     pub(crate) fn read(urls: &Urls<Self>, url: &str) -> Result<Self, Error> {
         urls.read(url, |place| Ok(Self::new(place.url())))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    /// A file with this password, which goes with its directory.
+    pub(crate) fn password_file(password: &str) -> (tempfile::TempDir, String) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        std::fs::write(&file, password).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let path = file.display().to_string();
+        (directory, path)
     }
 }

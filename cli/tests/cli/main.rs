@@ -10,6 +10,7 @@ mod latch;
 mod look;
 mod loss;
 mod manual;
+mod password;
 mod ping;
 mod prove;
 mod run;

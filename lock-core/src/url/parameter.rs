@@ -1,6 +1,6 @@
 //! The parameters of a URL.
 
-use super::{Refusal, decode};
+use super::{Refusal, decode, password};
 use crate::Name;
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -112,6 +112,13 @@ impl<O> Parameter<O> {
         let fits = |text: &str| text.len() <= Name::MAX_BYTES && !text.chars().any(char::is_control);
         Self::new("prefix", Kind::Text(form, fits, set), default)
             .about("a namespace: locks of different prefixes never meet")
+    }
+
+    /// Takes a file that has the password. It is read with the URL, and what [`Place`](super::Place) says has the password in it.
+    #[must_use]
+    pub const fn password_file() -> Self {
+        Self::text(password::FILE, "a file that only its owner may read", "none", |options, _| options)
+            .about("the file that has the password, if the URL has none")
     }
 
     const fn new(name: &'static str, kind: Kind<O>, default: &'static str) -> Self {

@@ -1,17 +1,18 @@
 //! The place in a URL: what stands between its scheme and the question mark.
 
-use super::{Refusal, Scheme, decode};
+use super::{Refusal, Scheme, decode, password};
 
 /// The text between the scheme and the question mark of a URL, not yet decoded.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     scheme: &'static Scheme,
     text: &'a str,
+    password: Option<&'a str>,
 }
 
 /// The servers of a URL, with the login: `//[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/PATH]`.
 pub struct Servers<'a> {
-    /// The user and the password, decoded.
+    /// The user and the password, decoded. The password may come from a file; the user may be empty.
     pub login: Option<(String, String)>,
     /// Each host as written, with its port; may be empty.
     pub hosts: Vec<&'a str>,
@@ -22,9 +23,18 @@ pub struct Servers<'a> {
 impl<'a> Place<'a> {
     pub(super) fn of(scheme: &'static Scheme, url: &'a str) -> Result<Self, Refusal> {
         let (_, rest) = url.split_once(':').unwrap_or_default();
-        let place = Self { scheme, text: rest.split('?').next().unwrap_or_default() };
+        let place = Self { scheme, text: rest.split('?').next().unwrap_or_default(), password: None };
         place.ports_are_numbers()?;
         Ok(place)
+    }
+
+    /// Adds the password of a file.
+    pub(super) fn with_password(self, password: &'a str) -> Result<Self, Refusal> {
+        if password::is_in(self.text) {
+            let valid = "give one of the two";
+            return Err(Refusal::new(format!("it has a password and names a {}", password::FILE), valid));
+        }
+        Ok(Self { password: Some(password), ..self })
     }
 
     /// The scheme's name.
@@ -39,10 +49,19 @@ impl<'a> Place<'a> {
         self.text
     }
 
-    /// The URL without its parameters.
+    /// The URL without its parameters. If it names a [file](super::Parameter::password_file), the password is in its
+    /// place.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("{}:{}", self.scheme.name(), self.text)
+        let logged_in = self.password.and_then(|password| password::put_into(self.text, password));
+        format!("{}:{}", self.scheme.name(), logged_in.as_deref().unwrap_or(self.text))
+    }
+
+    /// The password of the [file](super::Parameter::password_file) that the URL names. [`servers`](Self::servers) has it
+    /// in its login.
+    #[must_use]
+    pub fn password(&self) -> Option<&'a str> {
+        self.password
     }
 
     /// The path of a file, not yet decoded: `scheme:PATH`, or `scheme:///PATH` for an absolute path. `None` if a host
@@ -55,18 +74,25 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Reads the servers and the login. Everything before the last `@` is the login, whatever it contains.
+    /// Reads the servers and the login. Everything before the last `@` is the login, whatever it contains. If the URL
+    /// names a [file](super::Parameter::password_file), the password is the file's.
     ///
     /// # Errors
     ///
     /// If there is no `//`, if a user has no password, or if something in them is badly encoded.
     pub fn servers(&self) -> Result<Servers<'a>, Refusal> {
-        let Some(text) = self.text.strip_prefix("//") else { return Err(self.refuse("it names no server")) };
-        let (login, text) = text.rsplit_once('@').map_or((None, text), |(login, rest)| (Some(login), rest));
-        let login = match login.map(|login| login.split_once(':')) {
-            None => None,
-            Some(Some((user, password))) => Some((decode(user)?, decode(password)?)),
-            Some(None) => return Err(self.refuse("it has a user without a password")),
+        let Some((login, text)) = password::split(self.text) else {
+            return Err(self.refuse("it names no server"));
+        };
+        let (user, own) = match login.map(|login| login.split_once(':').ok_or(login)) {
+            None => (None, None),
+            Some(Ok((user, password))) => (Some(user), Some(decode(password)?)),
+            Some(Err(user)) => (Some(user), None),
+        };
+        let login = match (user, own.or_else(|| self.password.map(str::to_owned))) {
+            (None, None) => None,
+            (Some(_), None) => return Err(self.refuse("it has a user without a password")),
+            (user, Some(password)) => Some((decode(user.unwrap_or_default())?, password)),
         };
         let (hosts, path) = text.split_once('/').unwrap_or((text, ""));
         Ok(Servers { login, hosts: hosts.split(',').collect(), path })

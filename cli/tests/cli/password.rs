@@ -1,0 +1,158 @@
+//! Passwords that are not in the URL.
+
+use crate::stage::{Done, Stage};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::mpsc::{Receiver, channel},
+    thread,
+};
+
+/// Writes a file with this mode.
+fn write(path: &Path, text: &str, mode: u32) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A server that answers the first message with `answer`, and hangs up after the message with `asked` in it. Returns its
+/// address, and what its first client sent.
+fn server(answer: &'static [u8], asked: &'static str) -> (String, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (sender, sent) = channel();
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let (mut all, mut some) = (Vec::new(), [0; 1024]);
+        let mut answer = Some(answer);
+        // A client that sends nothing of the kind hangs up in the end.
+        while let Ok(size @ 1..) = client.read(&mut some) {
+            all.extend(&some[..size]);
+            if String::from_utf8_lossy(&all).contains(asked) {
+                break;
+            }
+            if let Some(answer) = answer.take() {
+                client.write_all(answer).unwrap();
+            }
+        }
+        let _ = sender.send(String::from_utf8_lossy(&all).into_owned());
+    });
+    (address, sent)
+}
+
+/// What a Redis server is sent first by `tenure` with this URL and these variables.
+fn sent_to_redis(stage: &Stage, url: &str, variables: &[(&str, &str)]) -> String {
+    let (address, sent) = server(b"", "AUTH");
+    let url = url.replace("HOST", &address);
+    let done = Done::of(stage.tenure(&["--store", &url, "ls"]).envs(variables.iter().copied())).expect(69);
+    assert!(!done.err.contains("hunter2") && !done.err.contains("password"), "{}", done.err);
+    sent.recv().unwrap()
+}
+
+/// Asks for the password in clear text: `AuthenticationCleartextPassword`.
+const WHICH_PASSWORD: &[u8] = b"R\0\0\0\x08\0\0\0\x03";
+
+/// What a PostgreSQL server is told when it asks for the password.
+fn told_postgres(stage: &Stage, rest: &str, variables: &[(&str, &str)]) -> String {
+    let (address, sent) = server(WHICH_PASSWORD, "hunter2");
+    let url = format!("postgres://me@{address}/app?sslmode=disable{rest}");
+    let mut tenure = stage.tenure(&["--store", &url, "ls"]);
+    for variable in ["PGPASSWORD", "PGPASSFILE"] {
+        tenure.env_remove(variable);
+    }
+    let done = Done::of(tenure.envs(variables.iter().copied())).expect(69);
+    assert!(!done.err.contains("hunter2"), "{}", done.err);
+    sent.recv().unwrap()
+}
+
+#[test]
+fn redis_gets_that_of_a_file_or_of_redis_cli() {
+    let stage = Stage::new();
+    write(&stage.path("password"), "hunter2-of-file\n", 0o600);
+    let auth = [("REDISCLI_AUTH", "hunter2-of-variable")];
+    let [alone, user, variable, both, own] = [
+        sent_to_redis(&stage, "redis://HOST?password_file=password", &[]),
+        sent_to_redis(&stage, "redis://me@HOST?password_file=password", &[]),
+        sent_to_redis(&stage, "redis://me@HOST", &auth),
+        sent_to_redis(&stage, "redis://HOST?password_file=password", &auth),
+        {
+            let (address, sent) = server(b"", "AUTH");
+            let url = format!("redis://:hunter2-of-url@{address}");
+            let mut tenure = stage.tenure(&["ls"]);
+            Done::of(tenure.env("TENURE_STORE", url).envs(auth)).expect(69);
+            sent.recv().unwrap()
+        },
+    ];
+    assert!(alone.contains("AUTH\r\n$15\r\nhunter2-of-file\r\n"), "{alone:?}");
+    assert!(user.contains("AUTH\r\n$2\r\nme\r\n$15\r\nhunter2-of-file\r\n"), "{user:?}");
+    assert!(variable.contains("AUTH\r\n$2\r\nme\r\n$19\r\nhunter2-of-variable\r\n"), "{variable:?}");
+    assert!(both.contains("hunter2-of-file") && !both.contains("variable"), "{both:?}");
+    assert!(own.contains("hunter2-of-url") && !own.contains("variable"), "{own:?}");
+}
+
+#[test]
+fn postgres_gets_that_of_a_file_or_of_libpq() {
+    let stage = Stage::new();
+    write(&stage.path("password"), "hunter2-of-file", 0o600);
+    write(&stage.path(".pgpass"), "127.0.0.1:*:app:me:hunter2-of-home\n", 0o600);
+    write(&stage.path("passes"), "127.0.0.1:*:app:me:hunter2-of-passfile\n", 0o600);
+    let password = ("PGPASSWORD", "hunter2-of-variable");
+    let file = ("PGPASSFILE", "passes");
+    for (rest, variables, told) in [
+        ("", &[][..], "home"),
+        ("", &[file], "passfile"),
+        ("", &[file, password], "variable"),
+        ("&password_file=password", &[file, password], "file"),
+    ] {
+        let all = told_postgres(&stage, rest, variables);
+        let found = all.split_once("hunter2-of-").map(|(_, rest)| rest.trim_end_matches('\0'));
+        assert_eq!(found, Some(told), "{rest} {variables:?}: {all:?}");
+    }
+}
+
+/// The driver would log a line of this file that it cannot read.
+#[test]
+fn a_line_of_pgpass_is_never_shown() {
+    let stage = Stage::new();
+    write(&stage.path(".pgpass"), "hunter2\n", 0o600);
+    for volume in ["--quiet", "--verbose"] {
+        let args = ["--store", "postgres://me@127.0.0.1:1/app", volume, "run", "a", "--", "true"];
+        let done = Done::of(stage.tenure(&args).env_remove("PGPASSWORD").env_remove("PGPASSFILE")).expect(69);
+        assert!(!done.err.contains("hunter2"), "{}", done.err);
+    }
+}
+
+#[test]
+fn a_file_that_is_of_no_use_is_named() {
+    let stage = Stage::new();
+    let said = |mode: u32, text: &str, place: &str| {
+        write(&stage.path("password"), text, mode);
+        let url = format!("{place}?password_file=password");
+        let done = stage.done(&["--store", &url, "ls"]).expect(64);
+        assert!(!done.err.contains("hunter2"), "{}", done.err);
+        assert!(done.err.contains("password_file") || done.err.contains("chmod"), "{}", done.err);
+        done.err
+    };
+    for place in [
+        "redis://127.0.0.1:1",
+        "redlock://a,b,c",
+        "postgres://me@127.0.0.1:1/app",
+        "mysql://me@127.0.0.1:1/app",
+        "zookeeper://me@127.0.0.1:1",
+    ] {
+        let shared = said(0o644, "hunter2\n", place);
+        assert!(shared.contains("chmod ") && shared.contains("\"password\""), "{shared}");
+        assert!(said(0o600, "\n", place).contains("\"password\" is empty"));
+        assert!(said(0o600, "hunter2\nhunter2\n", place).contains("several lines"));
+    }
+    assert!(
+        said(0o600, "hunter2", "redis://:other@127.0.0.1:1")
+            .contains("has a password and names a password_file")
+    );
+    let done = stage.done(&["--store", "redis://127.0.0.1:1?password_file=none", "ls"]).expect(64);
+    assert!(done.err.contains("from \"none\" (No such file"), "{}", done.err);
+    let done = stage.done(&["--store", "sqlite:x.db?password_file=password", "ls"]).expect(64);
+    assert!(done.err.contains("unknown parameter \"password_file\""), "{}", done.err);
+}

@@ -1,0 +1,112 @@
+//! The password of a URL: in it, or in a file that it names.
+
+use super::{Refusal, encode};
+use std::{
+    fs::{File, Metadata},
+    io::{self, Read},
+};
+
+/// The parameter that names the file.
+pub(super) const FILE: &str = "password_file";
+
+/// The login, `USER` or `USER:PASSWORD`, and what follows it, of text that begins with `//`. Everything before the last
+/// `@` is the login, whatever it contains.
+pub(super) fn split(text: &str) -> Option<(Option<&str>, &str)> {
+    let text = text.strip_prefix("//")?;
+    Some(text.rsplit_once('@').map_or((None, text), |(login, rest)| (Some(login), rest)))
+}
+
+/// Whether the text, what stands between the scheme and the question mark, has a password.
+pub(super) fn is_in(text: &str) -> bool {
+    split(text).is_some_and(|(login, _)| login.is_some_and(|login| login.contains(':')))
+}
+
+/// The text with this password in it. `None` if it names no server, or has a password.
+pub(super) fn put_into(text: &str, password: &str) -> Option<String> {
+    let (login, rest) = split(text).filter(|_| !is_in(text))?;
+    Some(format!("//{}:{}@{rest}", login.unwrap_or_default(), encode(password)))
+}
+
+/// Reads a password from the file at `path`, without the end of its line.
+pub(super) fn read(path: &str) -> Result<String, Refusal> {
+    let refuse = |problem: String| {
+        Refusal::new(problem, format!("{FILE} is a file that has the password, and nothing else"))
+    };
+    let unreadable = |error: io::Error| refuse(format!("no password can be read from {path:?} ({error})"));
+    let mut file = File::open(path).map_err(unreadable)?;
+    if let Some(change) = change_for_safety(&file.metadata().map_err(unreadable)?) {
+        let problem = format!("other users may read the password in {path:?}");
+        return Err(Refusal::new(problem, format!("type: chmod {change} {path:?}")));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(unreadable)?;
+    let password = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
+    if password.is_empty() {
+        return Err(refuse(format!("{path:?} is empty")));
+    }
+    if password.chars().any(char::is_control) {
+        return Err(refuse(format!("{path:?} has several lines, or another control character")));
+    }
+    Ok(password.to_owned())
+}
+
+/// What `chmod` has to change so that nobody else has access to a file.
+#[cfg(unix)]
+fn change_for_safety(file: &Metadata) -> Option<&'static str> {
+    use std::os::unix::fs::MetadataExt;
+    change_of(file.uid(), file.mode())
+}
+
+#[cfg(not(unix))]
+fn change_for_safety(_: &Metadata) -> Option<&'static str> {
+    None
+}
+
+/// The rule of libpq for private keys. What root owns may be read by a group: this is how a secret that is mounted into a
+/// container gets to a user who is not root.
+#[cfg(unix)]
+fn change_of(owner: u32, mode: u32) -> Option<&'static str> {
+    match owner {
+        0 if mode & 0o037 != 0 => Some("g-wx,o="),
+        0 => None,
+        _ => (mode & 0o077 != 0).then_some("go="),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_put_where_there_is_none() {
+        for (text, with) in [
+            ("//host", Some("//:a%40%2F@host")),
+            ("//host:1/db", Some("//:a%40%2F@host:1/db")),
+            ("//me@h1,h2/db", Some("//me:a%40%2F@h1,h2/db")),
+            ("//me@there@host", Some("//me@there:a%40%2F@host")),
+            ("//:old@host", None),
+            ("//me:@host", None),
+            ("/run/redis.sock", None),
+            ("", None),
+        ] {
+            assert_eq!(put_into(text, "a@/").as_deref(), with, "{text}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn others_have_no_access() {
+        for (owner, mode, change) in [
+            (1000, 0o100_600, None),
+            (1000, 0o100_400, None),
+            (1000, 0o100_640, Some("go=")),
+            (1000, 0o100_604, Some("go=")),
+            (0, 0o100_440, None),
+            (0, 0o100_640, None),
+            (0, 0o100_660, Some("g-wx,o=")),
+            (0, 0o100_444, Some("g-wx,o=")),
+        ] {
+            assert_eq!(change_of(owner, mode), change, "{owner} {mode:o}");
+        }
+    }
+}
