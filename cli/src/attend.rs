@@ -1,13 +1,13 @@
 //! A command that runs as long as its lock is held.
 
 use crate::{
-    args::{Store, Terms},
+    args::Terms,
     exit::{self, Failure},
     job::Job,
     people::plain,
     signals::Signals,
     stderr::{self, Volume},
-    store,
+    store::Variables,
 };
 use nix::sys::signal::Signal;
 use std::{
@@ -49,20 +49,20 @@ pub(crate) enum Ending {
     Lost,
 }
 
-/// Runs the command while the locks are held. A loss is told of by `tell`.
+/// Runs the command while the locks are held, with these variables of its environment set or unset. A loss is told of by
+/// `tell`.
 pub(crate) async fn run(
     command: &[OsString],
     held: &LockSetGuard,
     signals: &mut Signals,
-    store: &Store,
+    variables: &Variables,
     terms: &Terms,
     tell: fn(&str),
 ) -> Result<Ending, Failure> {
     signals.while_running()?;
     let Some((program, rest)) = command.split_first() else { unreachable!("clap requires a command") };
-    let store = store::for_command(store, terms.keep_store)?;
     stderr::written().await;
-    let mut job = Job::prepare(program, rest, held, &store)?;
+    let mut job = Job::prepare(program, rest, held, variables)?;
     if let Some(lost) = held.lost_error() {
         // Preparing the job outlasted the lease: the machine was frozen or is overloaded.
         drop(job);

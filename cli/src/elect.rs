@@ -4,37 +4,62 @@ use crate::{
     args,
     attend::{self, Ending, on_terms},
     exit::{self, Failure},
+    manager::{self, Manager},
+    ready::Port,
     run::farewell,
     signals::Signals,
     stderr, store, terminal, waiting, warnings,
 };
 use nix::{sys::signal::Signal, unistd::getpgrp};
-use std::process::ExitCode;
-use tenure::{LockSetGuard, Locks};
+use std::{future::pending, process::ExitCode};
+use tenure::{Hold, LockSetGuard, Locks};
+use tokio::sync::watch;
 
 pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<ExitCode, Failure> {
     warnings::show();
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
+    let manager = Manager::find().map_err(|error| Failure::system("cannot notify NOTIFY_SOCKET", error))?;
+    let port = args.ready_port.map(Port::open).transpose()?;
     let locks = tokio::select! {
         locks = store::open_to_hold(&url) => locks?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    let outcome = terms(&locks, store, args, &mut signals).await;
+    let (term, seen) = watch::channel(None);
+    let outcome = tokio::select! {
+        // Acting comes before telling.
+        biased;
+        outcome = terms(&locks, store, args, &mut signals, &term) => outcome,
+        never = async { match &manager {
+            Some(manager) => manager.report(&args.name, seen.clone()).await,
+            None => pending().await,
+        } } => match never {},
+        never = async { match &port {
+            Some(port) => port.answer(seen.clone()).await,
+            None => pending().await,
+        } } => match never {},
+    };
+    if let Some(manager) = &manager {
+        manager.stopping();
+    }
     farewell(&locks, std::slice::from_ref(&args.name)).await;
     outcome
 }
 
-/// Serves one term after another, until the command has ended by itself.
+/// Serves one term after another, until the command has ended by itself. Shows `current`.
 async fn terms(
     locks: &Locks,
     store: &args::Store,
     args: &args::Elect,
     signals: &mut Signals,
+    current: &watch::Sender<Option<Hold>>,
 ) -> Result<ExitCode, Failure> {
+    let mut variables = store::for_command(store, args.terms.keep_store)?;
+    variables.extend(manager::hidden());
     loop {
         let term = campaign(locks, args, signals).await?;
-        match attend::run(&args.command, &term, signals, store, &args.terms, stderr::mention).await? {
+        current.send_replace(term.holds().next().cloned());
+        match attend::run(&args.command, &term, signals, &variables, &args.terms, stderr::mention).await? {
             Ending::Lost => {
                 stderr::mention(&format!("no longer leading {:?}; campaigning again", args.name));
             }

@@ -30,13 +30,13 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts a process for the command, with the names and tokens in its environment, and these variables of the
-    /// store. The command begins when it is [resumed](Self::resume), and never if this is dropped before.
+    /// Starts a process for the command, with the names and tokens in its environment, and these variables set or
+    /// unset. The command begins when it is [resumed](Self::resume), and never if this is dropped before.
     pub(crate) fn prepare(
         program: &OsStr,
         args: &[OsString],
         held: &LockSetGuard,
-        store: &Variables,
+        variables: &Variables,
     ) -> Result<Self, Failure> {
         let failed = |error| Failure::system("cannot start the command", error);
         let terminal = Terminal::find();
@@ -45,7 +45,7 @@ impl Job {
         let names: Vec<&str> = held.holds().map(|hold| hold.name().as_str()).collect();
         let tokens: Vec<String> = held.holds().map(|hold| hold.token().to_string()).collect();
         command.env("TENURE_NAME", names.join("\n")).env("TENURE_TOKEN", tokens.join("\n"));
-        for (name, value) in store {
+        for (name, value) in variables {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),

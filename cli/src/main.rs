@@ -6,7 +6,7 @@
 //! | exit codes and messages | [`exit`], [`stderr`], [`warnings`] |
 //! | which store is meant | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
-//! | `elect`: one leader among many machines | [`elect`] |
+//! | `elect`: one leader among many machines, and what others learn of it | [`elect`], [`manager`], [`ready`] |
 //! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
 //! | latches | [`latch`] |
 //! | who holds what | [`look`], [`wait`], [`release`], [`people`] |
@@ -25,9 +25,11 @@ mod helper;
 mod job;
 mod latch;
 mod look;
+mod manager;
 mod manual;
 mod people;
 mod ping;
+mod ready;
 mod release;
 mod run;
 mod schema;

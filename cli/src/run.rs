@@ -48,7 +48,8 @@ async fn locked(
         held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.limit.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    match attend::run(&args.command, &held, signals, store, &args.terms, stderr::say).await? {
+    let variables = store::for_command(store, args.terms.keep_store)?;
+    match attend::run(&args.command, &held, signals, &variables, &args.terms, stderr::say).await? {
         Ending::Lost => Err(Failure::Lost),
         Ending::Itself(status) => attend::release(held).await.map(|()| exit::ended(status)),
     }

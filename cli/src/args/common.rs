@@ -1,7 +1,10 @@
 //! What several subcommands have: how long to wait, and values that are checked.
 
 use crate::exit;
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 use tenure::{HolderInfo, InvalidName, Name, lease};
 
 /// How long to wait.
@@ -24,6 +27,15 @@ pub(super) fn name(text: &str) -> Result<Name, InvalidName> {
 
 pub(super) fn label(text: &str) -> Result<String, tenure::Error> {
     HolderInfo::check_label(text)
+}
+
+/// A port of this machine's own, or of an address.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let own = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    own.or_else(|_| text.parse()).map_err(|_| {
+        let text: String = text.chars().take(40).collect();
+        format!("{text:?} is no port; give 8080, 0.0.0.0:8080 or [::]:8080")
+    })
 }
 
 pub(super) fn lease(text: &str) -> Result<Duration, String> {

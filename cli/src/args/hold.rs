@@ -1,8 +1,8 @@
 //! `run` and `elect`: a command that holds a lock.
 
-use super::common::{Limit, label, lease, name, up_to_a_year};
+use super::common::{Limit, address, label, lease, name, up_to_a_year};
 use clap::{ValueHint, value_parser};
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, time::Duration};
 use tenure::Name;
 
 /// Run a command while holding a lock
@@ -54,6 +54,9 @@ pub(crate) struct Run {
 ///
 /// A leader that learns that it no longer leads ends COMMAND as `run` does, and becomes a candidate again. COMMAND gets
 /// the election's name in TENURE_NAME and its term's number, which rises with each leader, in TENURE_TOKEN.
+///
+/// A service manager that listens at $NOTIFY_SOCKET, as systemd does with Type=notify, is told that this takes part,
+/// whether it leads, and with WatchdogSec= that it lives.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Elect {
     /// The election's name: 1 to 200 bytes without control characters
@@ -64,6 +67,12 @@ pub(crate) struct Elect {
     /// Lead at most this long, then end COMMAND and become a candidate again
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
+    /// Answer HTTP at this port: 200 while leading, and 503 otherwise
+    ///
+    /// For a readiness probe or a load balancer. A PORT alone is reached from this machine only (127.0.0.1); from
+    /// elsewhere, as in a pod, with an address: 0.0.0.0:8080 or [::]:8080.
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
+    pub(crate) ready_port: Option<SocketAddr>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,

@@ -42,9 +42,16 @@ fn settings<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
     unit.lines().filter_map(line).flat_map(|values| values.split_whitespace()).collect()
 }
 
+/// A port that is another one for each test.
+const ANY_PORT: &str = "127.0.0.1:0";
+
 /// The arguments for `tenure`, without the command at their end.
 fn options(line: Vec<String>) -> Vec<String> {
-    let mut words = line.into_iter().skip_while(|word| !word.ends_with("tenure")).skip(1);
+    let mut words = line.into_iter().skip_while(|word| !word.ends_with("tenure")).skip(1).collect::<Vec<_>>();
+    if let Some(option) = words.iter().position(|word| word == "--ready-port") {
+        ANY_PORT.clone_into(&mut words[option + 1]);
+    }
+    let mut words = words.into_iter();
     let options: Vec<String> = words.by_ref().take_while(|word| word != "--").collect();
     assert!(!options.is_empty() && words.next().is_some(), "no command is run under `tenure`");
     options
@@ -116,6 +123,31 @@ fn whatever_is_stopped_ends_with_143() {
         // Released.
         stage.done(&["show", &options[1]]).expect(1);
     }
+}
+
+/// Or no pod would ever be ready.
+#[test]
+fn the_probe_asks_where_the_candidate_answers() {
+    let manifest = parsed(&path("deploy/kubernetes/scheduler.yaml"));
+    let container = &manifest["spec"]["template"]["spec"]["containers"][0];
+    let probed = container["readinessProbe"]["httpGet"]["port"].as_str().unwrap();
+    let words: Vec<&str> =
+        container["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let option = words.iter().position(|word| *word == "--ready-port").unwrap();
+    assert_eq!(words[option + 1], format!("0.0.0.0:{probed}"));
+    assert_eq!(manifest["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], "100%");
+}
+
+/// What is frozen for longer than the watchdog waits is dead before its lease ends.
+#[test]
+fn the_watchdog_comes_before_the_end_of_the_lease() {
+    let unit = fs::read_to_string(path("deploy/systemd/scheduler.service")).unwrap();
+    assert_eq!(settings(&unit, "Type"), ["notify"]);
+    assert_eq!(
+        (settings(&unit, "WatchdogSec"), settings(&unit, "WatchdogSignal")),
+        (vec!["10s"], vec!["SIGKILL"])
+    );
+    assert!(!settings(&unit, "ExecStart").contains(&"--lease"), "the default is 30 s");
 }
 
 #[test]

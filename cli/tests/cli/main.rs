@@ -14,6 +14,7 @@ mod password;
 mod ping;
 mod prove;
 mod run;
+mod service;
 mod signals;
 mod stage;
 mod store;

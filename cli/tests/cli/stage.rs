@@ -228,6 +228,11 @@ impl Running {
         until(text, || self.err.lock().unwrap().contains(text));
     }
 
+    /// What it has said on stderr so far.
+    pub(crate) fn said(&self) -> String {
+        self.err.lock().unwrap().clone()
+    }
+
     /// The next line, which is a number.
     #[track_caller]
     pub(crate) fn number<T: std::str::FromStr>(&self) -> T {
