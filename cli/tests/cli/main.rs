@@ -14,6 +14,8 @@ mod password;
 mod ping;
 mod prove;
 mod run;
+// Some names of sockets exist on Linux alone.
+#[cfg(target_os = "linux")]
 mod service;
 mod signals;
 mod stage;

@@ -114,7 +114,8 @@ impl<O> Parameter<O> {
             .about("a namespace: locks of different prefixes never meet")
     }
 
-    /// Takes a file that has the password. It is read with the URL, and what [`Place`](super::Place) says has the password in it.
+    /// Takes a file that has the password. It is read together with the URL, so the store finds the password in its
+    /// [`Place`](super::Place), and its options need nothing for it.
     #[must_use]
     pub const fn password_file() -> Self {
         Self::text(password::FILE, "a file that only its owner may read", "none", |options, _| options)
