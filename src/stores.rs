@@ -222,12 +222,13 @@ mod tests {
         #[test]
         fn a_password_is_never_repeated(
             parts in prop::collection::vec("zq[a-z0-9]{6}", 1..4),
-            between in prop::sample::select(vec![":", "/", "?", "#", "@", "&", "=", "%", "%zz", ";", " ", "é", "//"]),
+            between in prop::sample::select(vec![":", "/", "?", "#", "@", "&", "=", "%", "%zz", ";", " ", "é", "//", "?password_file="]),
             form in prop::sample::select(vec![
                 "SCHEME://user:PASSWORD@host/x", "SCHEME://:PASSWORD@host", "SCHEME://PASSWORD@host:1",
                 "SCHEME://user:PASSWORD", "SCHEME:user:PASSWORD@host", "SCHEME//user:PASSWORD@host",
                 "user:PASSWORD@host", ":PASSWORD@host", "PASSWORD@host",
                 "SCHEME://host/?password=PASSWORD", "SCHEME:x?password=PASSWORD", "SCHEME:?lease=5s&password=PASSWORD",
+                "SCHEME://user:PASSWORD@host/x?password_file=/nowhere", "SCHEME:/user:PASSWORD@host?password_file=/nowhere",
                 "SCHEME://user:PASSWORD@host/x?lease=5s", "SCHEME://user:PASSWORD@host/x?lease=0s",
             ]),
             scheme in prop::sample::select(schemes().map(Scheme::name).chain(["amqp", "https"]).collect::<Vec<_>>()),

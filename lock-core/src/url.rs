@@ -130,7 +130,9 @@ impl<O> Urls<O> {
             return Err(Refusal::new("it has an @ among its parameters", valid));
         }
         let place = Place::of(scheme, url)?;
-        let password = self.password(url)?;
+        // Where no host can be, what follows one may be the rest of a password, and name no file.
+        let is_sound = scheme.has_servers() || place.path().is_some();
+        let password = if is_sound { self.password(url)? } else { None };
         let mut options = begin(match &password {
             Some(password) => place.with_password(password)?,
             None => place,
