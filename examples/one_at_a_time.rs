@@ -22,7 +22,7 @@ async fn main() -> Result<(), Error> {
     match lock.run(make_report).await {
         Ok(pages) => println!("{pages} pages"),
         Err(Error::Timeout { waited, .. }) => {
-            println!("another one held the lock for all of {waited:?}; giving up")
+            println!("another one held the lock for all of {waited:?}; giving up");
         }
         Err(error @ Error::Lost { .. }) => println!("stopped halfway: {error}"),
         Err(error) => return Err(error),
