@@ -132,9 +132,10 @@ impl<O> Urls<O> {
         let place = Place::of(scheme, url)?;
         // Where no host can be, what follows one may be the rest of a password, and name no file.
         let is_sound = scheme.has_servers() || place.path().is_some();
-        let password = if is_sound { self.password(url)? } else { None };
+        let file = self.password_file(url).filter(|_| is_sound);
+        let password = file.map(|file| place.read_password(file)).transpose()?;
         let mut options = begin(match &password {
-            Some(password) => place.with_password(password)?,
+            Some(password) => place.with_password(password),
             None => place,
         })?;
         let mut given: Vec<&str> = Vec::new();
@@ -152,11 +153,11 @@ impl<O> Urls<O> {
         Ok(options)
     }
 
-    /// The password in the file that the URL names.
-    fn password(&self, url: &str) -> Result<Option<String>, Refusal> {
+    /// The file that the URL names for the password, not yet decoded.
+    fn password_file<'a>(&self, url: &'a str) -> Option<&'a str> {
         let has_file = self.own().any(|parameter| parameter.name() == password::FILE);
-        let path = pairs(url).find(|(name, value)| has_file && *name == password::FILE && !value.is_empty());
-        path.map(|(_, path)| password::read(&decode(path)?)).transpose()
+        let file = pairs(url).find(|(name, value)| has_file && *name == password::FILE && !value.is_empty());
+        file.map(|(_, file)| file)
     }
 
     fn own(&self) -> impl Iterator<Item = &'static Parameter<O>> {
@@ -210,8 +211,8 @@ pub fn lease(url: &str) -> Result<Duration, Error> {
     })
 }
 
-/// Puts a password from elsewhere, such as a vault, into `url`. `None` if the URL names no server, or has a password or
-/// a [file](Parameter::password_file) with one.
+/// Puts a password from elsewhere, such as a vault, into `url`. `None` if the URL names no host, or has a password or a
+/// [file](Parameter::password_file) with one.
 ///
 /// # Examples
 ///
@@ -222,6 +223,7 @@ pub fn lease(url: &str) -> Result<Duration, Error> {
 /// assert_eq!(url.as_deref(), Some("redis://app:50%25@cache:6380/2?lease=5s"));
 /// assert_eq!(with_password("redis://app:secret@cache", "50%"), None);
 /// assert_eq!(with_password("redis://app@cache?password_file=secret", "50%"), None);
+/// assert_eq!(with_password("sqlite:///srv/locks.db", "50%"), None);
 /// ```
 #[must_use]
 pub fn with_password(url: &str, password: &str) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Passwords that are not in the URL.
 
 use crate::stage::{Done, Stage};
+use nix::{sys::stat::Mode, unistd::mkfifo};
 use std::{
     fs,
     io::{Read, Write},
@@ -155,4 +156,36 @@ fn a_file_that_is_of_no_use_is_named() {
     assert!(done.err.contains("from \"none\" (No such file"), "{}", done.err);
     let done = stage.done(&["--store", "sqlite:x.db?password_file=password", "ls"]).expect(64);
     assert!(done.err.contains("unknown parameter \"password_file\""), "{}", done.err);
+}
+
+#[test]
+fn a_password_has_its_place_before_a_host() {
+    let stage = Stage::new();
+    write(&stage.path("password"), "hunter2\n", 0o600);
+    for url in [
+        "postgres:///app?password_file=password",
+        "mysql://me@/app?password_file=password",
+        "redis:///0?password_file=password",
+        "zookeeper:///?password_file=password",
+    ] {
+        let done = stage.done(&["--store", url, "ls"]).expect(64);
+        assert!(done.err.contains("it names no host for the password of its password_file"), "{}", done.err);
+    }
+    // A socket of Redis gets it with its path.
+    let url = "redis+unix:///nowhere/a:b@c.sock";
+    let at_socket =
+        |url: &str| Done::of(stage.tenure(&["--store", url, "ls"]).env("REDISCLI_AUTH", "hunter2"));
+    for url in [url, &format!("{url}?password_file=password")] {
+        let done = at_socket(url).expect(69);
+        assert!(done.err.contains("/nowhere/a:b@c.sock"), "{}", done.err);
+    }
+}
+
+/// Opening it would wait for whoever writes into it, and Ctrl-C would wait too.
+#[test]
+fn a_fifo_is_refused() {
+    let stage = Stage::new();
+    mkfifo(&stage.path("password"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let done = stage.start(&["--store", "redis://127.0.0.1:1?password_file=password", "ls"]).end().expect(64);
+    assert!(done.err.contains("\"password\" is not a regular file"), "{}", done.err);
 }

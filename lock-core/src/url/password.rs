@@ -21,10 +21,11 @@ pub(super) fn is_in(text: &str) -> bool {
     split(text).is_some_and(|(login, _)| login.is_some_and(|login| login.contains(':')))
 }
 
-/// The text with this password in it. `None` if it names no server, or has a password.
+/// The text with this password in it. `None` if it names no host, or has a password.
 pub(super) fn put_into(text: &str, password: &str) -> Option<String> {
-    let (login, rest) = split(text).filter(|_| !is_in(text))?;
-    Some(format!("//{}:{}@{rest}", login.unwrap_or_default(), encode(password)))
+    let (login, rest) = split(text).filter(|_| !text.starts_with("///") && !is_in(text))?;
+    let names_host = !rest.is_empty() && !rest.starts_with('/');
+    names_host.then(|| format!("//{}:{}@{rest}", login.unwrap_or_default(), encode(password)))
 }
 
 /// Reads a password from the file at `path`, without the end of its line.
@@ -33,8 +34,12 @@ pub(super) fn read(path: &str) -> Result<String, Refusal> {
         Refusal::new(problem, format!("{FILE} is a file that has the password, and nothing else"))
     };
     let unreadable = |error: io::Error| refuse(format!("no password can be read from {path:?} ({error})"));
-    let mut file = File::open(path).map_err(unreadable)?;
-    if let Some(change) = change_for_safety(&file.metadata().map_err(unreadable)?) {
+    let mut file = open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(refuse(format!("{path:?} is not a regular file")));
+    }
+    if let Some(change) = change_for_safety(&metadata) {
         let problem = format!("other users may read the password in {path:?}");
         return Err(Refusal::new(problem, format!("type: chmod {change} {path:?}")));
     }
@@ -48,6 +53,18 @@ pub(super) fn read(path: &str) -> Result<String, Refusal> {
         return Err(refuse(format!("{path:?} has several lines, or another control character")));
     }
     Ok(password.to_owned())
+}
+
+/// Opens a file without waiting for what may be at the other end of a FIFO.
+fn open(path: &str) -> io::Result<File> {
+    let mut options = File::options();
+    #[cfg(unix)]
+    {
+        use nix::fcntl::OFlag;
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(OFlag::O_NONBLOCK.bits());
+    }
+    options.read(true).open(path)
 }
 
 /// What `chmod` has to change so that nobody else has access to a file.
@@ -87,6 +104,11 @@ mod tests {
             ("//:old@host", None),
             ("//me:@host", None),
             ("/run/redis.sock", None),
+            ("///run/redis.sock", None),
+            ("///run/me@redis.sock", None),
+            ("///app", None),
+            ("//me@/app", None),
+            ("//", None),
             ("", None),
         ] {
             assert_eq!(put_into(text, "a@/").as_deref(), with, "{text}");

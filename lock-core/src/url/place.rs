@@ -28,13 +28,22 @@ impl<'a> Place<'a> {
         Ok(place)
     }
 
-    /// Adds the password of a file.
-    pub(super) fn with_password(self, password: &'a str) -> Result<Self, Refusal> {
-        if password::is_in(self.text) {
+    /// Reads a password for this place from a file, not yet decoded. A place without servers has room for any.
+    pub(super) fn read_password(&self, file: &str) -> Result<String, Refusal> {
+        let has_servers = self.scheme.has_servers();
+        if has_servers && password::is_in(self.text) {
             let valid = "give one of the two";
             return Err(Refusal::new(format!("it has a password and names a {}", password::FILE), valid));
         }
-        Ok(Self { password: Some(password), ..self })
+        if has_servers && password::put_into(self.text, "").is_none() {
+            return Err(self.refuse(format!("it names no host for the password of its {}", password::FILE)));
+        }
+        password::read(&decode(file)?)
+    }
+
+    /// Adds the password of a file.
+    pub(super) fn with_password(self, password: &'a str) -> Self {
+        Self { password: Some(password), ..self }
     }
 
     /// The scheme's name.
