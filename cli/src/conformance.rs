@@ -35,10 +35,10 @@ pub(crate) async fn conformance(store: &args::Store, args: &args::Conformance) -
     let url = store::url(store)?;
     // Locks of the suite and locks in use never meet.
     let namespace = format!("tenure-conformance/{}/", HolderInfo::here(None).pid);
-    let backend = backend::open_in(&url, &namespace).await?;
+    let backend = backend::open_in(&url.text, &namespace).await.map_err(|error| url.failed(error))?;
     let private = (backend.store() == "memory").then(|| Arc::clone(&backend));
     exit::print(&format!("{}\n\n", backend.store()))?;
-    let subject = Store { url, namespace, private };
+    let subject = Store { url: url.text, namespace, private };
     let (mut cases, mut failures) = (0, 0);
     let report = tenure_conformance::run(Subjects::new().with(subject), &args.filter, |entry| {
         failures += usize::from(matches!(entry.outcome, Outcome::Failed(_)));

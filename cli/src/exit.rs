@@ -35,6 +35,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// An error of a lock or its store.
     Lock(Error),
+    /// Another failure, with a line that says more.
+    Noted(Box<Failure>, String),
     /// The lock is not free; these hold it.
     Busy(String, Vec<Holder>),
     /// Another failure, with an exit code that the user chose.
@@ -65,6 +67,7 @@ impl Failure {
     fn code(&self) -> u8 {
         match self {
             Self::Chosen(code, _) => *code,
+            Self::Noted(failure, _) => failure.code(),
             Self::Usage(_) => USAGE,
             Self::Busy(..) => BUSY,
             Self::Lost => LOST,
@@ -90,6 +93,10 @@ impl Failure {
             // For whoever chose success it is no error.
             Self::Chosen(0, _) if stderr::volume() == Volume::Errors => {}
             Self::Chosen(_, failure) => failure.explain(),
+            Self::Noted(failure, note) => {
+                failure.explain();
+                detail(note);
+            }
             Self::Usage(text) => say(text),
             Self::Lock(error) => explain(error),
             Self::Busy(text, holders) => {

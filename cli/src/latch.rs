@@ -103,8 +103,9 @@ struct Shown<'a> {
 
 async fn show(store: &args::Store, args: &args::ShowLatch) -> Result<ExitCode, Failure> {
     let name = &args.name;
+    let url = store::url(store)?;
     // Beneath the locks, where nobody has to know how many parties there are.
-    let backend = backend::open(&store::url(store)?).await?;
+    let backend = backend::open(&url.text).await.map_err(|error| url.failed(error))?;
     let state = backend.latch(name, &LatchStep::Look).await;
     let store = Arc::from(backend.store());
     backend.close().await;

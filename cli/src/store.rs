@@ -12,7 +12,7 @@ use std::{
     path::{self, Path, PathBuf},
 };
 use tenure::{
-    Locks,
+    Error, Locks,
     urls::{schemes, with_password},
 };
 
@@ -26,12 +26,12 @@ pub(crate) const FILE: &str = "TENURE_STORE_FILE";
 
 /// Opens the store.
 pub(crate) async fn open(given: &Store) -> Result<Locks, Failure> {
-    Ok(tenure::connect(url(given)?).await?)
+    url(given)?.connect().await
 }
 
 /// Opens the store of this URL for a command that holds a lock. Refuses a store that would keep nobody out.
-pub(crate) async fn open_to_hold(url: &str) -> Result<Locks, Failure> {
-    let locks = tenure::connect(url).await?;
+pub(crate) async fn open_to_hold(url: &Url) -> Result<Locks, Failure> {
+    let locks = url.connect().await?;
     if locks.store() == "memory" {
         let text = "memory: keeps locks in this process only, so they exclude nobody; use sqlite:PATH between \
                     processes of one machine, or a server's URL between machines (see tenure --help)";
@@ -40,10 +40,36 @@ pub(crate) async fn open_to_hold(url: &str) -> Result<Locks, Failure> {
     Ok(locks)
 }
 
+/// A store's URL.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) text: String,
+    /// The variable that its password is from.
+    variable: Option<&'static str>,
+}
+
+impl Url {
+    async fn connect(&self) -> Result<Locks, Failure> {
+        tenure::connect(&self.text).await.map_err(|error| self.failed(error))
+    }
+
+    /// The store could not be opened. If it refused a password that the URL does not show, this says where that is from:
+    /// the variable may be meant for another server.
+    pub(crate) fn failed(&self, error: Error) -> Failure {
+        match self.variable {
+            Some(variable) if matches!(error, Error::Store { .. }) => {
+                let text = format!("the password is from {variable}; unset that if it is for another server");
+                Failure::Noted(Box::new(error.into()), text)
+            }
+            _ => error.into(),
+        }
+    }
+}
+
 /// The store's URL, from the command line, else from the environment, else of this user's file.
 ///
 /// May wait for a pipe's writer. So call this before any signal is caught that may end the wait.
-pub(crate) fn url(given: &Store) -> Result<String, Failure> {
+pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
     let url = match named(given)? {
         Named::Url(url) => {
             if given.url.is_some() && has_password(&url) {
@@ -64,17 +90,20 @@ pub(crate) fn url(given: &Store) -> Result<String, Failure> {
 const PASSWORDS: [(&str, &str); 2] = [("mysql", "MYSQL_PWD"), ("redis", "REDISCLI_AUTH")];
 
 /// The URL with the password of its server's variable, if that is set and the URL has none.
-fn logged_in(url: String, variable: impl FnOnce(&str) -> Option<OsString>) -> Result<String, Failure> {
-    let name = url.split(':').next().unwrap_or_default();
+fn logged_in(text: String, variable: impl FnOnce(&str) -> Option<OsString>) -> Result<Url, Failure> {
+    let name = text.split(':').next().unwrap_or_default();
     let scheme = schemes().into_iter().find(|scheme| scheme.name.eq_ignore_ascii_case(name));
     let of_scheme =
-        |(feature, _): &&(&str, &str)| scheme.as_ref().is_some_and(|scheme| scheme.feature == *feature);
-    let Some((_, name)) = PASSWORDS.iter().find(of_scheme) else { return Ok(url) };
-    match variable(name).filter(|password| !password.is_empty()).map(OsString::into_string) {
-        None => Ok(url),
-        Some(Ok(password)) => Ok(with_password(&url, &password).unwrap_or(url)),
-        Some(Err(_)) => Err(Failure::Usage(format!("{name} is not UTF-8"))),
-    }
+        |(feature, _): &(&str, &str)| scheme.as_ref().is_some_and(|scheme| scheme.feature == *feature);
+    let Some((_, name)) = PASSWORDS.into_iter().find(of_scheme) else {
+        return Ok(Url { text, variable: None });
+    };
+    let password = variable(name).filter(|password| !password.is_empty()).map(OsString::into_string);
+    let password = password.transpose().map_err(|_| Failure::Usage(format!("{name} is not UTF-8")))?;
+    Ok(match password.and_then(|password| with_password(&text, &password)) {
+        Some(text) => Url { text, variable: Some(name) },
+        None => Url { text, variable: None },
+    })
 }
 
 /// How the store is named.
@@ -234,10 +263,12 @@ mod tests {
             ("sqlite:x", "sqlite:x"),
             ("memory", "memory"),
         ] {
-            assert_eq!(logged_in(url.to_owned(), given).unwrap(), with);
+            let done = logged_in(url.to_owned(), given).unwrap();
+            assert_eq!((&*done.text, done.variable.is_some()), (with, url != with));
         }
         for unset in [None, Some(OsString::new())] {
-            assert_eq!(logged_in("redis://h".to_owned(), |_| unset).unwrap(), "redis://h");
+            let done = logged_in("redis://h".to_owned(), |_| unset).unwrap();
+            assert_eq!(done, Url { text: "redis://h".to_owned(), variable: None });
         }
     }
 

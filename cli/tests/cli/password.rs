@@ -93,6 +93,46 @@ fn redis_gets_that_of_a_file_or_of_redis_cli() {
     assert!(own.contains("hunter2-of-url") && !own.contains("variable"), "{own:?}");
 }
 
+/// A Redis server that has no password, and so refuses each. Returns its address.
+fn server_without_password() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut some) = (client.unwrap(), [0; 1024]);
+            thread::spawn(move || {
+                while client.read(&mut some).is_ok_and(|size| size > 0) {
+                    let refusal =
+                        "-ERR AUTH <password> called without any password configured for the default user.";
+                    write!(client, "{refusal}\r\n+OK\r\n+OK\r\n").unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+/// It may have been exported for another server.
+#[test]
+fn the_variable_whose_password_is_refused_is_named() {
+    let stage = Stage::new();
+    let address = server_without_password();
+    let said = |login: &str, args: &[&str]| {
+        let mut tenure = stage.tenure(args);
+        tenure.env("TENURE_STORE", format!("redis://{login}{address}")).env("REDISCLI_AUTH", "hunter2");
+        let done = Done::of(&mut tenure).expect(69);
+        assert!(done.err.contains("refused the user or the password"), "{args:?}: {}", done.err);
+        assert!(!done.err.contains("hunter2"), "{args:?}: {}", done.err);
+        done.err
+    };
+    for args in [&["ls"][..], &["run", "a", "--", "true"], &["latch", "show", "a"], &["conformance"]] {
+        let said = said("", args);
+        assert!(said.contains("the password is from REDISCLI_AUTH"), "{args:?}: {said}");
+    }
+    let said = said(":hunter2@", &["ls"]);
+    assert!(!said.contains("REDISCLI_AUTH"), "{said}");
+}
+
 #[test]
 fn postgres_gets_that_of_a_file_or_of_libpq() {
     let stage = Stage::new();
