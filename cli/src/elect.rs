@@ -19,7 +19,10 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
     warnings::show();
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
-    let manager = Manager::find().map_err(|error| Failure::system("cannot notify NOTIFY_SOCKET", error))?;
+    let manager = Manager::find().unwrap_or_else(|error| {
+        stderr::mention(&format!("cannot notify the service manager at NOTIFY_SOCKET ({error})"));
+        None
+    });
     let port = args.ready_port.map(Port::open).transpose()?;
     let locks = tokio::select! {
         locks = store::open_to_hold(&url) => locks?,

@@ -1,6 +1,6 @@
 //! What others learn of a candidate: its service manager, and who asks at its port.
 
-use crate::stage::{PATIENCE, Running, Stage, until};
+use crate::stage::{Done, PATIENCE, Running, Stage, until};
 use nix::sys::signal::Signal;
 use std::{
     io::{Read, Write},
@@ -139,6 +139,15 @@ fn a_manager_that_does_not_listen_delays_nothing() {
     let mut tenure = stage.tenure(&["elect", "s", "--", "true"]);
     tenure.env("NOTIFY_SOCKET", &manager.name);
     Running::start(&mut tenure).end().expect(0);
+}
+
+/// Its path is too long for a socket, or was meant for another process.
+#[test]
+fn a_manager_that_cannot_be_notified_is_mentioned_once() {
+    let stage = Stage::new();
+    let mut tenure = stage.tenure(&["elect", "s", "--", "echo", "in"]);
+    let done = Done::of(tenure.env("NOTIFY_SOCKET", format!("/{}", "x".repeat(200)))).expect(0);
+    assert_eq!((done.out.trim(), done.err.matches("NOTIFY_SOCKET").count()), ("in", 1), "{}", done.err);
 }
 
 /// A candidate that answers at a port, and where.
