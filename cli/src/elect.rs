@@ -42,6 +42,8 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
             None => pending().await,
         } } => match never {},
     };
+    // Nobody answers there any more.
+    drop(port);
     if let Some(manager) = &manager {
         manager.stopping();
     }

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 /// How many clients are served at once. Others wait in the system's queue.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 /// How long one client may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest request that is read to its end.

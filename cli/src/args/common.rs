@@ -34,7 +34,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let own = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     own.or_else(|_| text.parse()).map_err(|_| {
         let text: String = text.chars().take(40).collect();
-        format!("{text:?} is no port; give 8080, 0.0.0.0:8080 or [::]:8080")
+        format!("{text:?} is no port; give 8089, 0.0.0.0:8089 or [::]:8089")
     })
 }
 

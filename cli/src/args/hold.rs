@@ -70,7 +70,7 @@ pub(crate) struct Elect {
     /// Answer HTTP at this port: 200 while leading, and 503 otherwise
     ///
     /// For a readiness probe or a load balancer. A PORT alone is reached from this machine only (127.0.0.1); from
-    /// elsewhere, as in a pod, with an address: 0.0.0.0:8080 or [::]:8080.
+    /// elsewhere, as in a pod, with an address: 0.0.0.0:8089 or [::]:8089.
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
     pub(crate) ready_port: Option<SocketAddr>,
     /// The command and its arguments

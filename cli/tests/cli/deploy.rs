@@ -135,6 +135,7 @@ fn the_probe_asks_where_the_candidate_answers() {
         container["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let option = words.iter().position(|word| *word == "--ready-port").unwrap();
     assert_eq!(words[option + 1], format!("0.0.0.0:{probed}"));
+    assert_eq!(container["readinessProbe"]["timeoutSeconds"], "3", "longer than a silent client may take");
     assert_eq!(manifest["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], "100%");
 }
 

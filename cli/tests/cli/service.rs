@@ -154,12 +154,18 @@ fn a_manager_that_cannot_be_notified_is_mentioned_once() {
 fn with_port(stage: &Stage, options: &[&str], script: &str) -> (Running, String) {
     let args = [&["-v", "elect", "s", "--ready-port", "0"], options, &["--", "sh", "-c", script]].concat();
     let running = stage.start(&args);
+    let address = address(&running);
+    (running, address)
+}
+
+/// Where it says that it answers.
+fn address(running: &Running) -> String {
     running.says("answering at http://");
     let said = running.said();
     let (_, rest) = said.split_once("answering at http://").unwrap();
     let address = rest.split_once('/').unwrap().0.to_owned();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    (running, address)
+    address
 }
 
 /// The status of the answer to this request, and all of it.
@@ -205,12 +211,31 @@ fn a_port_answers_whether_it_leads() {
     assert_eq!(status(&at_second), "200");
 }
 
+/// The store, which does not answer, has two seconds for the end. Clients would wait for as long.
+#[test]
+fn a_port_is_closed_before_the_farewell() {
+    let stage = Stage::new();
+    let holder = stage.holder("s");
+    holder.line();
+    let manager = Manager::new(&stage);
+    let args = ["-v", "elect", "s", "--ready-port", "0", "--", "true"];
+    let candidate = Running::start(manager.starts(&mut stage.tenure(&args), "300000"));
+    let address = address(&candidate);
+    assert_eq!((manager.hears(), status(&address)), (WAITING.to_owned(), "503".to_owned()));
+    let frozen = stage.freeze();
+    candidate.signal(Signal::SIGTERM);
+    assert_eq!(manager.hears_other_than(WAITING), "STOPPING=1");
+    TcpStream::connect(&address).expect_err("the port is closed");
+    frozen.thaw();
+    candidate.end().expect(143);
+}
+
 #[test]
 fn clients_that_say_nothing_delay_nobody_for_long() {
     let stage = Stage::new();
     let (leader, address) = with_port(&stage, &[], "echo in; exec sleep 1000");
     assert_eq!(leader.line(), "in");
-    let silent: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
     assert_eq!(status(&address), "200");
     // Nor does one that never comes to an end.
     assert_eq!(ask(&address, &"x".repeat(8192)).0, "200");
@@ -233,6 +258,6 @@ fn a_port_that_cannot_be_had_starts_nothing() {
     for wrong in ["65536", "-1", "localhost:80", "http"] {
         let option = format!("--ready-port={wrong}");
         let done = stage.done(&["elect", "s", &option, "--", "echo", "never"]).expect(64);
-        assert!(done.err.contains("give 8080, 0.0.0.0:8080 or [::]:8080"), "{}", done.err);
+        assert!(done.err.contains("give 8089, 0.0.0.0:8089 or [::]:8089"), "{}", done.err);
     }
 }
