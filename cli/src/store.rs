@@ -199,8 +199,7 @@ fn quoted(path: &Path) -> String {
     format!("{:?}", path.to_string_lossy())
 }
 
-/// Whether a URL has a login, which is never without a password, in front of its hosts. Its parameters may contain
-/// anything.
+/// Whether a URL has a password, in front of its hosts. Its parameters may contain anything.
 fn has_password(url: &str) -> bool {
     let place = url.split('?').next().unwrap_or_default();
     let hosts = place.split_once("://").map_or("", |(_, rest)| rest);
