@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Check that a store answers, how fast, and what it can do
 ///
 /// Connects, and then asks who holds a name of its own, acquires it and releases it, a few times over. Touches no other
-/// name. Prints the median of each, and the least and the most. Exits with 69 if something failed.
+/// name. Prints the median of each, and the smallest and the largest. Exits with 69 if something failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ping {
     /// How many times
