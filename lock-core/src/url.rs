@@ -4,6 +4,18 @@
 //! reads the place. The rest is the same for every store, and done here: anything unknown is refused with what would be
 //! valid, `%XX` is decoded, and neither passwords nor unknown parameters are repeated.
 //!
+//! # Reading the code
+//!
+//! Each layer uses only those below it.
+//!
+//! | layer | files of `url` |
+//! |---|---|
+//! | the parameters, and what stands before them | `parameter`, `place` |
+//! | the password, in the URL or in a file | `password` |
+//! | `%XX` | `encoding` |
+//! | why a URL is refused | `refusal` |
+//! | the scheme | `scheme` |
+//!
 //! # Examples
 //!
 //! ```
