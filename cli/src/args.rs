@@ -2,12 +2,14 @@
 
 #![allow(clippy::doc_markdown, reason = "these comments are the help text, which is no markdown")]
 
+mod bench;
 mod common;
 mod hold;
 mod latch;
 mod look;
 mod operate;
 
+pub(crate) use bench::Bench;
 pub(crate) use common::Limit;
 pub(crate) use hold::{Elect, Run, Terms};
 pub(crate) use latch::{CountDown, Latch, LatchOf, ShowLatch, WaitForLatch};
@@ -88,6 +90,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Latch(Latch),
     Ping(Ping),
+    Bench(Bench),
     Conformance(Conformance),
     Schema(Schema),
     Completions(Completions),

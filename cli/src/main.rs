@@ -11,13 +11,14 @@
 //! | latches | [`latch`] |
 //! | who holds what | [`look`], [`wait`], [`release`], [`people`] |
 //! | completions, manual pages | [`manual`] |
-//! | for those who run a store | [`ping`], [`conformance`], [`schema`] |
+//! | for those who run a store | [`ping`], [`bench`], [`conformance`], [`schema`] |
 
 #[cfg(not(unix))]
 compile_error!("tenure runs commands in process groups, which only Unix has");
 
 mod args;
 mod attend;
+mod bench;
 mod conformance;
 mod elect;
 mod exit;
@@ -86,6 +87,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
             Command::Release(args) => release::release(&store, args).await,
             Command::Latch(args) => latch::latch(&store, args).await,
             Command::Ping(args) => ping::ping(&store, args).await,
+            Command::Bench(args) => bench::bench(&store, args).await,
             Command::Conformance(args) => conformance::conformance(&store, args).await,
             Command::Schema(args) => schema::schema(args),
             Command::Completions(args) => manual::completions(args),

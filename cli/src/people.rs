@@ -92,7 +92,8 @@ pub(crate) fn aligned<const N: usize>(rows: impl IntoIterator<Item = [String; N]
     shown(table)
 }
 
-fn shown(mut table: Table) -> String {
+/// The columns side by side, two spaces apart.
+pub(crate) fn shown(mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

@@ -1,5 +1,6 @@
 //! The `tenure` command as people meet it: real processes over real files.
 
+mod bench;
 mod blocked;
 mod broken;
 mod counter;

@@ -1,0 +1,36 @@
+//! `bench`: for those who choose a store, or set one up.
+
+use clap::value_parser;
+use std::time::Duration;
+
+/// Measure how fast a store is, beside its bare round trip
+///
+/// It writes to the server: for as long as it runs it acquires and releases locks there, and so writes and deletes keys
+/// or rows. Their names begin with tenure-bench/ and a random number; no other name is touched. At the end, and after
+/// Ctrl-C, everything is released. A store remembers the last token of each name for a while: in Redis and in databases,
+/// some 70 keys or rows for a day.
+///
+/// Prints a line for each workload: the smallest request (who holds a name?); one task that acquires and releases; many
+/// tasks, each with its own name; 16 tasks that want the same name; and two clients that hand a name to each other. What
+/// is timed is one request; an acquisition with its release, for one task and for many; the wait for a grant; and from a
+/// release to the next grant. Exits with 69 if something failed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bench {
+    /// How long to measure each of the five workloads, which take turns
+    #[arg(long, value_name = "N", default_value = "2", value_parser = seconds, allow_hyphen_values = true)]
+    pub(crate) seconds: Duration,
+    /// How many tasks have a name each
+    #[arg(long, value_name = "N", default_value = "64", value_parser = value_parser!(u32).range(2..=1000))]
+    pub(crate) tasks: u32,
+    /// Print a JSON object, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let given = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    given.map(Duration::from_secs_f64).ok_or_else(|| {
+        let text: String = text.chars().take(40).collect();
+        format!("{text:?} is no number of seconds from 0.1 to 3600; give one like 2 or 0.5")
+    })
+}

@@ -1,0 +1,80 @@
+//! `tenure bench`: how fast the user's own store is, beside its bare round trip.
+
+mod report;
+mod workloads;
+
+use crate::{
+    args,
+    exit::{self, Failure},
+    signals::Signals,
+    stderr, store, warnings,
+};
+use report::Report;
+use std::{process::ExitCode, time::Duration};
+use tenure::Error;
+use workloads::{Bench, Figures, WORKLOADS, Workload};
+
+/// A workload's time is spread over so many rounds, so that whatever disturbs the machine for a while hits all alike.
+const ROUNDS: u32 = 5;
+/// The longest that a workload warms up. Shorter ones take as long as in any other round.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+pub(crate) async fn bench(store: &args::Store, args: &args::Bench) -> Result<ExitCode, Failure> {
+    warnings::show();
+    let url = store::url(store)?;
+    let mut signals = Signals::that_end()?;
+    let mut bench = tokio::select! {
+        bench = Bench::open(&url, args.tasks) => bench?,
+        signal = signals.next() => return Err(Failure::Signal(signal as i32)),
+    };
+    announce(&bench, args.seconds);
+    let measured = tokio::select! {
+        measured = measure(&mut bench, args.seconds) => measured.map_err(|error| Failure::from(error).of_store()),
+        signal = signals.next() => Err(Failure::Signal(signal as i32)),
+    };
+    tokio::select! {
+        () = bench.end() => {}
+        // If the store hangs, this can take as long as a lease. What is still held then expires.
+        signal = signals.next() => return Err(Failure::Signal(signal as i32)),
+    }
+    let report = Report::new(bench.store(), args, &measured?);
+    exit::print(&if args.json { report.json() } else { report.table() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How long a workload runs in the warm-up, and in each round.
+fn slices(seconds: Duration) -> (Duration, Duration) {
+    let slice = seconds / ROUNDS;
+    (slice.min(WARM_UP), slice)
+}
+
+fn announce(bench: &Bench, seconds: Duration) {
+    let (warm_up, _) = slices(seconds);
+    let takes: Duration = Workload::ALL.iter().map(|_| warm_up + seconds).sum();
+    stderr::mention(&format!(
+        "measuring {} for about {:.0} s: acquiring and releasing locks there whose names begin with {:?}; \
+         Ctrl-C ends it early",
+        bench.store(),
+        takes.as_secs_f64().ceil(),
+        bench.namespace(),
+    ));
+}
+
+/// Runs all workloads, again and again.
+async fn measure(bench: &mut Bench, seconds: Duration) -> Result<[Figures; WORKLOADS], Error> {
+    let (warm_up, slice) = slices(seconds);
+    let mut warm: [Figures; WORKLOADS] = Default::default();
+    round(bench, warm_up, &mut warm).await?;
+    let mut figures = Default::default();
+    for _ in 0..ROUNDS {
+        round(bench, slice, &mut figures).await?;
+    }
+    Ok(figures)
+}
+
+async fn round(bench: &mut Bench, slice: Duration, figures: &mut [Figures; WORKLOADS]) -> Result<(), Error> {
+    for (workload, figures) in Workload::ALL.into_iter().zip(figures) {
+        bench.run(workload, slice, figures).await?;
+    }
+    Ok(())
+}

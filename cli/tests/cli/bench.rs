@@ -1,0 +1,92 @@
+//! `tenure bench`.
+
+use crate::stage::{Stage, until};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+const SHORT: [&str; 3] = ["bench", "--seconds", "0.1"];
+/// What is said of each workload.
+const ROWS: [&str; 5] = ["round_trip", "uncontended", "many_names", "one_name", "two_clients"];
+
+#[test]
+fn a_table_for_people() {
+    let stage = Stage::new();
+    let holder = stage.holder("a");
+    holder.line();
+    let done = stage.done(&[&SHORT[..], &["--tasks", "8"]].concat()).expect(0);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert!(lines[0].starts_with("sqlite:") && lines[0].ends_with("locks.db"), "{}", done.out);
+    let cells = |line: &&str| -> Vec<String> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    let rows: Vec<Vec<String>> = lines[2..].iter().map(cells).collect();
+    let first: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let titles = [
+        "WORKLOAD",
+        "round trip",
+        "acquire and release",
+        "8 tasks, 8 names",
+        "16 tasks, one name",
+        "hand-off between two clients",
+    ];
+    assert_eq!(first, titles, "{}", done.out);
+    assert!(rows.iter().all(|row| row.len() == 7), "{}", done.out);
+    assert!(lines[3..].iter().all(|line| line.len() > 50 && !line.ends_with(' ')), "{}", done.out);
+    // It says beforehand what it is going to do, and where.
+    assert!(done.err.contains(lines[0]) && done.err.contains("tenure-bench/"), "{}", done.err);
+    // Only names of its own were touched: each task's, and three more. All are free again.
+    assert_eq!(stage.rows("tenure-bench/"), 11);
+    assert_eq!(stage.done(&["ls"]).expect(0).out.lines().count(), 2);
+}
+
+#[test]
+fn json_for_programs() {
+    let stage = Stage::new();
+    for store in ["sqlite:locks.db?fair=true", "memory:"] {
+        let args = [&["--store", store, "--quiet"], &SHORT[..], &["--json"]].concat();
+        let done = stage.done(&args).expect(0);
+        assert_eq!(done.err, "");
+        let json: Value = serde_json::from_str(&done.out).unwrap();
+        assert_eq!((&json["seconds"], &json["tasks"]), (&0.1.into(), &64.into()), "{json}");
+        for workload in ROWS {
+            let row = &json[workload];
+            let number = |field: &str| row[field].as_f64().unwrap_or_else(|| panic!("{field}: {json}"));
+            assert!(number("count") >= 1.0, "{json}");
+            let times = ["median_ms", "p90_ms", "p99_ms", "max_ms"].map(number);
+            assert!(0.0 < times[0] && times.is_sorted(), "{workload}: {json}");
+            assert!(number("round_trips") > 0.0, "{workload}: {json}");
+            assert_eq!(row["per_second"].is_f64(), workload != "two_clients", "{json}");
+        }
+        // Each task had its turn, in each round.
+        assert!(json["many_names"]["count"].as_u64() >= Some(5 * 64), "{json}");
+        assert!(json["one_name"]["count"].as_u64() >= Some(5 * 16), "{json}");
+        assert_eq!(json["round_trip"]["round_trips"], 1.0, "{json}");
+    }
+    assert_eq!(stage.done(&["ls"]).expect(0).out, "");
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_held() {
+    let stage = Stage::new();
+    // Without a table, `ls` would create it.
+    stage.done(&["ls"]).expect(0);
+    let bench = stage.start(&["bench", "--seconds", "600"]);
+    // While many are held: a header, and some of the many.
+    until("many names are held", || stage.done(&["ls", "tenure-bench/"]).expect(0).out.lines().count() > 3);
+    bench.signal(Signal::SIGINT);
+    let done = bench.end().expect(130);
+    assert_eq!(done.out, "");
+    assert_eq!(stage.done(&["ls"]).expect(0).out, "");
+}
+
+#[test]
+fn a_store_that_does_not_answer() {
+    let stage = Stage::new();
+    let done = stage.done(&["--store", "redis://127.0.0.1:1/", "bench"]).expect(69);
+    assert_eq!(done.out, "");
+    for wrong in ["0", "-1", "NaN", "inf", "2s"] {
+        let done = stage.done(&["bench", "--seconds", wrong]).expect(64);
+        assert!(done.err.contains("from 0.1 to 3600"), "{}", done.err);
+    }
+    stage.done(&["bench", "--tasks", "0"]).expect(64);
+}
