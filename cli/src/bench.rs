@@ -24,7 +24,7 @@ pub(crate) async fn bench(store: &args::Store, args: &args::Bench) -> Result<Exi
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let mut bench = tokio::select! {
-        bench = Bench::open(&url, args.tasks) => bench?,
+        bench = Bench::open(&url.text, args.tasks) => bench.map_err(|error| url.failed(error))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     announce(&bench, args.seconds);
