@@ -68,8 +68,8 @@ impl Args {
 pub(crate) struct Store {
     /// Where the locks live
     ///
-    /// A URL, as listed below. Default: $TENURE_STORE, or what is in the file $TENURE_STORE_FILE, else this user's
-    /// SQLite file on this machine, $XDG_STATE_HOME/tenure/locks.db or ~/.local/state/tenure/locks.db.
+    /// One of the URLs that `tenure --help` lists. Default: $TENURE_STORE, or what is in the file $TENURE_STORE_FILE,
+    /// else this user's SQLite file on this machine, $XDG_STATE_HOME/tenure/locks.db or ~/.local/state/tenure/locks.db.
     #[arg(long = "store", value_name = "URL", global = true)]
     pub(crate) url: Option<String>,
     /// Read the store's URL from this file

@@ -6,20 +6,20 @@ use std::time::Duration;
 /// Measure how fast a store is, beside its bare round trip
 ///
 /// It writes to the server: for as long as it runs it acquires and releases locks there, and so writes and deletes keys
-/// or rows. Their names begin with tenure-bench/ and a random number; no other name is touched. At the end, and after
-/// Ctrl-C, everything is released. A store remembers the last token of each name for a while: in Redis and in databases,
-/// some 70 keys or rows for a day.
+/// or rows. The locks' names begin with tenure-bench/ and a random number; it touches no other name. At the end, and
+/// after Ctrl-C, it releases everything. A store remembers the last token of each name for a while: in Redis and in
+/// databases, some 70 keys or rows for a day.
 ///
-/// Prints a line for each workload: the smallest request (who holds a name?); one task that acquires and releases; many
-/// tasks, each with its own name; 16 tasks that want the same name; and two clients that hand a name to each other. What
-/// is timed is one request; an acquisition with its release, for one task and for many; the wait for a grant; and from a
-/// release to the next grant. Exits with 69 if something failed.
+/// Prints a line for each of five workloads. "Round trip" times the smallest request: who holds a name? Then one task,
+/// and after it many tasks with a name each, acquire and release; timed is an acquisition with its release. 16 tasks
+/// want the same name; timed is the wait for the grant. Two clients hand a name to each other; timed is from a release
+/// to the next grant. Exits with 69 if something failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// How long to measure each of the five workloads, which take turns
+    /// For how many seconds to measure each of the five workloads, which take turns
     #[arg(long, value_name = "N", default_value = "2", value_parser = seconds, allow_hyphen_values = true)]
     pub(crate) seconds: Duration,
-    /// How many tasks have a name each
+    /// How many tasks acquire at once, each with its own name
     #[arg(long, value_name = "N", default_value = "64", value_parser = value_parser!(u32).range(2..=1000))]
     pub(crate) tasks: u32,
     /// Print a JSON object, for programs

@@ -16,7 +16,7 @@ pub(crate) struct Limit {
     /// Wait at most this long, then exit with 75 [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_year, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
-    /// Exit with N, not 75, when the time is over
+    /// Exit with N instead of 75
     #[arg(long, value_name = "N", default_value_t = exit::BUSY, hide_default_value = true)]
     pub(crate) exit_code: u8,
 }

@@ -7,9 +7,9 @@ use tenure::Name;
 
 /// Run a command while holding a lock
 ///
-/// Waits for the lock, runs COMMAND, and exits with its exit code. COMMAND gets the lock's name in TENURE_NAME and its
-/// fencing token, which rises with each holder, in TENURE_TOKEN. Several names are acquired all or none; both variables
-/// then have one line for each name, sorted by name.
+/// Waits for the lock, runs COMMAND, and exits with COMMAND's exit code. COMMAND gets the lock's name in TENURE_NAME
+/// and its fencing token, which rises with each holder, in TENURE_TOKEN. Acquires several names all or none; both
+/// variables then have one line for each name, sorted by name.
 ///
 /// If the lock is lost (its lease expired while the store was unreachable or the machine was asleep, or somebody
 /// released it by force), COMMAND and its process group get SIGTERM at once, and SIGKILL after --kill-after.
@@ -36,9 +36,10 @@ pub(crate) struct Run {
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock at least this long, even if COMMAND ends sooner
     ///
-    /// For a short job that cron starts on several machines: one whose clock is behind finds the lock still held. Give a
-    /// time longer than the clocks differ and shorter than the pause between two runs. This does not wait: the store
-    /// keeps the lock. For one name only, and not for stores whose locks end with a session.
+    /// For a short job that cron starts on several machines: one whose clock is behind finds the lock still held. Give
+    /// a time longer than the clocks differ and shorter than the pause between two runs. `tenure` does not wait until
+    /// then: the store keeps the lock. For one name only, and not for stores whose locks end with a session (ZooKeeper,
+    /// row locks).
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) at_least: Option<Duration>,
     /// The command and its arguments
@@ -48,15 +49,15 @@ pub(crate) struct Run {
 
 /// Keep a command running on exactly one of many machines
 ///
-/// Start this on each of them. One leads and runs COMMAND; the others wait. When the leader's machine dies, or cannot
-/// reach the store for longer than its lease, another starts COMMAND within one lease. When COMMAND ends by itself,
-/// this exits with its exit code and another machine takes over.
+/// Start `tenure elect` on each of them. One leads and runs COMMAND; the others wait. When the leader's machine dies,
+/// or cannot reach the store for longer than its lease, another starts COMMAND within one lease. When COMMAND ends by
+/// itself, `tenure elect` exits with COMMAND's exit code, and another machine takes over.
 ///
 /// A leader that learns that it no longer leads ends COMMAND as `run` does, and becomes a candidate again. COMMAND gets
 /// the election's name in TENURE_NAME and its term's number, which rises with each leader, in TENURE_TOKEN.
 ///
-/// A service manager that listens at $NOTIFY_SOCKET, as systemd does with Type=notify, is told that this takes part,
-/// whether it leads, and with WatchdogSec= that it lives.
+/// Tells a service manager that listens at $NOTIFY_SOCKET, such as systemd with Type=notify, that it takes part and
+/// whether it leads. With WatchdogSec= it also pings the watchdog.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Elect {
     /// The election's name: 1 to 200 bytes without control characters
@@ -69,8 +70,8 @@ pub(crate) struct Elect {
     pub(crate) max_hold: Option<Duration>,
     /// Answer HTTP at this port: 200 while leading, and 503 otherwise
     ///
-    /// For a readiness probe or a load balancer. A PORT alone is reached from this machine only (127.0.0.1); from
-    /// elsewhere, as in a pod, with an address: 0.0.0.0:8089 or [::]:8089.
+    /// For a readiness probe or a load balancer. A PORT alone can be reached only from this machine (127.0.0.1). If
+    /// clients come from elsewhere, as in a pod, give an address too: 0.0.0.0:8089 or [::]:8089.
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
     pub(crate) ready_port: Option<SocketAddr>,
     /// The command and its arguments
@@ -83,7 +84,8 @@ pub(crate) struct Elect {
 pub(crate) struct Terms {
     /// How long the store keeps the lock without hearing from its holder [default: 30s]
     ///
-    /// It is renewed after a third of that time. If this machine dies, others get the lock when the lease expires.
+    /// `tenure` renews this lease whenever a third of it has passed. If this machine dies, others get the lock when the
+    /// lease expires.
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) lease: Option<Duration>,
     /// What others see of the holder [default: the command's name]
@@ -94,9 +96,9 @@ pub(crate) struct Terms {
     pub(crate) kill_after: Duration,
     /// Tell COMMAND which store this is, in TENURE_STORE or TENURE_STORE_FILE
     ///
-    /// Without this, if a store was named by an option or in the environment, COMMAND gets both variables empty, which
-    /// `tenure` refuses: the store's password is not COMMAND's business, and a `tenure` in it must not use another
-    /// store unnoticed.
+    /// Without this option, COMMAND finds both variables empty if you named a store by an option or in the environment.
+    /// It need not know the store's password, and a `tenure` that it calls exits with 64, rather than use another store
+    /// unnoticed.
     #[arg(long)]
     pub(crate) keep_store: bool,
 }
@@ -108,7 +110,7 @@ Examples:
   tenure run --wait 10m deploy/web -- ./deploy    exits with 75 if another deploy takes longer
   tenure run --permits 4 gpu -- ./train           four at once across all machines
   tenure run account/3 account/7 -- ./transfer    both locks or none
-  tenure run --try --at-least 1m job -- ./job     once, although machines' clocks differ
+  tenure run --try --at-least 1m job -- ./job     once, although the machines' clocks differ
   tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
 
 Exit codes:

@@ -6,9 +6,9 @@ use tenure::Name;
 
 /// Wait until each of a number of parties has done its part
 ///
-/// A latch opens when all its parties have counted down, and then stays open. Each party counts once, because it is known
-/// by its name. A latch has no lease: it stays in the store until it is removed, so use a new name for each purpose. A
-/// latch and a lock of the same name have nothing to do with each other.
+/// A latch opens when all its parties have counted down, and then stays open. Each party counts once, because it is
+/// known by its name. A latch has no lease: it stays in the store until you remove it, so use a new name for each
+/// purpose. A latch and a lock of the same name are independent.
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = LATCH_EXAMPLES)]
 pub(crate) enum Latch {
@@ -20,7 +20,7 @@ pub(crate) enum Latch {
 
 /// Count a party down
 ///
-/// Prints how many parties are still missing. Counting down again changes nothing.
+/// Prints how many parties are still missing. A party that counts down again changes nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CountDown {
     #[command(flatten)]
@@ -54,7 +54,8 @@ pub(crate) struct ShowLatch {
 
 /// Remove a latch and its count, whether it is open or closed
 ///
-/// Whoever waits goes on waiting, for a latch that starts from zero. Does nothing if there is no such latch.
+/// Whoever waits for the latch goes on waiting until all parties have counted down anew. Does nothing if there is no
+/// such latch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveLatch {
     /// The latch's name

@@ -5,8 +5,8 @@ use tenure::Name;
 
 /// Wait until nobody holds a lock, without acquiring it
 ///
-/// Asks the store again and again, once a second in the end, so it may miss a short moment between two holders. Another
-/// can acquire the lock at any time: to be the only one, use `tenure run`.
+/// Asks the store again and again, in the end once a second, so it may miss a short moment between two holders. Another
+/// may acquire the lock at any time: to be the only one, use `tenure run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wait {
     /// The lock's name
@@ -24,7 +24,7 @@ pub(crate) struct Ls {
     /// Only list names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Stay, and show the list again every second, until Ctrl-C
+    /// Show the list again every second, until Ctrl-C
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
     /// Print a JSON array, for programs
@@ -47,8 +47,8 @@ pub(crate) struct Show {
 
 /// Release a lock by force, whoever holds it
 ///
-/// The holder learns of it at its next renewal, at most a third of its lease later, and works on until then. If it is
-/// `tenure run`, it ends its command. Exits with 1 if nobody holds the lock.
+/// The holder learns of the loss at its next renewal, at most a third of its lease later, and works on until then. If
+/// the holder is `tenure run`, it then ends its command. Exits with 1 if nobody holds the lock.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {
     /// The lock's name

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 /// Check that a store answers, how fast, and what it can do
 ///
-/// Connects, and then asks who holds a name of its own, acquires it and releases it, a few times over. Touches no other
-/// name. Prints the median of each, and the smallest and the largest. Exits with 69 if something failed.
+/// Connects. Then, N times, asks who holds a name of its own, acquires it and releases it. Touches no other name.
+/// Prints how long each of these took: the median, the smallest and the largest. Exits with 69 if something failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ping {
-    /// How many times
+    /// How many times to acquire and release
     #[arg(long, value_name = "N", default_value = "10", value_parser = value_parser!(u32).range(1..=10_000))]
     pub(crate) count: u32,
     /// Print a JSON object, for programs
