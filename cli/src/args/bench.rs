@@ -10,10 +10,10 @@ use std::time::Duration;
 /// after Ctrl-C, it releases everything. A store remembers the last token of each name for a while: in Redis and in
 /// databases, some 70 keys or rows for a day.
 ///
-/// Prints a line for each of five workloads. "Round trip" times the smallest request: who holds a name? Then one task,
-/// and after it many tasks with a name each, acquire and release; timed is an acquisition with its release. 16 tasks
-/// want the same name; timed is the wait for the grant. Two clients hand a name to each other; timed is from a release
-/// to the next grant. Exits with 69 if something failed.
+/// Prints a line for each of five workloads: the smallest request (who holds a name?); one task that acquires and
+/// releases, both timed together; many tasks that do so at once, each with its own name; 16 tasks that want the same
+/// name, timed until the grant; and two clients that hand a name to each other, timed from the release to the next
+/// grant. Exits with 69 if something failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     /// For how many seconds to measure each of the five workloads, which take turns

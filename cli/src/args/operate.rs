@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Check that a store answers, how fast, and what it can do
 ///
-/// Connects. Then, N times, asks who holds a name of its own, acquires it and releases it. Touches no other name.
+/// Connects. Then asks, --count times, who holds a name of its own, acquires it and releases it. Touches no other name.
 /// Prints how long each of these took: the median, the smallest and the largest. Exits with 69 if something failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ping {
