@@ -78,7 +78,7 @@ fn schema(table: &TablePath) -> String {
   token       BIGINT,                  -- its fencing token
   claim       VARBINARY(36),           -- who was granted it; the holder, if a connection has the mark of it; the secret
   acquired_at DATETIME(6),             -- since when, UTC, by the server's clock
-  forced      VARBINARY(369),          -- the last claims that were put out by force
+  forced      VARBINARY(369),          -- the last claims that a forced release ended
   label       VARCHAR(200),            -- what people are told about the holder
   host        VARCHAR(255),
   pid         BIGINT,

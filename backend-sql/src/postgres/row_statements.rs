@@ -76,7 +76,7 @@ fn schema(table: &TablePath) -> String {
   token       bigint,                    -- its fencing token
   claim       text,                      -- who was granted it; the holder, if a connection is named after it
   acquired_at timestamptz,               -- since when, by the server's clock
-  forced      text,                      -- the last claims that were put out by force
+  forced      text,                      -- the last claims that a forced release ended
   label       text,                      -- what people are told about the holder
   host        text,
   pid         bigint,

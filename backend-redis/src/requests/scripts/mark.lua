@@ -1,5 +1,5 @@
 -- Marks a claim in a record, and drops marks that are too old or too many.
--- A mark is a line behind the record: '-' for withdrawn or '!' for put out by force, the claim, and until when it
+-- A mark is a line behind the record: '-' for a withdrawal or '!' for a forced release, the claim, and until when it
 -- counts, in seconds of the server's clock.
 local function mark(record, new, seconds, remember)
   local now, last, marks = tonumber(redis.call('TIME')[1]), redis.pcall('GET', record) or '0 -', {}
