@@ -125,11 +125,11 @@ pub(crate) fn renewals(value: &Value) -> Result<Vec<Result<Renewal, String>>, St
 }
 
 /// Which of these names' keys hold something that is not a lock.
-pub(crate) fn strangers<'n>(value: &Value, names: &'n [Name]) -> Vec<&'n Name> {
+pub(crate) fn not_locks<'n>(value: &Value, names: &'n [Name]) -> Vec<&'n Name> {
     let Value::Array(values) = value else { return Vec::new() };
     let locks = values.get(2..).unwrap_or_default().chunks(3);
-    let strange = |(name, lock): (&'n Name, &[Value])| (lock[0] == Value::Int(0)).then_some(name);
-    names.iter().zip(locks).filter_map(strange).collect()
+    let not_lock = |(name, lock): (&'n Name, &[Value])| (lock[0] == Value::Int(0)).then_some(name);
+    names.iter().zip(locks).filter_map(not_lock).collect()
 }
 
 /// The holders of these names. Leaves out names that nobody holds, and keys that hold something that is not a lock.
@@ -257,7 +257,7 @@ mod tests {
             if let Ok(holders) = holders(&value, &names) {
                 prop_assert!(matches!(&value, Value::Array(all) if all.len() >= 2) && holders.len() <= 2 * 3);
             }
-            let _ = (cause(&value), page(&value), strangers(&value, &names));
+            let _ = (cause(&value), page(&value), not_locks(&value, &names));
         }
 
         /// What is said of a lock is either a holder, or that there is none, or that it is no lock.
@@ -277,7 +277,7 @@ mod tests {
             {
                 prop_assert_eq!(holders.len(), 1);
             }
-            prop_assert_eq!(strangers(&said, &names).len(), usize::from(held == Value::Int(0)));
+            prop_assert_eq!(not_locks(&said, &names).len(), usize::from(held == Value::Int(0)));
         }
     }
 }

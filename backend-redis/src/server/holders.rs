@@ -23,7 +23,7 @@ impl Server {
     /// The holders of this name. A key of another type is an error, as it is for an attempt.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let (names, answer) = (std::slice::from_ref(name), self.look_at(std::slice::from_ref(name)).await?);
-        match replies::strangers(&answer, names)[..] {
+        match replies::not_locks(&answer, names)[..] {
             [] => replies::holders(&answer, names),
             _ => Err(StoreError::failed(no_lock(&self.lock_key(name)))),
         }
