@@ -39,7 +39,7 @@
 //!
 //! | layer | files of `judge` |
 //! |---|---|
-//! | the verdict, and how a violation is drawn | `checker`; `timeline`, what is shown, and `text`, with which characters |
+//! | the verdict, and how a violation is drawn | `verdict`; `timeline`, what is shown, and `text`, with which characters |
 //! | the rules | `rules`; `company`, who may hold a name beside whom |
 //! | the notes in words | `about` |
 //! | the notes put together | `account` |
@@ -48,7 +48,6 @@
 
 mod about;
 mod account;
-mod checker;
 mod company;
 mod event;
 mod history;
@@ -57,11 +56,12 @@ mod rules;
 mod stamp;
 mod text;
 mod timeline;
+mod verdict;
 mod violation;
 
-pub use checker::Judge;
 pub use event::{Effect, Event, Outcome, What};
 pub use history::{History, Notes, ReadError, Recorder};
 pub use stamp::Stamp;
 pub use timeline::Timeline;
+pub use verdict::Judge;
 pub use violation::{Broken, Violation};
