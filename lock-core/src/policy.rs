@@ -15,7 +15,7 @@
 //! | `client` | what all locks of one client share |
 //! | `owned`, `renewal` | which holds may be re-entered; which to renew, and when |
 //! | `holding` | the state of one grant: held, lost or released |
-//! | `belief` | its deadline, and when its renewal is due |
+//! | `timing` | its deadline, and when its renewal is due |
 //! | `queue` | who of this client may contend for a name |
 //! | `look` | who keeps a waiter waiting |
 //! | `requests` | what is asked of the store |
@@ -40,7 +40,6 @@
 //! 3. The seat is dropped, and its turn passes to the next in the queue.
 
 pub(crate) mod acquire;
-mod belief;
 mod chore;
 pub(crate) mod client;
 mod convert;
@@ -56,5 +55,6 @@ mod release;
 mod renewal;
 mod requests;
 mod store;
+mod timing;
 pub(crate) mod together;
 mod withdraw;

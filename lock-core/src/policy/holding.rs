@@ -1,6 +1,6 @@
 //! What a client knows about one grant: its deadline, mode and guards, and why it ended.
 
-use super::{belief::Belief, queue::Seat, store::Store};
+use super::{queue::Seat, store::Store, timing::Timing};
 use crate::{
     Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing,
     lease::MIN_LEASE,
@@ -39,7 +39,7 @@ struct Life {
     state: State,
     guards: usize,
     mode: Mode,
-    belief: Belief,
+    timing: Timing,
     /// How many downgrade requests have not been answered: each may still be carried out.
     downgrades: usize,
     /// The seat in its name's queue, with the turn as long as nobody else of this client may contend.
@@ -100,22 +100,22 @@ impl Holding {
         mut seat: Seat,
     ) -> Result<Arc<Self>, Seat> {
         let now = Moment::now();
-        let belief = match &grant.standing {
+        let timing = match &grant.standing {
             Standing::Lease { sent, stands } => {
-                Belief::leased(grant.lease, *sent, *stands, terms.renews, now)
+                Timing::leased(grant.lease, *sent, *stands, terms.renews, now)
             }
             Standing::Session(liveness) if liveness.loss().is_some() => return Err(seat),
-            Standing::Session(liveness) => Belief::kept(grant.lease, liveness.deadline()),
+            Standing::Session(liveness) => Timing::kept(grant.lease, liveness.deadline()),
         };
-        if now >= belief.deadline() {
+        if now >= timing.deadline() {
             return Err(seat);
         }
-        let late = belief.is_due(now).then(CancellationToken::new);
+        let late = timing.is_due(now).then(CancellationToken::new);
         if grant.mode != Mode::Exclusive {
             drop(seat.pass_turn());
         }
         let (state, mode, guards, downgrades, seat) = (State::Held, grant.mode, 1, 0, Some(seat));
-        let life = Life { state, guards, mode, belief, downgrades, seat, watch: None, span: Span::none() };
+        let life = Life { state, guards, mode, timing, downgrades, seat, watch: None, span: Span::none() };
         let hold = Arc::new(Self {
             id,
             store: Arc::clone(store),
@@ -235,12 +235,12 @@ impl Holding {
     /// The grant as the store has it now.
     pub(super) fn grant_now(&self) -> Grant {
         let life = self.life();
-        Grant { mode: life.mode, lease: life.belief.lease(), ..self.grant.clone() }
+        Grant { mode: life.mode, lease: life.timing.lease(), ..self.grant.clone() }
     }
 
     fn deadline_of(&self, life: &Life) -> Moment {
         match &self.grant.standing {
-            Standing::Lease { .. } => life.belief.deadline(),
+            Standing::Lease { .. } => life.timing.deadline(),
             Standing::Session(liveness) => liveness.deadline(),
         }
     }
@@ -391,35 +391,35 @@ impl Holding {
     /// When the agenda must look at this hold again: to renew it, or to find it lost.
     pub(super) fn next_event(&self) -> Option<Moment> {
         let life = self.life();
-        let belief = matches!(self.grant.standing, Standing::Lease { .. }).then(|| life.belief.next_event());
-        [belief, self.ends].into_iter().flatten().min()
+        let timed = matches!(self.grant.standing, Standing::Lease { .. }).then(|| life.timing.next_event());
+        [timed, self.ends].into_iter().flatten().min()
     }
 
     /// Whether a renewal is due, or so nearly due that it may share a batch.
     pub(super) fn wants_renewal(&self, now: Moment) -> bool {
-        self.life().belief.wants_renewal(now)
+        self.life().timing.wants_renewal(now)
     }
 
     /// How long a renewal may take before another one is sent.
     pub(super) fn patience(&self) -> Duration {
-        self.life().belief.patience()
+        self.life().timing.patience()
     }
 
     /// Starts a renewal, and returns the grant to renew.
     pub(super) fn start_renewal(&self) -> Grant {
-        let due = self.life().belief.renewal_sent();
+        let due = self.life().timing.renewal_sent();
         self.store.meters.renewal_sent(due);
         self.grant_now()
     }
 
     /// Notes that a request for another lease was sent at `sent`.
     pub(super) fn extension_sent(&self, lease: Duration, sent: Moment) {
-        self.life().belief.extension_sent(lease, sent);
+        self.life().timing.extension_sent(lease, sent);
     }
 
     /// Records the answer to an extension to `lease` that was sent at `sent`.
     pub(super) fn finish_extension(&self, lease: Duration, sent: Moment, answer: Renewal) {
-        self.life().belief.extension_ended(lease);
+        self.life().timing.extension_ended(lease);
         self.finish_renewal(lease, sent, answer);
     }
 
@@ -434,9 +434,9 @@ impl Holding {
             // Checks the clock first: an answer after the deadline revives nothing.
             Renewal::Renewed if self.is_held() => {
                 let mut life = self.life();
-                life.belief.renewed(asked, sent, now);
+                life.timing.renewed(asked, sent, now);
                 if let Some(renewed) = &self.late
-                    && !life.belief.is_provisional()
+                    && !life.timing.is_provisional()
                 {
                     renewed.cancel();
                 }
@@ -444,7 +444,7 @@ impl Holding {
             }
             Renewal::Renewed => Renewed::Late,
             Renewal::Unanswered => {
-                self.life().belief.unanswered(asked, sent, now);
+                self.life().timing.unanswered(asked, sent, now);
                 Renewed::Unanswered
             }
         };

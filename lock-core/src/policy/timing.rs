@@ -1,4 +1,4 @@
-//! What a holder believes about its lease.
+//! Until when a hold counts as held, and when its renewal is due.
 
 use crate::{Moment, lease};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 ///
 /// Requests for different leases may be carried out in any order, and a request that was never answered may still be
 /// carried out. So the holder relies only on the shortest of them.
-pub(crate) struct Belief {
+pub(crate) struct Timing {
     lease: Duration,
     renews: bool,
     deadline: Moment,
@@ -21,7 +21,7 @@ pub(crate) struct Belief {
     provisional: Option<Duration>,
 }
 
-impl Belief {
+impl Timing {
     /// For a lease that was requested at `sent`, and lasts for `stands` until it is renewed.
     ///
     /// A lease that was handed over, or came so late that its renewal is due, is always renewed.
@@ -132,42 +132,42 @@ mod tests {
     #[test]
     fn what_was_never_answered_shortens_what_is_believed() {
         let sent = Moment::now();
-        let mut belief = Belief::leased(LONG, sent, LONG, true, sent);
-        belief.extension_sent(SHORT, sent);
-        belief.extension_ended(SHORT);
-        belief.unanswered(SHORT, sent, sent);
-        belief.extension_sent(LONG, sent);
-        belief.extension_ended(LONG);
-        belief.renewed(LONG, sent, sent);
+        let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+        timing.extension_sent(SHORT, sent);
+        timing.extension_ended(SHORT);
+        timing.unanswered(SHORT, sent, sent);
+        timing.extension_sent(LONG, sent);
+        timing.extension_ended(LONG);
+        timing.renewed(LONG, sent, sent);
         // The short request may be carried out after the long one.
-        assert!(belief.deadline() == lease::deadline(sent, SHORT) && belief.lease() == LONG);
-        assert!(belief.is_due(sent + lease::renewal_period(SHORT)));
+        assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.lease() == LONG);
+        assert!(timing.is_due(sent + lease::renewal_period(SHORT)));
     }
 
     #[test]
     fn an_answer_to_an_older_request_adds_nothing() {
         let sent = Moment::now();
         let later = sent + Duration::from_secs(1);
-        let mut belief = Belief::leased(LONG, sent, LONG, true, sent);
-        belief.renewal_sent();
-        assert!(!belief.is_due(sent + LONG) && belief.next_event() == belief.deadline());
-        belief.extension_sent(SHORT, later);
-        belief.renewed(LONG, sent, later);
-        assert!(belief.deadline() == lease::deadline(later, SHORT) && belief.is_due(later));
+        let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+        timing.renewal_sent();
+        assert!(!timing.is_due(sent + LONG) && timing.next_event() == timing.deadline());
+        timing.extension_sent(SHORT, later);
+        timing.renewed(LONG, sent, later);
+        assert!(timing.deadline() == lease::deadline(later, SHORT) && timing.is_due(later));
     }
 
     #[test]
     fn what_came_late_or_was_handed_over_is_renewed_in_any_case() {
         let sent = Moment::now();
         let late = sent + lease::renewal_period(LONG);
-        assert!(!Belief::leased(LONG, sent, LONG, false, sent).is_due(sent + LONG));
+        assert!(!Timing::leased(LONG, sent, LONG, false, sent).is_due(sent + LONG));
         for (stands, now) in [(LONG, late), (SHORT, sent)] {
-            let mut belief = Belief::leased(LONG, sent, stands, false, now);
-            assert!(belief.is_provisional() && belief.is_due(late));
-            assert!(belief.deadline() == lease::deadline(sent, stands));
-            belief.renewed(LONG, late, late);
-            assert!(!belief.is_provisional() && !belief.is_due(late + LONG), "renewed once more");
-            assert!(belief.deadline() == lease::deadline(late, LONG));
+            let mut timing = Timing::leased(LONG, sent, stands, false, now);
+            assert!(timing.is_provisional() && timing.is_due(late));
+            assert!(timing.deadline() == lease::deadline(sent, stands));
+            timing.renewed(LONG, late, late);
+            assert!(!timing.is_provisional() && !timing.is_due(late + LONG), "renewed once more");
+            assert!(timing.deadline() == lease::deadline(late, LONG));
         }
     }
 
@@ -196,10 +196,10 @@ mod tests {
             Self { asked, sent, until, is_carried_out: false, is_awaited: true }
         }
 
-        fn ended(&mut self, belief: &mut Belief) {
+        fn ended(&mut self, timing: &mut Timing) {
             self.is_awaited = false;
             if self.until.is_none() {
-                belief.extension_ended(self.asked);
+                timing.extension_ended(self.asked);
             }
         }
     }
@@ -233,7 +233,7 @@ mod tests {
         fn the_deadline_is_never_after_the_expiry(lease in lease(), stands in lease(), steps in steps()) {
             let (mut now, stands) = (Moment::now(), stands.min(lease));
             let mut expiry = now + stands;
-            let mut belief = Belief::leased(lease, now, stands, true, now);
+            let mut timing = Timing::leased(lease, now, stands, true, now);
             let mut requests: Vec<Request> = Vec::new();
             for (wait, step) in steps {
                 let end = now + Duration::from_millis(wait);
@@ -242,22 +242,22 @@ mod tests {
                     let given_up = given_up.filter(|request| request.until.is_some_and(|until| until <= end));
                     let given_up = given_up.min_by_key(|request| request.until);
                     let next = given_up.as_ref().and_then(|request| request.until).unwrap_or(end);
-                    prop_assert!(belief.deadline().min(next) <= expiry, "held after its expiry");
+                    prop_assert!(timing.deadline().min(next) <= expiry, "held after its expiry");
                     now = next;
-                    if belief.deadline() <= now {
+                    if timing.deadline() <= now {
                         return Ok(());
                     }
                     let Some(request) = given_up else { break };
                     request.is_awaited = false;
-                    belief.unanswered(request.asked, request.sent, now);
+                    timing.unanswered(request.asked, request.sent, now);
                 }
                 match step {
                     Step::Renew => {
-                        belief.renewal_sent();
-                        requests.push(Request::new(belief.lease(), now, Some(now + belief.patience())));
+                        timing.renewal_sent();
+                        requests.push(Request::new(timing.lease(), now, Some(now + timing.patience())));
                     }
                     Step::Extend(lease) => {
-                        belief.extension_sent(lease, now);
+                        timing.extension_sent(lease, now);
                         requests.push(Request::new(lease, now, None));
                     }
                     Step::CarryOut(at) => {
@@ -269,18 +269,18 @@ mod tests {
                     Step::Answer(at) => {
                         let answers = |one: &Request| one.is_carried_out && one.is_awaited;
                         if let Some(request) = pick(&mut requests, at, answers) {
-                            request.ended(&mut belief);
-                            belief.renewed(request.asked, request.sent, now);
+                            request.ended(&mut timing);
+                            timing.renewed(request.asked, request.sent, now);
                         }
                     }
                     Step::GiveUp(at) => {
                         if let Some(request) = pick(&mut requests, at, |one| one.is_awaited) {
-                            request.ended(&mut belief);
-                            belief.unanswered(request.asked, request.sent, now);
+                            request.ended(&mut timing);
+                            timing.unanswered(request.asked, request.sent, now);
                         }
                     }
                 }
-                prop_assert!(belief.next_event() <= belief.deadline());
+                prop_assert!(timing.next_event() <= timing.deadline());
             }
         }
     }
