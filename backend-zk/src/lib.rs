@@ -25,7 +25,7 @@
 //! | `convert`, `latch`, `people` | changes of mode; latches; who holds what |
 //! | `line`, `watch`, `removal` | the order of the claims, and who holds; the watch on a grant; how nodes are deleted |
 //! | `session`, `opening`, `diagnosis` | the session and its heartbeats; how it is opened; why it was not |
-//! | `vigil`, `pulse` | waiters whose watch may be lost; until when the session certainly lasts |
+//! | `vigil`, `heartbeats` | waiters whose watch may be lost; until when the session certainly lasts |
 //! | `url`, `options`, `login`, `tls` | from a URL to options |
 //! | `node`, `card`, `contender`, `order`, `names` | a claim's node: its state, its data, its name |
 //! | `errors` | what the client's errors mean |
@@ -40,6 +40,7 @@ mod convert;
 mod diagnosis;
 mod errors;
 mod fence;
+mod heartbeats;
 mod latch;
 mod line;
 mod login;
@@ -49,7 +50,6 @@ mod opening;
 mod options;
 mod order;
 mod people;
-mod pulse;
 mod queue;
 mod removal;
 mod session;

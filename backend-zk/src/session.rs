@@ -3,11 +3,11 @@
 use crate::{
     card::Card,
     errors::{Verdict, verdict},
+    heartbeats::Heartbeats,
     login,
     node::{Conversion, Guarded, Node},
     opening,
     options::Checked,
-    pulse::Pulse,
     vigil::Vigil,
 };
 use std::{
@@ -47,7 +47,7 @@ pub(crate) struct State {
     pub(crate) creating: HashSet<ClaimId>,
     /// Grants that are not watched yet.
     pub(crate) unwatched: Vec<Guarded>,
-    pulse: Pulse,
+    heartbeats: Heartbeats,
 }
 
 impl Live {
@@ -57,8 +57,9 @@ impl Live {
         let client = opening::open(options).await?;
         let timeout = client.session_timeout();
         tracing::debug!(session = %client.session_id(), ?timeout, "session opened");
-        let pulse = Pulse::new(timeout, sent);
-        let state = State { nodes: HashMap::new(), creating: HashSet::new(), unwatched: Vec::new(), pulse };
+        let heartbeats = Heartbeats::new(timeout, sent);
+        let state =
+            State { nodes: HashMap::new(), creating: HashSet::new(), unwatched: Vec::new(), heartbeats };
         let live = Arc::new(Self {
             client,
             over: CancellationToken::new(),
@@ -85,7 +86,7 @@ impl Live {
 
     /// Ends the session here. The servers learn of it when the client's last handle is dropped.
     pub(crate) fn end(&self) {
-        self.state().pulse.belief().end(LossCause::SessionEnded);
+        self.state().heartbeats.session().end(LossCause::SessionEnded);
         self.over.cancel();
     }
 
@@ -110,7 +111,7 @@ impl Live {
     pub(crate) fn written(&self, sent: Moment) {
         let mut state = self.state();
         let held = state.nodes.values().any(|node| node.held.is_some());
-        state.pulse.written(sent, held);
+        state.heartbeats.written(sent, held);
         drop(state);
         self.answered.notify_waiters();
     }
@@ -122,10 +123,10 @@ impl Live {
             let answered = self.answered.notified();
             let liveness = {
                 let state = self.state();
-                if !state.pulse.runs_out() {
+                if !state.heartbeats.runs_out() {
                     return;
                 }
-                state.pulse.belief().liveness()
+                state.heartbeats.session().liveness()
             };
             tokio::select! {
                 () = answered => {}
@@ -169,7 +170,7 @@ impl Live {
                 () = self.over.cancelled() => return,
                 answered = self.prove(sent) => answered,
             };
-            let hurried = !answered || (self.in_use() && self.state().pulse.runs_out());
+            let hurried = !answered || (self.in_use() && self.state().heartbeats.runs_out());
             pause = if hurried { period / 8 } else { (sent + period).left() };
         }
     }
@@ -181,7 +182,7 @@ impl Live {
         let answer = if writes { self.check().await } else { self.client.check_stat("/").await.map(drop) };
         match answer {
             Ok(()) if writes => self.written(sent),
-            Ok(()) => self.state().pulse.touched(sent),
+            Ok(()) => self.state().heartbeats.touched(sent),
             Err(error) => {
                 tracing::debug!(session = %self.client.session_id(), %error, "a heartbeat failed");
                 if verdict(&error) == Verdict::SessionOver {
@@ -229,8 +230,8 @@ impl State {
     pub(crate) fn grant(&mut self, claim: ClaimId) -> Option<(&Node, Liveness, bool)> {
         let node = self.nodes.get_mut(&claim)?;
         let new = node.held.is_none();
-        let belief = self.pulse.belief();
-        let liveness = node.held.get_or_insert_with(|| belief.liveness()).clone();
+        let session = self.heartbeats.session();
+        let liveness = node.held.get_or_insert_with(|| session.liveness()).clone();
         if liveness.loss().is_some() {
             node.held.take_if(|_| new);
             return None;

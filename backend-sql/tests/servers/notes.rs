@@ -152,7 +152,7 @@ async fn an_answer_that_was_late_is_no_grant(table: &Table) {
     table.until_waits(waits.id).await;
     locking.set(Direction::Replies, Flow::Hold);
     assert_eq!(theirs.release(&first).await.unwrap(), RELEASED);
-    // Longer than a proof of life is good for.
+    // Longer than a heartbeat is good for.
     assert!(timeout(A_MOMENT * 5, &mut acquiring).await.is_err());
     table.end_connection_of(waits.id).await;
     let second = granted(theirs, &claim("a")).await;

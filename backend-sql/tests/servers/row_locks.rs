@@ -96,7 +96,7 @@ async fn one_connection_too_many_is_refused_and_says_so(table: &Table) {
 async fn a_release_over_a_dead_connection_is_no_release(table: &Table) {
     let locks = table.locks().await;
     let guard = locks.lock("a").lease(LEASE).acquire().await.unwrap();
-    // Before the next proof of life, which would notice.
+    // Before the next heartbeat, which would notice.
     table.end_connection_of(guard.claim()).await;
     let released = soon(guard.release()).await;
     assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");

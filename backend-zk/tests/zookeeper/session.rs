@@ -9,7 +9,7 @@ use tenure_conformance::{
 use tenure_core::{Backend, Locks, LossCause};
 use tenure_zk::ZkBackend;
 
-/// A proof of life may come nearly a third of it late: on a busy machine one second is too little.
+/// A heartbeat may come nearly a third of it late: on a busy machine one second is too little.
 const SESSION: Duration = Duration::from_secs(6);
 
 async fn locks(scene: &Scene) -> Locks {

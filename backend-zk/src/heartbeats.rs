@@ -17,19 +17,19 @@ const REPORTED: u32 = 4;
 ///
 /// So an answered write confirms the latest answered request that was sent at least a quarter of the timeout before it.
 /// The deadline of the session's grants counts from that request.
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeats {
     timeout: Duration,
     /// The leader heard from the session at this moment or later.
     known: Moment,
     /// When answered requests were sent, as far as a write may still confirm them.
     touches: Vec<Moment>,
-    belief: Session,
+    session: Session,
 }
 
-impl Pulse {
+impl Heartbeats {
     /// For a session that was opened by a request sent at `sent`: the leader itself opens it.
     pub(crate) fn new(timeout: Duration, sent: Moment) -> Self {
-        Self { timeout, known: sent, touches: Vec::new(), belief: Session::new(timeout, sent) }
+        Self { timeout, known: sent, touches: Vec::new(), session: Session::new(timeout, sent) }
     }
 
     /// Records that a request sent at `sent` has been answered.
@@ -47,10 +47,10 @@ impl Pulse {
     pub(crate) fn written(&mut self, sent: Moment, held: bool) {
         self.known = self.reported_before(sent).map_or(self.known, |vouched| vouched.max(self.known));
         // Nothing was proven while the session was idle. If there are no grants to revive, it starts anew.
-        if held || self.belief.is_alive() {
-            self.belief.proven(self.known);
+        if held || self.session.is_alive() {
+            self.session.proven(self.known);
         } else {
-            self.belief = Session::new(self.timeout, self.known);
+            self.session = Session::new(self.timeout, self.known);
         }
         self.touched(sent);
     }
@@ -58,7 +58,7 @@ impl Pulse {
     /// Whether so little is left of the session that its grants may be lost before another write can confirm it. Never
     /// true while heartbeats are answered in time.
     pub(crate) fn runs_out(&self) -> bool {
-        self.belief.is_alive() && self.belief.liveness().deadline().left() < self.timeout / REPORTED
+        self.session.is_alive() && self.session.liveness().deadline().left() < self.timeout / REPORTED
     }
 
     /// The latest touch that has certainly been reported when a request is sent at `sent`.
@@ -68,8 +68,8 @@ impl Pulse {
     }
 
     /// What grants of this session rely on.
-    pub(crate) fn belief(&self) -> &Session {
-        &self.belief
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
     }
 }
 
@@ -85,8 +85,8 @@ mod tests {
         Moment::now()
     }
 
-    fn left(pulse: &Pulse) -> Duration {
-        pulse.belief().liveness().deadline().left()
+    fn left(heartbeats: &Heartbeats) -> Duration {
+        heartbeats.session().liveness().deadline().left()
     }
 
     /// What is left of a timeout that began that long ago.
@@ -98,80 +98,84 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_vouches_for_what_was_reported_before_it() {
-        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
-        pulse.written(pass(4).await, true);
-        assert!(of_timeout(4).contains(&left(&pulse)), "only the opening is known: {:?}", left(&pulse));
-        pulse.written(pass(1).await, true);
-        assert!(of_timeout(5).contains(&left(&pulse)), "the write of a second ago may be unreported");
-        pulse.written(pass(3).await, true);
-        assert!(of_timeout(3).contains(&left(&pulse)), "the write of 3 s ago is reported");
+        let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
+        heartbeats.written(pass(4).await, true);
+        assert!(
+            of_timeout(4).contains(&left(&heartbeats)),
+            "only the opening is known: {:?}",
+            left(&heartbeats)
+        );
+        heartbeats.written(pass(1).await, true);
+        assert!(of_timeout(5).contains(&left(&heartbeats)), "the write of a second ago may be unreported");
+        heartbeats.written(pass(3).await, true);
+        assert!(of_timeout(3).contains(&left(&heartbeats)), "the write of 3 s ago is reported");
     }
 
     #[tokio::test(start_paused = true)]
     async fn renewals_at_a_third_keep_it_alive_for_ever() {
-        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
-        let grant = pulse.belief().liveness();
+        let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
+        let grant = heartbeats.session().liveness();
         for _ in 0..100 {
-            pulse.written(pass(4).await, true);
-            assert!(left(&pulse) > TIMEOUT / 2, "{:?}", left(&pulse));
+            heartbeats.written(pass(4).await, true);
+            assert!(left(&heartbeats) > TIMEOUT / 2, "{:?}", left(&heartbeats));
         }
         assert!(grant.loss().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_session_is_believed_again_and_a_lost_grant_is_not() {
-        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
-        let lost = pulse.belief().liveness();
+        let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
+        let lost = heartbeats.session().liveness();
         for _ in 0..10 {
-            pulse.touched(pass(4).await);
+            heartbeats.touched(pass(4).await);
         }
-        assert!(!pulse.belief().is_alive());
-        pulse.written(pass(1).await, false);
+        assert!(!heartbeats.session().is_alive());
+        heartbeats.written(pass(1).await, false);
         assert!(
-            of_timeout(5).contains(&left(&pulse)),
+            of_timeout(5).contains(&left(&heartbeats)),
             "the touch of 5 s ago is reported, not that of 1 s ago"
         );
         assert!(lost.loss().is_some());
         sleep(TIMEOUT).await;
-        pulse.written(Moment::now(), true);
-        assert!(!pulse.belief().is_alive(), "grants are not revived");
+        heartbeats.written(Moment::now(), true);
+        assert!(!heartbeats.session().is_alive(), "grants are not revived");
     }
 
     #[tokio::test(start_paused = true)]
     async fn after_a_freeze_nothing_is_known() {
-        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
-        pulse.written(pass(60).await, false);
-        assert!(!pulse.belief().is_alive(), "the server may be about to end it");
+        let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
+        heartbeats.written(pass(60).await, false);
+        assert!(!heartbeats.session().is_alive(), "the server may be about to end it");
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_runs_out_when_no_write_could_vouch_in_time() {
-        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
+        let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         for _ in 0..10 {
             pass(3).await;
-            assert!(!pulse.runs_out(), "just before a proof of life");
-            pulse.written(pass(1).await, false);
-            assert!(!pulse.runs_out());
+            assert!(!heartbeats.runs_out(), "just before a heartbeat");
+            heartbeats.written(pass(1).await, false);
+            assert!(!heartbeats.runs_out());
         }
         pass(5).await;
-        assert!(pulse.runs_out(), "{:?} left", left(&pulse));
-        pulse.written(Moment::now(), false);
-        assert!(!pulse.runs_out(), "the write of 5 s ago is reported");
+        assert!(heartbeats.runs_out(), "{:?} left", left(&heartbeats));
+        heartbeats.written(Moment::now(), false);
+        assert!(!heartbeats.runs_out(), "the write of 5 s ago is reported");
         pass(12).await;
-        assert!(!pulse.runs_out(), "it has run out");
+        assert!(!heartbeats.runs_out(), "it has run out");
     }
 
     #[tokio::test(start_paused = true)]
     async fn memory_stays_small() {
-        let mut pulse = Pulse::new(TIMEOUT, Moment::now());
+        let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         for _ in 0..10_000 {
-            pulse.written(pass(0).await, true);
+            heartbeats.written(pass(0).await, true);
             sleep(Duration::from_millis(10)).await;
         }
-        assert!(pulse.touches.len() <= 5, "{}", pulse.touches.len());
+        assert!(heartbeats.touches.len() <= 5, "{}", heartbeats.touches.len());
         for _ in 0..100 {
-            pulse.touched(pass(4).await);
+            heartbeats.touched(pass(4).await);
         }
-        assert!(pulse.touches.len() <= 5, "{}", pulse.touches.len());
+        assert!(heartbeats.touches.len() <= 5, "{}", heartbeats.touches.len());
     }
 }
