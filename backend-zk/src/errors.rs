@@ -39,7 +39,7 @@ pub(crate) fn verdict(error: &Client) -> Verdict {
 
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
-struct Fault {
+struct Explained {
     what: String,
     #[source]
     source: Client,
@@ -78,6 +78,6 @@ pub(crate) fn explain(path: &str, source: Client) -> StoreError {
         Client::NotReadOnly => true,
         other => verdict(other) != Verdict::Refused,
     };
-    let fault = Fault { what, source };
-    if again { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+    let explained = Explained { what, source };
+    if again { StoreError::unavailable(explained) } else { StoreError::failed(explained) }
 }

@@ -1,6 +1,6 @@
 //! What MySQL's and MariaDB's errors mean for locks, and what to do about them.
 
-use crate::{fault::Fault, lane::Verdict, tls};
+use crate::{explained::Explained, lane::Verdict, tls};
 use sqlx::mysql::MySqlDatabaseError;
 use tenure_core::StoreError;
 
@@ -127,8 +127,8 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         number if number::OTHER_SHAPE.contains(&number) => (false, other_shape(table, message)),
         number => (number::ENDING.contains(&number), format!("{message} (error {number})")),
     };
-    let fault = Fault::new(what, source);
-    if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+    let explained = Explained::new(what, source);
+    if passing { StoreError::unavailable(explained) } else { StoreError::failed(explained) }
 }
 
 /// The message for a server that leaves strings from JSON quoted.
@@ -152,14 +152,14 @@ fn without_number(place: &Place<'_>, source: sqlx::Error) -> StoreError {
     match source {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
             let what = other_shape(&place.table, "a column has another type");
-            StoreError::failed(Fault::new(what, source))
+            StoreError::failed(Explained::new(what, source))
         }
         sqlx::Error::Tls(_) => {
             let what = format!("no TLS with {}; check ssl-mode and the certificates", place.store);
-            StoreError::failed(Fault::new(what, source))
+            StoreError::failed(Explained::new(what, source))
         }
         source if let Some(why) = tls::disagreement(&source, "ssl-mode=verify_ca", "ssl-ca") => {
-            StoreError::failed(Fault::new(format!("no TLS with {}: {why}", place.store), source))
+            StoreError::failed(Explained::new(format!("no TLS with {}: {why}", place.store), source))
         }
         // The only case in which it fails with settings that it accepted.
         sqlx::Error::Configuration(_) => {
@@ -167,13 +167,14 @@ fn without_number(place: &Place<'_>, source: sqlx::Error) -> StoreError {
                 "{} requires the password to be encrypted, and the connection is not; do not disable TLS with ssl-mode",
                 place.store
             );
-            StoreError::failed(Fault::new(what, source))
+            StoreError::failed(Explained::new(what, source))
         }
         sqlx::Error::Encode(_) => {
-            StoreError::failed(Fault::new(format!("the driver refused: {source}"), source))
+            StoreError::failed(Explained::new(format!("the driver refused: {source}"), source))
         }
-        source => {
-            StoreError::unavailable(Fault::new(format!("no connection to {}: {source}", place.store), source))
-        }
+        source => StoreError::unavailable(Explained::new(
+            format!("no connection to {}: {source}", place.store),
+            source,
+        )),
     }
 }

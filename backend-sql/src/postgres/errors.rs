@@ -1,6 +1,6 @@
 //! What PostgreSQL's errors mean for locks, and what to do about them.
 
-use crate::{fault::Fault, lane::Verdict, tls};
+use crate::{explained::Explained, lane::Verdict, tls};
 use sqlx::error::DatabaseError;
 use tenure_core::StoreError;
 
@@ -127,8 +127,8 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
             (classes.iter().any(|class| code.starts_with(class)), format!("{message} (SQLSTATE {code})"))
         }
     };
-    let fault = Fault::new(what, source);
-    if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+    let explained = Explained::new(what, source);
+    if passing { StoreError::unavailable(explained) } else { StoreError::failed(explained) }
 }
 
 /// The message for a missing table.
@@ -167,20 +167,21 @@ fn without_code(place: &Place<'_>, source: sqlx::Error) -> StoreError {
     match source {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
             let what = other_shape(&place.table, "a column has another type");
-            StoreError::failed(Fault::new(what, source))
+            StoreError::failed(Explained::new(what, source))
         }
         sqlx::Error::Tls(_) => {
             let what = format!("no TLS with {}; check sslmode and the certificates", place.store);
-            StoreError::failed(Fault::new(what, source))
+            StoreError::failed(Explained::new(what, source))
         }
         source if let Some(why) = tls::disagreement(&source, "sslmode=verify-ca", "sslrootcert") => {
-            StoreError::failed(Fault::new(format!("no TLS with {}: {why}", place.store), source))
+            StoreError::failed(Explained::new(format!("no TLS with {}: {why}", place.store), source))
         }
         sqlx::Error::Configuration(_) | sqlx::Error::Encode(_) => {
-            StoreError::failed(Fault::new(format!("the driver refused: {source}"), source))
+            StoreError::failed(Explained::new(format!("the driver refused: {source}"), source))
         }
-        source => {
-            StoreError::unavailable(Fault::new(format!("no connection to {}: {source}", place.store), source))
-        }
+        source => StoreError::unavailable(Explained::new(
+            format!("no connection to {}: {source}", place.store),
+            source,
+        )),
     }
 }

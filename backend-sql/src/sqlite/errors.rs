@@ -1,6 +1,6 @@
 //! What SQLite's errors mean for locks, and what to do about them.
 
-use crate::fault::Fault;
+use crate::explained::Explained;
 use sqlx::error::DatabaseError;
 use std::{path::Path, time::Duration};
 use tenure_core::StoreError;
@@ -90,8 +90,8 @@ pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
         ),
         _ => (false, format!("{path}: {}", error.message())),
     };
-    let fault = Fault::new(what, source);
-    if passing { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
+    let explained = Explained::new(what, source);
+    if passing { StoreError::unavailable(explained) } else { StoreError::failed(explained) }
 }
 
 /// The message for a missing table.
@@ -120,18 +120,18 @@ fn without_code(place: Place<'_>, source: sqlx::Error) -> StoreError {
     match source {
         // The connection's thread is gone; the next request opens another connection.
         sqlx::Error::WorkerCrashed => {
-            StoreError::unavailable(Fault::new(format!("the connection to {path} was lost"), source))
+            StoreError::unavailable(Explained::new(format!("the connection to {path} was lost"), source))
         }
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
             let table = place.table;
-            StoreError::failed(Fault::new(
+            StoreError::failed(Explained::new(
                 format!(
                     "the table {table} in {path} does not have the shape that locks need; choose another table"
                 ),
                 source,
             ))
         }
-        source => StoreError::failed(Fault::new(format!("{path}: {source}"), source)),
+        source => StoreError::failed(Explained::new(format!("{path}: {source}"), source)),
     }
 }
 

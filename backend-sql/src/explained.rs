@@ -3,13 +3,13 @@
 /// What happened and what to do, with the driver's error as its source.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
-pub(crate) struct Fault {
+pub(crate) struct Explained {
     what: String,
     #[source]
     source: sqlx::Error,
 }
 
-impl Fault {
+impl Explained {
     pub(crate) fn new(what: String, source: sqlx::Error) -> Self {
         Self { what, source }
     }
