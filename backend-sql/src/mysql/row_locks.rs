@@ -38,8 +38,8 @@ pub(crate) struct MySqlRowLocks {
 impl MySqlRowLocks {
     pub(super) fn new(options: Checked<()>, connect: MySqlConnectOptions) -> Self {
         let statements = RowStatements::new(&options.table);
-        let (create, probe) = (statements.create.clone(), statements.note.clone());
-        let server = Arc::new(MySql::new(options, connect, create, probe));
+        let (create, shape_check) = (statements.create.clone(), statements.note.clone());
+        let server = Arc::new(MySql::new(options, connect, create, shape_check));
         Self { desk: Lane::new(&server), server, statements, is_mariadb: OnceLock::new() }
     }
 

@@ -48,8 +48,8 @@ pub(crate) struct MySqlRows {
 impl MySqlRows {
     pub(super) fn new(options: Checked<()>, connect: MySqlConnectOptions, background: Background) -> Self {
         let statements = Arc::new(Statements::new(&options.table));
-        let (create, probe) = (statements.create.clone(), statements.acquire.clone());
-        let server = Arc::new(MySql::new(options, connect, create, probe));
+        let (create, shape_check) = (statements.create.clone(), statements.acquire.clone());
+        let server = Arc::new(MySql::new(options, connect, create, shape_check));
         let bell = OwnBell::new(&server, &statements, background.clone());
         let ringer = Ringer::new(&server, background.clone());
         let lanes = Lanes::new(&server, server.options.connections, background);

@@ -23,7 +23,7 @@ pub(super) struct MySql {
     /// The table's DDL.
     create: Statement,
     /// A statement that detects a table of another shape.
-    probe: Statement,
+    shape_check: Statement,
     /// The store's name for messages.
     pub(super) store: String,
     pub(super) connect: MySqlConnectOptions,
@@ -49,14 +49,14 @@ impl MySql {
         options: Checked<()>,
         connect: MySqlConnectOptions,
         create: Statement,
-        probe: Statement,
+        shape_check: Statement,
     ) -> Self {
         let store = store(&connect);
         let connect = connect.disable_statement_logging();
         if matches!(connect.get_ssl_mode(), MySqlSslMode::VerifyCa) {
             choose_cryptography();
         }
-        Self { options, create, probe, store, connect }
+        Self { options, create, shape_check, store, connect }
     }
 
     /// A row of ours, as a tuple.
@@ -88,7 +88,7 @@ impl MySql {
             return Err(Refusal::Said(StoreError::failed(errors::QUOTES_JSON)));
         }
         // Detects a table of another shape, and is needed soon in any case.
-        let check = || self.probe.sql().into_sql_str();
+        let check = || self.shape_check.sql().into_sql_str();
         match connection.prepare(check()).await {
             Err(error) if errors::is_missing_table(&error) => {
                 if !self.options.create_table {

@@ -40,8 +40,8 @@ pub(crate) struct PostgresRowLocks {
 impl PostgresRowLocks {
     pub(super) fn new(options: Checked<Own>, connect: PgConnectOptions) -> Self {
         let statements = RowStatements::new(&options.table);
-        let (create, probe) = (statements.create.clone(), statements.note.clone());
-        let server = Arc::new(Postgres::new(options, connect, create, probe));
+        let (create, shape_check) = (statements.create.clone(), statements.note.clone());
+        let server = Arc::new(Postgres::new(options, connect, create, shape_check));
         Self { desk: Lane::new(&server), server, statements }
     }
 

@@ -42,8 +42,8 @@ impl PostgresRows {
     pub(super) fn new(options: Checked<Own>, connect: PgConnectOptions, background: Background) -> Self {
         let statements = Arc::new(Statements::new(&options.table));
         let server = |options, connect| {
-            let (create, probe) = (statements.create.clone(), statements.acquire.clone());
-            Arc::new(Postgres::new(options, connect, create, probe))
+            let (create, shape_check) = (statements.create.clone(), statements.acquire.clone());
+            Arc::new(Postgres::new(options, connect, create, shape_check))
         };
         let durable = Own { durability: Durability::Full, ..options.own };
         let latches = Lane::new(&server(Checked { own: durable, ..options.clone() }, connect.clone()));

@@ -26,7 +26,7 @@ pub(super) struct Postgres {
     /// The table's DDL.
     create: Statement,
     /// A statement that detects a table of another shape.
-    probe: Statement,
+    shape_check: Statement,
     /// The store's name for messages.
     pub(super) store: String,
     pub(super) connect: PgConnectOptions,
@@ -49,7 +49,7 @@ impl Postgres {
         options: Checked<Own>,
         connect: PgConnectOptions,
         create: Statement,
-        probe: Statement,
+        shape_check: Statement,
     ) -> Self {
         let store = store(&connect);
         // Poolers refuse parameters that they do not know, and no statement reads a floating-point number.
@@ -66,7 +66,7 @@ impl Postgres {
         let locally = format!(
             "SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {statement}; {durability}"
         );
-        Self { options, create, probe, store, connect, locally, known: KnownRows::default() }
+        Self { options, create, shape_check, store, connect, locally, known: KnownRows::default() }
     }
 
     /// A row of ours, as a tuple.
@@ -126,7 +126,7 @@ impl Postgres {
         }
         if !self.options.own.pooler {
             // Detects a table of another shape, and is needed soon in any case.
-            connection.prepare(self.probe.sql().into_sql_str()).await?;
+            connection.prepare(self.shape_check.sql().into_sql_str()).await?;
         }
         Ok(())
     }
