@@ -34,7 +34,7 @@
 //! | `lease_table`, `row_table` | the two traits |
 //! | `record_rows`, `known_rows`, `rows`, `issue` | what the columns of a row mean |
 //! | `lane`, `hints`, `sweep` | one connection, with requests in order; news of releases; unused rows |
-//! | `options`, `patience`, `tls`, `explained` | what the databases share: ranges, time limits, encryption, explanations |
+//! | `options`, `patience`, `tls`, `explained` | what the databases share: ranges, time limits, encryption, errors |
 //! | `fence` | rows of yours that refuse stale holders |
 //! | `table`, `statement`, `values` | the words of a statement |
 

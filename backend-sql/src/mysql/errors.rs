@@ -5,7 +5,7 @@ use sqlx::mysql::MySqlDatabaseError;
 use tenure_core::StoreError;
 
 /// Where the error came from.
-pub(super) struct Place<'a> {
+pub(super) struct Origin<'a> {
     pub(super) store: &'a str,
     pub(super) user: &'a str,
     pub(super) table: String,
@@ -76,9 +76,9 @@ pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
 }
 
 /// What a failed request means.
-pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
-    let Some(error) = database_error(&source) else { return without_number(place, source) };
-    let Place { user, table, .. } = place;
+pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
+    let Some(error) = database_error(&source) else { return without_number(origin, source) };
+    let Origin { user, table, .. } = origin;
     let message = error.message();
     let (passing, what) = match error.number() {
         number::ACCESS_DENIED => (false, format!("the server refused user {user}; check user and password")),
@@ -148,24 +148,24 @@ fn other_shape(table: &str, message: &str) -> String {
     )
 }
 
-fn without_number(place: &Place<'_>, source: sqlx::Error) -> StoreError {
+fn without_number(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     match source {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
-            let what = other_shape(&place.table, "a column has another type");
+            let what = other_shape(&origin.table, "a column has another type");
             StoreError::failed(Explained::new(what, source))
         }
         sqlx::Error::Tls(_) => {
-            let what = format!("no TLS with {}; check ssl-mode and the certificates", place.store);
+            let what = format!("no TLS with {}; check ssl-mode and the certificates", origin.store);
             StoreError::failed(Explained::new(what, source))
         }
         source if let Some(why) = tls::disagreement(&source, "ssl-mode=verify_ca", "ssl-ca") => {
-            StoreError::failed(Explained::new(format!("no TLS with {}: {why}", place.store), source))
+            StoreError::failed(Explained::new(format!("no TLS with {}: {why}", origin.store), source))
         }
         // The only case in which it fails with settings that it accepted.
         sqlx::Error::Configuration(_) => {
             let what = format!(
                 "{} requires the password to be encrypted, and the connection is not; do not disable TLS with ssl-mode",
-                place.store
+                origin.store
             );
             StoreError::failed(Explained::new(what, source))
         }
@@ -173,7 +173,7 @@ fn without_number(place: &Place<'_>, source: sqlx::Error) -> StoreError {
             StoreError::failed(Explained::new(format!("the driver refused: {source}"), source))
         }
         source => StoreError::unavailable(Explained::new(
-            format!("no connection to {}: {source}", place.store),
+            format!("no connection to {}: {source}", origin.store),
             source,
         )),
     }

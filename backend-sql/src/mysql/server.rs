@@ -1,6 +1,6 @@
 //! A MySQL or MariaDB server: how to connect, and how to ask.
 
-use super::errors::{self, Place};
+use super::errors::{self, Origin};
 use crate::{
     lane::{Server, Verdict},
     options::Strategy,
@@ -123,9 +123,9 @@ impl MySql {
         format!("SESSION {}", at_most("lock_wait_timeout", patience))
     }
 
-    fn place(&self) -> Place<'_> {
+    fn origin(&self) -> Origin<'_> {
         let (store, user) = (&self.store, self.connect.get_username());
-        Place { store, user, table: self.options.table.to_string() }
+        Origin { store, user, table: self.options.table.to_string() }
     }
 }
 
@@ -196,7 +196,7 @@ impl Server for MySql {
     }
 
     fn explain(&self, error: sqlx::Error) -> StoreError {
-        errors::explain(&self.place(), error)
+        errors::explain(&self.origin(), error)
     }
 }
 

@@ -5,7 +5,7 @@ use sqlx::error::DatabaseError;
 use tenure_core::StoreError;
 
 /// Where the error came from.
-pub(super) struct Place<'a> {
+pub(super) struct Origin<'a> {
     pub(super) store: &'a str,
     pub(super) user: &'a str,
     pub(super) table: String,
@@ -82,9 +82,9 @@ pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
 }
 
 /// What a failed request means.
-pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
-    let Some(error) = source.as_database_error() else { return without_code(place, source) };
-    let Place { user, table, .. } = place;
+pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
+    let Some(error) = source.as_database_error() else { return without_code(origin, source) };
+    let Origin { user, table, .. } = origin;
     let code = error.code().unwrap_or_default();
     let message = error.message();
     let (passing, what) = match code.as_ref() {
@@ -95,7 +95,7 @@ pub(super) fn explain(place: &Place<'_>, source: sqlx::Error) -> StoreError {
         code::NO_SUCH_DATABASE => (false, format!("{message}; create it, or use another")),
         code::NO_SUCH_SCHEMA => (false, format!("there is no schema for the table {table}; create it, or use another")),
         code::NO_SUCH_TABLE => (false, missing_table(table)),
-        code::NO_PERMISSION => (false, no_permission(place, error)),
+        code::NO_PERMISSION => (false, no_permission(origin, error)),
         code::READ_ONLY => (
             true,
             "the server is read-only: it is a standby, or default_transaction_read_only is on; connect to the primary"
@@ -138,8 +138,8 @@ pub(super) fn missing_table(table: &str) -> String {
     )
 }
 
-fn no_permission(place: &Place<'_>, error: &dyn DatabaseError) -> String {
-    let Place { user, table, .. } = place;
+fn no_permission(origin: &Origin<'_>, error: &dyn DatabaseError) -> String {
+    let Origin { user, table, .. } = origin;
     let message = error.message();
     if message.contains("for schema") {
         format!(
@@ -163,24 +163,24 @@ fn other_shape(table: &str, message: &str) -> String {
     )
 }
 
-fn without_code(place: &Place<'_>, source: sqlx::Error) -> StoreError {
+fn without_code(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     match source {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
-            let what = other_shape(&place.table, "a column has another type");
+            let what = other_shape(&origin.table, "a column has another type");
             StoreError::failed(Explained::new(what, source))
         }
         sqlx::Error::Tls(_) => {
-            let what = format!("no TLS with {}; check sslmode and the certificates", place.store);
+            let what = format!("no TLS with {}; check sslmode and the certificates", origin.store);
             StoreError::failed(Explained::new(what, source))
         }
         source if let Some(why) = tls::disagreement(&source, "sslmode=verify-ca", "sslrootcert") => {
-            StoreError::failed(Explained::new(format!("no TLS with {}: {why}", place.store), source))
+            StoreError::failed(Explained::new(format!("no TLS with {}: {why}", origin.store), source))
         }
         sqlx::Error::Configuration(_) | sqlx::Error::Encode(_) => {
             StoreError::failed(Explained::new(format!("the driver refused: {source}"), source))
         }
         source => StoreError::unavailable(Explained::new(
-            format!("no connection to {}: {source}", place.store),
+            format!("no connection to {}: {source}", origin.store),
             source,
         )),
     }

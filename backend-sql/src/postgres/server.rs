@@ -1,7 +1,7 @@
 //! A PostgreSQL server: how to connect, and how to ask.
 
 use super::{
-    errors::{self, Place},
+    errors::{self, Origin},
     options::{Durability, Own},
     values::{Values, beside, written},
 };
@@ -131,9 +131,9 @@ impl Postgres {
         Ok(())
     }
 
-    fn place(&self) -> Place<'_> {
+    fn origin(&self) -> Origin<'_> {
         let (store, user) = (&self.store, self.connect.get_username());
-        Place { store, user, table: self.options.table.to_string() }
+        Origin { store, user, table: self.options.table.to_string() }
     }
 }
 
@@ -205,7 +205,7 @@ impl Server for Postgres {
     }
 
     fn explain(&self, error: sqlx::Error) -> StoreError {
-        errors::explain(&self.place(), error)
+        errors::explain(&self.origin(), error)
     }
 }
 

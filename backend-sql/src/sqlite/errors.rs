@@ -7,7 +7,7 @@ use tenure_core::StoreError;
 
 /// Where the error came from.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Origin<'a> {
     pub(super) path: &'a Path,
     pub(super) table: &'a str,
     pub(super) busy_timeout: Duration,
@@ -46,12 +46,12 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
 }
 
 /// What a failed request means.
-pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
-    let Some(error) = source.as_database_error() else { return without_code(place, source) };
-    let (path, table) = (place.path.display(), place.table);
+pub(super) fn explain(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
+    let Some(error) = source.as_database_error() else { return without_code(origin, source) };
+    let (path, table) = (origin.path.display(), origin.table);
     let (passing, what) = match primary(error).unwrap_or(code::ERROR) {
         code::BUSY | code::LOCKED | code::PROTOCOL => {
-            let waited = place.busy_timeout;
+            let waited = origin.busy_timeout;
             (
                 true,
                 format!(
@@ -68,7 +68,7 @@ pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
         ),
         code::FULL => (false, format!("the disk of {path} is full; make room on it")),
         code::IOERR => (false, format!("{path}: {}; check its disk", error.message())),
-        code::CANTOPEN => (false, cannot_open(place.path)),
+        code::CANTOPEN => (false, cannot_open(origin.path)),
         code::NOTADB => {
             (false, format!("{path} is not a SQLite database; choose another path, or move that file away"))
         }
@@ -79,7 +79,7 @@ pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
                  -shm files if it holds nothing but locks"
             ),
         ),
-        code::ERROR if error.message().starts_with("no such table") => (false, missing_table(place)),
+        code::ERROR if error.message().starts_with("no such table") => (false, missing_table(origin)),
         code::ERROR => (
             false,
             format!(
@@ -95,7 +95,7 @@ pub(super) fn explain(place: Place<'_>, source: sqlx::Error) -> StoreError {
 }
 
 /// The message for a missing table.
-pub(super) fn missing_table(Place { path, table, .. }: Place<'_>) -> String {
+pub(super) fn missing_table(Origin { path, table, .. }: Origin<'_>) -> String {
     let path = path.display();
     format!(
         "{path} has no table {table}; create it with the DDL that `tenure schema sqlite` prints, or let tenure create it"
@@ -103,7 +103,7 @@ pub(super) fn missing_table(Place { path, table, .. }: Place<'_>) -> String {
 }
 
 /// The message for a journal mode other than write-ahead.
-pub(super) fn no_log(Place { path, .. }: Place<'_>, mode: &[String]) -> String {
+pub(super) fn no_log(Origin { path, .. }: Origin<'_>, mode: &[String]) -> String {
     let path = path.display();
     match mode {
         [mode] if mode == "memory" => {
@@ -115,15 +115,15 @@ pub(super) fn no_log(Place { path, .. }: Place<'_>, mode: &[String]) -> String {
     }
 }
 
-fn without_code(place: Place<'_>, source: sqlx::Error) -> StoreError {
-    let path = place.path.display();
+fn without_code(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
+    let path = origin.path.display();
     match source {
         // The connection's thread is gone; the next request opens another connection.
         sqlx::Error::WorkerCrashed => {
             StoreError::unavailable(Explained::new(format!("the connection to {path} was lost"), source))
         }
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
-            let table = place.table;
+            let table = origin.table;
             StoreError::failed(Explained::new(
                 format!(
                     "the table {table} in {path} does not have the shape that locks need; choose another table"

@@ -2,7 +2,7 @@
 
 use super::{
     access,
-    errors::{self, Place},
+    errors::{self, Origin},
     options::Checked,
     statements::Statements,
 };
@@ -47,9 +47,9 @@ impl File {
         Self { store, statements: Statements::new(&options.table), options, connect, creates }
     }
 
-    pub(super) fn place(&self) -> Place<'_> {
+    pub(super) fn origin(&self) -> Origin<'_> {
         let Checked { path, table, busy_timeout, .. } = &self.options;
-        Place { path, table: table.as_str(), busy_timeout: *busy_timeout }
+        Origin { path, table: table.as_str(), busy_timeout: *busy_timeout }
     }
 
     /// A row of ours, as a tuple.
@@ -69,7 +69,7 @@ impl File {
         let mode: Vec<String> =
             sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_all(&mut connection).await?;
         if mode != ["wal"] {
-            return Err(Refusal::Said(StoreError::failed(errors::no_log(self.place(), &mode))));
+            return Err(Refusal::Said(StoreError::failed(errors::no_log(self.origin(), &mode))));
         }
         self.ensure_table(&mut connection).await?;
         Ok(Open { connection, identity })
@@ -81,7 +81,7 @@ impl File {
             "SELECT 1 FROM sqlite_schema WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE";
         if sqlx::query(exists).bind(table).fetch_all(&mut *connection).await?.is_empty() {
             if !self.options.create_table {
-                return Err(Refusal::Said(StoreError::failed(errors::missing_table(self.place()))));
+                return Err(Refusal::Said(StoreError::failed(errors::missing_table(self.origin()))));
             }
             // Of many clients that do this at the same time, at most one creates it.
             sqlx::query(self.statements.create.sql()).execute(&mut *connection).await?;
@@ -167,7 +167,7 @@ impl Server for File {
     }
 
     fn explain(&self, error: sqlx::Error) -> StoreError {
-        errors::explain(self.place(), error)
+        errors::explain(self.origin(), error)
     }
 }
 
