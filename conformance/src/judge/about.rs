@@ -54,7 +54,7 @@ impl<'a> About<'a> {
         }
     }
 
-    /// The note in words, unless it is one of those that the lanes show well enough.
+    /// The note in words, unless it is one of those that the tracks show well enough.
     pub(super) fn words(&self, event: &Event, at_the_resource: bool) -> Option<String> {
         let token = |claim: &String| self.claims.get(claim.as_str()).copied().unwrap_or_default();
         Some(match &event.what {

@@ -1,6 +1,6 @@
 //! A timeline for a terminal.
 
-use super::{Timeline, stamp::Span, timeline::Lane};
+use super::{Timeline, stamp::Span, timeline::Track};
 use std::fmt;
 
 /// How many columns the time has.
@@ -13,7 +13,7 @@ const TICKS: u32 = 4;
 impl fmt::Display for Timeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n{}\n", self.title, self.what)?;
-        let gutter = self.lanes.iter().map(|lane| lane.client.chars().count()).max().unwrap_or(0).max(8);
+        let gutter = self.tracks.iter().map(|track| track.client.chars().count()).max().unwrap_or(0).max(8);
         self.write_axis(f, gutter)?;
         for fault in &self.faults {
             let mut row = Row::default();
@@ -21,8 +21,8 @@ impl fmt::Display for Timeline {
             row.put(self.place(fault.from.max(self.from), WIDTH), fault.letter);
             writeln!(f, "  {:<gutter$}  {row}", format!("fault {}", fault.letter))?;
         }
-        for lane in &self.lanes {
-            writeln!(f, "  {:<gutter$}  {}", lane.client, self.row_of(lane))?;
+        for track in &self.tracks {
+            writeln!(f, "  {:<gutter$}  {}", track.client, self.row_of(track))?;
         }
         let mut row = Row::default();
         row.fill(self.place(self.broken.0, WIDTH), self.place(self.broken.1, WIDTH), '^');
@@ -48,13 +48,13 @@ impl Timeline {
         writeln!(f, "  {:<gutter$}  {ticks}", "")
     }
 
-    fn row_of(&self, lane: &Lane) -> Row {
+    fn row_of(&self, track: &Track) -> Row {
         let mut row = Row::default();
-        for bar in &lane.bars {
+        for bar in &track.bars {
             let what = if bar.token.is_some() { HOLD } else { WAIT };
             row.fill(self.place(bar.from, WIDTH), self.place(bar.to, WIDTH), what);
         }
-        for mark in &lane.marks {
+        for mark in &track.marks {
             row.put(self.place(mark.at, WIDTH), mark.sign.letter());
         }
         row

@@ -8,7 +8,7 @@ use super::{
 };
 use std::time::Duration;
 
-/// What happened around a [`Violation`]: one lane a client, holds and waits as bars, faults and notes as marks.
+/// What happened around a [`Violation`]: one track a client, holds and waits as bars, faults and notes as marks.
 ///
 /// Its `Display` draws it with characters. Times are relative to where the contract begins to be broken.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Timeline {
     pub(super) from: Stamp,
     pub(super) to: Stamp,
     pub(super) broken: (Stamp, Stamp),
-    pub(super) lanes: Vec<Lane>,
+    pub(super) tracks: Vec<Track>,
     pub(super) faults: Vec<Fault>,
     pub(super) notes: Vec<Note>,
     /// How many notes there are beyond those.
@@ -27,7 +27,7 @@ pub struct Timeline {
 
 /// One client.
 #[derive(Clone, Debug)]
-pub(super) struct Lane {
+pub(super) struct Track {
     pub(super) client: String,
     pub(super) bars: Vec<Bar>,
     pub(super) marks: Vec<Mark>,
@@ -133,8 +133,8 @@ impl Sign {
     }
 }
 
-/// How many lanes a person can follow.
-const LANES: usize = 10;
+/// How many tracks a person can follow.
+const TRACKS: usize = 10;
 /// How many notes a person reads.
 const NOTES: usize = 30;
 
@@ -157,17 +157,17 @@ impl Timeline {
             from,
             to,
             broken: (violation.from, violation.to),
-            lanes: violation.clients.iter().map(|client| Lane::new(client)).collect(),
+            tracks: violation.clients.iter().map(|client| Track::new(client)).collect(),
             faults: Vec::new(),
             notes: Vec::new(),
             more: 0,
         };
-        timeline.lanes.dedup_by(|one, other| one.client == other.client);
+        timeline.tracks.dedup_by(|one, other| one.client == other.client);
         timeline.draw_bars(&account, violation);
         timeline.draw_faults(&account);
         timeline.take_notes(history, violation);
-        for lane in &mut timeline.lanes {
-            lane.marks.sort_by_key(|mark| mark.sign);
+        for track in &mut timeline.tracks {
+            track.marks.sort_by_key(|mark| mark.sign);
         }
         timeline
     }
@@ -178,16 +178,16 @@ impl Timeline {
         move |from, to| from <= end && to >= begin
     }
 
-    fn lane(&mut self, client: &str) -> Option<&mut Lane> {
-        let place = match self.lanes.iter().position(|lane| lane.client == client) {
+    fn track(&mut self, client: &str) -> Option<&mut Track> {
+        let place = match self.tracks.iter().position(|track| track.client == client) {
             Some(place) => place,
-            None if self.lanes.len() < LANES => {
-                self.lanes.push(Lane::new(client));
-                self.lanes.len() - 1
+            None if self.tracks.len() < TRACKS => {
+                self.tracks.push(Track::new(client));
+                self.tracks.len() - 1
             }
             None => return None,
         };
-        self.lanes.get_mut(place)
+        self.tracks.get_mut(place)
     }
 
     fn draw_bars(&mut self, account: &Account<'_>, violation: &Violation) {
@@ -195,8 +195,8 @@ impl Timeline {
         let holds = account.holds.get(violation.name.as_str()).map(Vec::as_slice).unwrap_or_default();
         for hold in holds.iter().filter(|hold| shows(hold.granted, hold.ends())) {
             let bar = Bar::of_hold(hold);
-            if let Some(lane) = self.lane(hold.client) {
-                lane.bars.push(bar);
+            if let Some(track) = self.track(hold.client) {
+                track.bars.push(bar);
             }
         }
         for ask in account.asks.iter().filter(|ask| ask.name == violation.name) {
@@ -204,8 +204,8 @@ impl Timeline {
             if !shows(bar.from, bar.to) {
                 continue;
             }
-            if let Some(lane) = self.lane(ask.client) {
-                lane.bars.insert(0, bar);
+            if let Some(track) = self.track(ask.client) {
+                track.bars.insert(0, bar);
             }
         }
     }
@@ -215,8 +215,8 @@ impl Timeline {
         let letters = ('A'..='Z').chain('a'..='z');
         let spells = account.spells.iter().map(|spell| (spell, spell.to.unwrap_or(account.end)));
         let shown = spells.filter(|(spell, to)| {
-            let concerns = |lane: &Lane| Event::means(spell.whom, &lane.client);
-            shows(spell.from, *to) && self.lanes.iter().any(concerns)
+            let concerns = |track: &Track| Event::means(spell.whom, &track.client);
+            shows(spell.from, *to) && self.tracks.iter().any(concerns)
         });
         self.faults = shown
             .zip(letters)
@@ -234,25 +234,25 @@ impl Timeline {
         let at_the_resource = matches!(violation.broken, Broken::StaleAccess | Broken::LostUpdate);
         let (shows, about) = (self.sight(), About::of(history, &violation.name));
         for event in history.events().iter().filter(|event| shows(event.at, event.at)) {
-            let lanes: Vec<String> = self
-                .lanes
+            let tracks: Vec<String> = self
+                .tracks
                 .iter()
-                .map(|lane| lane.client.clone())
-                .filter(|lane| Event::means(&event.client, lane))
+                .map(|track| track.client.clone())
+                .filter(|track| Event::means(&event.client, track))
                 .collect();
-            if lanes.is_empty() || !about.concerns(event) {
+            if tracks.is_empty() || !about.concerns(event) {
                 continue;
             }
             if let Some(sign) = Sign::of(&event.what) {
-                for lane in &lanes {
-                    if let Some(lane) = self.lane(lane) {
-                        lane.marks.push(Mark { at: event.at, sign });
+                for track in &tracks {
+                    if let Some(track) = self.track(track) {
+                        track.marks.push(Mark { at: event.at, sign });
                     }
                 }
             }
             let party = violation.clients.iter().any(|client| Event::means(&event.client, client));
             if !party && matches!(event.what, What::Closes | What::Closed | What::Ended { .. }) {
-                // The lanes show that others leave.
+                // The tracks show that others leave.
                 continue;
             }
             let Some(text) = about.words(event, at_the_resource) else { continue };
@@ -284,12 +284,12 @@ impl Timeline {
     /// The signs that are there, to be explained.
     pub(super) fn signs(&self) -> impl Iterator<Item = Sign> {
         let there =
-            |sign: &Sign| self.lanes.iter().any(|lane| lane.marks.iter().any(|mark| mark.sign == *sign));
+            |sign: &Sign| self.tracks.iter().any(|track| track.marks.iter().any(|mark| mark.sign == *sign));
         Sign::ALL.into_iter().filter(there)
     }
 }
 
-impl Lane {
+impl Track {
     fn new(client: &str) -> Self {
         Self { client: client.to_owned(), bars: Vec::new(), marks: Vec::new() }
     }
