@@ -83,12 +83,12 @@ impl Call {
     }
 }
 
-/// All requests that passed a [`Probe`](crate::Probe). Clones share the record.
+/// All requests that passed a [`Probe`](crate::Probe). Clones share the log.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(Arc<Mutex<Record>>);
+pub struct Calls(Arc<Mutex<Log>>);
 
 #[derive(Debug, Default)]
-struct Record {
+struct Log {
     calls: Vec<Call>,
     contending: HashMap<Name, Contending>,
 }
@@ -103,33 +103,33 @@ struct Contending {
 }
 
 impl Calls {
-    fn record(&self) -> MutexGuard<'_, Record> {
+    fn log(&self) -> MutexGuard<'_, Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns all requests so far, in the order in which they were sent.
     #[must_use]
     pub fn all(&self) -> Vec<Call> {
-        self.record().calls.clone()
+        self.log().calls.clone()
     }
 
     /// Returns the requests about `name`, in the order in which they were sent.
     #[must_use]
     pub fn about(&self, name: &str) -> Vec<Call> {
         let is_about = |call: &&Call| call.about.iter().any(|(about, _)| about.as_str() == name);
-        self.record().calls.iter().filter(is_about).cloned().collect()
+        self.log().calls.iter().filter(is_about).cloned().collect()
     }
 
     /// Counts the claims that ask for a grant of `name` now.
     #[must_use]
     pub fn contending(&self, name: &str) -> usize {
-        self.record().contending.get(name).map_or(0, |contending| contending.now.len())
+        self.log().contending.get(name).map_or(0, |contending| contending.now.len())
     }
 
     /// Counts the most claims that ever asked for a grant of `name` at once.
     #[must_use]
     pub fn most_contending(&self, name: &str) -> usize {
-        self.record().contending.get(name).map_or(0, |contending| contending.most)
+        self.log().contending.get(name).map_or(0, |contending| contending.most)
     }
 
     /// Records a request that ends when the answer is dropped.
@@ -137,14 +137,14 @@ impl Calls {
         let contends = matches!(call.method, Method::Acquire | Method::TryAcquire | Method::TryAcquireAll);
         let asked = call.about.iter().filter(|_| contends);
         let contenders: Vec<_> = asked.filter_map(|(name, claim)| Some((name.clone(), (*claim)?))).collect();
-        let mut record = self.record();
+        let mut log = self.log();
         for (name, claim) in &contenders {
-            let contending = record.contending.entry(name.clone()).or_default();
+            let contending = log.contending.entry(name.clone()).or_default();
             *contending.now.entry(*claim).or_default() += 1;
             contending.most = contending.most.max(contending.now.len());
         }
-        record.calls.push(call);
-        drop(record);
+        log.calls.push(call);
+        drop(log);
         Open { calls: self.clone(), contenders }
     }
 }
@@ -157,9 +157,9 @@ pub(crate) struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let mut record = self.calls.record();
+        let mut log = self.calls.log();
         for (name, claim) in &self.contenders {
-            let Some(contending) = record.contending.get_mut(name) else { continue };
+            let Some(contending) = log.contending.get_mut(name) else { continue };
             if let Some(requests) = contending.now.get_mut(claim) {
                 *requests -= 1;
                 if *requests == 0 {
