@@ -9,7 +9,7 @@ use std::{
 use tenure::{Holder, Mode};
 
 /// `pid@host`, as far as known.
-fn place(holder: &Holder) -> String {
+fn process(holder: &Holder) -> String {
     let host = plain(&holder.info.host);
     if holder.info.pid == 0 { host } else { format!("{}@{host}", holder.info.pid) }
 }
@@ -70,7 +70,7 @@ pub(crate) fn table(holders: &[Holder]) -> String {
             plain(&holder.name),
             mode(holder.mode),
             holder.info.label.as_deref().map_or_else(unknown, plain),
-            Some(place(holder)).filter(|place| !place.is_empty()).unwrap_or_else(unknown),
+            Some(process(holder)).filter(|process| !process.is_empty()).unwrap_or_else(unknown),
             holder.token.map_or_else(unknown, |token| token.to_string()),
             holder
                 .since

@@ -81,7 +81,7 @@ pub trait Subject: Send + Sync + 'static {
     /// Names what this subject disturbs when a fault is injected into its server. Cases that need the store for
     /// themselves wait for those of every subject with the same answer. By default, each subject has a server of its
     /// own.
-    fn place(&self) -> String {
+    fn disturbs(&self) -> String {
         self.name().to_owned()
     }
 

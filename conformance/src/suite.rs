@@ -31,9 +31,9 @@ pub(crate) struct Tested {
 
 impl Tested {
     pub(crate) fn all(subjects: Subjects) -> Vec<Arc<Self>> {
-        let (mut places, calm) = (HashMap::<String, Arc<RwLock<()>>>::new(), Arc::default());
+        let (mut servers, calm) = (HashMap::<String, Arc<RwLock<()>>>::new(), Arc::default());
         let tested = |subject: Arc<dyn Subject>| {
-            let quiet = Arc::clone(places.entry(subject.place()).or_default());
+            let quiet = Arc::clone(servers.entry(subject.disturbs()).or_default());
             Arc::new(Self { subject, started: OnceCell::new(), quiet, calm: Arc::clone(&calm) })
         };
         subjects.into_iter().map(tested).collect()

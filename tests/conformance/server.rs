@@ -57,7 +57,7 @@ impl Subject for OnServer {
     }
 
     /// A server that the environment names may be that of several subjects.
-    fn place(&self) -> String {
+    fn disturbs(&self) -> String {
         let (name, url) = (self.name, self.kind.variable("URL"));
         env::var(url).ok().filter(|url| !url.is_empty()).unwrap_or_else(|| name.to_owned())
     }
