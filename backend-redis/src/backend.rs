@@ -184,7 +184,8 @@ impl Backend for RedisBackend {
 
     async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
         let stops = claim.waits && claim.mode == Mode::Exclusive;
-        ask!(self.0.store, &claim.name, server => server.retire(&claim.name, claim.id, stops).await).map(drop)
+        ask!(self.0.store, &claim.name, server => server.withdraw(&claim.name, claim.id, stops).await)
+            .map(drop)
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {

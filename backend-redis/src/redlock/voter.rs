@@ -25,7 +25,7 @@ pub(crate) struct Voter {
     pub(crate) server: Server,
     ask: Script,
     raise: Script,
-    undo: Script,
+    end: Script,
     unanswered: Unanswered,
     /// Shared by all the servers of the list.
     identities: Arc<Identities>,
@@ -66,7 +66,7 @@ impl Voter {
             server: Server::new(endpoint, checked, background),
             ask: Script::new(&[ISSUE, ATTEMPTS, include_str!("scripts/ask.lua")]),
             raise: Script::new(&[TOKENS, include_str!("scripts/raise.lua")]),
-            undo: Script::new(&[PUBLISH, TELL, TOKENS, ATTEMPTS, include_str!("scripts/undo.lua")]),
+            end: Script::new(&[PUBLISH, TELL, TOKENS, ATTEMPTS, include_str!("scripts/end.lua")]),
             unanswered: Unanswered::default(),
             identities,
         })
@@ -130,15 +130,15 @@ impl Voter {
     }
 
     /// Ends whatever a claim's attempts up to this one have here, or may still get.
-    pub(crate) async fn undo(&self, name: &Name, claim: ClaimId, attempt: u64) -> Result<End, Failure> {
-        let (mut call, lock) = self.server.call(&self.undo, name);
+    pub(crate) async fn end(&self, name: &Name, claim: ClaimId, attempt: u64) -> Result<End, Failure> {
+        let (mut call, lock) = self.server.call(&self.end, name);
         arg_claim(&mut call, claim).arg(attempt).arg(self.server.remember(LONGEST_STRAGGLER));
         if self.unanswered.contains(claim) {
             call.arg(LONGEST_STRAGGLER.as_secs());
         }
         // This client itself may be counted, if it waited a moment ago.
         let own = u64::from(self.server.subscriptions.is_counted(&lock));
-        let Answer { value, resent, .. } = self.server.lane.run(&self.undo, &call, &lock).await?;
+        let Answer { value, resent, .. } = self.server.lane.run(&self.end, &call, &lock).await?;
         match replies::told(&value)? {
             Some(told) => Ok(End::Ended { awaited: told > own }),
             // The first request may have ended it. The caller asks again, and knows how to read the answer.

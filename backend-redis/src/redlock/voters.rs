@@ -97,7 +97,7 @@ impl Voters {
             let (endings, background) = (self.endings.clone(), self.background.clone());
             let insists = endings.len() < MOST_ENDINGS;
             self.endings.spawn(async move {
-                let answer = voter.undo(&ending.name, ending.claim, ending.attempt).await;
+                let answer = voter.end(&ending.name, ending.claim, ending.attempt).await;
                 let again = answer.as_ref().is_err_and(|silence| silence.error.is_unavailable());
                 let _ = sender.send((place, answer));
                 if again && insists {
@@ -139,7 +139,7 @@ impl Ending {
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
-            match voter.undo(&self.name, self.claim, self.attempt).await {
+            match voter.end(&self.name, self.claim, self.attempt).await {
                 Err(Failure { error, .. }) if error.is_unavailable() && !give_up.has_passed() => {}
                 Err(Failure { error, .. }) => {
                     let (name, server) = (&self.name, voter.address());

@@ -14,7 +14,7 @@ impl Server {
     /// Ends the hold of a claim that was granted. `None` if it has none.
     pub(crate) async fn release(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
         if self.doubts.contains(claim) {
-            return self.retire(name, claim, false).await;
+            return self.withdraw(name, claim, false).await;
         }
         self.end_hold(name, claim).await
     }
@@ -44,13 +44,13 @@ impl Server {
 
     /// Ends whatever a claim has: its hold, its place in a queue, and any request that may still be on its way. `None`
     /// if it did not hold the lock. Set `stops` if it may have stopped newcomers.
-    pub(crate) async fn retire(
+    pub(crate) async fn withdraw(
         &self,
         name: &Name,
         claim: ClaimId,
         stops: bool,
     ) -> Result<Option<Release>, StoreError> {
-        let (script, in_doubt) = (&self.scripts.retire, self.doubts.contains(claim));
+        let (script, in_doubt) = (&self.scripts.withdraw, self.doubts.contains(claim));
         let (mut call, lock) = if stops && !self.options.fair {
             self.call_with_stop(script, name)
         } else {

@@ -239,7 +239,7 @@ impl World {
                 then(Step::Extend { client, node }, &|world| world.extend(client, node));
                 for attempt in [1, 2, ALL] {
                     let step = Step::Undo { client, attempt, node };
-                    then(step, &|world| world.undo(client, attempt, node, rules));
+                    then(step, &|world| world.end(client, attempt, node, rules));
                 }
             }
         }
@@ -394,9 +394,9 @@ impl World {
         Some(Ok(()))
     }
 
-    /// A node carries out a withdrawal or a release, as `undo.lua` does. The mark that it leaves is a request that will
+    /// A node carries out a withdrawal or a release, as `end.lua` does. The mark that it leaves is a request that will
     /// not be carried out.
-    fn undo(&mut self, client: usize, attempt: u8, node: usize, rules: &Rules) -> Change {
+    fn end(&mut self, client: usize, attempt: u8, node: usize, rules: &Rules) -> Change {
         let it = &mut self.clients[client];
         let sent = if attempt == ALL { it.released } else { it.undone & (1 << attempt) != 0 };
         if !sent {
