@@ -11,7 +11,7 @@ mod operate;
 
 pub(crate) use bench::Bench;
 pub(crate) use common::Limit;
-pub(crate) use hold::{Elect, Run, Terms};
+pub(crate) use hold::{Elect, HoldOptions, Run};
 pub(crate) use latch::{CountDown, Latch, LatchOf, ShowLatch, WaitForLatch};
 pub(crate) use look::{Ls, Release, Show, Wait};
 pub(crate) use operate::{Completions, Conformance, Dialect, Man, Ping, Schema, Strategy};

@@ -1,7 +1,7 @@
 //! A command that runs as long as its lock is held.
 
 use crate::{
-    args::Terms,
+    args::HoldOptions,
     exit::{self, Failure},
     job::Job,
     people::plain,
@@ -21,10 +21,15 @@ use tenure::{Error, Lock, LockSetGuard, Name};
 use tokio::time::{Instant, sleep_until};
 
 /// Applies the options to `lock`. The default label is the command's name.
-pub(crate) fn on_terms(lock: Lock, terms: &Terms, max_hold: Option<Duration>, command: &[OsString]) -> Lock {
-    let label = terms.label.clone().unwrap_or_else(|| default_label(command));
+pub(crate) fn with_options(
+    lock: Lock,
+    options: &HoldOptions,
+    max_hold: Option<Duration>,
+    command: &[OsString],
+) -> Lock {
+    let label = options.label.clone().unwrap_or_else(|| default_label(command));
     let lock = lock.label(label);
-    let lock = match terms.lease {
+    let lock = match options.lease {
         Some(lease) => lock.lease(lease),
         None => lock,
     };
@@ -56,7 +61,7 @@ pub(crate) async fn run(
     held: &LockSetGuard,
     signals: &mut Signals,
     variables: &Variables,
-    terms: &Terms,
+    options: &HoldOptions,
     tell: fn(&str),
 ) -> Result<Ending, Failure> {
     signals.while_running()?;
@@ -70,7 +75,7 @@ pub(crate) async fn run(
         return Ok(Ending::Lost);
     }
     job.resume();
-    attend(&mut job, held, signals, terms.kill_after, tell).await
+    attend(&mut job, held, signals, options.kill_after, tell).await
 }
 
 /// What happens while a command runs.

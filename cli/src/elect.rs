@@ -2,7 +2,7 @@
 
 use crate::{
     args,
-    attend::{self, Ending, on_terms},
+    attend::{self, Ending, with_options},
     exit::{self, Failure},
     manager::{self, Manager},
     ready::Port,
@@ -59,12 +59,12 @@ async fn terms(
     signals: &mut Signals,
     current: &watch::Sender<Option<Hold>>,
 ) -> Result<ExitCode, Failure> {
-    let mut variables = store::for_command(store, args.terms.keep_store)?;
+    let mut variables = store::for_command(store, args.hold.keep_store)?;
     variables.extend(manager::hidden());
     loop {
         let term = campaign(locks, args, signals).await?;
         current.send_replace(term.holds().next().cloned());
-        match attend::run(&args.command, &term, signals, &variables, &args.terms, stderr::mention).await? {
+        match attend::run(&args.command, &term, signals, &variables, &args.hold, stderr::mention).await? {
             Ending::Lost => {
                 stderr::mention(&format!("no longer leading {:?}; campaigning again", args.name));
             }
@@ -76,7 +76,7 @@ async fn terms(
 /// Waits until this machine leads.
 async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> Result<LockSetGuard, Failure> {
     let names = [args.name.clone()];
-    let all = locks.all(&names).with(|lock| on_terms(lock, &args.terms, args.max_hold, &args.command));
+    let all = locks.all(&names).with(|lock| with_options(lock, &args.hold, args.max_hold, &args.command));
     let elected = async {
         tokio::select! {
             term = all.acquire() => term,

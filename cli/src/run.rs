@@ -2,7 +2,7 @@
 
 use crate::{
     args,
-    attend::{self, Ending, on_terms},
+    attend::{self, Ending, with_options},
     exit::{self, Failure},
     signals::Signals,
     stderr, store, waiting, warnings,
@@ -48,8 +48,8 @@ async fn locked(
         held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.limit.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    let variables = store::for_command(store, args.terms.keep_store)?;
-    match attend::run(&args.command, &held, signals, &variables, &args.terms, stderr::say).await? {
+    let variables = store::for_command(store, args.hold.keep_store)?;
+    match attend::run(&args.command, &held, signals, &variables, &args.hold, stderr::say).await? {
         Ending::Lost => Err(Failure::Lost),
         Ending::Itself(status) => attend::release(held).await.map(|()| exit::ended(status)),
     }
@@ -62,7 +62,7 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
         None if args.shared => locks.rw(name).read(),
         None => locks.lock(name),
     }));
-    let all = all.with(|lock| on_terms(lock, &args.terms, args.max_hold, &args.command));
+    let all = all.with(|lock| with_options(lock, &args.hold, args.max_hold, &args.command));
     let all = match args.at_least {
         Some(shortest) => all.with(|lock| lock.hold_at_least(shortest)),
         None => all,

@@ -3,7 +3,7 @@
 use crate::{
     Ability, Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner, Term,
     lease::{self, MIN_LEASE},
-    policy::{acquire::Acquisition, client::Client, holding::Terms},
+    policy::{acquire::Acquisition, client::Client, holding::HoldOptions},
 };
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 use tracing::Span;
@@ -249,8 +249,8 @@ impl Lock {
         let mode = self.mode.checked()?;
         client.store.can_hold(mode)?;
         let (owner, renews, callers) = (self.owner.clone(), self.renews, Span::current());
-        let terms = Terms { owner, renews, max_hold, hold_at_least, callers };
-        Ok(Acquisition { client: Arc::clone(client), name, lease, wait, mode, terms, holder })
+        let options = HoldOptions { owner, renews, max_hold, hold_at_least, callers };
+        Ok(Acquisition { client: Arc::clone(client), name, lease, wait, mode, options, holder })
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) limit: Limit,
     #[command(flatten)]
-    pub(crate) terms: Terms,
+    pub(crate) hold: HoldOptions,
     /// Hold the lock at most this long, then end COMMAND and exit with 79
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
@@ -64,7 +64,7 @@ pub(crate) struct Elect {
     #[arg(value_parser = name)]
     pub(crate) name: Name,
     #[command(flatten)]
-    pub(crate) terms: Terms,
+    pub(crate) hold: HoldOptions,
     /// Lead at most this long, then end COMMAND and become a candidate again
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
@@ -81,7 +81,7 @@ pub(crate) struct Elect {
 
 /// How a lock is held while a command runs.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Terms {
+pub(crate) struct HoldOptions {
     /// How long the store keeps the lock without hearing from its holder [default: 30s]
     ///
     /// `tenure` renews this lease whenever a third of it has passed. If this machine dies, others get the lock when the

@@ -4,7 +4,7 @@ use super::{
     client::Client,
     guard::Guard,
     hold::Hold,
-    holding::{Barred, Holding, Terms},
+    holding::{Barred, HoldOptions, Holding},
     look::Look,
     pauses::Pauses,
     queue::{Occupant, Seat},
@@ -28,7 +28,7 @@ pub(crate) struct Acquisition {
     pub(crate) lease: Duration,
     pub(crate) wait: Option<Duration>,
     pub(crate) mode: Mode,
-    pub(crate) terms: Terms,
+    pub(crate) options: HoldOptions,
     pub(crate) holder: Arc<HolderInfo>,
 }
 
@@ -132,7 +132,7 @@ impl Acquisition {
     /// Waits for its turn in this client, then contends until the store grants the claim.
     async fn contend(&self, findings: &mut Findings) -> Result<Guard, Error> {
         let mut seat = self.client.queues.join(&self.name);
-        if self.terms.owner.is_none() {
+        if self.options.owner.is_none() {
             seat.wait().await;
         } else if let Some(entered) = seat.wait_or(|| self.reenter()).await {
             return self.entered(entered);
@@ -224,7 +224,7 @@ impl Acquisition {
     pub(super) fn hold(&self, grant: Grant, seat: Seat) -> Result<Guard, Seat> {
         let (claim, token, info) = (grant.claim, grant.token, Arc::clone(&self.holder));
         seat.occupied_by(Some(Occupant { claim, token, info, since: Moment::now() }));
-        let hold = Hold::begin(&self.client, grant, self.terms.clone(), seat)
+        let hold = Hold::begin(&self.client, grant, self.options.clone(), seat)
             .inspect_err(|seat| seat.occupied_by(None))?;
         let (name, token, claim) = (hold.name(), hold.token(), hold.claim());
         tracing::debug!(lock.name = %name, %token, %claim, lock.store = %self.client.store.name, "lock acquired");
@@ -232,7 +232,7 @@ impl Acquisition {
     }
 
     fn reenter(&self) -> Option<Result<Arc<Holding>, Barred>> {
-        self.client.owned.enter(&self.name, self.terms.owner.as_ref()?, self.mode)
+        self.client.owned.enter(&self.name, self.options.owner.as_ref()?, self.mode)
     }
 
     fn entered(&self, entered: Result<Arc<Holding>, Barred>) -> Result<Guard, Error> {

@@ -2,7 +2,7 @@
 
 use super::{
     client::Client,
-    holding::{Holding, Terms},
+    holding::{HoldOptions, Holding},
     queue::Seat,
 };
 use crate::{ClaimId, Error, Grant, LossCause, Mode, Moment, Name, Token};
@@ -19,9 +19,14 @@ pub struct Hold {
 
 impl Hold {
     /// Begins to hold, unless the answer came so late that the grant has already expired.
-    pub(super) fn begin(client: &Arc<Client>, grant: Grant, terms: Terms, seat: Seat) -> Result<Self, Seat> {
-        let callers = terms.callers.clone();
-        let holding = Holding::begin(client.renewals.next_id(), &client.store, grant, terms, seat)?;
+    pub(super) fn begin(
+        client: &Arc<Client>,
+        grant: Grant,
+        options: HoldOptions,
+        seat: Seat,
+    ) -> Result<Self, Seat> {
+        let callers = options.callers.clone();
+        let holding = Holding::begin(client.renewals.next_id(), &client.store, grant, options, seat)?;
         if holding.owner.is_some() {
             client.owned.add(&holding);
             // Another task of this owner may be waiting for the turn.

@@ -58,7 +58,7 @@ enum State {
 
 /// How to hold a lock once it is granted.
 #[derive(Clone)]
-pub(crate) struct Terms {
+pub(crate) struct HoldOptions {
     pub(crate) owner: Option<Owner>,
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
@@ -96,13 +96,13 @@ impl Holding {
         id: u64,
         store: &Arc<Store>,
         grant: Grant,
-        terms: Terms,
+        options: HoldOptions,
         mut seat: Seat,
     ) -> Result<Arc<Self>, Seat> {
         let now = Moment::now();
         let timing = match &grant.standing {
             Standing::Lease { sent, stands } => {
-                Timing::leased(grant.lease, *sent, *stands, terms.renews, now)
+                Timing::leased(grant.lease, *sent, *stands, options.renews, now)
             }
             Standing::Session(liveness) if liveness.loss().is_some() => return Err(seat),
             Standing::Session(liveness) => Timing::kept(grant.lease, liveness.deadline()),
@@ -119,10 +119,10 @@ impl Holding {
         let hold = Arc::new(Self {
             id,
             store: Arc::clone(store),
-            owner: terms.owner,
+            owner: options.owner,
             callers: Handle::current(),
-            stays: terms.hold_at_least.map(|shortest| now + shortest),
-            ends: terms.max_hold.map(|longest| now + longest),
+            stays: options.hold_at_least.map(|shortest| now + shortest),
+            ends: options.max_hold.map(|longest| now + longest),
             life: Mutex::new(life),
             lost: CancellationToken::new(),
             late,

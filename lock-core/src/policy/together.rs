@@ -31,7 +31,7 @@ impl Acquisition {
     pub(crate) async fn together(all: &[Self], then_apart: bool) -> Result<AllOrNone, Error> {
         let [first, _, ..] = all else { return Ok(AllOrNone::Apart) };
         let client = &first.client;
-        let apart = |one: &Self| one.terms.owner.is_some() || !Arc::ptr_eq(&one.client, client);
+        let apart = |one: &Self| one.options.owner.is_some() || !Arc::ptr_eq(&one.client, client);
         if !client.store.capabilities().together || all.iter().any(apart) {
             return Ok(AllOrNone::Apart);
         }
