@@ -55,7 +55,7 @@ impl Live {
             () = self.over.cancelled() => {}
             () = self.deleted(claim, &path, watch, &unwanted) => {
                 if !unwanted.is_cancelled() {
-                    liveness.revoke(LossCause::Forced);
+                    liveness.end(LossCause::Forced);
                     self.state().nodes.remove(&claim);
                 }
             }

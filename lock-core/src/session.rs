@@ -88,7 +88,7 @@ impl Shared {
     }
 }
 
-/// Whether one grant of a session store is alive. It ends with its session, or by [`revoke`](Self::revoke).
+/// Whether one grant of a session store is alive. It ends with its session, or by [`end`](Self::end).
 ///
 /// Clones are the same handle.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ struct Watched {
 
 impl Liveness {
     /// Ends this grant only, for instance because its node was deleted. The first cause stays.
-    pub fn revoke(&self, cause: LossCause) {
+    pub fn end(&self, cause: LossCause) {
         let _ = self.0.cause.set(cause);
         self.0.ended.cancel();
     }
@@ -172,7 +172,7 @@ mod tests {
     async fn one_grant_ends_alone() {
         let session = Session::new(TIMEOUT, Moment::now());
         let (one, other) = (session.liveness(), session.liveness());
-        one.revoke(LossCause::Forced);
+        one.end(LossCause::Forced);
         assert_eq!(one.ended().await, LossCause::Forced);
         assert_eq!(other.loss(), None);
         session.end(LossCause::SessionEnded);
