@@ -178,7 +178,7 @@ impl Backend for RedisBackend {
         match ask!(self.0.store, &grant.name, server => server.release(&grant.name, grant.claim).await)? {
             Some(released) => Ok(released),
             // The grant is certainly gone, even if the store does not answer this second request.
-            None => Ok(Release::NotHeld(self.why(grant).await.unwrap_or(LossCause::Expired))),
+            None => Ok(Release::Lost(self.why(grant).await.unwrap_or(LossCause::Expired))),
         }
     }
 

@@ -198,7 +198,7 @@ impl<T: RowTable> Backend for RowLocks<T> {
             _ => self.table.was_forced(&grant.name, grant.claim).await?,
         };
         let lost = lost.unwrap_or(LossCause::SessionEnded);
-        Ok(Release::NotHeld(if forced { LossCause::Forced } else { lost }))
+        Ok(Release::Lost(if forced { LossCause::Forced } else { lost }))
     }
 
     /// Never called: grants in a session need no renewal.

@@ -247,9 +247,9 @@ impl Backend for ZkBackend {
             Standing::Lease { .. } => None,
         };
         if let Some(cause @ LossCause::SessionEnded) = lost() {
-            return Ok(Release::NotHeld(cause));
+            return Ok(Release::Lost(cause));
         }
-        let Some(live) = self.0.current() else { return Ok(Release::NotHeld(LossCause::SessionEnded)) };
+        let Some(live) = self.0.current() else { return Ok(Release::Lost(LossCause::SessionEnded)) };
         let lock = self.0.lock_node(&grant.name);
         let (removed, cause) = match live.remove(&lock, grant.claim) {
             // Only somebody else can have deleted a known node of a live session.
@@ -259,8 +259,8 @@ impl Backend for ZkBackend {
         };
         match removed {
             Removed::Deleted => Ok(Release::Released { awaited: false }),
-            Removed::Missing => Ok(Release::NotHeld(lost().unwrap_or(cause))),
-            Removed::SessionOver => Ok(Release::NotHeld(LossCause::SessionEnded)),
+            Removed::Missing => Ok(Release::Lost(lost().unwrap_or(cause))),
+            Removed::SessionOver => Ok(Release::Lost(LossCause::SessionEnded)),
             Removed::Refused(error) => Err(explain(&lock, error)),
         }
     }
@@ -294,7 +294,7 @@ impl Backend for ZkBackend {
     }
 
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
-        let Some(live) = self.0.current() else { return Ok(Conversion::NotHeld(LossCause::SessionEnded)) };
+        let Some(live) = self.0.current() else { return Ok(Conversion::Lost(LossCause::SessionEnded)) };
         live.convert(self.0.lock_node(&grant.name), grant.claim, to).await
     }
 

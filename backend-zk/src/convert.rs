@@ -33,14 +33,14 @@ struct Held {
 
 /// Why a conversion has no answer.
 enum Stop {
-    NotHeld(LossCause),
+    Lost(LossCause),
     Failed(Error),
 }
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         match verdict(&error) {
-            Verdict::SessionOver => Self::NotHeld(LossCause::SessionEnded),
+            Verdict::SessionOver => Self::Lost(LossCause::SessionEnded),
             Verdict::Refused | Verdict::Unknown => Self::Failed(error),
         }
     }
@@ -70,7 +70,7 @@ impl Live {
         to: Mode,
     ) -> Result<Conversion, StoreError> {
         let Some(turn) = self.state().nodes.get(&claim).map(|node| Arc::clone(&node.conversion.turn)) else {
-            return Ok(Conversion::NotHeld(LossCause::Forced));
+            return Ok(Conversion::Lost(LossCause::Forced));
         };
         let live = Arc::clone(self);
         let converting = self.background.spawn(async move {
@@ -82,13 +82,13 @@ impl Live {
                 }
             };
             match live.unless_over(conversion).await {
-                None => Ok(Conversion::NotHeld(LossCause::SessionEnded)),
-                Some(Err(Stop::NotHeld(cause))) => Ok(Conversion::NotHeld(cause)),
+                None => Ok(Conversion::Lost(LossCause::SessionEnded)),
+                Some(Err(Stop::Lost(cause))) => Ok(Conversion::Lost(cause)),
                 Some(Err(Stop::Failed(error))) => Err(explain(&lock, error)),
                 Some(Ok(answer)) => Ok(answer),
             }
         });
-        converting.await.unwrap_or(Ok(Conversion::NotHeld(LossCause::SessionEnded)))
+        converting.await.unwrap_or(Ok(Conversion::Lost(LossCause::SessionEnded)))
     }
 
     /// Turns a writer into a reader. Waiting readers watch its node.
@@ -114,7 +114,7 @@ impl Live {
         let children = or_nobody(self.list_synced(lock).await)?;
         let line = self.line(lock, &children, held.number()).await?;
         match line.position(held.node()) {
-            None => return Err(Stop::NotHeld(LossCause::Forced)),
+            None => return Err(Stop::Lost(LossCause::Forced)),
             Some(0) if line.reader_behind_first().is_none() => {}
             Some(_) => return Ok(Conversion::Refused),
         }
@@ -160,14 +160,14 @@ impl Live {
             match line.position(held.node()) {
                 Some(0) => {}
                 Some(_) => return Ok(false),
-                None => return Err(Stop::NotHeld(LossCause::Forced)),
+                None => return Err(Stop::Lost(LossCause::Forced)),
             }
             // The first reader behind is the oldest. Readers behind a waiter of another mode also wait.
             let Some(reader) = line.reader_behind_first() else { return Ok(true) };
             let reader = format!("{lock}/{reader}");
             let stats = join(self.client.check_stat(&held.path), self.client.check_stat(&reader)).await;
             match (stats.0?, stats.1?) {
-                (None, _) => return Err(Stop::NotHeld(LossCause::Forced)),
+                (None, _) => return Err(Stop::Lost(LossCause::Forced)),
                 (Some(own), Some(reader)) => return Ok(reader.czxid > own.mzxid),
                 (Some(_), None) => {}
             }
@@ -186,7 +186,7 @@ impl Live {
     /// Replaces a reader's node by a writer's.
     async fn replace(&self, lock: &str, claim: ClaimId, held: &Held) -> Result<(), Stop> {
         let Some(writer) = upgraded(claim, held.token, held.node()) else {
-            return Err(Stop::NotHeld(LossCause::Forced));
+            return Err(Stop::Lost(LossCause::Forced));
         };
         let (sent, writer) = (Moment::now(), format!("{lock}/{writer}"));
         // The node's watchers learn of its end before this claim gets an answer.
@@ -228,7 +228,7 @@ impl Live {
             }
         });
         match answer {
-            Err(Error::NoNode) => Err(Stop::NotHeld(LossCause::Forced)),
+            Err(Error::NoNode) => Err(Stop::Lost(LossCause::Forced)),
             answer => Ok(answer?),
         }
     }
@@ -238,10 +238,10 @@ impl Live {
         if self.state().nodes.get(&claim).is_some_and(|node| node.conversion.unsettled) {
             let children = or_nobody(self.list_synced(lock).await)?;
             let node = children.iter().find(|node| claim_of(node) == Some(claim));
-            let node = node.ok_or(Stop::NotHeld(LossCause::Forced))?;
+            let node = node.ok_or(Stop::Lost(LossCause::Forced))?;
             let path = format!("{lock}/{node}");
             let downgraded = match self.client.get_data(&path).await {
-                Err(Error::NoNode) => return Err(Stop::NotHeld(LossCause::Forced)),
+                Err(Error::NoNode) => return Err(Stop::Lost(LossCause::Forced)),
                 found => Card::is_downgraded(node, &found?.0),
             };
             self.note(claim, |node| {
@@ -252,7 +252,7 @@ impl Live {
             });
         }
         let state = self.state();
-        let node = state.nodes.get(&claim).ok_or(Stop::NotHeld(LossCause::Forced))?;
+        let node = state.nodes.get(&claim).ok_or(Stop::Lost(LossCause::Forced))?;
         let (path, token, card) = (node.path.clone(), node.token, node.card.clone());
         let mut held = Held { path, mode: Mode::Shared, token, card };
         if !node.conversion.downgraded {

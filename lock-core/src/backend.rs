@@ -72,7 +72,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Behaviour
     ///
-    /// Wakes waiters if the store can. Returns [`Release::NotHeld`] even if the claim's lease has expired but nobody
+    /// Wakes waiters if the store can. Returns [`Release::Lost`] even if the claim's lease has expired but nobody
     /// else has acquired the name.
     ///
     /// The caller may give up before there is an answer. In a session, no lease would end the grant then, so the store
@@ -267,7 +267,7 @@ pub enum Release {
         awaited: bool,
     },
     /// The claim no longer held the name; [`LossCause::Expired`] if the store cannot tell why.
-    NotHeld(LossCause),
+    Lost(LossCause),
 }
 
 /// The answer to a [conversion](Backend::convert).
@@ -278,7 +278,7 @@ pub enum Conversion {
     /// Others hold the name too, so the claim holds it as before.
     Refused,
     /// The claim no longer holds the name.
-    NotHeld(LossCause),
+    Lost(LossCause),
 }
 
 /// The answer to the renewal of one grant.

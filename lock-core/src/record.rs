@@ -274,7 +274,7 @@ impl Record {
             let why = self.why_not(grant, now);
             // So that a renewal that is still on its way finds nothing to renew.
             self.held.retain(|held| held.claim != grant.claim);
-            return Release::NotHeld(why);
+            return Release::Lost(why);
         }
         self.held.retain(|held| held.claim != grant.claim);
         self.bury(now);
@@ -295,7 +295,7 @@ impl Record {
     /// Changes the mode of a grant: a downgrade always succeeds, an upgrade only if nobody else holds the name.
     pub fn convert(&mut self, grant: &Grant, to: Mode, now: StoreTime) -> Conversion {
         if !self.is_held_by(grant.claim, now) {
-            return Conversion::NotHeld(self.why_not(grant, now));
+            return Conversion::Lost(self.why_not(grant, now));
         }
         let others = self.live(now).filter(|held| held.claim != grant.claim).map(|held| held.mode);
         if !to.admits(others) {

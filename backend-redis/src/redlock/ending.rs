@@ -34,7 +34,7 @@ impl Voters {
                 return Ok(Release::Released { awaited: anyone_waits });
             }
             if self.quorum.is_beyond(nothing) {
-                return Ok(Release::NotHeld(self.why(grant).await));
+                return Ok(Release::Lost(self.why(grant).await));
             }
         }
         Err(self.quorum.too_few(silent))

@@ -105,7 +105,7 @@ pub(crate) fn conversion(value: &Value) -> Result<Conversion, StoreError> {
     match value {
         Value::Int(1) => Ok(Conversion::Converted),
         Value::Int(0) => Ok(Conversion::Refused),
-        value => cause(value).map(Conversion::NotHeld),
+        value => cause(value).map(Conversion::Lost),
     }
 }
 

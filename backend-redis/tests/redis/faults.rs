@@ -44,7 +44,7 @@ async fn scripts_flushed() {
     flush();
     assert_eq!(backend.release(&held).await.unwrap(), Release::Released { awaited: false });
     flush();
-    assert!(matches!(backend.release(&held).await.unwrap(), Release::NotHeld(_)));
+    assert!(matches!(backend.release(&held).await.unwrap(), Release::Lost(_)));
     flush();
     assert!(grant(&backend, &claim("a", LEASE)).await.token > held.token);
 }

@@ -244,8 +244,8 @@ fn garbage_at_the_lock_is_never_taken_for_a_lock_that_is_free() {
                 let lost = Grant::leased(&stranger, Token::MIN, Moment::now());
                 let renewed = backend.renew(std::slice::from_ref(&lost)).await.unwrap();
                 assert!(matches!(renewed[..], [Renewal::Lost(_)]), "{renewed:?}");
-                assert!(matches!(backend.release(&lost).await.unwrap(), Release::NotHeld(_)));
-                assert!(matches!(backend.convert(&lost, Mode::Shared).await, Ok(Conversion::NotHeld(_))));
+                assert!(matches!(backend.release(&lost).await.unwrap(), Release::Lost(_)));
+                assert!(matches!(backend.convert(&lost, Mode::Shared).await, Ok(Conversion::Lost(_))));
                 backend.withdraw(&stranger).await.unwrap();
                 for mode in [Mode::Shared, permits(1, 2), permits(1, 3), Mode::Exclusive] {
                     let asked = Claim { mode, ..claim("a", LEASE) };

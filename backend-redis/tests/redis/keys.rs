@@ -137,7 +137,7 @@ async fn renewal_tells_of_each_what_became_of_it() {
     let mut causes = Vec::new();
     for lost in &grants[1..8] {
         match backend.release(lost).await.unwrap() {
-            Release::NotHeld(cause) => causes.push(Renewal::Lost(cause)),
+            Release::Lost(cause) => causes.push(Renewal::Lost(cause)),
             released @ Release::Released { .. } => panic!("{:?}: {released:?}", lost.name),
         }
     }

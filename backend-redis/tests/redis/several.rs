@@ -90,7 +90,7 @@ async fn each_lease_ends_by_itself() {
         else {
             panic!("one of two has ended")
         };
-        assert!(matches!(backend.release(&short).await.unwrap(), Release::NotHeld(_)));
+        assert!(matches!(backend.release(&short).await.unwrap(), Release::Lost(_)));
         until("all have ended", || server.tell::<u64>(&["EXISTS", KEY]) == 0).await;
         assert!(begin.elapsed() < LEASE / 2, "{:?}", begin.elapsed());
     }
@@ -141,7 +141,7 @@ async fn a_writer_becomes_a_reader_and_back() {
         assert_eq!(backend.renew(std::slice::from_ref(&shared)).await.unwrap(), [Renewal::Renewed]);
         assert_eq!(
             backend.convert(&other, Mode::Exclusive).await.unwrap(),
-            Conversion::NotHeld(LossCause::TakenOver)
+            Conversion::Lost(LossCause::TakenOver)
         );
         assert_eq!(backend.release(&shared).await.unwrap(), Release::Released { awaited: false });
         assert!(grant(&backend, &claim("a", LEASE)).await.token > other.token, "tokens rise");

@@ -274,7 +274,7 @@ async fn expired_row_taken(table: &Table) {
     let after = begin.elapsed();
     assert!(after >= lease, "{after:?}");
     assert!(next.token > grant.token);
-    assert_eq!(ours.release(&grant).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(ours.release(&grant).await.unwrap(), Release::Lost(LossCause::TakenOver));
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
 }
 

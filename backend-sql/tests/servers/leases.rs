@@ -24,10 +24,10 @@ pub(crate) async fn tokens_rise(table: &Table, ours: &Store, theirs: &Store) {
     let left = busy(theirs, &claim("a")).await.unwrap();
     assert!(left <= LEASE && left > LEASE / 2, "{left:?}");
     assert_eq!(ours.release(&first).await.unwrap(), RELEASED);
-    assert_eq!(ours.release(&first).await.unwrap(), Release::NotHeld(LossCause::Expired));
+    assert_eq!(ours.release(&first).await.unwrap(), Release::Lost(LossCause::Expired));
     let second = granted(theirs, &claim("a")).await;
     assert!(second.token > first.token);
-    assert_eq!(ours.release(&first).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(ours.release(&first).await.unwrap(), Release::Lost(LossCause::TakenOver));
     table.execute("UPDATE {t} SET token = token + 3600000000").await;
     table.execute("UPDATE {t} SET expires_at = {now} - {second}").await;
     let third = granted(ours, &claim("a")).await;

@@ -34,7 +34,7 @@ async fn tokens_rise_also_past_a_holder_that_was_rolled_back(table: &Table) {
     let second = theirs.acquire(&waiting("a")).await.unwrap();
     assert_eq!(second.token.get(), first.token.get() + 3_600_000_001, "the clock was behind the token");
     assert_eq!(theirs.release(&second).await.unwrap(), RELEASED);
-    assert_eq!(theirs.release(&second).await.unwrap(), Release::NotHeld(LossCause::SessionEnded));
+    assert_eq!(theirs.release(&second).await.unwrap(), Release::Lost(LossCause::SessionEnded));
 }
 
 async fn a_cancelled_wait_leaves_the_queue(table: &Table) {

@@ -71,7 +71,7 @@ async fn a_share_whose_time_is_over_counts_for_nothing(table: &Table) {
     busy(&ours, &permits("a", 1, 3)).await.unwrap();
     expire(table, &dead).await;
     assert_eq!(modes(&ours, "a").await, [alive.mode]);
-    assert_eq!(ours.release(&dead).await.unwrap(), Release::NotHeld(LossCause::Expired));
+    assert_eq!(ours.release(&dead).await.unwrap(), Release::Lost(LossCause::Expired));
     assert_eq!(ours.renew(std::slice::from_ref(&dead)).await.unwrap(), [Renewal::Lost(LossCause::Expired)]);
     let next = granted(&ours, &permits("a", 2, 3)).await;
     assert!(next.token > alive.token && alive.token > dead.token);
@@ -111,7 +111,7 @@ async fn a_lone_reader_that_asks_twice_has_what_it_had(table: &Table) {
     assert_eq!(other.release(&beside).await.unwrap(), RELEASED);
     assert_eq!(granted(&store, &long).await.token, first.token);
     assert_eq!(store.release(&first).await.unwrap(), RELEASED);
-    assert_eq!(store.release(&first).await.unwrap(), Release::NotHeld(LossCause::Expired));
+    assert_eq!(store.release(&first).await.unwrap(), Release::Lost(LossCause::Expired));
     let writer = granted(&other, &claim("a")).await;
     assert!(writer.token > beside.token);
     busy(&store, &reader("a")).await;
@@ -127,7 +127,7 @@ async fn the_last_of_the_shares_keeps_the_row(table: &Table) {
     assert_eq!(store.release(&long).await.unwrap(), RELEASED);
     let writer = soon(store.acquire(&waiting("ü"))).await.unwrap();
     assert!(writer.token > brief.token);
-    assert_eq!(store.release(&brief).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(store.release(&brief).await.unwrap(), Release::Lost(LossCause::TakenOver));
     assert_eq!(modes(&store, "ü").await, [Mode::Exclusive]);
 }
 
@@ -223,7 +223,7 @@ async fn conversions_keep_claim_token_and_lease(table: &Table) {
     assert_eq!(store.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
     assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
     assert!(granted(&store, &claim("a")).await.token > other.token);
-    let lost = Conversion::NotHeld(LossCause::TakenOver);
+    let lost = Conversion::Lost(LossCause::TakenOver);
     for to in [Mode::Shared, Mode::Exclusive] {
         assert_eq!(store.convert(&grant, to).await.unwrap(), lost);
     }
@@ -257,7 +257,7 @@ async fn force_ends_all_and_each_learns_of_it(table: &Table) {
     let forced = Renewal::Lost(LossCause::Forced);
     assert_eq!(ours.renew(&[one.clone(), other.clone()]).await.unwrap(), [forced; 2]);
     assert!(granted(&theirs, &claim("a")).await.token > other.token);
-    assert_eq!(theirs.release(&other).await.unwrap(), Release::NotHeld(LossCause::Forced));
+    assert_eq!(theirs.release(&other).await.unwrap(), Release::Lost(LossCause::Forced));
 }
 
 async fn a_sweep_keeps_the_token_and_those_who_share(table: &Table) {
@@ -371,7 +371,7 @@ async fn who_shared_a_name_is_not_let_in_beside_its_writer(table: &Table) {
         let writing = granted(&theirs, &claim("a")).await;
         assert!(writing.token > beside.token);
         busy(&ours, &reader("a")).await.expect("it was let in beside a writer");
-        assert_eq!(ours.release(&beside).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+        assert_eq!(ours.release(&beside).await.unwrap(), Release::Lost(LossCause::TakenOver));
         assert_eq!(theirs.release(&writing).await.unwrap(), RELEASED);
         let alone = granted(&ours, &claim("a")).await;
         assert!(alone.token > writing.token, "turn {turn}");

@@ -119,5 +119,5 @@ async fn a_deleted_file_is_noticed() {
         [Renewal::Lost(LossCause::TakenOver)]
     );
     busy(&backend, &claim("a")).await;
-    assert_eq!(backend.release(&grant).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(backend.release(&grant).await.unwrap(), Release::Lost(LossCause::TakenOver));
 }

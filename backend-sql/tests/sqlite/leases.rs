@@ -66,7 +66,7 @@ async fn a_stale_holder_touches_nothing() {
         backend.renew(std::slice::from_ref(&stale)).await.unwrap(),
         [Renewal::Lost(LossCause::Expired)]
     );
-    assert_eq!(backend.release(&stale).await.unwrap(), Release::NotHeld(LossCause::Expired));
+    assert_eq!(backend.release(&stale).await.unwrap(), Release::Lost(LossCause::Expired));
 
     let next = granted(&backend, &claim("a")).await;
     let before = backend.holders(&next.name).await.unwrap();
@@ -74,11 +74,11 @@ async fn a_stale_holder_touches_nothing() {
         backend.renew(std::slice::from_ref(&stale)).await.unwrap(),
         [Renewal::Lost(LossCause::TakenOver)]
     );
-    assert_eq!(backend.release(&stale).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(backend.release(&stale).await.unwrap(), Release::Lost(LossCause::TakenOver));
     let after = backend.holders(&next.name).await.unwrap();
     assert_eq!((before[0].claim, before[0].token), (after[0].claim, after[0].token));
     assert_eq!(backend.release(&next).await.unwrap(), RELEASED);
-    assert_eq!(backend.release(&stale).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(backend.release(&stale).await.unwrap(), Release::Lost(LossCause::TakenOver));
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ async fn force_tells_whom_it_put_out_and_why_to_them() {
     let next = granted(&theirs, &claim("a")).await;
     assert!(next.token > grant.token);
     assert_eq!(ours.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Lost(forced)]);
-    assert_eq!(ours.release(&grant).await.unwrap(), Release::NotHeld(forced));
+    assert_eq!(ours.release(&grant).await.unwrap(), Release::Lost(forced));
     assert_eq!(theirs.release(&next).await.unwrap(), Release::Released { awaited: false });
 }
 

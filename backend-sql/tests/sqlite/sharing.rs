@@ -55,7 +55,7 @@ async fn a_share_whose_time_is_over_counts_for_nothing() {
     expire(&file, &dead).await;
     assert_eq!(mode(&ours, "a").await, [(Some(alive.claim), alive.mode)]);
     // It stands in the row until somebody changes that.
-    assert_eq!(ours.release(&dead).await.unwrap(), Release::NotHeld(LossCause::Expired));
+    assert_eq!(ours.release(&dead).await.unwrap(), Release::Lost(LossCause::Expired));
     assert_eq!(ours.renew(std::slice::from_ref(&dead)).await.unwrap(), [Renewal::Lost(LossCause::Expired)]);
     let next = granted(&ours, &permits("a", 2, 3)).await;
     assert!(next.token > alive.token && alive.token > dead.token);
@@ -91,7 +91,7 @@ async fn the_last_of_the_shares_keeps_the_row() {
     }
     let writer = backend.acquire(&claim("a")).await.unwrap();
     assert!(writer.token > brief.token);
-    assert_eq!(backend.release(&brief).await.unwrap(), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(backend.release(&brief).await.unwrap(), Release::Lost(LossCause::TakenOver));
     assert_eq!(mode(&backend, "a").await, [(Some(writer.claim), Mode::Exclusive)]);
 }
 
@@ -115,7 +115,7 @@ async fn a_reader_asked_for_again_is_the_same() {
     assert_eq!(granted(&backend, &mine).await.token, first.token);
     assert_eq!(mode(&backend, "a").await.len(), 2);
     assert_eq!(backend.release(&first).await.unwrap(), RELEASED);
-    assert_eq!(backend.release(&first).await.unwrap(), Release::NotHeld(LossCause::Expired));
+    assert_eq!(backend.release(&first).await.unwrap(), Release::Lost(LossCause::Expired));
     assert_eq!(mode(&backend, "a").await, [(Some(other.id), Mode::Shared)]);
     // What a lost reply leaves behind is withdrawn, also when its time is over.
     backend.withdraw(&other).await.unwrap();
@@ -236,7 +236,7 @@ async fn conversions_keep_claim_token_and_lease() {
     let next = granted(&backend, &claim("a")).await;
     assert!(next.token > other.token);
 
-    let lost = Conversion::NotHeld(LossCause::TakenOver);
+    let lost = Conversion::Lost(LossCause::TakenOver);
     for to in [Mode::Shared, Mode::Exclusive] {
         assert_eq!(
             backend.convert(&Grant { mode: Mode::Exclusive, ..grant.clone() }, to).await.unwrap(),
@@ -277,7 +277,7 @@ async fn force_ends_all_and_each_learns_of_it() {
     assert_eq!(ours.renew(&[one.clone(), other.clone()]).await.unwrap(), [Renewal::Lost(forced); 2]);
     let next = granted(&theirs, &claim("a")).await;
     assert!(next.token > other.token);
-    assert_eq!(theirs.release(&other).await.unwrap(), Release::NotHeld(forced));
+    assert_eq!(theirs.release(&other).await.unwrap(), Release::Lost(forced));
 }
 
 #[tokio::test]

@@ -116,8 +116,8 @@ async fn who_was_put_out_is_told() {
             Err(error) => panic!("{error}"),
         }
         let answer = backend.convert(&grant, to).await.unwrap();
-        assert_eq!(answer, Conversion::NotHeld(LossCause::Forced));
-        assert!(matches!(backend.release(&grant).await.unwrap(), Release::NotHeld(_)));
+        assert_eq!(answer, Conversion::Lost(LossCause::Forced));
+        assert!(matches!(backend.release(&grant).await.unwrap(), Release::Lost(_)));
     }
 }
 

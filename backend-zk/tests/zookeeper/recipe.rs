@@ -102,7 +102,7 @@ async fn a_request_sent_twice_is_granted_once() {
     assert_eq!(backend.acquire(&claim).await.unwrap().token, first.token);
     assert_eq!(scene.nodes("a").await.len(), 1);
     assert_eq!(backend.release(&first).await.unwrap(), Release::Released { awaited: false });
-    assert!(matches!(backend.release(&again).await.unwrap(), Release::NotHeld(_)));
+    assert!(matches!(backend.release(&again).await.unwrap(), Release::Lost(_)));
 }
 
 #[tokio::test]

@@ -244,7 +244,7 @@ async fn stale_release_harmless(stage: &Stage) -> Check {
     untouched(&successor, &other, &one).await?;
     // Ask the store directly: it has to compare the claim.
     let answer = one.probe.backend().release(&old).await?;
-    ensure_matches!(answer, Release::NotHeld(_));
+    ensure_matches!(answer, Release::Lost(_));
     untouched(&successor, &other, &one).await?;
     one.probe.backend().withdraw(&claim_of(&old)).await?;
     untouched(&successor, &other, &one).await?;

@@ -46,7 +46,7 @@ enum Answer {
     Busy,
     Done,
     Refused,
-    NotHeld { forced: bool },
+    Lost { forced: bool },
 }
 
 async fn answers_are_those_of_the_record(stage: &Stage) -> Check {
@@ -230,14 +230,14 @@ fn known(holders: &[Holder]) -> Vec<(Option<ClaimId>, String)> {
 }
 
 /// Apart from forced releases, stores know the cause only as far as they can.
-fn not_held(cause: LossCause) -> Answer {
-    Answer::NotHeld { forced: cause == LossCause::Forced }
+fn lost(cause: LossCause) -> Answer {
+    Answer::Lost { forced: cause == LossCause::Forced }
 }
 
 fn released(release: Release) -> Answer {
     match release {
         Release::Released { .. } => Answer::Done,
-        Release::NotHeld(cause) => not_held(cause),
+        Release::Lost(cause) => lost(cause),
     }
 }
 
@@ -245,14 +245,14 @@ fn converted(conversion: Conversion) -> Answer {
     match conversion {
         Conversion::Converted => Answer::Done,
         Conversion::Refused => Answer::Refused,
-        Conversion::NotHeld(cause) => not_held(cause),
+        Conversion::Lost(cause) => lost(cause),
     }
 }
 
 fn renewed(renewal: Renewal) -> Answer {
     match renewal {
         Renewal::Renewed => Answer::Done,
-        Renewal::Lost(cause) => not_held(cause),
+        Renewal::Lost(cause) => lost(cause),
         Renewal::Unanswered => Answer::Refused,
     }
 }

@@ -128,7 +128,7 @@ async fn renewal_revives_nothing(stage: &Stage) -> Check {
     let answers = store.renew(std::slice::from_ref(&over)).await?;
     ensure_matches!(answers[..], [Renewal::Lost(_)]);
     let answer = store.release(&over).await?;
-    ensure_matches!(answer, Release::NotHeld(_));
+    ensure_matches!(answer, Release::Lost(_));
     let next = granted(store, &claim(&name, LEASE)?).await?;
     released(store, &next).await
 }
@@ -139,10 +139,10 @@ async fn release_says_what_it_did(stage: &Stage) -> Check {
     let grant = granted(store, &claim(&name, LEASE)?).await?;
     released(store, &grant).await?;
     let again = store.release(&grant).await?;
-    ensure_matches!(again, Release::NotHeld(_));
+    ensure_matches!(again, Release::Lost(_));
     let successor = granted(store, &claim(&name, LEASE)?).await?;
     let late = store.release(&grant).await?;
-    ensure_matches!(late, Release::NotHeld(_));
+    ensure_matches!(late, Release::Lost(_));
     refused(store, &name).await?;
     released(store, &successor).await
 }
@@ -266,7 +266,7 @@ async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
         Poll::Pending => within(PATIENCE, "a renewal that was begun", renewing).await?,
     })?;
     let answer = store.release(&over[0]).await?;
-    ensure_matches!(answer, Release::NotHeld(_), "a release after a late renewal");
+    ensure_matches!(answer, Release::Lost(_), "a release after a late renewal");
     let next = granted(store, &claim(&name, LEASE)?).await?;
     released(store, &next).await
 }

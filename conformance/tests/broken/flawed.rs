@@ -366,7 +366,7 @@ impl Backend for Client {
         self.notes().last_here = Some((self.number, Moment::now()));
         match (self.flaw, answer) {
             (Flaw::ReleasesSilently, _) => released,
-            (Flaw::ReleasesAnyClaim, Release::NotHeld(_)) => {
+            (Flaw::ReleasesAnyClaim, Release::Lost(_)) => {
                 let put_out = self.world.memory.force_release(&inner.name).await?;
                 if put_out.is_empty() { Ok(answer) } else { released }
             }
@@ -447,7 +447,7 @@ impl Backend for Client {
                 let again = Claim { id, name, mode: to, lease, waits: false, holder: Arc::default() };
                 return Ok(match self.world.memory.try_acquire(&again).await? {
                     Attempt::Granted(_) => Conversion::Converted,
-                    Attempt::Busy { .. } => Conversion::NotHeld(LossCause::TakenOver),
+                    Attempt::Busy { .. } => Conversion::Lost(LossCause::TakenOver),
                 });
             }
             _ => {}

@@ -112,7 +112,7 @@ impl Server {
         let node = Grant::leased(claim, tenure_core::Token::MIN, Moment::now());
         Ok(match self.nodes.release(&node).await? {
             Release::Released { .. } => Release::Released { awaited: self.awaited().remove(&claim.name) },
-            not_held @ Release::NotHeld(_) => not_held,
+            lost @ Release::Lost(_) => lost,
         })
     }
 }

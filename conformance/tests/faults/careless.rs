@@ -87,7 +87,7 @@ impl Backend for Careless {
         let mut held = self.held();
         let holds = held.get(&grant.name).is_some_and(|(holder, _)| *holder == grant.claim);
         if !holds && self.flaw != Flaw::NoClaimCheckAtRelease {
-            return Ok(Release::NotHeld(LossCause::Expired));
+            return Ok(Release::Lost(LossCause::Expired));
         }
         held.remove(&grant.name);
         Ok(Release::Released { awaited: false })

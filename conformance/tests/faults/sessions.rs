@@ -199,7 +199,7 @@ impl Backend for Connected {
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let mut kept = self.client.server.kept();
         if !kept.holds(grant) {
-            return Ok(Release::NotHeld(LossCause::SessionEnded));
+            return Ok(Release::Lost(LossCause::SessionEnded));
         }
         kept.held.remove(&grant.name);
         Ok(Release::Released { awaited: false })

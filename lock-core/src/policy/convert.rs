@@ -46,7 +46,7 @@ impl Guard {
             }
             match answer {
                 Ok(Conversion::Converted) if self.is_held() => return Ok(()),
-                Ok(Conversion::NotHeld(cause)) => holding.lose(cause),
+                Ok(Conversion::Lost(cause)) => holding.lose(cause),
                 Ok(Conversion::Converted | Conversion::Refused) => {}
                 Err(error) if error.is_unavailable() && self.is_held() => {
                     let (name, store) = (self.name(), &holding.store.name);
@@ -94,7 +94,7 @@ impl Guard {
                 Ok(true)
             }
             Conversion::Refused if self.is_held() => Ok(false),
-            Conversion::NotHeld(cause) => {
+            Conversion::Lost(cause) => {
                 holding.lose(cause);
                 Err(self.lost_error())
             }

@@ -131,13 +131,13 @@ impl Unfinished {
                 }
                 // This is also the answer if another request was carried out, whichever was sent first. A forced
                 // release is certain, because the store remembers it only for those that held the name.
-                Ok(Ok(Release::NotHeld(cause)))
+                Ok(Ok(Release::Lost(cause)))
                     if self.is_asked_again() && cause != LossCause::Forced && !self.until.has_passed() =>
                 {
                     return Ok(());
                 }
-                Ok(Ok(Release::NotHeld(_))) if self.answered.swap(true, Ordering::Relaxed) => return Ok(()),
-                Ok(Ok(Release::NotHeld(cause))) => {
+                Ok(Ok(Release::Lost(_))) if self.answered.swap(true, Ordering::Relaxed) => return Ok(()),
+                Ok(Ok(Release::Lost(cause))) => {
                     // A loss that was noticed before has been counted.
                     if self.hold.loss().is_none() {
                         self.hold.holding.measured.lost_after_all(cause);
@@ -164,7 +164,7 @@ impl Unfinished {
         let answers = store.renew(&[Grant { lease, ..grant.clone() }]).await?;
         match answers.first().copied().unwrap_or(Renewal::Unanswered) {
             Renewal::Renewed => Ok(Release::Released { awaited: false }),
-            Renewal::Lost(cause) => Ok(Release::NotHeld(cause)),
+            Renewal::Lost(cause) => Ok(Release::Lost(cause)),
             Renewal::Unanswered => Err(StoreError::unavailable("the store did not answer for this lock")),
         }
     }

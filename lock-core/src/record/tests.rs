@@ -302,13 +302,13 @@ fn a_holder_learns_of_a_forced_release() {
     let grant = acquire(&mut record, &one, now).unwrap();
     assert_eq!(record.force_release(&name(), now).len(), 1);
     for _ in 0..2 {
-        assert_eq!(record.release(&grant, now), Release::NotHeld(LossCause::Forced));
+        assert_eq!(record.release(&grant, now), Release::Lost(LossCause::Forced));
         assert_eq!(record.renew(&grant, now), Renewal::Lost(LossCause::Forced));
     }
     let later = now + Duration::from_secs(1);
     assert!(record.is_idle(later), "{record:?}");
     let second = acquire(&mut record, &other, later).unwrap();
-    assert_eq!(record.release(&grant, later), Release::NotHeld(LossCause::TakenOver));
+    assert_eq!(record.release(&grant, later), Release::Lost(LossCause::TakenOver));
     assert_eq!(record.renew(&second, later + Duration::from_secs(1)), Renewal::Lost(LossCause::Expired));
     assert_eq!(Record::default().renew(&second, later), Renewal::Lost(LossCause::Forgotten));
 }

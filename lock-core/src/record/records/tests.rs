@@ -255,6 +255,6 @@ async fn a_renewal_behind_its_release_revives_nothing() {
     let grant = granted(&records, &claim("a")).await;
     let renewal = texts.read("lock/a").await.unwrap();
     texts.0.clock.fetch_add(11_000_000, Ordering::Relaxed);
-    assert_eq!(records.release(&grant).await.unwrap(), Release::NotHeld(crate::LossCause::Expired));
+    assert_eq!(records.release(&grant).await.unwrap(), Release::Lost(crate::LossCause::Expired));
     assert!(!texts.swap("lock/a", &renewal.version, Some("straggler")).await.unwrap());
 }
