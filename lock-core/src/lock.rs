@@ -24,12 +24,12 @@ pub struct Lock {
     renews: bool,
     label: Option<String>,
     owner: Option<Owner>,
-    mode: Wanted,
+    mode: UncheckedMode,
 }
 
-/// The mode as it was given, not checked yet.
+/// A mode as the program gave it: its numbers are not checked yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum UncheckedMode {
     Exclusive,
     Shared,
     Permits { take: u32, of: u32 },
@@ -47,11 +47,11 @@ impl Lock {
             renews: true,
             label: None,
             owner: None,
-            mode: Wanted::Exclusive,
+            mode: UncheckedMode::Exclusive,
         }
     }
 
-    pub(crate) fn held_as(mut self, mode: Wanted) -> Self {
+    pub(crate) fn held_as(mut self, mode: UncheckedMode) -> Self {
         self.mode = mode;
         self
     }
@@ -270,7 +270,7 @@ impl fmt::Debug for Lock {
     }
 }
 
-impl Wanted {
+impl UncheckedMode {
     fn checked(self) -> Result<Mode, Error> {
         match self {
             Self::Exclusive => Ok(Mode::Exclusive),

@@ -1,6 +1,6 @@
 //! Readers and writers.
 
-use crate::{Lock, lock::Wanted};
+use crate::{Lock, lock::UncheckedMode};
 
 /// A read-write lock: many may read at once, or one may write. Made by [`Locks::rw`](crate::Locks::rw).
 ///
@@ -38,7 +38,7 @@ impl RwLock {
 
     /// Returns the readers' side: held together with other readers.
     pub fn read(&self) -> Lock {
-        self.0.clone().held_as(Wanted::Shared)
+        self.0.clone().held_as(UncheckedMode::Shared)
     }
 
     /// Returns the writers' side: held exclusively.

@@ -1,6 +1,6 @@
 //! Semaphores.
 
-use crate::{Lock, lock::Wanted};
+use crate::{Lock, lock::UncheckedMode};
 
 /// A semaphore: a name with a fixed number of permits. Made by [`Locks::semaphore`](crate::Locks::semaphore).
 ///
@@ -45,6 +45,6 @@ impl Semaphore {
     /// Returns a lock for `take` permits, all or none, in one grant: at least 1, and at most as many as the semaphore
     /// has. Any other number is refused on acquisition, before the store is asked.
     pub fn permits(&self, take: u32) -> Lock {
-        self.lock.clone().held_as(Wanted::Permits { take, of: self.of })
+        self.lock.clone().held_as(UncheckedMode::Permits { take, of: self.of })
     }
 }
