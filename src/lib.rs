@@ -57,7 +57,7 @@ pub mod urls;
 
 pub use connect::connect;
 pub use tenure_core::{
-    Ability, Capabilities, ClaimId, Election, Error, Guard, HeldStream, Hold, Holder, HolderInfo,
+    Capabilities, Capability, ClaimId, Election, Error, Guard, HeldStream, Hold, Holder, HolderInfo,
     InvalidName, Latch, Lock, LockSet, LockSetGuard, Locks, LossCause, Memory, Mode, Moment, Name, Operation,
     Owner, RwLock, Semaphore, StoreError, Term, Token, Wakeup, lease, metrics,
 };

@@ -33,7 +33,7 @@ use crate::{
 };
 use std::{fmt, ops::Deref, sync::Arc};
 use tenure_core::{
-    Ability, Backend, Background, Capabilities, Error, LatchState, LatchStep, Name, Operation, StoreError,
+    Backend, Background, Capabilities, Capability, Error, LatchState, LatchStep, Name, Operation, StoreError,
     async_trait, forward_backend,
 };
 
@@ -258,7 +258,7 @@ impl<D: Dialect> Backend for ServerBackend<D> {
         match (&self.0.locks, &self.0.latches) {
             (Locks::LeaseRows(rows), _) => rows.latch(name, step).await,
             (Locks::RowLocks(_), Some(latches)) => lease_rows::step(latches, name, step).await,
-            (Locks::RowLocks(_), None) => Err(StoreError::unsupported(Ability::Latches)),
+            (Locks::RowLocks(_), None) => Err(StoreError::unsupported(Capability::Latches)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The trait that a store implements.
 
 use crate::{
-    Ability, Background, Capabilities, Claim, Grant, Holder, LossCause, Mode, Moment, Name, StoreError,
+    Background, Capabilities, Capability, Claim, Grant, Holder, LossCause, Mode, Moment, Name, StoreError,
     Token, Wakeup,
 };
 use async_trait::async_trait;
@@ -141,7 +141,7 @@ pub trait Backend: Send + Sync + 'static {
     /// [`StoreError::unsupported`] unless [`Capabilities::shared`].
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
         let _ = (grant, to);
-        Err(StoreError::unsupported(Ability::Readers))
+        Err(StoreError::unsupported(Capability::Shared))
     }
 
     /// Takes one step at the latch `name`, and returns the latch's state after it.
@@ -157,7 +157,7 @@ pub trait Backend: Send + Sync + 'static {
     /// [`StoreError::unsupported`] unless [`Capabilities::latches`].
     async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
         let _ = (name, step);
-        Err(StoreError::unsupported(Ability::Latches))
+        Err(StoreError::unsupported(Capability::Latches))
     }
 
     /// Returns the current holders of `name`: none, one, or several.
@@ -170,7 +170,7 @@ pub trait Backend: Send + Sync + 'static {
     /// [`StoreError::unsupported`] unless [`Capabilities::listing`].
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let _ = name;
-        Err(StoreError::unsupported(Ability::Listing))
+        Err(StoreError::unsupported(Capability::Listing))
     }
 
     /// Returns the holders of all names that begin with `prefix`, sorted by name.
@@ -180,7 +180,7 @@ pub trait Backend: Send + Sync + 'static {
     /// [`StoreError::unsupported`] unless [`Capabilities::listing`].
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let _ = prefix;
-        Err(StoreError::unsupported(Ability::Listing))
+        Err(StoreError::unsupported(Capability::Listing))
     }
 
     /// Ends every grant of `name` by force, and returns who held it. Their guards learn of it at their next renewal at
@@ -191,7 +191,7 @@ pub trait Backend: Send + Sync + 'static {
     /// [`StoreError::unsupported`] unless [`Capabilities::listing`].
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let _ = name;
-        Err(StoreError::unsupported(Ability::ForcedRelease))
+        Err(StoreError::unsupported(Capability::ForcedRelease))
     }
 
     /// Returns the part of the store that keeps `name`. Grants of different shards never share a renewal request, so a

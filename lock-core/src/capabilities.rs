@@ -78,7 +78,7 @@ impl Capabilities {
 /// Something that not every store can do, named by [`Error::Unsupported`](crate::Error::Unsupported).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Ability {
+pub enum Capability {
     /// Listing holders.
     Listing,
     /// Releasing a lock by force.
@@ -87,22 +87,22 @@ pub enum Ability {
     Extending,
     /// Holding a lock for a least time, although it is released sooner.
     HoldingAtLeast,
-    /// Shared mode, which readers need.
-    Readers,
+    /// [Shared mode](crate::Mode::Shared), which readers need.
+    Shared,
     /// Semaphores.
     Permits,
     /// Latches.
     Latches,
 }
 
-impl fmt::Display for Ability {
+impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Listing => "listing holders",
             Self::ForcedRelease => "releasing a lock by force",
             Self::Extending => "extending a lease by hand",
             Self::HoldingAtLeast => "holding a lock beyond its release",
-            Self::Readers => "shared mode",
+            Self::Shared => "shared mode",
             Self::Permits => "semaphores",
             Self::Latches => "latches",
         })

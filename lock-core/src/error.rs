@@ -1,6 +1,6 @@
 //! The error type that users see.
 
-use crate::{Ability, Holder, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind};
+use crate::{Capability, Holder, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// An error: what went wrong, with which name in which store, and what to do.
@@ -105,12 +105,12 @@ pub enum Error {
         source: StoreError,
     },
     /// The store does not support this.
-    #[error("{store} does not support {ability}; docs/choose.md lists the stores that do")]
+    #[error("{store} does not support {capability}; docs/choose.md lists the stores that do")]
     Unsupported {
         /// The store.
         store: Arc<str>,
         /// What it does not support.
-        ability: Ability,
+        capability: Capability,
     },
     /// [`Locks::close`](crate::Locks::close) was called.
     #[error("this client of {store} is closed; connect again to acquire locks")]
@@ -157,7 +157,7 @@ impl Error {
             Kind::Unavailable | Kind::ClaimSpent => Self::Unavailable { store, during, source },
             Kind::Failed => Self::Store { store, during, source },
             Kind::Mismatch => Self::Mismatch { store, during, source },
-            Kind::Unsupported(ability) => Self::Unsupported { store, ability },
+            Kind::Unsupported(capability) => Self::Unsupported { store, capability },
         }
     }
 }

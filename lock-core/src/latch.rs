@@ -1,7 +1,7 @@
 //! A latch, which opens when all parties have counted down.
 
 use crate::{
-    Ability, Capabilities, Error, InvalidName, LatchState, LatchStep, Name, Operation, StoreError,
+    Capabilities, Capability, Error, InvalidName, LatchState, LatchStep, Name, Operation, StoreError,
     policy::{client::Client, pauses::Pauses},
 };
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -149,7 +149,7 @@ impl Latch {
         self.client.check_open()?;
         let store = &self.client.store;
         let Capabilities { latches, .. } = store.capabilities();
-        if latches { Ok((name, of)) } else { Err(store.unsupported(Ability::Latches)) }
+        if latches { Ok((name, of)) } else { Err(store.unsupported(Capability::Latches)) }
     }
 
     async fn step(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {

@@ -1,7 +1,7 @@
 //! One lock and its options.
 
 use crate::{
-    Ability, Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner, Term,
+    Capability, Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner, Term,
     lease::{self, MIN_LEASE},
     policy::{acquire::Acquisition, client::Client, holding::HoldOptions},
 };
@@ -239,7 +239,7 @@ impl Lock {
             return Err(Error::invalid_option("hold_at_least", format!("{shortest:?}"), range));
         }
         if hold_at_least.is_some() && client.store.capabilities().term == Term::Session {
-            return Err(client.store.unsupported(Ability::HoldingAtLeast));
+            return Err(client.store.unsupported(Capability::HoldingAtLeast));
         }
         let lease = lease.max(hold_at_least.unwrap_or_default());
         let holder = match self.label.clone().map(HolderInfo::check_label).transpose()? {

@@ -1,6 +1,6 @@
 //! How a backend reports that it cannot answer.
 
-use crate::Ability;
+use crate::Capability;
 use std::fmt;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     ClaimSpent,
     Failed,
     Mismatch,
-    Unsupported(Ability),
+    Unsupported(Capability),
 }
 
 impl StoreError {
@@ -61,8 +61,11 @@ impl StoreError {
 
     /// Reports that the store does not support this.
     #[must_use]
-    pub fn unsupported(ability: Ability) -> Self {
-        Self { kind: Kind::Unsupported(ability), cause: format!("it does not support {ability}").into() }
+    pub fn unsupported(capability: Capability) -> Self {
+        Self {
+            kind: Kind::Unsupported(capability),
+            cause: format!("it does not support {capability}").into(),
+        }
     }
 
     /// Returns whether asking again may help.

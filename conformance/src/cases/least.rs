@@ -6,7 +6,7 @@ use crate::{
     check::{ensure, ensure_eq, ensure_matches, kept_out, rises, within},
 };
 use std::time::Duration;
-use tenure_core::{Ability, Error, Lock, Moment, lease::drift_allowance};
+use tenure_core::{Capability, Error, Lock, Moment, lease::drift_allowance};
 
 cases!("least":
     released_early_stays_held, dropped_early_stays_held, released_late_is_free, shared_grants_stay_held,
@@ -84,7 +84,7 @@ async fn refused_in_sessions(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let outcome = client.lock(&name).hold_at_least(SHORTEST).try_acquire().await;
-    ensure_matches!(outcome, Err(Error::Unsupported { ability: Ability::HoldingAtLeast, .. }));
+    ensure_matches!(outcome, Err(Error::Unsupported { capability: Capability::HoldingAtLeast, .. }));
     ensure_eq!(client.probe.count(Method::TryAcquire, &name), 0);
     Ok(())
 }

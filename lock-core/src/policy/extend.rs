@@ -1,7 +1,7 @@
 //! A lease that is extended by hand.
 
 use super::hold::Hold;
-use crate::{Ability, Error, Moment, Operation, Renewal, Standing, StoreError, lease};
+use crate::{Capability, Error, Moment, Operation, Renewal, Standing, StoreError, lease};
 use std::time::Duration;
 
 impl Hold {
@@ -22,7 +22,7 @@ impl Hold {
         let lease = lease::check("lease", lease, lease::MIN_LEASE)?;
         let holding = &self.holding;
         if !matches!(holding.grant.standing, Standing::Lease { .. }) {
-            return Err(self.extending(StoreError::unsupported(Ability::Extending)));
+            return Err(self.extending(StoreError::unsupported(Capability::Extending)));
         }
         if !self.is_held() {
             return Err(self.lost_error());

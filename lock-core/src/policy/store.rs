@@ -2,7 +2,7 @@
 //! `requests` has what is asked of it.
 
 use crate::{
-    Ability, Backend, Background, Capabilities, Error, LossCause, Mode, Name, Operation, StoreError,
+    Backend, Background, Capabilities, Capability, Error, LossCause, Mode, Name, Operation, StoreError,
     background::Use,
     metrics::{Meters, Requests},
 };
@@ -36,12 +36,12 @@ impl Store {
     /// Refuses a mode that the store does not support.
     pub(crate) fn can_hold(&self, mode: Mode) -> Result<(), Error> {
         let Capabilities { shared, permits, .. } = self.capabilities();
-        let (served, ability) = match mode {
+        let (served, capability) = match mode {
             Mode::Exclusive => return Ok(()),
-            Mode::Shared => (shared, Ability::Readers),
-            Mode::Permit { .. } => (permits, Ability::Permits),
+            Mode::Shared => (shared, Capability::Shared),
+            Mode::Permit { .. } => (permits, Capability::Permits),
         };
-        if served { Ok(()) } else { Err(self.unsupported(ability)) }
+        if served { Ok(()) } else { Err(self.unsupported(capability)) }
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {
@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// The error for what the store does not support.
-    pub(crate) fn unsupported(&self, ability: Ability) -> Error {
-        Error::Unsupported { store: Arc::clone(&self.name), ability }
+    pub(crate) fn unsupported(&self, capability: Capability) -> Error {
+        Error::Unsupported { store: Arc::clone(&self.name), capability }
     }
 }
