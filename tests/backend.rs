@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tenure::{
     Locks,
     backend::{
-        Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-        Mode, Name, Release, Renewal, StoreError, Together, async_trait, forward_backend, open,
+        Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState,
+        LatchStep, Mode, Name, Release, Renewal, StoreError, async_trait, forward_backend, open,
     },
 };
 
@@ -29,7 +29,7 @@ impl Backend for Wrapped {
         self.0.try_acquire(claim).await
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         self.0.try_acquire_all(claims).await
     }
 

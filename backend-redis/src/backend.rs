@@ -10,8 +10,9 @@ use crate::{
 use redis::Client;
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Background, Capabilities, Claim, Conversion, Error, Grant, Holder, LatchState,
-    LatchStep, LossCause, Mode, Name, Operation, Release, Renewal, StoreError, Together, Wakeup, async_trait,
+    Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Error, Grant, Holder,
+    LatchState, LatchStep, LossCause, Mode, Name, Operation, Release, Renewal, StoreError, Wakeup,
+    async_trait,
 };
 
 /// Locks in one Redis or Valkey server, in the master of a service that Sentinel watches over, or in a Cluster.
@@ -152,11 +153,11 @@ impl Backend for RedisBackend {
         Ok(ask!(self.0.store, &claim.name, server => server.ask(claim, Leaves::Nothing).await)?.attempt)
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
-        let [first, ..] = claims else { return Ok(Together::Apart) };
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
+        let [first, ..] = claims else { return Ok(AttemptAll::Apart) };
         let alone = claims.iter().all(|claim| claim.mode == Mode::Exclusive);
         if self.0.fair || !alone || !self.0.store.are_together(claims.iter().map(|claim| &claim.name)) {
-            return Ok(Together::Apart);
+            return Ok(AttemptAll::Apart);
         }
         ask!(self.0.store, &first.name, server => server.ask_all(claims).await)
     }

@@ -13,8 +13,8 @@ use crate::{
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-    Mode, Moment, Name, Release, Renewal, StoreError, Together, Token, async_trait, record::Record,
+    Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState,
+    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Token, async_trait, record::Record,
 };
 
 /// Takes a step on a latch.
@@ -181,22 +181,22 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         self.decide(claim, asked).await.map(|(attempt, _)| attempt)
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         if claims.iter().any(|claim| claim.mode != Mode::Exclusive) {
-            return Ok(Together::Apart);
+            return Ok(AttemptAll::Apart);
         }
         let sent = Moment::now();
         if let Some(grants) = granted(claims, self.table.ask_all(claims).await?, sent)? {
-            return Ok(Together::Granted(grants));
+            return Ok(AttemptAll::Granted(grants));
         }
         for claim in claims {
             let seen = self.table.read(claim.name.as_str()).await?;
             if !seen.record(&claim.name)?.would_grant(claim, seen.now())? {
-                return Ok(Together::Busy);
+                return Ok(AttemptAll::Busy);
             }
         }
         // Somebody has just left, or an expired claim is still in a record.
-        Ok(Together::Apart)
+        Ok(AttemptAll::Apart)
     }
 
     /// Asks once, and then looks until the name is free or a hint says that it may be.

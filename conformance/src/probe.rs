@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-    Mode, Name, Release, Renewal, StoreError, Together, async_trait, forward_backend,
+    Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState,
+    LatchStep, Mode, Name, Release, Renewal, StoreError, async_trait, forward_backend,
 };
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -285,11 +285,11 @@ impl Backend for Probe {
         self.through(Call::of(Method::TryAcquire, claim), request).await
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         let (probe, asked) = (self.clone(), claims.to_vec());
         let request = async move {
             let answer = probe.backend().try_acquire_all(&asked).await;
-            if let Ok(Together::Granted(grants)) = &answer {
+            if let Ok(AttemptAll::Granted(grants)) = &answer {
                 for grant in grants {
                     probe.granted(grant);
                 }

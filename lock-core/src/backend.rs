@@ -55,7 +55,7 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Like [`try_acquire`](Self::try_acquire) for each, in one request and in one step: if one name is busy, none is
     /// granted. There are two claims or more, for different names, sorted by name. The grants are returned in that
-    /// order. Returns [`Together::Apart`] if the store cannot do this for these claims; they are then requested one by
+    /// order. Returns [`AttemptAll::Apart`] if the store cannot do this for these claims; they are then requested one by
     /// one.
     ///
     /// Only called if [`Capabilities::together`] is set.
@@ -63,9 +63,9 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     ///
     /// Those of [`try_acquire`](Self::try_acquire): any of the claims may have been granted anyway.
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         let _ = claims;
-        Ok(Together::Apart)
+        Ok(AttemptAll::Apart)
     }
 
     /// Releases the grant if its claim still holds the name.
@@ -248,7 +248,7 @@ pub enum Attempt {
 
 /// The answer to one attempt at several names.
 #[derive(Clone, Debug)]
-pub enum Together {
+pub enum AttemptAll {
     /// Yes: one grant for each claim, in their order.
     Granted(Vec<Grant>),
     /// No: another holds one of the names, and none is granted.

@@ -38,7 +38,7 @@ macro_rules! forward_backend {
             fn store() -> &str;
             fn capabilities() -> $crate::Capabilities;
             ask try_acquire<'a>(claim: &'a $crate::Claim) -> $crate::Attempt;
-            ask try_acquire_all<'a>(claims: &'a [$crate::Claim]) -> $crate::Together;
+            ask try_acquire_all<'a>(claims: &'a [$crate::Claim]) -> $crate::AttemptAll;
             ask release<'a>(grant: &'a $crate::Grant) -> $crate::Release;
             ask renew<'a>(grants: &'a [$crate::Grant]) -> ::std::vec::Vec<$crate::Renewal>;
             ask withdraw<'a>(claim: &'a $crate::Claim) -> ();

@@ -74,7 +74,7 @@ mod token;
 pub mod url;
 
 pub use async_trait::async_trait;
-pub use backend::{Attempt, Backend, Conversion, LatchState, LatchStep, Release, Renewal, Together};
+pub use backend::{Attempt, AttemptAll, Backend, Conversion, LatchState, LatchStep, Release, Renewal};
 pub use background::Background;
 pub use capabilities::{Capabilities, Capability, Term, Wakeup};
 pub use claim::{Claim, ClaimId, HolderInfo};

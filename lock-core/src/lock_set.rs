@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Guard, Hold, Lock, LossCause, Moment, Token,
-    policy::{acquire::Acquisition, together::AllOrNone},
+    policy::{acquire::Acquisition, several::AllOrNone},
 };
 use futures_util::future::{join_all, select_all};
 use std::{fmt, future::Future, time::Duration};
@@ -103,7 +103,7 @@ impl LockSet {
         let until = self.wait.map(|wait| Moment::now() + wait);
         // Since when it waits for the next name.
         let mut since = Instant::now();
-        match within(until, together(&locks, true)).await {
+        match within(until, attempt_all(&locks, true)).await {
             Some(Ok(AllOrNone::Held(guards))) => return Ok(LockSetGuard(guards)),
             // Waits for them one by one, until others release and the store is back.
             None | Some(Ok(AllOrNone::Busy | AllOrNone::Apart) | Err(Error::Unavailable { .. })) => {}
@@ -151,7 +151,7 @@ impl LockSet {
     /// Outside a tokio runtime with time enabled.
     pub async fn try_acquire(&self) -> Result<Option<LockSetGuard>, Error> {
         let locks = self.in_order()?;
-        match together(&locks, false).await? {
+        match attempt_all(&locks, false).await? {
             AllOrNone::Held(guards) => return Ok(Some(LockSetGuard(guards))),
             AllOrNone::Busy => return Ok(None),
             AllOrNone::Apart => {}
@@ -240,9 +240,9 @@ impl LockSet {
     }
 }
 
-async fn together(locks: &[Lock], then_apart: bool) -> Result<AllOrNone, Error> {
+async fn attempt_all(locks: &[Lock], then_apart: bool) -> Result<AllOrNone, Error> {
     let all = locks.iter().map(Lock::checked).collect::<Result<Vec<_>, _>>()?;
-    Acquisition::together(&all, then_apart).await
+    Acquisition::attempt_all(&all, then_apart).await
 }
 
 /// Returns `None` if time runs out first.

@@ -1,8 +1,8 @@
 //! The store in this process: the reference for all others.
 
 use crate::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Error, Grant, Holder, LatchState, LatchStep,
-    Mode, Moment, Name, Release, Renewal, StoreError, Together, Wakeup,
+    Attempt, AttemptAll, Backend, Capabilities, Claim, ClaimId, Conversion, Error, Grant, Holder, LatchState,
+    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Wakeup,
     record::{LatchRecord, Record, StoreTime},
     url::{Guide, Parameter, Refusal, Scheme, Urls},
 };
@@ -218,13 +218,13 @@ impl Backend for Memory {
         self.store().acquire(claim)
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         // Nobody can intervene, because the store is locked.
         let mut store = self.store();
         let now = store.now();
         for claim in claims {
             if !store.with(&claim.name, now, |record| record.would_grant(claim, now))? {
-                return Ok(Together::Busy);
+                return Ok(AttemptAll::Busy);
             }
         }
         let mut grants = Vec::with_capacity(claims.len());
@@ -236,7 +236,7 @@ impl Backend for Memory {
                 }
             }
         }
-        Ok(Together::Granted(grants))
+        Ok(AttemptAll::Granted(grants))
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {

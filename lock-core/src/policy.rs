@@ -4,7 +4,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `together` | several names in one request |
+//! | `several` | several names in one request |
 //! | `acquire` | one name: from the options of a lock to its guard |
 //! | `convert` | a guard's downgrade and upgrade |
 //! | `guard` | the program's handle, which releases |
@@ -54,7 +54,7 @@ mod queue;
 mod release;
 mod renewal;
 mod requests;
+pub(crate) mod several;
 mod store;
 mod timing;
-pub(crate) mod together;
 mod withdraw;

@@ -11,11 +11,11 @@ use crate::{
     },
 };
 use redis::RedisWrite;
-use tenure_core::{Claim, Grant, StoreError, Together};
+use tenure_core::{AttemptAll, Claim, Grant, StoreError};
 
 impl Server {
     /// Makes one attempt at several names of one slot, all exclusive, without a queue.
-    pub(crate) async fn ask_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    pub(crate) async fn ask_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         let script = &self.scripts.acquire_all;
         let mut call = script.call(claims.len() * 2, claims.len() * 384);
         let mut about = String::new();
@@ -37,9 +37,9 @@ impl Server {
             asking.into_iter().for_each(Asking::settle);
         }
         let Answer { value, sent, connection, .. } = answer.map_err(|failure| failure.error)?;
-        let Some(tokens) = replies::tokens(&value)? else { return Ok(Together::Busy) };
+        let Some(tokens) = replies::tokens(&value)? else { return Ok(AttemptAll::Busy) };
         self.confirm(claims, connection).await?;
         let grants = claims.iter().zip(tokens).map(|(claim, token)| Grant::leased(claim, token, sent));
-        Ok(Together::Granted(grants.collect()))
+        Ok(AttemptAll::Granted(grants.collect()))
     }
 }

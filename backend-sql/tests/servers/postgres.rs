@@ -6,7 +6,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use std::pin::pin;
-use tenure_core::{Claim, Renewal, Together};
+use tenure_core::{AttemptAll, Claim, Renewal};
 use tenure_sql::{Durability, Strategy};
 
 cases!("postgres":
@@ -140,13 +140,13 @@ async fn nothing_waits_for_the_disk(table: &Table) {
 /// The set looks free when it is asked for, and one of its names is not when its row's turn comes.
 async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table) {
     let (store, set) = (table.open().await, ["a", "b"].map(claim));
-    let Together::Granted(grants) = store.try_acquire_all(&set).await.unwrap() else {
+    let AttemptAll::Granted(grants) = store.try_acquire_all(&set).await.unwrap() else {
         panic!("all were free")
     };
     let again = store.try_acquire_all(&set).await.unwrap();
-    let tokens = |together: Together| match together {
-        Together::Granted(grants) => grants.iter().map(|grant| grant.token).collect(),
-        Together::Busy | Together::Apart => Vec::new(),
+    let tokens = |answer: AttemptAll| match answer {
+        AttemptAll::Granted(grants) => grants.iter().map(|grant| grant.token).collect(),
+        AttemptAll::Busy | AttemptAll::Apart => Vec::new(),
     };
     assert_eq!(tokens(again), grants.iter().map(|grant| grant.token).collect::<Vec<_>>(), "asked for twice");
     for grant in &grants {
@@ -161,14 +161,14 @@ async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table) 
     table.until_asked(&table.sql("WITH asked AS (%{q}{t}{q} AS held")).await;
     other.execute("COMMIT").await;
     let answer = soon(asking).await.unwrap().unwrap();
-    assert!(matches!(answer, Together::Busy), "{answer:?}");
+    assert!(matches!(answer, AttemptAll::Busy), "{answer:?}");
     granted(&store, &claim("a")).await;
 }
 
 /// As for one claim; but those of a set are withdrawn one by one, and their names are spread over all connections.
 async fn a_set_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table) {
     let (store, names) = (table.open().await, ["a", "b", "c", "d", "e", "f"]);
-    let Together::Granted(earlier) = store.try_acquire_all(&names.map(claim)).await.unwrap() else {
+    let AttemptAll::Granted(earlier) = store.try_acquire_all(&names.map(claim)).await.unwrap() else {
         panic!("busy")
     };
     for grant in &earlier {

@@ -12,8 +12,8 @@ use std::{
 };
 use tenure_conformance::{BoxError, Subject, async_trait, saboteur::Saboteur};
 use tenure_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LatchState,
-    LatchStep, LossCause, Memory, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Together,
+    Attempt, AttemptAll, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo,
+    LatchState, LatchStep, LossCause, Memory, Mode, Moment, Name, Release, Renewal, Standing, StoreError,
     Token,
 };
 
@@ -306,26 +306,26 @@ impl Backend for Client {
         }
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         if self.flaw == Flaw::GrantsWhatIsFree {
             let mut grants = Vec::new();
             for claim in claims {
                 match self.try_acquire(claim).await? {
                     Attempt::Granted(grant) => grants.push(grant),
-                    Attempt::Busy { .. } => return Ok(Together::Busy),
+                    Attempt::Busy { .. } => return Ok(AttemptAll::Busy),
                 }
             }
-            return Ok(Together::Granted(grants));
+            return Ok(AttemptAll::Granted(grants));
         }
         let inner: Vec<Claim> = claims.iter().map(|claim| self.claim(claim)).collect();
-        let Together::Granted(inner) = self.world.memory.try_acquire_all(&inner).await? else {
-            return Ok(Together::Busy);
+        let AttemptAll::Granted(inner) = self.world.memory.try_acquire_all(&inner).await? else {
+            return Ok(AttemptAll::Busy);
         };
         let mut grants = Vec::with_capacity(inner.len());
         for (claim, grant) in claims.iter().zip(inner) {
             grants.push(self.granted(claim, grant).await?);
         }
-        Ok(Together::Granted(grants))
+        Ok(AttemptAll::Granted(grants))
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {

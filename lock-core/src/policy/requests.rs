@@ -2,8 +2,8 @@
 
 use super::store::Store;
 use crate::{
-    Attempt, Claim, Conversion, Grant, Holder, LatchState, LatchStep, Mode, Name, Release, Renewal,
-    StoreError, Together,
+    Attempt, AttemptAll, Claim, Conversion, Grant, Holder, LatchState, LatchStep, Mode, Name, Release,
+    Renewal, StoreError,
     metrics::{Answer, Request},
 };
 use std::future::Future;
@@ -14,7 +14,7 @@ impl Store {
         self.ask(Request::TryAcquire, Some(&claim.name), self.backend.try_acquire(claim)).await
     }
 
-    pub(super) async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    pub(super) async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         self.ask(Request::TryAcquireAll, None, self.backend.try_acquire_all(claims)).await
     }
 

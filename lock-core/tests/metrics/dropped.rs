@@ -4,8 +4,8 @@ use crate::record::{SECOND, recorded};
 use futures_util::{future::LocalBoxFuture, poll};
 use std::future::Future;
 use tenure_core::{
-    Attempt, Backend, Claim, Conversion, Grant, Locks, Memory, Mode, Owner, Release, Renewal, StoreError,
-    Together, async_trait, forward_backend,
+    Attempt, AttemptAll, Backend, Claim, Conversion, Grant, Locks, Memory, Mode, Owner, Release, Renewal,
+    StoreError, async_trait, forward_backend,
 };
 use tokio::task::yield_now;
 
@@ -28,7 +28,7 @@ impl Backend for Slow {
         slowly(self.0.try_acquire(claim)).await
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         slowly(self.0.try_acquire_all(claims)).await
     }
 

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use record::{SECOND, recorded};
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, time::Duration};
 use tenure_core::{
-    Backend, Claim, Error, Locks, Memory, StoreError, Together, async_trait, forward_backend,
+    AttemptAll, Backend, Claim, Error, Locks, Memory, StoreError, async_trait, forward_backend,
     metrics::{Kind, METRICS, OTHER_GROUPS},
 };
 use tokio::task::yield_now;
@@ -137,7 +137,7 @@ struct Hangs(Memory);
 impl Backend for Hangs {
     forward_backend!(self => self.0, except try_acquire_all);
 
-    async fn try_acquire_all(&self, _: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, _: &[Claim]) -> Result<AttemptAll, StoreError> {
         std::future::pending().await
     }
 }

@@ -1,7 +1,7 @@
 //! Grants that do not stand for their whole lease when they come: handed over, or late.
 
 use crate::{
-    Attempt, Backend, Claim, Error, Grant, Locks, Memory, Moment, Renewal, Session, StoreError, Together,
+    Attempt, AttemptAll, Backend, Claim, Error, Grant, Locks, Memory, Moment, Renewal, Session, StoreError,
     forward_backend,
 };
 use std::{
@@ -110,7 +110,7 @@ impl Backend for AnswersLate {
         attempt
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<Together, StoreError> {
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
         let attempt = self.memory.try_acquire_all(claims).await;
         self.pause().await;
         attempt

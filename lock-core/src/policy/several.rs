@@ -2,7 +2,7 @@
 
 use super::{acquire::Acquisition, client::Client, guard::Guard, queue::Seat, withdraw::OpenClaim};
 use crate::{
-    Claim, Error, StoreError, Together,
+    AttemptAll, Claim, Error, StoreError,
     metrics::{Ending, Waiting},
 };
 use std::{sync::Arc, time::Duration};
@@ -28,7 +28,7 @@ impl Acquisition {
     /// # Cancel safety
     ///
     /// When dropped, what may have been granted is withdrawn in the background.
-    pub(crate) async fn together(all: &[Self], then_apart: bool) -> Result<AllOrNone, Error> {
+    pub(crate) async fn attempt_all(all: &[Self], then_apart: bool) -> Result<AllOrNone, Error> {
         let [first, _, ..] = all else { return Ok(AllOrNone::Apart) };
         let client = &first.client;
         let apart = |one: &Self| one.options.owner.is_some() || !Arc::ptr_eq(&one.client, client);
@@ -70,18 +70,18 @@ impl Acquisition {
             answer = tokio::time::timeout(shortest, client.store.try_acquire_all(&claims)) => answer,
         };
         let grants = match answer {
-            Ok(Ok(Together::Granted(grants)))
+            Ok(Ok(AttemptAll::Granted(grants)))
                 if grants.iter().map(|grant| grant.claim).eq(claims.iter().map(|claim| claim.id)) =>
             {
                 grants
             }
-            Ok(Ok(Together::Granted(_))) => {
+            Ok(Ok(AttemptAll::Granted(_))) => {
                 let error = StoreError::failed("the store granted other claims than requested");
                 return Err(first.failed(error));
             }
-            Ok(Ok(no @ (Together::Busy | Together::Apart))) => {
+            Ok(Ok(no @ (AttemptAll::Busy | AttemptAll::Apart))) => {
                 open.iter_mut().for_each(OpenClaim::settle);
-                return Ok(if matches!(no, Together::Busy) { AllOrNone::Busy } else { AllOrNone::Apart });
+                return Ok(if matches!(no, AttemptAll::Busy) { AllOrNone::Busy } else { AllOrNone::Apart });
             }
             Ok(Err(error)) => {
                 for open in &mut open {
