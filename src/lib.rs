@@ -59,7 +59,7 @@ pub use connect::connect;
 pub use tenure_core::{
     Capabilities, Capability, ClaimId, Election, Error, Guard, HeldStream, Hold, Holder, HolderInfo,
     InvalidName, Latch, Lock, LockSet, LockSetGuard, Locks, LossCause, Memory, Mode, Moment, Name, Operation,
-    Owner, RwLock, Semaphore, StoreError, Term, Token, Wakeup, lease, metrics,
+    Owner, RwLock, Semaphore, StandingKind, StoreError, Token, Wakeup, lease, metrics,
 };
 
 /// The example in the README compiles.

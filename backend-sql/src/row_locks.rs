@@ -10,7 +10,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, ClaimId, Grant, Holder, LossCause, Moment, Name,
-    Release, Renewal, Standing, StoreError, Term, Wakeup, async_trait,
+    Release, Renewal, Standing, StandingKind, StoreError, Wakeup, async_trait,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -158,7 +158,7 @@ impl<T: RowTable> Backend for RowLocks<T> {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            term: Term::Session,
+            standing: StandingKind::Session,
             wakeup: Wakeup::Queue,
             ask_again: ASK_AGAIN,
             fair: self.table.fair(),

@@ -17,8 +17,8 @@ use std::{
 };
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, Conversion, Error, Grant, Holder, LatchState,
-    LatchStep, LossCause, Mode, Moment, Name, Operation, Release, Renewal, Standing, StoreError, Term,
-    Wakeup, async_trait, lease,
+    LatchStep, LossCause, Mode, Moment, Name, Operation, Release, Renewal, Standing, StandingKind,
+    StoreError, Wakeup, async_trait, lease,
 };
 
 /// How long to wait for a session to be closed.
@@ -204,7 +204,7 @@ impl Backend for ZkBackend {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            term: Term::Session,
+            standing: StandingKind::Session,
             wakeup: Wakeup::Queue,
             // With each heartbeat of the session.
             ask_again: lease::renewal_period(self.0.options.session_timeout),

@@ -12,7 +12,7 @@ use std::{
 };
 use tenure::{
     Capabilities, Guard, HolderInfo, Locks,
-    backend::{Term, Wakeup},
+    backend::{StandingKind, Wakeup},
 };
 use tokio::time::{sleep, timeout};
 
@@ -151,9 +151,9 @@ struct Abilities {
 impl Abilities {
     fn of(store: Capabilities) -> Self {
         Self {
-            term: match store.term {
-                Term::Lease => "lease",
-                Term::Session => "session",
+            term: match store.standing {
+                StandingKind::Lease => "lease",
+                StandingKind::Session => "session",
             },
             wakeup: match store.wakeup {
                 Wakeup::Poll => "poll",

@@ -19,9 +19,9 @@ pub enum Stop {
 /// What a case needs of a store beyond the required methods of its trait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
-    /// Grants end with a lease, not with a session: [`Capabilities::term`](tenure_core::Capabilities::term).
+    /// Grants end with a lease, not with a session: [`Capabilities::standing`](tenure_core::Capabilities::standing).
     Lease,
-    /// Grants end with a session: [`Capabilities::term`](tenure_core::Capabilities::term).
+    /// Grants end with a session: [`Capabilities::standing`](tenure_core::Capabilities::standing).
     Session,
     /// The store serves readers: [`Capabilities::shared`](tenure_core::Capabilities::shared).
     Readers,

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, Term};
+use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, StandingKind};
 
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
@@ -116,8 +116,8 @@ impl Stage {
     /// [`Stop::Lacks`], by which the case is ignored.
     pub fn needs(&self, need: Need) -> Check {
         let has = match need {
-            Need::Lease => self.capabilities.term == Term::Lease,
-            Need::Session => self.capabilities.term == Term::Session,
+            Need::Lease => self.capabilities.standing == StandingKind::Lease,
+            Need::Session => self.capabilities.standing == StandingKind::Session,
             Need::Readers => self.capabilities.shared,
             Need::Permits => self.capabilities.permits,
             Need::Latches => self.capabilities.latches,

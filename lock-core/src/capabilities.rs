@@ -18,7 +18,7 @@ use std::{fmt, time::Duration};
 #[allow(clippy::struct_excessive_bools, reason = "a flat list of yes and no is what this type is for")]
 pub struct Capabilities {
     /// What ends a grant that nobody releases.
-    pub term: Term,
+    pub standing: StandingKind,
     /// How a waiter learns that it is worth asking again.
     pub wakeup: Wakeup,
     /// The longest time for which a waiter does not ask the store again, whatever hints it got (clause W4).
@@ -41,7 +41,7 @@ pub struct Capabilities {
 
 /// What ends a grant that nobody releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Term {
+pub enum StandingKind {
     /// A lease on the store's clock.
     Lease,
     /// The end of a session or connection.
@@ -62,7 +62,7 @@ pub enum Wakeup {
 impl Capabilities {
     /// Leases, and waiters that ask again at least every 50 ms: the base for other stores' values.
     pub const POLLED: Self = Self {
-        term: Term::Lease,
+        standing: StandingKind::Lease,
         wakeup: Wakeup::Poll,
         ask_again: Duration::from_millis(50),
         fair: false,

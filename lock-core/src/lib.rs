@@ -76,7 +76,7 @@ pub mod url;
 pub use async_trait::async_trait;
 pub use backend::{Attempt, AttemptAll, Backend, Conversion, LatchState, LatchStep, Release, Renewal};
 pub use background::Background;
-pub use capabilities::{Capabilities, Capability, Term, Wakeup};
+pub use capabilities::{Capabilities, Capability, StandingKind, Wakeup};
 pub use claim::{Claim, ClaimId, HolderInfo};
 pub use election::Election;
 pub use error::{Error, Operation};

@@ -1,7 +1,7 @@
 //! One lock and its options.
 
 use crate::{
-    Capability, Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner, Term,
+    Capability, Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner, StandingKind,
     lease::{self, MIN_LEASE},
     policy::{acquire::Acquisition, client::Client, holding::HoldOptions},
 };
@@ -238,7 +238,7 @@ impl Lock {
             let range = format!("at most max_hold, {longest:?}");
             return Err(Error::invalid_option("hold_at_least", format!("{shortest:?}"), range));
         }
-        if hold_at_least.is_some() && client.store.capabilities().term == Term::Session {
+        if hold_at_least.is_some() && client.store.capabilities().standing == StandingKind::Session {
             return Err(client.store.unsupported(Capability::HoldingAtLeast));
         }
         let lease = lease.max(hold_at_least.unwrap_or_default());

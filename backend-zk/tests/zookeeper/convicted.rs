@@ -16,7 +16,7 @@ use tenure_conformance::{
 };
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, ClaimId, Grant, Moment, Release, Renewal, Session,
-    StoreError, Term, async_trait,
+    StandingKind, StoreError, async_trait,
 };
 use tenure_zk::{ZkBackend, ZkOptions};
 use tokio::sync::RwLock;
@@ -62,7 +62,7 @@ impl Backend for Forgetful {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { term: Term::Session, ..Capabilities::POLLED }
+        Capabilities { standing: StandingKind::Session, ..Capabilities::POLLED }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {

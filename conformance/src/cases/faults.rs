@@ -9,7 +9,7 @@ use crate::{
     saboteur::{Direction, Hurt, Saboteur},
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::{Error, Guard, LossCause, Moment, Term};
+use tenure_core::{Error, Guard, LossCause, Moment, StandingKind};
 use tokio::task::JoinHandle;
 
 cases!("faults":
@@ -41,7 +41,7 @@ struct Scene {
     one: Client,
     other: Client,
     name: String,
-    term: Term,
+    standing: StandingKind,
     saboteur: Arc<dyn Saboteur>,
     contention: Contention,
 }
@@ -51,8 +51,8 @@ impl Scene {
         let saboteur = stage.saboteur(hurts)?;
         let [one, other] = stage.clients().await?;
         let contention = Contention::begin(stage).await?;
-        let term = stage.capabilities().term;
-        Ok(Self { one, other, name: stage.name("a"), term, saboteur, contention })
+        let standing = stage.capabilities().standing;
+        Ok(Self { one, other, name: stage.name("a"), standing, saboteur, contention })
     }
 
     /// Another client that waits for the name, in a form that nobody else may hold beside it.
@@ -85,8 +85,9 @@ impl Scene {
 
     /// Checks that the lock was released, or lost with its session, which may end when its connection does.
     fn released(&self, outcome: Result<(), Error>) -> Check {
-        match (outcome, self.term) {
-            (Ok(()), _) | (Err(Error::Lost { cause: LossCause::SessionEnded, .. }), Term::Session) => Ok(()),
+        match (outcome, self.standing) {
+            (Ok(()), _)
+            | (Err(Error::Lost { cause: LossCause::SessionEnded, .. }), StandingKind::Session) => Ok(()),
             (Err(error), _) => Err(error.into()),
         }
     }
@@ -128,10 +129,10 @@ async fn silent_past_lease(stage: &Stage, hurt: Hurt) -> Check {
     let cause = within(PATIENCE, "the loss while nothing is heard of the server", guard.lost()).await?;
     let after = Moment::now().since(silent);
     ensure!(is_of_silence(cause), "the server was silent, and the lock was lost because {cause}");
-    let latest = match (stage.capabilities().term, deadline) {
-        (Term::Lease, _) => LEASE,
-        (Term::Session, Some(deadline)) => deadline.since(silent),
-        (Term::Session, None) => PATIENCE,
+    let latest = match (stage.capabilities().standing, deadline) {
+        (StandingKind::Lease, _) => LEASE,
+        (StandingKind::Session, Some(deadline)) => deadline.since(silent),
+        (StandingKind::Session, None) => PATIENCE,
     };
     ensure!(
         after < latest + SLACK,
@@ -285,7 +286,7 @@ async fn client_killed(stage: &Stage) -> Check {
     let killed = Moment::now();
     let next = client.rival(&name).wait(PATIENCE).acquire().await?;
     let had = Moment::now();
-    if stage.capabilities().term == Term::Lease {
+    if stage.capabilities().standing == StandingKind::Lease {
         let after = had.since(killed);
         ensure!(
             after < LEASE + SLACK,

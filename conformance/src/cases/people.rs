@@ -6,7 +6,7 @@ use crate::{
     check::{Stop, ensure, ensure_eq, eventually, lost_with, still_held, within},
 };
 use std::time::Duration;
-use tenure_core::{Holder, Mode, Moment, Term};
+use tenure_core::{Holder, Mode, Moment, StandingKind};
 
 cases!("people": holders_tells, list_by_prefix, force_release_frees_and_notifies_holder, label_shown);
 
@@ -48,15 +48,15 @@ async fn holders_tells(stage: &Stage) -> Check {
         age >= at_least && age <= at_most,
         "held for {at_least:?} to {at_most:?}, and the store says {age:?}"
     );
-    match (stage.capabilities().term, holder.left) {
-        (Term::Lease, Some(left)) => {
+    match (stage.capabilities().standing, holder.left) {
+        (StandingKind::Lease, Some(left)) => {
             ensure!(
                 left <= lease && left + at_most + SLACK >= lease,
                 "after {at_most:?} the store says that {left:?} is left of {lease:?}"
             );
         }
-        (Term::Session, _) => {}
-        (Term::Lease, None) => return Err(Stop::failed("what is left of the lease is not told")),
+        (StandingKind::Session, _) => {}
+        (StandingKind::Lease, None) => return Err(Stop::failed("what is left of the lease is not told")),
     }
     guard.release().await?;
     ensure!(other.holders(&name).await?.is_empty());

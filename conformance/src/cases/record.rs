@@ -9,7 +9,7 @@ use fastrand::Rng;
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LossCause, Mode,
-    Moment, Name, Release, Renewal, Term, Token,
+    Moment, Name, Release, Renewal, StandingKind, Token,
     record::{Record, StoreTime},
 };
 
@@ -171,7 +171,7 @@ impl History<'_> {
     }
 
     async fn renew(&mut self, told: &mut Vec<String>) -> Check {
-        if self.capabilities.term != Term::Lease {
+        if self.capabilities.standing != StandingKind::Lease {
             return Ok(());
         }
         let Some((client, grant)) = self.somebody() else { return Ok(()) };

@@ -7,7 +7,7 @@ use crate::{
     own_runtime::in_own_runtime,
 };
 use std::{thread, time::Duration};
-use tenure_core::{Guard, Moment, Term};
+use tenure_core::{Guard, Moment, StandingKind};
 use tokio::sync::oneshot;
 
 cases!("runtimes":
@@ -88,9 +88,9 @@ async fn many_runtimes_one_locks(stage: &Stage) -> Check {
     let (other, name, clients) = (stage.client().await?, stage.name("a"), stage.opener());
     let client = in_own_runtime(move || async move { clients.client().await }).await?;
     // Making a session is more work than acquiring with a lease.
-    let rounds = match stage.capabilities().term {
-        Term::Lease => 20,
-        Term::Session => RENEWED,
+    let rounds = match stage.capabilities().standing {
+        StandingKind::Lease => 20,
+        StandingKind::Session => RENEWED,
     };
     for round in 1..=rounds {
         let (client, other, name) = (client.clone(), other.clone(), name.clone());

@@ -9,7 +9,7 @@ use std::{
 use tenure_conformance::{BoxError, Subject, async_trait, saboteur::Saboteur};
 use tenure_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Grant, LossCause, Memory, Moment, Name, Release, Renewal,
-    Session, StoreError, Term,
+    Session, StandingKind, StoreError,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -206,7 +206,7 @@ impl Backend for Client {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { term: Term::Session, ..Capabilities::POLLED }
+        Capabilities { standing: StandingKind::Session, ..Capabilities::POLLED }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {

@@ -11,7 +11,7 @@ use tenure_conformance::{
 };
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, ClaimId, Grant, LossCause, Moment, Name, Release,
-    Renewal, Session, StoreError, Term, Token,
+    Renewal, Session, StandingKind, StoreError, Token,
 };
 
 /// How long the server keeps a session that it hears nothing of.
@@ -177,7 +177,7 @@ impl Backend for Connected {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { term: Term::Session, ..Capabilities::POLLED }
+        Capabilities { standing: StandingKind::Session, ..Capabilities::POLLED }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
