@@ -6,7 +6,7 @@ use crate::{
     names::encode,
     node::Removed,
     options::{Checked, ZkOptions},
-    queue::{Contender, Stop},
+    recipe::{Contender, Stop},
     removal::finish,
     session::Live,
 };

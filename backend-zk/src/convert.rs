@@ -1,6 +1,6 @@
 //! Downgrades and upgrades, each in its place.
 //!
-//! A new node would be at the end of the line, behind waiting writers. So a writer's node stays, and its data say that
+//! A new node would be at the end of the queue, behind waiting writers. So a writer's node stays, and its data say that
 //! it is a reader now. A reader's node cannot say in its data that it is a writer, because readers do not look at each
 //! other's data: a writer's node with the same number replaces it, in one transaction.
 
@@ -53,7 +53,7 @@ impl Stop {
     }
 }
 
-/// The nodes in a lock's line. The lock's own node is reaped soon after the last of them is gone.
+/// The nodes in a lock's queue. The lock's own node is reaped soon after the last of them is gone.
 fn or_nobody(listed: Result<Vec<String>, Error>) -> Result<Vec<String>, Error> {
     match listed {
         Err(Error::NoNode) => Ok(Vec::new()),
@@ -112,10 +112,10 @@ impl Live {
         }
         // Checks first, so that most refusals change nothing.
         let children = or_nobody(self.list_synced(lock).await)?;
-        let line = self.line(lock, &children, held.number()).await?;
-        match line.position(held.node()) {
+        let queue = self.queue(lock, &children, held.number()).await?;
+        match queue.position(held.node()) {
             None => return Err(Stop::Lost(LossCause::Forced)),
-            Some(0) if line.reader_behind_first().is_none() => {}
+            Some(0) if queue.reader_behind_first().is_none() => {}
             Some(_) => return Ok(Conversion::Refused),
         }
         let asked = match contends(held.node()) {
@@ -156,14 +156,14 @@ impl Live {
         loop {
             // The server has seen the change, and so everything before it.
             let children = or_nobody(self.client.list_children(lock).await)?;
-            let line = self.line(lock, &children, held.number()).await?;
-            match line.position(held.node()) {
+            let queue = self.queue(lock, &children, held.number()).await?;
+            match queue.position(held.node()) {
                 Some(0) => {}
                 Some(_) => return Ok(false),
                 None => return Err(Stop::Lost(LossCause::Forced)),
             }
             // The first reader behind is the oldest. Readers behind a waiter of another mode also wait.
-            let Some(reader) = line.reader_behind_first() else { return Ok(true) };
+            let Some(reader) = queue.reader_behind_first() else { return Ok(true) };
             let reader = format!("{lock}/{reader}");
             let stats = join(self.client.check_stat(&held.path), self.client.check_stat(&reader)).await;
             match (stats.0?, stats.1?) {

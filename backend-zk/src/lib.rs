@@ -21,9 +21,9 @@
 //! |---|---|
 //! | `backend` | [`ZkBackend`]: finds or opens the session, and passes each request to a file below |
 //! | `waiting` | a claim that waits in the queue |
-//! | `queue` | one attempt: a claim enters the queue, and looks whether it holds |
+//! | `recipe` | one attempt: a claim enters the queue, and looks whether it holds |
 //! | `convert`, `latch`, `people` | changes of mode; latches; who holds what |
-//! | `line`, `watch`, `removal` | the order of the claims, and who holds; the watch on a grant; how nodes are deleted |
+//! | `queue`, `watch`, `removal` | the order of the claims, and who holds; the watch on a grant; how nodes are deleted |
 //! | `session`, `opening`, `diagnosis` | the session and its heartbeats; how it is opened; why it was not |
 //! | `vigil`, `heartbeats` | waiters whose watch may be lost; until when the session certainly lasts |
 //! | `url`, `options`, `login`, `tls` | from a URL to options |
@@ -42,7 +42,6 @@ mod errors;
 mod fence;
 mod heartbeats;
 mod latch;
-mod line;
 mod login;
 mod names;
 mod node;
@@ -51,6 +50,7 @@ mod options;
 mod order;
 mod people;
 mod queue;
+mod recipe;
 mod removal;
 mod session;
 #[cfg(feature = "tls")]

@@ -78,15 +78,15 @@ impl Live {
                 Err(Error::NoNode) => return Ok(Vec::new()),
                 Err(error) => return Err(error),
             };
-            let mut line = self.line(lock, &children, None).await?;
-            let Some(first) = line.first() else { return Ok(Vec::new()) };
+            let mut queue = self.queue(lock, &children, None).await?;
+            let Some(first) = queue.first() else { return Ok(Vec::new()) };
             // It is gone meanwhile, and another may be first.
             let Some(told) = self.told(lock, &first.node).await? else { continue };
             if first.mode == Mode::Exclusive && Card::is_downgraded(&first.node, &told.0) {
-                line.first_reads();
+                queue.first_reads();
             }
             let mut told = Some(told);
-            let looks = line.holders().iter().map(|place| {
+            let looks = queue.holders().iter().map(|place| {
                 let told = told.take();
                 async move {
                     let told = match told {

@@ -1,286 +1,345 @@
-//! The recipe: how a claim enters the line of its lock, and comes to hold it.
+//! The queue of nodes that contend for one name: which hold it, and what the others wait for.
 
 use crate::{
-    card::Card,
-    contender::{claim_of, prefix, token_of},
-    errors::{Verdict, explain, verdict},
-    line::{Line, Turn},
-    node::{Guarded, Removed},
-    order::parts,
-    removal::finish,
+    contender::{contends, token_of},
+    order::{offset, tells_nothing},
     session::Live,
-    watch::OwnWatch,
 };
-use futures_util::future::{OptionFuture, join3};
-use std::{sync::Arc, time::Duration};
-use tenure_core::{Attempt, Claim, Grant, Moment, StoreError, Token};
-use zookeeper_client::{CreateMode, Error};
+use futures_util::future::try_join_all;
+use tenure_core::Mode;
+use zookeeper_client::Error;
 
-/// Why a claim was not granted.
-pub(crate) enum Stop {
-    /// The session has ended: the claim must queue in another one.
-    SessionOver,
-    Failed(StoreError),
+/// One node in the queue.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) node: String,
+    /// The mode in its name. The first may have been downgraded, which only its data tell.
+    pub(crate) mode: Mode,
 }
 
-/// A claim in the queue of its lock, in one session.
-pub(crate) struct Contender<'a> {
-    pub(crate) live: &'a Arc<Live>,
-    pub(crate) claim: &'a Claim,
-    /// The lock's node.
-    pub(crate) lock: &'a str,
-    /// The node above it.
-    pub(crate) prefix: &'a str,
-    pub(crate) response_timeout: Duration,
-    /// Whether exclusive claims are named like writers of Curator's read-write lock.
-    pub(crate) read_write: bool,
+/// The nodes that contend for a name, in the order in which they came.
+///
+/// A node holds the name if it is admitted beside all nodes before it. So the holders are first in the queue, and a
+/// waiter keeps out everybody behind it that it would not admit.
+#[derive(Debug)]
+pub(crate) struct Queue(Vec<Place>);
+
+/// How far a claim is from holding its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn<'a> {
+    /// It holds the name.
+    Now,
+    /// It waits until this node is gone or has changed.
+    Behind {
+        node: &'a str,
+        /// Whether the end of that node alone makes it hold the name: no other relevant node is before it, and new ones
+        /// come behind it.
+        last: bool,
+        /// Whether that node holds the name, and its data may say that it was downgraded, which admits this reader.
+        may_read: bool,
+    },
+    /// It is next for permits, and several hold some: the end of any of them may make room.
+    Room,
 }
 
-/// A claim's position in the line.
-pub(crate) struct Standing {
-    pub(crate) own: String,
-    pub(crate) line: Line,
-    pub(crate) at: usize,
-}
+impl Queue {
+    /// The position of `node`.
+    pub(crate) fn position(&self, node: &str) -> Option<usize> {
+        self.0.iter().position(|place| place.node == node)
+    }
 
-impl Contender<'_> {
-    /// Acquires the lock if those before the claim admit it; leaves the line otherwise.
-    pub(crate) async fn attempt(&self) -> Result<Attempt, Stop> {
-        let _contending = self.live.contend();
-        let standing = self.in_time(self.stand()).await?;
-        let holds = match standing.line.turn(standing.at) {
-            Turn::Now => true,
-            Turn::Behind { node, may_read: true, .. } => self.in_time(self.reads(node)).await?,
-            Turn::Behind { .. } | Turn::Room => false,
+    /// How far the claim at that position is from holding.
+    pub(crate) fn turn(&self, at: usize) -> Turn<'_> {
+        let Some(before) = at.checked_sub(1).filter(|_| !self.holds(at)) else { return Turn::Now };
+        let behind = |before: usize, last: bool| Turn::Behind {
+            node: &self.0[before].node,
+            last,
+            may_read: before == 0 && self.0[at].mode == Mode::Shared && self.0[0].mode == Mode::Exclusive,
         };
-        if holds {
-            return Ok(Attempt::Granted(self.grant(&standing, None).await?));
-        }
-        self.leave().await?;
-        standing.line.agrees(standing.at).map_err(|why| Stop::Failed(StoreError::mismatch(why)))?;
-        Ok(Attempt::Busy { expires_in: None })
-    }
-
-    /// Leaves the line.
-    pub(crate) async fn leave(&self) -> Result<(), Stop> {
-        let Some(removal) = self.live.remove(self.lock, self.claim.id) else { return Ok(()) };
-        match self.in_time(async { Ok(finish(self.live, removal).await) }).await? {
-            Removed::Refused(error) => Err(Stop::Failed(explain(self.lock, error))),
-            Removed::Deleted | Removed::Missing | Removed::SessionOver => Ok(()),
-        }
-    }
-
-    /// Whether the first in the line, named as exclusive, has become a reader.
-    async fn reads(&self, node: &str) -> Result<bool, Stop> {
-        match self.live.client.get_data(&format!("{}/{node}", self.lock)).await {
-            Ok((data, _)) => Ok(Card::is_downgraded(node, &data)),
-            Err(Error::NoNode | Error::NoAuth) => Ok(false),
-            Err(error) => Err(self.stop(error)),
-        }
-    }
-
-    /// Grants the claim by its node.
-    pub(crate) async fn grant(&self, standing: &Standing, watch: Option<OwnWatch>) -> Result<Grant, Stop> {
-        self.live.assured().await;
-        let mut state = self.live.state();
-        if let Some((node, liveness, new)) = state.grant(self.claim.id) {
-            let grant = Grant::in_session(self.claim, node.token, liveness.clone());
-            if new {
-                let (path, unwanted) = (node.path.clone(), node.unwanted.clone());
-                let guarded = Guarded { claim: self.claim.id, path, liveness, unwanted };
-                match watch {
-                    Some(set) => {
-                        drop(self.live.background.spawn(Arc::clone(self.live).guard(guarded, Some(set))));
-                    }
-                    None => state.watch_later(self.live, guarded),
-                }
-                if standing.line.is_awaited(standing.at) {
-                    self.live.background.spawn(Arc::clone(self.live).tell(self.claim.id));
-                }
+        match self.0[at].mode {
+            // Once the nearest node that is not a reader's is gone, only readers are before it. That is sufficient only
+            // if that node is the first in the queue: before a later one there may be a reader that becomes a writer
+            // meanwhile.
+            Mode::Shared => {
+                let other = self.0[..at].iter().rposition(|place| place.mode != Mode::Shared);
+                behind(other.unwrap_or(before), other == Some(0))
             }
-            return Ok(grant);
-        }
-        let gone = !state.nodes.contains_key(&self.claim.id);
-        drop(state);
-        if gone {
-            return Err(Stop::Failed(StoreError::unavailable("the claim was withdrawn meanwhile")));
-        }
-        // The servers may have ended the session without our knowing, so it is given up.
-        self.live.end();
-        Err(Stop::SessionOver)
-    }
-
-    /// Puts the claim in the line, unless it is there, and looks who is before it.
-    pub(crate) async fn stand(&self) -> Result<Standing, Stop> {
-        loop {
-            let known = self.live.state().nodes.get(&self.claim.id).map(|node| node.path.clone());
-            let (own, children) = match known {
-                Some(path) => {
-                    let children = self.live.client.list_children(self.lock).await;
-                    (path, children.or_else(empty_where_missing).map_err(|error| self.stop(error))?)
-                }
-                None if self.live.state().creating.contains(&self.claim.id) => {
-                    let children = self.live.list_synced(self.lock).await;
-                    let children = children.or_else(empty_where_missing).map_err(|error| self.stop(error))?;
-                    self.adopt(&children).await?;
-                    // Either way, the outcome is known now.
-                    self.live.state().creating.remove(&self.claim.id);
-                    continue;
-                }
-                None => self.join_line().await?,
-            };
-            let own = own.rsplit('/').next().unwrap_or_default().to_owned();
-            let mut mine = children.iter().filter(|node| claim_of(node) == Some(self.claim.id));
-            match (mine.next(), mine.next()) {
-                // Somebody deleted it.
-                (None, _) => {
-                    self.live.state().nodes.remove(&self.claim.id);
-                }
-                (Some(node), None) if *node == own => {
-                    if let Some(standing) = self.find(own, &children).await? {
-                        return Ok(standing);
-                    }
-                }
-                _ => self.adopt(&children).await?,
-            }
+            // It must look in any case whether another one behind it waits for permits.
+            Mode::Permit { .. } if before > 0 && self.is_permit(before) && self.holds(before) => Turn::Room,
+            Mode::Permit { .. } => behind(before, false),
+            // A reader's node is also deleted when the reader becomes a writer: another node then replaces it.
+            _ => behind(before, before == 0 && self.0[0].mode != Mode::Shared),
         }
     }
 
-    /// The position of the claim's node among these.
-    pub(crate) async fn find(&self, own: String, children: &[String]) -> Result<Option<Standing>, Stop> {
-        let around = parts(&own).map(|(_, number)| number);
-        let line = self.live.line(self.lock, children, around).await.map_err(|error| self.stop(error))?;
-        Ok(line.position(&own).map(|at| Standing { own, line, at }))
+    /// Whether a permit is right behind that position, and may wait to hear that the one there has been admitted.
+    pub(crate) fn is_awaited(&self, at: usize) -> bool {
+        self.is_permit(at) && self.is_permit(at + 1)
     }
 
-    /// Makes the claim's node, and lists the line. Both requests are sent at once: a session's requests are carried out
-    /// in order, so the list includes the new node.
-    async fn join_line(&self) -> Result<(String, Vec<String>), Stop> {
-        let (live, client, claim) = (self.live, &self.live.client, self.claim.id);
-        let base = format!("{}/{}", self.lock, prefix(claim, self.claim.mode, self.read_write));
-        let card = Card::of(self.claim);
-        let data = card.bytes();
-        let ephemeral = CreateMode::EphemeralSequential.with_acls(live.acls());
-        let mut parent = None;
-        loop {
-            let sent = Moment::now();
-            live.state().creating.insert(claim);
-            let above: OptionFuture<_> = parent
-                .map(|mode: CreateMode| client.create(self.lock, b"", &mode.with_acls(live.acls())))
-                .into();
-            let requests =
-                join3(above, client.create(&base, &data, &ephemeral), client.list_children(self.lock));
-            let (above, created, children) = requests.await;
-            match created {
-                Ok((stat, number)) => {
-                    let token = Token::try_from(stat.czxid)
-                        .map_err(|error| Stop::Failed(StoreError::failed(error)))?;
-                    let path = format!("{base}{number}");
-                    {
-                        let mut state = live.state();
-                        state.creating.remove(&claim);
-                        state.remember(claim, path.clone(), token, card);
-                    }
-                    live.written(sent);
-                    return Ok((path, children.map_err(|error| self.stop(error))?));
-                }
-                Err(Error::NoNode) => {
-                    live.state().creating.remove(&claim);
-                    parent = Some(match above {
-                        // The lock's node was missing, or the server has just removed it because it was empty.
-                        None | Some(Ok(_) | Err(Error::NodeExists)) => CreateMode::Container,
-                        Some(Err(Error::NoNode)) => {
-                            self.make_prefix().await?;
-                            CreateMode::Container
-                        }
-                        Some(Err(Error::Unimplemented)) => CreateMode::Persistent,
-                        Some(Err(error)) => return Err(self.stop(error)),
-                    });
-                }
-                Err(error) => {
-                    if verdict(&error) == Verdict::Refused {
-                        live.state().creating.remove(&claim);
-                    }
-                    return Err(self.stop(error));
-                }
-            }
+    /// Refuses a number of permits that differs from that of the holders.
+    pub(crate) fn agrees(&self, at: usize) -> Result<(), String> {
+        let mode = self.0[at].mode;
+        let others = self.0[..at].iter().enumerate();
+        let mut differing =
+            others.filter_map(|(at, other)| Some((at, mode.agrees_with([other.mode]).err()?)));
+        // Holders come first, so only the first one that differs needs to be checked for whether it holds.
+        match differing.next() {
+            Some((other, why)) if self.holds(other) => Err(why),
+            _ => Ok(()),
         }
     }
 
-    async fn make_prefix(&self) -> Result<(), Stop> {
-        if self.prefix.is_empty() {
-            return Err(self.stop(Error::NoNode));
-        }
-        let live = self.live;
-        let options = CreateMode::Persistent.with_acls(live.acls());
-        live.client.mkdir(self.prefix, &options).await.map_err(|error| self.stop(error))
+    /// The holders of the name.
+    pub(crate) fn holders(&self) -> &[Place] {
+        let places: Vec<_> = (0..self.0.len()).collect();
+        &self.0[..places.partition_point(|at| self.holds(*at))]
     }
 
-    /// Decides which of several nodes of the claim is its own: the oldest of this session. Deletes the others: they
-    /// came from requests whose reply was lost, or are ghosts of a session that is ending and must never be granted.
-    async fn adopt(&self, children: &[String]) -> Result<(), Stop> {
-        let live = self.live;
-        let mut own: Option<(Token, String)> = None;
-        let mut others = Vec::new();
-        for node in children.iter().filter(|node| claim_of(node) == Some(self.claim.id)) {
-            let path = format!("{}/{node}", self.lock);
-            let Some(stat) = live.client.check_stat(&path).await.map_err(|error| self.stop(error))? else {
-                continue;
-            };
-            let made =
-                Token::try_from(stat.czxid).map_err(|error| Stop::Failed(StoreError::failed(error)))?;
-            let token = token_of(node).unwrap_or(made);
-            if stat.ephemeral_owner != live.client.session_id().0 {
-                others.push(path);
-            } else if own.as_ref().is_none_or(|(oldest, _)| token < *oldest) {
-                others.extend(own.replace((token, path)).map(|(_, path)| path));
-            } else {
-                others.push(path);
-            }
-        }
-        for path in others {
-            if let Removed::Refused(error) = live.delete(&path).await {
-                return Err(self.stop(error));
-            }
-        }
-        let mut state = live.state();
-        match own {
-            Some((token, path)) if state.nodes.get(&self.claim.id).is_none_or(|node| node.path != path) => {
-                state.remember(self.claim.id, path, token, Card::of(self.claim));
-            }
-            Some(_) => {}
-            None => drop(state.nodes.remove(&self.claim.id)),
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn in_time<T>(
-        &self,
-        request: impl Future<Output = Result<T, Stop>> + Send,
-    ) -> Result<T, Stop> {
-        let answer = self.live.unless_over(tokio::time::timeout(self.response_timeout, request)).await;
-        match answer {
-            None => Err(Stop::SessionOver),
-            Some(Ok(answer)) => answer,
-            Some(Err(_)) => {
-                let why = format!("no answer within {:?}", self.response_timeout);
-                Err(Stop::Failed(StoreError::unavailable(why)))
-            }
+    /// Records that the first node was downgraded, as its data say.
+    pub(crate) fn first_reads(&mut self) {
+        if let Some(first) = self.0.first_mut() {
+            first.mode = Mode::Shared;
         }
     }
 
-    pub(crate) fn stop(&self, error: Error) -> Stop {
-        if verdict(&error) == Verdict::SessionOver {
-            self.live.end();
-            // A server that refuses the credentials will refuse them again.
-            if error != Error::AuthFailed {
-                return Stop::SessionOver;
-            }
-        }
-        Stop::Failed(explain(self.lock, error))
+    pub(crate) fn first(&self) -> Option<&Place> {
+        self.0.first()
+    }
+
+    /// The reader right behind the first, which also holds if it came before the first became a writer.
+    pub(crate) fn reader_behind_first(&self) -> Option<&str> {
+        self.0.get(1).filter(|next| next.mode == Mode::Shared).map(|next| next.node.as_str())
+    }
+
+    fn is_permit(&self, at: usize) -> bool {
+        self.0.get(at).is_some_and(|place| matches!(place.mode, Mode::Permit { .. }))
+    }
+
+    fn holds(&self, at: usize) -> bool {
+        self.0[at].mode.admits(self.0[..at].iter().map(|place| place.mode))
     }
 }
 
-fn empty_where_missing(error: Error) -> Result<Vec<String>, Error> {
-    if error == Error::NoNode { Ok(Vec::new()) } else { Err(error) }
+impl Live {
+    /// The queue of `lock`, whose node has these children. `around` is a number close to all of theirs.
+    pub(crate) async fn queue(
+        &self,
+        lock: &str,
+        children: &[String],
+        around: Option<i32>,
+    ) -> Result<Queue, Error> {
+        let contenders: Vec<_> = numbered(children).collect();
+        if contenders.iter().any(|(_, number)| tells_nothing(*number)) {
+            return self.queue_by_age(lock, contenders).await;
+        }
+        Ok(queue_by_number(contenders, around))
+    }
+
+    /// The queue by the age of the claims, where the numbers give no order.
+    ///
+    /// The ages take more requests. A reader that is gone meanwhile may have become a writer, which is not in the list;
+    /// then this lists the queue again.
+    async fn queue_by_age(&self, lock: &str, mut contenders: Vec<(Place, i32)>) -> Result<Queue, Error> {
+        loop {
+            let aged = contenders.into_iter().map(|(place, _)| async move {
+                let made = self.client.check_stat(&format!("{lock}/{}", place.node)).await?;
+                let came = token_of(&place.node).and_then(|token| i64::try_from(token.get()).ok());
+                Ok::<_, Error>((made.map(|made| came.unwrap_or(made.czxid)), place))
+            });
+            let aged = try_join_all(aged).await?;
+            if !aged.iter().any(|(came, place)| came.is_none() && place.mode == Mode::Shared) {
+                let there = aged.into_iter().filter_map(|(came, place)| Some((came?, place)));
+                return Ok(in_order(there.collect()));
+            }
+            let children = match self.client.list_children(lock).await {
+                Err(Error::NoNode) => Vec::new(),
+                listed => listed?,
+            };
+            contenders = numbered(&children).collect();
+        }
+    }
+}
+
+/// The nodes that contend, with their numbers.
+fn numbered(children: &[String]) -> impl Iterator<Item = (Place, i32)> {
+    children.iter().filter_map(|node| {
+        let (mode, number) = contends(node)?;
+        Some((Place { node: node.clone(), mode }, number))
+    })
+}
+
+fn queue_by_number(contenders: Vec<(Place, i32)>, around: Option<i32>) -> Queue {
+    let around = around.or_else(|| contenders.first().map(|(_, number)| *number)).unwrap_or(0);
+    let places = contenders.into_iter().map(|(place, number)| (offset(number, around).into(), place));
+    in_order(places.collect())
+}
+
+fn in_order(mut places: Vec<(i64, Place)>) -> Queue {
+    places.sort_by(|(one, place), (other, next)| (one, &place.node).cmp(&(other, &next.node)));
+    Queue(places.into_iter().map(|(_, place)| place).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::num::NonZeroU32;
+
+    const ALONE: Mode = Mode::Exclusive;
+    const READER: Mode = Mode::Shared;
+
+    fn permit(take: u32, of: u32) -> Mode {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        Mode::Permit { take: number(take), of: number(of) }
+    }
+
+    fn queue(modes: &[Mode]) -> Queue {
+        Queue(
+            modes.iter().enumerate().map(|(at, mode)| Place { node: at.to_string(), mode: *mode }).collect(),
+        )
+    }
+
+    /// What the last of them waits for.
+    fn turn(modes: &[Mode]) -> Option<(usize, bool, bool)> {
+        let queue = queue(modes);
+        match queue.turn(modes.len() - 1) {
+            Turn::Now => None,
+            Turn::Room => Some((usize::MAX, false, false)),
+            Turn::Behind { node, last, may_read } => Some((node.parse().unwrap(), last, may_read)),
+        }
+    }
+
+    #[test]
+    fn who_waits_for_whom() {
+        let one = permit(1, 2);
+        for (modes, expected) in [
+            (&[ALONE][..], None),
+            (&[ALONE, ALONE], Some((0, true, false))),
+            (&[ALONE, ALONE, ALONE], Some((1, false, false))),
+            // A reader's node may make way for a writer's.
+            (&[READER, ALONE], Some((0, false, false))),
+            (&[READER, READER, ALONE], Some((1, false, false))),
+            (&[READER, READER, READER], None),
+            (&[ALONE, READER], Some((0, true, true))),
+            (&[ALONE, READER, READER], Some((0, true, true))),
+            (&[READER, ALONE, READER], Some((1, false, false))),
+            (&[ALONE, ALONE, READER], Some((1, false, false))),
+            (&[one, READER], Some((0, true, false))),
+            (&[one, one], None),
+            (&[one, one, one], Some((usize::MAX, false, false))),
+            (&[one, one, one, one], Some((2, false, false))),
+            (&[permit(2, 2), one], Some((0, false, false))),
+            (&[ALONE, one], Some((0, false, false))),
+            (&[READER, one], Some((0, false, false))),
+            (&[one, ALONE, one], Some((1, false, false))),
+        ] {
+            assert_eq!(turn(modes), expected, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn only_those_who_hold_have_to_be_agreed_with() {
+        assert!(queue(&[permit(1, 4), permit(1, 7)]).agrees(1).is_err());
+        assert!(queue(&[permit(1, 4), permit(1, 4), permit(1, 7)]).agrees(2).is_err());
+        assert!(queue(&[permit(4, 4), permit(1, 4)]).agrees(1).is_ok());
+        assert!(queue(&[ALONE, permit(1, 4), permit(1, 7)]).agrees(2).is_ok(), "nobody holds any");
+    }
+
+    /// Nodes of any name, of which some are nearly a contender's.
+    fn nodes() -> impl Strategy<Value = Vec<String>> {
+        let own = prop_oneof![
+            Just("x-72057594-".to_owned()),
+            Just("0f3a__lock__".to_owned()),
+            Just("0f3a__rlock__".to_owned()),
+            Just("_c_7a8d1c2e-9c3b-4a1e-8d5c-9d1f6d7b1c11-__READ__".to_owned()),
+            (0..3_u32, 0..3_u32).prop_map(|(take, of)| {
+                format!("_c_7a8d1c2e-9c3b-4a1e-8d5c-9d1f6d7b1c11-permit-{take}-of-{of}-lock-")
+            }),
+            ".{0,6}",
+        ];
+        let number = prop_oneof![(-3..9_i32).prop_map(|n| format!("{n:010}")), "-{0,2}[0-9]{8,11}", ".{0,9}"];
+        proptest::collection::vec((own, number).prop_map(|(own, number)| own + &number), 0..9)
+    }
+
+    proptest! {
+        /// Whatever stands in a lock's node: each contender has its place, and the claim holds only beside all before its own.
+        #[test]
+        fn strangers_are_not_passed(mut nodes in nodes(), number in 0..9_i32, at in any::<prop::sample::Index>()) {
+            let own = format!("_c_27d6a1ac-9c3b-4a1e-8d5c-9d1f6d7b1c11-lock-{number:010}");
+            nodes.insert(at.index(nodes.len() + 1), own.clone());
+            let before = numbered(&nodes).filter(|(place, theirs)| {
+                (offset(*theirs, number), &place.node) < (0, &own)
+            });
+            let before = before.count();
+            let contenders: Vec<_> = numbered(&nodes).collect();
+            let count = contenders.len();
+            let queue = queue_by_number(contenders, Some(number));
+            prop_assert_eq!(queue.0.len(), count);
+            prop_assert_eq!(queue.position(&own), Some(before));
+            for at in 0..count {
+                let _ = queue.agrees(at);
+                let behind = !matches!(queue.turn(at), Turn::Now);
+                prop_assert_eq!(behind, at >= queue.holders().len(), "{:?}", queue);
+            }
+            prop_assert_eq!(queue.turn(before) == Turn::Now, before == 0);
+            let seen = queue_by_number(numbered(&nodes).collect(), None);
+            prop_assert!(!seen.holders().is_empty(), "it looks free: {seen:?}");
+        }
+    }
+
+    fn modes() -> impl Strategy<Value = Vec<Mode>> {
+        let mode = prop_oneof![
+            1 => Just(ALONE),
+            2 => Just(READER),
+            4 => (1..4_u32, 0..3_u32).prop_map(|(take, more)| permit(take, take + more)),
+            4 => (1..4_u32).prop_map(|take| permit(take, 4)),
+        ];
+        proptest::collection::vec(mode, 1..12)
+    }
+
+    proptest! {
+        /// Whoever goes, in whatever order: those who hold are admitted beside each other, each who waits is told by what it
+        /// waits for when it holds, and nobody waits for ever.
+        #[test]
+        fn everybody_is_served_in_turn(modes in modes(), leaves in proptest::collection::vec(any::<prop::sample::Index>(), 64)) {
+            let mut queue = queue(&modes);
+            for leaves in leaves {
+                if queue.0.is_empty() {
+                    break;
+                }
+                let held = queue.holders().len();
+                prop_assert!(held > 0, "nobody holds: {queue:?}");
+                for at in 0..held {
+                    let others = queue.0[..held].iter().enumerate().filter(|(other, _)| *other != at);
+                    prop_assert!(queue.0[at].mode.admits(others.map(|(_, place)| place.mode)), "{queue:?}");
+                }
+                let waiting: Vec<_> = (held..queue.0.len())
+                    .map(|at| (queue.0[at].node.clone(), told_by(&queue, at)))
+                    .collect();
+                let gone = queue.0.remove(leaves.index(queue.0.len())).node;
+                for (node, (of, last, admitted_too)) in waiting {
+                    let Some(at) = queue.position(&node) else { continue };
+                    let holds = queue.turn(at) == Turn::Now;
+                    let told = of.contains(&gone)
+                        // Whom it waits for says so when it is admitted.
+                        || admitted_too.is_some_and(|other| queue.position(&other).is_some_and(|other| queue.turn(other) == Turn::Now));
+                    prop_assert!(told || !holds, "{node} is not told: {queue:?}");
+                    prop_assert!(holds || !(last && of[0] == gone), "{node} takes it: {queue:?}");
+                }
+            }
+        }
+    }
+
+    /// Whose end the claim is told of, whether that is enough in itself, and whose admission.
+    fn told_by(queue: &Queue, at: usize) -> (Vec<String>, bool, Option<String>) {
+        match queue.turn(at) {
+            Turn::Now => unreachable!("it holds"),
+            Turn::Room => (queue.0[..at].iter().map(|place| place.node.clone()).collect(), false, None),
+            Turn::Behind { node, last, .. } => {
+                let other = queue.position(node).unwrap();
+                (vec![node.to_owned()], last, queue.is_awaited(other).then(|| node.to_owned()))
+            }
+        }
+    }
 }

@@ -1,10 +1,10 @@
-//! Waiting in the line.
+//! Waiting in the queue.
 
 use crate::{
     card::Card,
     errors::{Verdict, verdict},
-    line::Turn,
-    queue::{Contender, Standing, Stop},
+    queue::Turn,
+    recipe::{Contender, Standing, Stop},
     session::Live,
     vigil::Awaited,
     watch::{OwnWatch, keep},
@@ -25,12 +25,12 @@ enum Look {
     Now,
     /// The claim has another position now.
     Moved(Standing),
-    /// It is gone, or this version of it is new: it may have been admitted after the line was looked at.
+    /// It is gone, or this version of it is new: it may have been admitted after the queue was looked at.
     News(Option<(String, i32)>),
 }
 
 impl Contender<'_> {
-    /// Waits in the line until those before the claim admit it.
+    /// Waits in the queue until those before the claim admit it.
     pub(crate) async fn wait(&self) -> Result<Grant, Stop> {
         let _contending = self.live.contend();
         let client = &self.live.client;
@@ -43,11 +43,11 @@ impl Contender<'_> {
                 None => self.in_time(self.stand()).await?,
             };
             own = own.filter(|(node, _)| *node == standing.own);
-            let turn = standing.line.turn(standing.at);
+            let turn = standing.queue.turn(standing.at);
             if turn == Turn::Now {
                 return self.grant(&standing, own.map(|(_, watch)| watch)).await;
             }
-            if let Err(why) = standing.line.agrees(standing.at) {
+            if let Err(why) = standing.queue.agrees(standing.at) {
                 self.leave().await?;
                 return Err(Stop::Failed(StoreError::mismatch(why)));
             }
@@ -81,7 +81,7 @@ impl Contender<'_> {
                 event = &mut change => {
                     // That node is gone, nothing else was in the claim's way, and later nodes are behind it. Its own
                     // node still exists: the server sends events in the order of the changes, and the connection has
-                    // not been broken since the claim was in the line and both watches were set.
+                    // not been broken since the claim was in the queue and both watches were set.
                     let last = matches!(turn, Turn::Behind { last: true, .. });
                     let gone = event.event_type == EventType::NodeDeleted;
                     let unbroken = connection.changed().now_or_never().is_none();
@@ -103,7 +103,7 @@ impl Contender<'_> {
 
     /// Looks at what the claim waits for, and watches it.
     ///
-    /// `seen`: a version of a node that is not new, because the line was looked at since.
+    /// `seen`: a version of a node that is not new, because the queue was looked at since.
     async fn look(
         &self,
         standing: &Standing,
@@ -122,7 +122,7 @@ impl Contender<'_> {
                 };
                 return Ok(match self.find(standing.own.clone(), &children).await? {
                     None => Look::News(None),
-                    Some(standing) if standing.line.turn(standing.at) == Turn::Room => {
+                    Some(standing) if standing.queue.turn(standing.at) == Turn::Room => {
                         Look::Watched { watch: keep(watch), awaited: Awaited::Anything }
                     }
                     Some(standing) => Look::Moved(standing),
