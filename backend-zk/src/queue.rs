@@ -24,13 +24,13 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Queue(Vec<Place>);
 
-/// How far a claim is from holding its name.
+/// What a claim waits for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn<'a> {
-    /// It holds the name.
-    Now,
-    /// It waits until this node is gone or has changed.
-    Behind {
+pub(crate) enum WaitsFor<'a> {
+    /// Nothing: it holds the name.
+    Nothing,
+    /// This node: until it is gone or has changed.
+    Node {
         node: &'a str,
         /// Whether the end of that node alone makes it hold the name: no other relevant node is before it, and new ones
         /// come behind it.
@@ -48,10 +48,10 @@ impl Queue {
         self.0.iter().position(|place| place.node == node)
     }
 
-    /// How far the claim at that position is from holding.
-    pub(crate) fn turn(&self, at: usize) -> Turn<'_> {
-        let Some(before) = at.checked_sub(1).filter(|_| !self.holds(at)) else { return Turn::Now };
-        let behind = |before: usize, last: bool| Turn::Behind {
+    /// What the claim at that position waits for.
+    pub(crate) fn waits_for(&self, at: usize) -> WaitsFor<'_> {
+        let Some(before) = at.checked_sub(1).filter(|_| !self.holds(at)) else { return WaitsFor::Nothing };
+        let behind = |before: usize, last: bool| WaitsFor::Node {
             node: &self.0[before].node,
             last,
             may_read: before == 0 && self.0[at].mode == Mode::Shared && self.0[0].mode == Mode::Exclusive,
@@ -65,7 +65,9 @@ impl Queue {
                 behind(other.unwrap_or(before), other == Some(0))
             }
             // It must look in any case whether another one behind it waits for permits.
-            Mode::Permit { .. } if before > 0 && self.is_permit(before) && self.holds(before) => Turn::Room,
+            Mode::Permit { .. } if before > 0 && self.is_permit(before) && self.holds(before) => {
+                WaitsFor::Room
+            }
             Mode::Permit { .. } => behind(before, false),
             // A reader's node is also deleted when the reader becomes a writer: another node then replaces it.
             _ => behind(before, before == 0 && self.0[0].mode != Mode::Shared),
@@ -201,12 +203,12 @@ mod tests {
     }
 
     /// What the last of them waits for.
-    fn turn(modes: &[Mode]) -> Option<(usize, bool, bool)> {
+    fn waits_for(modes: &[Mode]) -> Option<(usize, bool, bool)> {
         let queue = queue(modes);
-        match queue.turn(modes.len() - 1) {
-            Turn::Now => None,
-            Turn::Room => Some((usize::MAX, false, false)),
-            Turn::Behind { node, last, may_read } => Some((node.parse().unwrap(), last, may_read)),
+        match queue.waits_for(modes.len() - 1) {
+            WaitsFor::Nothing => None,
+            WaitsFor::Room => Some((usize::MAX, false, false)),
+            WaitsFor::Node { node, last, may_read } => Some((node.parse().unwrap(), last, may_read)),
         }
     }
 
@@ -234,7 +236,7 @@ mod tests {
             (&[READER, one], Some((0, false, false))),
             (&[one, ALONE, one], Some((1, false, false))),
         ] {
-            assert_eq!(turn(modes), expected, "{modes:?}");
+            assert_eq!(waits_for(modes), expected, "{modes:?}");
         }
     }
 
@@ -279,10 +281,10 @@ mod tests {
             prop_assert_eq!(queue.position(&own), Some(before));
             for at in 0..count {
                 let _ = queue.agrees(at);
-                let behind = !matches!(queue.turn(at), Turn::Now);
+                let behind = !matches!(queue.waits_for(at), WaitsFor::Nothing);
                 prop_assert_eq!(behind, at >= queue.holders().len(), "{:?}", queue);
             }
-            prop_assert_eq!(queue.turn(before) == Turn::Now, before == 0);
+            prop_assert_eq!(queue.waits_for(before) == WaitsFor::Nothing, before == 0);
             let seen = queue_by_number(numbered(&nodes).collect(), None);
             prop_assert!(!seen.holders().is_empty(), "it looks free: {seen:?}");
         }
@@ -320,10 +322,10 @@ mod tests {
                 let gone = queue.0.remove(leaves.index(queue.0.len())).node;
                 for (node, (of, last, admitted_too)) in waiting {
                     let Some(at) = queue.position(&node) else { continue };
-                    let holds = queue.turn(at) == Turn::Now;
+                    let holds = queue.waits_for(at) == WaitsFor::Nothing;
                     let told = of.contains(&gone)
                         // Whom it waits for says so when it is admitted.
-                        || admitted_too.is_some_and(|other| queue.position(&other).is_some_and(|other| queue.turn(other) == Turn::Now));
+                        || admitted_too.is_some_and(|other| queue.position(&other).is_some_and(|other| queue.waits_for(other) == WaitsFor::Nothing));
                     prop_assert!(told || !holds, "{node} is not told: {queue:?}");
                     prop_assert!(holds || !(last && of[0] == gone), "{node} takes it: {queue:?}");
                 }
@@ -333,10 +335,10 @@ mod tests {
 
     /// Whose end the claim is told of, whether that is enough in itself, and whose admission.
     fn told_by(queue: &Queue, at: usize) -> (Vec<String>, bool, Option<String>) {
-        match queue.turn(at) {
-            Turn::Now => unreachable!("it holds"),
-            Turn::Room => (queue.0[..at].iter().map(|place| place.node.clone()).collect(), false, None),
-            Turn::Behind { node, last, .. } => {
+        match queue.waits_for(at) {
+            WaitsFor::Nothing => unreachable!("it holds"),
+            WaitsFor::Room => (queue.0[..at].iter().map(|place| place.node.clone()).collect(), false, None),
+            WaitsFor::Node { node, last, .. } => {
                 let other = queue.position(node).unwrap();
                 (vec![node.to_owned()], last, queue.is_awaited(other).then(|| node.to_owned()))
             }

@@ -6,7 +6,7 @@ use crate::{
     errors::{Verdict, explain, verdict},
     node::{Guarded, Removed},
     order::parts,
-    queue::{Queue, Turn},
+    queue::{Queue, WaitsFor},
     removal::finish,
     session::Live,
     watch::OwnWatch,
@@ -48,10 +48,10 @@ impl Contender<'_> {
     pub(crate) async fn attempt(&self) -> Result<Attempt, Stop> {
         let _contending = self.live.contend();
         let standing = self.in_time(self.stand()).await?;
-        let holds = match standing.queue.turn(standing.at) {
-            Turn::Now => true,
-            Turn::Behind { node, may_read: true, .. } => self.in_time(self.reads(node)).await?,
-            Turn::Behind { .. } | Turn::Room => false,
+        let holds = match standing.queue.waits_for(standing.at) {
+            WaitsFor::Nothing => true,
+            WaitsFor::Node { node, may_read: true, .. } => self.in_time(self.reads(node)).await?,
+            WaitsFor::Node { .. } | WaitsFor::Room => false,
         };
         if holds {
             return Ok(Attempt::Granted(self.grant(&standing, None).await?));

@@ -3,7 +3,7 @@
 use crate::{
     card::Card,
     errors::{Verdict, verdict},
-    queue::Turn,
+    queue::WaitsFor,
     recipe::{Contender, Standing, Stop},
     session::Live,
     vigil::Awaited,
@@ -43,8 +43,8 @@ impl Contender<'_> {
                 None => self.in_time(self.stand()).await?,
             };
             own = own.filter(|(node, _)| *node == standing.own);
-            let turn = standing.queue.turn(standing.at);
-            if turn == Turn::Now {
+            let waits_for = standing.queue.waits_for(standing.at);
+            if waits_for == WaitsFor::Nothing {
                 return self.grant(&standing, own.map(|(_, watch)| watch)).await;
             }
             if let Err(why) = standing.queue.agrees(standing.at) {
@@ -53,7 +53,7 @@ impl Contender<'_> {
             }
             let looks = async {
                 try_join!(
-                    self.look(&standing, &turn, seen.as_ref()),
+                    self.look(&standing, &waits_for, seen.as_ref()),
                     self.watch_own(&standing.own, own.take())
                 )
             };
@@ -82,7 +82,7 @@ impl Contender<'_> {
                     // That node is gone, nothing else was in the claim's way, and later nodes are behind it. Its own
                     // node still exists: the server sends events in the order of the changes, and the connection has
                     // not been broken since the claim was in the queue and both watches were set.
-                    let last = matches!(turn, Turn::Behind { last: true, .. });
+                    let last = matches!(waits_for, WaitsFor::Node { last: true, .. });
                     let gone = event.event_type == EventType::NodeDeleted;
                     let unbroken = connection.changed().now_or_never().is_none();
                     if (&mut own_watch).now_or_never().is_some() {
@@ -107,14 +107,14 @@ impl Contender<'_> {
     async fn look(
         &self,
         standing: &Standing,
-        turn: &Turn<'_>,
+        waits_for: &WaitsFor<'_>,
         seen: Option<&(String, i32)>,
     ) -> Result<Look, Stop> {
         let client = &self.live.client;
         let own = format!("{}/{}", self.lock, standing.own);
-        let (node, version, watch) = match turn {
-            Turn::Now => return Ok(Look::Now),
-            Turn::Room => {
+        let (node, version, watch) = match waits_for {
+            WaitsFor::Nothing => return Ok(Look::Now),
+            WaitsFor::Room => {
                 let (children, watch) = match client.list_and_watch_children(self.lock).await {
                     Ok(found) => found,
                     Err(Error::NoNode) => return Ok(Look::News(None)),
@@ -122,13 +122,13 @@ impl Contender<'_> {
                 };
                 return Ok(match self.find(standing.own.clone(), &children).await? {
                     None => Look::News(None),
-                    Some(standing) if standing.queue.turn(standing.at) == Turn::Room => {
+                    Some(standing) if standing.queue.waits_for(standing.at) == WaitsFor::Room => {
                         Look::Watched { watch: keep(watch), awaited: Awaited::Anything }
                     }
                     Some(standing) => Look::Moved(standing),
                 });
             }
-            Turn::Behind { node: first, may_read: true, .. } => {
+            WaitsFor::Node { node: first, may_read: true, .. } => {
                 let node = format!("{}/{first}", self.lock);
                 match client.get_and_watch_data(&node).await {
                     Ok((data, ..)) if Card::is_downgraded(first, &data) => return Ok(Look::Now),
@@ -142,7 +142,7 @@ impl Contender<'_> {
                     Err(error) => return Err(self.stop(error)),
                 }
             }
-            Turn::Behind { node, .. } => {
+            WaitsFor::Node { node, .. } => {
                 let node = format!("{}/{node}", self.lock);
                 let Some((version, watch)) = self.watch(&node).await? else { return Ok(Look::News(None)) };
                 // A claim that announces its admission, or becomes a reader, changes its node.
