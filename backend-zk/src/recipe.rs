@@ -37,7 +37,7 @@ pub(crate) struct Contender<'a> {
 }
 
 /// A claim's position in the queue.
-pub(crate) struct Standing {
+pub(crate) struct Position {
     pub(crate) own: String,
     pub(crate) queue: Queue,
     pub(crate) at: usize,
@@ -47,17 +47,17 @@ impl Contender<'_> {
     /// Acquires the lock if those before the claim admit it; leaves the queue otherwise.
     pub(crate) async fn attempt(&self) -> Result<Attempt, Stop> {
         let _contending = self.live.contend();
-        let standing = self.in_time(self.stand()).await?;
-        let holds = match standing.queue.waits_for(standing.at) {
+        let position = self.in_time(self.stand()).await?;
+        let holds = match position.queue.waits_for(position.at) {
             WaitsFor::Nothing => true,
             WaitsFor::Node { node, may_read: true, .. } => self.in_time(self.reads(node)).await?,
             WaitsFor::Node { .. } | WaitsFor::Room => false,
         };
         if holds {
-            return Ok(Attempt::Granted(self.grant(&standing, None).await?));
+            return Ok(Attempt::Granted(self.grant(&position, None).await?));
         }
         self.leave().await?;
-        standing.queue.agrees(standing.at).map_err(|why| Stop::Failed(StoreError::mismatch(why)))?;
+        position.queue.agrees(position.at).map_err(|why| Stop::Failed(StoreError::mismatch(why)))?;
         Ok(Attempt::Busy { expires_in: None })
     }
 
@@ -80,7 +80,7 @@ impl Contender<'_> {
     }
 
     /// Grants the claim by its node.
-    pub(crate) async fn grant(&self, standing: &Standing, watch: Option<OwnWatch>) -> Result<Grant, Stop> {
+    pub(crate) async fn grant(&self, position: &Position, watch: Option<OwnWatch>) -> Result<Grant, Stop> {
         self.live.assured().await;
         let mut state = self.live.state();
         if let Some((node, liveness, new)) = state.grant(self.claim.id) {
@@ -94,7 +94,7 @@ impl Contender<'_> {
                     }
                     None => state.watch_later(self.live, guarded),
                 }
-                if standing.queue.is_awaited(standing.at) {
+                if position.queue.is_awaited(position.at) {
                     self.live.background.spawn(Arc::clone(self.live).tell(self.claim.id));
                 }
             }
@@ -111,7 +111,7 @@ impl Contender<'_> {
     }
 
     /// Puts the claim in the queue, unless it is there, and looks who is before it.
-    pub(crate) async fn stand(&self) -> Result<Standing, Stop> {
+    pub(crate) async fn stand(&self) -> Result<Position, Stop> {
         loop {
             let known = self.live.state().nodes.get(&self.claim.id).map(|node| node.path.clone());
             let (own, children) = match known {
@@ -137,8 +137,8 @@ impl Contender<'_> {
                     self.live.state().nodes.remove(&self.claim.id);
                 }
                 (Some(node), None) if *node == own => {
-                    if let Some(standing) = self.find(own, &children).await? {
-                        return Ok(standing);
+                    if let Some(position) = self.find(own, &children).await? {
+                        return Ok(position);
                     }
                 }
                 _ => self.adopt(&children).await?,
@@ -147,10 +147,10 @@ impl Contender<'_> {
     }
 
     /// The position of the claim's node among these.
-    pub(crate) async fn find(&self, own: String, children: &[String]) -> Result<Option<Standing>, Stop> {
+    pub(crate) async fn find(&self, own: String, children: &[String]) -> Result<Option<Position>, Stop> {
         let around = parts(&own).map(|(_, number)| number);
         let queue = self.live.queue(self.lock, children, around).await.map_err(|error| self.stop(error))?;
-        Ok(queue.position(&own).map(|at| Standing { own, queue, at }))
+        Ok(queue.position(&own).map(|at| Position { own, queue, at }))
     }
 
     /// Makes the claim's node, and lists the queue. Both requests are sent at once: a session's requests are carried out

@@ -4,7 +4,7 @@ use crate::{
     card::Card,
     errors::{Verdict, verdict},
     queue::WaitsFor,
-    recipe::{Contender, Standing, Stop},
+    recipe::{Contender, Position, Stop},
     session::Live,
     vigil::Awaited,
     watch::{OwnWatch, keep},
@@ -24,7 +24,7 @@ enum Look {
     /// The claim holds the lock now.
     Now,
     /// The claim has another position now.
-    Moved(Standing),
+    Moved(Position),
     /// It is gone, or this version of it is new: it may have been admitted after the queue was looked at.
     News(Option<(String, i32)>),
 }
@@ -38,37 +38,37 @@ impl Contender<'_> {
         let (mut known, mut seen) = (None, None);
         loop {
             let mut connection = client.state_watcher();
-            let standing = match known.take() {
-                Some(standing) => standing,
+            let position = match known.take() {
+                Some(position) => position,
                 None => self.in_time(self.stand()).await?,
             };
-            own = own.filter(|(node, _)| *node == standing.own);
-            let waits_for = standing.queue.waits_for(standing.at);
+            own = own.filter(|(node, _)| *node == position.own);
+            let waits_for = position.queue.waits_for(position.at);
             if waits_for == WaitsFor::Nothing {
-                return self.grant(&standing, own.map(|(_, watch)| watch)).await;
+                return self.grant(&position, own.map(|(_, watch)| watch)).await;
             }
-            if let Err(why) = standing.queue.agrees(standing.at) {
+            if let Err(why) = position.queue.agrees(position.at) {
                 self.leave().await?;
                 return Err(Stop::Failed(StoreError::mismatch(why)));
             }
             let looks = async {
                 try_join!(
-                    self.look(&standing, &waits_for, seen.as_ref()),
-                    self.watch_own(&standing.own, own.take())
+                    self.look(&position, &waits_for, seen.as_ref()),
+                    self.watch_own(&position.own, own.take())
                 )
             };
             let (look, watch) = self.in_time(looks).await?;
             let Some(mut own_watch) = watch else { continue };
             let (mut change, awaited) = match look {
                 Look::Watched { watch, awaited } => (watch, awaited),
-                Look::Now => return self.grant(&standing, Some(own_watch)).await,
-                Look::Moved(standing) => {
-                    own = Some((standing.own.clone(), own_watch));
-                    known = Some(standing);
+                Look::Now => return self.grant(&position, Some(own_watch)).await,
+                Look::Moved(position) => {
+                    own = Some((position.own.clone(), own_watch));
+                    known = Some(position);
                     continue;
                 }
                 Look::News(version) => {
-                    own = Some((standing.own, own_watch));
+                    own = Some((position.own, own_watch));
                     seen = version;
                     continue;
                 }
@@ -89,7 +89,7 @@ impl Contender<'_> {
                         continue;
                     }
                     if last && gone && unbroken {
-                        return self.grant(&standing, Some(own_watch)).await;
+                        return self.grant(&position, Some(own_watch)).await;
                     }
                 }
                 () = cut_off(client, self.response_timeout) => {
@@ -97,7 +97,7 @@ impl Contender<'_> {
                 }
                 () = waiting.missed() => {}
             }
-            own = Some((standing.own, own_watch));
+            own = Some((position.own, own_watch));
         }
     }
 
@@ -106,12 +106,12 @@ impl Contender<'_> {
     /// `seen`: a version of a node that is not new, because the queue was looked at since.
     async fn look(
         &self,
-        standing: &Standing,
+        position: &Position,
         waits_for: &WaitsFor<'_>,
         seen: Option<&(String, i32)>,
     ) -> Result<Look, Stop> {
         let client = &self.live.client;
-        let own = format!("{}/{}", self.lock, standing.own);
+        let own = format!("{}/{}", self.lock, position.own);
         let (node, version, watch) = match waits_for {
             WaitsFor::Nothing => return Ok(Look::Now),
             WaitsFor::Room => {
@@ -120,12 +120,12 @@ impl Contender<'_> {
                     Err(Error::NoNode) => return Ok(Look::News(None)),
                     Err(error) => return Err(self.stop(error)),
                 };
-                return Ok(match self.find(standing.own.clone(), &children).await? {
+                return Ok(match self.find(position.own.clone(), &children).await? {
                     None => Look::News(None),
-                    Some(standing) if standing.queue.waits_for(standing.at) == WaitsFor::Room => {
+                    Some(position) if position.queue.waits_for(position.at) == WaitsFor::Room => {
                         Look::Watched { watch: keep(watch), awaited: Awaited::Anything }
                     }
-                    Some(standing) => Look::Moved(standing),
+                    Some(position) => Look::Moved(position),
                 });
             }
             WaitsFor::Node { node: first, may_read: true, .. } => {
