@@ -12,7 +12,7 @@
 //! |---|---|
 //! | the run as a function | [`run`], [`Options`], [`Outcome`], [`Figures`] |
 //! | the run as a program | `main`, with the feature `command` |
-//! | which faults come when | [`Schedule`], [`Harm`] |
+//! | which faults come when | [`Schedule`], [`AnyFault`] |
 //!
 //! # Reading the code
 //!
@@ -49,4 +49,4 @@ pub use figures::Figures;
 pub use options::Options;
 pub use process::play_client_if_asked;
 pub use run::{Outcome, run};
-pub use schedule::{Harm, Means, Planned, Schedule, Track};
+pub use schedule::{AnyFault, Means, Planned, Schedule, Track};

@@ -190,6 +190,6 @@ fn tell(args: &Faults, outcome: &Outcome) -> Result<(), BoxError> {
 fn print_plan(schedule: &Schedule) {
     for (track, planned) in schedule.in_order() {
         let (at, lasts) = (planned.at, planned.lasts);
-        println!("{at:>10.3?}  {:<12} {} ({lasts:?})", format!("{track:?}"), planned.harm);
+        println!("{at:>10.3?}  {:<12} {} ({lasts:?})", format!("{track:?}"), planned.what);
     }
 }

@@ -4,7 +4,7 @@ use super::{
     client::{Client, Setting},
     figures::Figures,
     process::Process,
-    schedule::{Harm, Planned},
+    schedule::{AnyFault, Planned},
 };
 use crate::{
     Probe, Subject,
@@ -61,10 +61,10 @@ impl Injector {
     }
 
     /// Notes that a fault begins, and gives its number.
-    fn begin(&self, whom: &str, harm: Harm, effect: Effect) -> u64 {
+    fn begin(&self, whom: &str, what: AnyFault, effect: Effect) -> u64 {
         let fault = self.last.fetch_add(1, Ordering::Relaxed);
-        self.figures.lock().unwrap_or_else(PoisonError::into_inner).count_fault(harm.kind());
-        self.recorder.note(whom, What::Fault { fault, kind: harm.to_string(), effect });
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner).count_fault(what.kind());
+        self.recorder.note(whom, What::Fault { fault, kind: what.to_string(), effect });
         fault
     }
 
@@ -80,12 +80,12 @@ impl Injector {
             }
             let there = place.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let Some((client, probe)) = there else { continue };
-            match planned.harm {
-                Harm::Hang => probe.freeze(),
-                Harm::Request(method, fault) => probe.always(method, fault),
+            match planned.what {
+                AnyFault::Hang => probe.freeze(),
+                AnyFault::Request(method, fault) => probe.always(method, fault),
                 _ => continue,
             }
-            let fault = self.begin(&client, planned.harm, Effect::None);
+            let fault = self.begin(&client, planned.what, Effect::None);
             self.last_for(planned.lasts).await;
             probe.heal();
             self.end(&client, fault);
@@ -98,18 +98,18 @@ impl Injector {
             if !self.reach(&planned).await {
                 return Ok(());
             }
-            match planned.harm {
-                Harm::Kill => {
+            match planned.what {
+                AnyFault::Kill => {
                     let Some(process) = place.lock().await.take() else { continue };
                     let name = process.name.clone();
-                    let fault = self.begin(&name, planned.harm, Effect::Kills);
+                    let fault = self.begin(&name, planned.what, Effect::Kills);
                     process.kill().await?;
                     self.end(&name, fault);
                 }
-                Harm::Freeze => {
+                AnyFault::Freeze => {
                     let there = place.lock().await;
                     let Some(process) = &*there else { continue };
-                    let fault = self.begin(&process.name, planned.harm, Effect::Stops);
+                    let fault = self.begin(&process.name, planned.what, Effect::Stops);
                     process.signal(Signal::STOP)?;
                     self.last_for(planned.lasts).await;
                     process.signal(Signal::CONT)?;
@@ -134,18 +134,18 @@ impl Injector {
             if !self.reach(&planned).await {
                 return Ok(());
             }
-            match (planned.harm, &saboteur) {
-                (Harm::Force(index), _) => {
+            match (planned.what, &saboteur) {
+                (AnyFault::Force(index), _) => {
                     let name = names[index].clone();
                     let forgets = Effect::Forgets { name: Some(name.clone()) };
-                    let fault = self.begin(Event::STORE, planned.harm, forgets);
+                    let fault = self.begin(Event::STORE, planned.what, forgets);
                     // When the store is out of order, it may have been carried out all the same, or not at all.
                     let _ = people.force_release(&Name::new(name)?).await;
                     self.end(Event::STORE, fault);
                 }
-                (Harm::Server(hurt), Some(saboteur)) => {
+                (AnyFault::Server(hurt), Some(saboteur)) => {
                     let before = done(saboteur.last_failover().await)?;
-                    let fault = self.begin(Event::STORE, planned.harm, effect(hurt, &*subject));
+                    let fault = self.begin(Event::STORE, planned.what, effect(hurt, &*subject));
                     done(do_hurt(&**saboteur, hurt, planned.lasts).await)?;
                     if lasts(hurt) {
                         self.last_for(planned.lasts).await;

@@ -8,7 +8,7 @@ use super::{
     options::Options,
     process::Process,
     resource::Shelf,
-    schedule::{Harm, Means, Planned, Schedule, Track, between, mixed},
+    schedule::{AnyFault, Means, Planned, Schedule, Track, between, mixed},
 };
 use crate::{
     Subject,
@@ -278,13 +278,13 @@ async fn process_track(
         // Up to the next kill, and with it.
         let mut one_life = Vec::new();
         for fault in faults.by_ref() {
-            let last = fault.harm == Harm::Kill;
+            let last = fault.what == AnyFault::Kill;
             one_life.push(fault);
             if last {
                 break;
             }
         }
-        let ends = one_life.last().is_some_and(|fault| fault.harm == Harm::Kill);
+        let ends = one_life.last().is_some_and(|fault| fault.what == AnyFault::Kill);
         injector.clone().hurt_process(one_life, Arc::clone(&place)).await?;
         if !ends || injector.over.is_cancelled() {
             return Ok(());

@@ -63,13 +63,13 @@ pub struct Planned {
     /// How long it lasts, where it has a length.
     pub lasts: Duration,
     /// What it is.
-    pub harm: Harm,
+    pub what: AnyFault,
 }
 
-/// What happens.
+/// A fault of any kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Harm {
+pub enum AnyFault {
     /// The server is hurt.
     Server(Hurt),
     /// This lock is released by force.
@@ -129,14 +129,14 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
     let mut at = between(&mut rng, lease / 4, lease);
     while at < options.round {
         let lasts = between(&mut rng, lease / 10, lease * 5 / 2);
-        let Some(harm) = harm(track, &mut rng, lease, means) else { break };
-        planned.push(Planned { at, lasts, harm });
+        let Some(what) = draw(track, &mut rng, lease, means) else { break };
+        planned.push(Planned { at, lasts, what });
         at += lasts + between(&mut rng, lease / 4, lease * 2);
     }
     planned
 }
 
-fn harm(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<Harm> {
+fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<AnyFault> {
     Some(match track {
         Track::Store => {
             let kinds = means.hurts.len() + usize::from(means.names > 0);
@@ -144,11 +144,11 @@ fn harm(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<H
                 return None;
             }
             match means.hurts.get(rng.usize(..kinds)) {
-                Some(hurt) => Harm::Server(*hurt),
-                None => Harm::Force(rng.usize(..means.names)),
+                Some(hurt) => AnyFault::Server(*hurt),
+                None => AnyFault::Force(rng.usize(..means.names)),
             }
         }
-        Track::Client(_) if rng.u8(..5) == 0 => Harm::Hang,
+        Track::Client(_) if rng.u8(..5) == 0 => AnyFault::Hang,
         Track::Client(_) => {
             use Method::{Acquire, Convert, Release, Renew, TryAcquire, Withdraw};
             // Renewals more often: they are what a hold depends on.
@@ -165,10 +165,10 @@ fn harm(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<H
                 _ if method == Acquire => Fault::DelayRequest(late),
                 _ => Fault::Straggle(late),
             };
-            Harm::Request(method, fault)
+            AnyFault::Request(method, fault)
         }
-        Track::Process(_) if rng.u8(..3) == 0 => Harm::Kill,
-        Track::Process(_) => Harm::Freeze,
+        Track::Process(_) if rng.u8(..3) == 0 => AnyFault::Kill,
+        Track::Process(_) => AnyFault::Freeze,
     })
 }
 
@@ -178,7 +178,7 @@ pub(super) fn between(rng: &mut Rng, least: Duration, most: Duration) -> Duratio
     Duration::from_millis(rng.u64(millis(least)..=millis(most).max(millis(least))))
 }
 
-impl Harm {
+impl AnyFault {
     /// What it is called in the figures.
     #[must_use]
     pub fn kind(&self) -> String {
@@ -200,7 +200,7 @@ impl Harm {
     }
 }
 
-impl fmt::Display for Harm {
+impl fmt::Display for AnyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind())?;
         match self {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::{collections::BTreeSet, time::Duration};
 use tenure_conformance::{
     Fault, Method,
-    faults::{Harm, Means, Options, Schedule, Track},
+    faults::{AnyFault, Means, Options, Schedule, Track},
     saboteur::Hurt,
 };
 
@@ -46,7 +46,7 @@ fn a_known_seed() {
         format!(
             "{:>9?} {track:<12} {} for {:?}",
             planned.at,
-            planned.harm,
+            planned.what,
             planned.lasts,
             track = format!("{track:?}")
         )
@@ -57,14 +57,15 @@ fn a_known_seed() {
 #[test]
 fn every_kind_of_fault_comes() {
     let schedules = (0..50).map(|round| Schedule::of(&Options::seeded(1), round, &means()));
-    let harms: Vec<Harm> =
-        schedules.flat_map(|schedule| schedule.in_order()).map(|(_, planned)| planned.harm).collect();
-    let kinds: BTreeSet<String> = harms.iter().map(Harm::kind).collect();
+    let faults: Vec<AnyFault> =
+        schedules.flat_map(|schedule| schedule.in_order()).map(|(_, planned)| planned.what).collect();
+    let kinds: BTreeSet<String> = faults.iter().map(AnyFault::kind).collect();
     // Every hurt, forced releases, four kinds of requests, a hang, frozen and killed processes.
     assert_eq!(kinds.len(), Hurt::ALL.len() + 8, "{kinds:?}");
     // A request that comes after the client has given it up: each but an acquisition, which is many requests.
     for method in [Method::TryAcquire, Method::Renew, Method::Release, Method::Withdraw, Method::Convert] {
-        let straggles = |harm: &Harm| matches!(harm, Harm::Request(of, Fault::Straggle(_)) if *of == method);
-        assert!(harms.iter().any(straggles), "{method:?} never straggles");
+        let straggles =
+            |fault: &AnyFault| matches!(fault, AnyFault::Request(of, Fault::Straggle(_)) if *of == method);
+        assert!(faults.iter().any(straggles), "{method:?} never straggles");
     }
 }
