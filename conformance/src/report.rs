@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 /// How many cases run at once.
 const TOGETHER: usize = 16;
 
-/// One case on one store, and its outcome.
+/// One case on one subject, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The subject's name.
@@ -31,7 +31,7 @@ pub struct Report {
     pub entries: Vec<Entry>,
 }
 
-/// Runs the suite on these stores, in the current runtime, and reports the results.
+/// Runs the suite on these subjects, in the current runtime, and reports the results.
 ///
 /// Runs only the cases whose full name contains `filter`; an empty filter selects all. `progress` is called with each
 /// case as it ends. A program that calls this must first call [`play_victim_if_asked`](crate::play_victim_if_asked).
@@ -107,7 +107,7 @@ impl Report {
         })
     }
 
-    /// Counts passed, failed and ignored cases for each store and group, in the order of the contract.
+    /// Counts passed, failed and ignored cases for each subject and group, in the order of the contract.
     fn counts(&self) -> Vec<(String, [usize; 3])> {
         let mut counts: Vec<(String, [usize; 3])> = Vec::new();
         for entry in &self.entries {
