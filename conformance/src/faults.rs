@@ -23,7 +23,7 @@
 //! | the run as a program | `command`; `report`, its row in a table |
 //! | the run | `run` |
 //! | what disturbs the clients, and what they leave | `injector`, `leaks` |
-//! | the clients | `process`, one in a process of its own; `client`; `worker`, one of its tasks; `turn`, what that takes |
+//! | the clients | `process`, one in a process of its own; `client`; `worker`, one of its tasks; `step`, what that takes |
 //! | what is planned, and what is counted | `schedule`, `options`; `figures` |
 //! | what the locks protect | `resource` |
 
@@ -40,7 +40,7 @@ mod report;
 mod resource;
 mod run;
 mod schedule;
-mod turn;
+mod step;
 mod worker;
 
 #[cfg(feature = "command")]

@@ -3,7 +3,7 @@
 use super::{
     resource::Resource,
     schedule::between,
-    turn::{Held, PARTIES, Turn, Wanted},
+    step::{Held, PARTIES, Step, Wanted},
 };
 use crate::{
     judge::{Outcome, Recorder, Stamp, What},
@@ -73,29 +73,29 @@ impl Worker {
         }
     }
 
-    /// Takes a turn up to where something is held, if it comes to that.
+    /// Takes a step up to where something is held, if it comes to that.
     pub(super) async fn take(&mut self) -> Option<Held> {
-        let turn = Turn::draw(&mut self.rng, self.locks.capabilities(), self.names.len());
-        if turn == Turn::Latch {
+        let step = Step::draw(&mut self.rng, self.locks.capabilities(), self.names.len());
+        if step == Step::Latch {
             self.calls += 1;
             self.count_down(self.calls).await;
             return None;
         }
-        let names = self.names_of(turn);
+        let names = self.names_of(step);
         // Each name of several is an acquisition of its own.
         let calls: Vec<_> = (self.calls + 1..).take(names.len()).collect();
         self.calls += names.len() as u64;
-        self.ask(turn, &calls, &names).await
+        self.ask(step, &calls, &names).await
     }
 
-    fn names_of(&mut self, turn: Turn) -> Vec<String> {
-        match turn {
-            Turn::Several => self.names.to_vec(),
+    fn names_of(&mut self, step: Step) -> Vec<String> {
+        match step {
+            Step::Several => self.names.to_vec(),
             _ => vec![self.names[self.rng.usize(..self.names.len())].clone()],
         }
     }
 
-    async fn ask(&mut self, turn: Turn, calls: &[u64], names: &[String]) -> Option<Held> {
+    async fn ask(&mut self, step: Step, calls: &[u64], names: &[String]) -> Option<Held> {
         let asking = match self.rng.u8(..10) {
             0 | 1 => Asking::Once,
             2..=6 => Asking::For(between(&mut self.rng, self.lease / 4, self.lease * 4)),
@@ -110,7 +110,7 @@ impl Worker {
         };
         let (renew, lease, lane) = (self.rng.u8(..5) > 0, self.lease, self.lane.clone());
         let wanted =
-            Wanted::of(turn, &self.locks, names, |lock| lock.lease(lease).renew(renew).label(&*lane));
+            Wanted::of(step, &self.locks, names, |lock| lock.lease(lease).renew(renew).label(&*lane));
         let by = budget.map(|budget| Stamp::now() + budget);
         for (call, name) in calls.iter().zip(names) {
             self.note(What::Asks { call: *call, name: name.clone(), by });

@@ -1,4 +1,4 @@
-//! What a worker acquires in one turn: one lock in some form, or several.
+//! What a worker acquires in one step: one lock in some form, or several.
 
 use crate::Form;
 use fastrand::Rng;
@@ -12,9 +12,9 @@ const PERMITS: u32 = 3;
 /// How many parties a latch has.
 pub(super) const PARTIES: u32 = 3;
 
-/// What a turn is about.
+/// What a step is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Step {
     /// One name.
     One(Form),
     /// One name, as a candidate.
@@ -25,7 +25,7 @@ pub(super) enum Turn {
     Latch,
 }
 
-impl Turn {
+impl Step {
     /// Draws from what the store can do. An exclusive lock is the most frequent.
     pub(super) fn draw(rng: &mut Rng, can: Capabilities, names: usize) -> Self {
         match rng.u8(..20) {
@@ -49,10 +49,10 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of(turn: Turn, locks: &Locks, names: &[String], options: impl Fn(Lock) -> Lock) -> Self {
-        match (turn, names) {
-            (Turn::One(form), [name, ..]) => Self::One(options(form.of(locks, name))),
-            (Turn::Election, [name, ..]) => {
+    pub(super) fn of(step: Step, locks: &Locks, names: &[String], options: impl Fn(Lock) -> Lock) -> Self {
+        match (step, names) {
+            (Step::One(form), [name, ..]) => Self::One(options(form.of(locks, name))),
+            (Step::Election, [name, ..]) => {
                 Self::Leading(locks.election(name).with(&options), options(locks.lock(name)))
             }
             // Lost because nobody renewed it while the next was waited for: that would be taken anew, again and again.
