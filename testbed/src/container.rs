@@ -1,6 +1,6 @@
 //! A server started in a container.
 
-use crate::guard::Guard;
+use crate::cleanup::Cleanup;
 use crate::owner;
 use crate::recipe::Recipe;
 use std::io;
@@ -26,7 +26,7 @@ pub(crate) struct Container {
     docker: ContainerAsync<GenericImage>,
     address: SocketAddr,
     // Last, so that it finds nothing left to do.
-    _guard: Guard,
+    _cleanup: Cleanup,
 }
 
 impl Container {
@@ -34,10 +34,10 @@ impl Container {
     pub(crate) async fn start(recipe: Arc<dyn Recipe>, image: String) -> io::Result<Self> {
         sweep().await?;
         let name = format!("tenure-{}", unique());
-        let guard = Guard::of_container(&name)?;
+        let cleanup = Cleanup::of_container(&name)?;
         let docker = request(&*recipe, &image, &name).start().await.map_err(io::Error::other)?;
         let address = published(&docker, &*recipe).await?;
-        Ok(Self { recipe, image, docker, address, _guard: guard })
+        Ok(Self { recipe, image, docker, address, _cleanup: cleanup })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

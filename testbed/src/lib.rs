@@ -33,19 +33,19 @@
 //! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `zookeeper_ensemble` |
 //! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `zookeeper` |
 //! | servers as clients see them | `assembly`, those that are one; `links`, the network between them; `platform`, `node` |
-//! | what runs them | `engine`; `container`; `program`, `processes`; `guard` and `owner`, so that nothing stays behind |
+//! | what runs them | `engine`; `container`; `program`, `processes`; `cleanup` and `owner`, so that nothing stays behind |
 //! | what kinds of servers differ in | `recipe`, `admin` |
 //! | ZooKeeper's protocol | `jute` |
 //! | words | `kind`, `way`, `unavailable`, `secret` |
 
 mod admin;
 mod assembly;
+mod cleanup;
 mod composition;
 mod container;
 mod engine;
 mod ensemble;
 mod find;
-mod guard;
 mod jute;
 mod kind;
 mod links;

@@ -1,6 +1,6 @@
 //! A server started from a program on this machine.
 
-use crate::guard::Guard;
+use crate::cleanup::Cleanup;
 use crate::owner;
 use crate::processes;
 use crate::recipe::{Recipe, Setup};
@@ -30,7 +30,7 @@ pub(crate) struct Program {
     on_disk: bool,
     child: Option<Child>,
     // Dropped before the directory's last traces are gone: it removes them.
-    guard: Option<Guard>,
+    cleanup: Option<Cleanup>,
 }
 
 impl Program {
@@ -60,11 +60,11 @@ impl Program {
         let home = tempfile::Builder::new().prefix(PREFIX).tempdir()?.keep();
         // As `/proc` shows it.
         let home = fs::canonicalize(home)?;
-        let guard = Some(Guard::of_home(&home)?);
+        let cleanup = Some(Cleanup::of_home(&home)?);
         if let Some(owner) = owner::this_process() {
             fs::write(home.join(OWNER), owner)?;
         }
-        let mut server = Self { recipe, path: program, home, port, user, on_disk, child: None, guard };
+        let mut server = Self { recipe, path: program, home, port, user, on_disk, child: None, cleanup };
         if let Some((uid, gid)) = user {
             chown(&server.home, Some(uid), Some(gid))?;
         }
@@ -142,9 +142,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        self.guard.take();
+        self.cleanup.take();
         if let Some(mut child) = self.child.take() {
-            // The guard has killed it, so this does not wait; it leaves no zombie.
+            // The cleanup has killed it, so this does not wait; it leaves no zombie.
             let _ = child.wait();
         }
     }
@@ -160,7 +160,7 @@ fn sweep() -> io::Result<()> {
             && is_ours(&home)
             && fs::read_to_string(home.join(OWNER)).is_ok_and(|owner| owner::is_dead(&owner))
         {
-            drop(Guard::of_home(&fs::canonicalize(home)?)?);
+            drop(Cleanup::of_home(&fs::canonicalize(home)?)?);
         }
     }
     Ok(())

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 
 /// A small shell that waits for its standard input to end and then cleans up.
 ///
-/// Its input is a pipe whose other end this process alone holds. The pipe ends when the guard is dropped, and also
+/// Its input is a pipe whose other end this process alone holds. The pipe ends when this is dropped, and also
 /// when this process panics, is interrupted or killed. The shell is in a process group of its own, so an interrupt from the keyboard
 /// does not reach it.
 #[derive(Debug)]
-pub(crate) struct Guard(Child);
+pub(crate) struct Cleanup(Child);
 
 /// Kills what lives in the directory `$1`, and removes it. A killed PostgreSQL leaves a shared memory segment too,
 /// which it names in its directory.
@@ -35,13 +35,13 @@ cat
 docker rm --force --volumes "$1"
 "#;
 
-impl Guard {
-    /// Guards a local server's directory and the processes in it.
+impl Cleanup {
+    /// Cleans up a local server's directory and the processes in it.
     pub(crate) fn of_home(home: &Path) -> io::Result<Self> {
         Self::start(HOME, home.as_os_str())
     }
 
-    /// Guards a container by its name.
+    /// Removes a container, by its name.
     pub(crate) fn of_container(name: &str) -> io::Result<Self> {
         Self::start(CONTAINER, OsStr::new(name))
     }
@@ -60,7 +60,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for Cleanup {
     /// Has it clean up, and waits until that is done.
     fn drop(&mut self) {
         drop(self.0.stdin.take());
