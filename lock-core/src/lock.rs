@@ -137,7 +137,7 @@ impl Lock {
 
     /// Lets `owner` re-enter what it already holds: see [`Owner`].
     ///
-    /// A re-entered hold shares the grant, with the token, lease and options of the first acquisition.
+    /// A re-entry shares the grant, with the token, lease and options of the first acquisition.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
