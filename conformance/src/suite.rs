@@ -53,8 +53,8 @@ impl Tested {
             };
         }
         // In this order, a case that waits for its store does not keep a punctual case of another store waiting.
-        let _quiet = Turn::at(&self.quiet, case.alone).await;
-        let _calm = Turn::at(&self.calm, case.punctual).await;
+        let _quiet = Access::at(&self.quiet, case.alone).await;
+        let _calm = Access::at(&self.calm, case.punctual).await;
         let mut task = tokio::spawn(play(Arc::clone(&self.subject), case));
         let outcome = match tokio::time::timeout(case.limit, &mut task).await {
             Ok(Ok(Ok(()))) => Outcome::Passed,
@@ -85,12 +85,12 @@ impl Tested {
 }
 
 /// Access to something that most cases share, and some have exclusively.
-enum Turn<'a> {
+enum Access<'a> {
     Alone(#[allow(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'a, ()>),
     Together(#[allow(dead_code, reason = "held until it is dropped")] RwLockReadGuard<'a, ()>),
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Access<'a> {
     async fn at(lock: &'a RwLock<()>, alone: bool) -> Self {
         if alone { Self::Alone(lock.write().await) } else { Self::Together(lock.read().await) }
     }

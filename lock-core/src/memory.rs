@@ -49,7 +49,7 @@ struct Store {
     names: BTreeMap<Name, Record>,
     latches: HashMap<Name, LatchRecord>,
     /// Wakes waiters.
-    turns: HashMap<ClaimId, Arc<Notify>>,
+    places: HashMap<ClaimId, Arc<Notify>>,
     /// The greatest token of all names that were forgotten.
     last_token: u64,
     /// The number of names at which idle ones are swept.
@@ -62,7 +62,7 @@ impl Default for Store {
             clock: Clock { wall: SystemTime::now(), start: Moment::now() },
             names: BTreeMap::new(),
             latches: HashMap::new(),
-            turns: HashMap::new(),
+            places: HashMap::new(),
             last_token: 0,
             sweep_at: SWEEP_AT,
         }
@@ -137,8 +137,8 @@ impl Store {
         }
         let Some(record) = self.names.get_mut(name) else { unreachable!("it was put there") };
         let outcome = change(record);
-        if let Some(turn) = record.next(now).and_then(|claim| self.turns.get(&claim)) {
-            turn.notify_one();
+        if let Some(place) = record.next(now).and_then(|claim| self.places.get(&claim)) {
+            place.notify_one();
         }
         if record.is_idle(now) {
             self.last_token = self.last_token.max(record.last_token());
@@ -171,24 +171,24 @@ impl Store {
 }
 
 /// A waiter's place in the queue. Dropping it leaves the queue, so a cancelled waiter leaves too.
-struct Turn<'a> {
+struct Place<'a> {
     memory: &'a Memory,
     claim: &'a Claim,
     comes: Arc<Notify>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Place<'a> {
     fn of(memory: &'a Memory, claim: &'a Claim) -> Self {
         let comes = Arc::new(Notify::new());
-        memory.store().turns.insert(claim.id, Arc::clone(&comes));
+        memory.store().places.insert(claim.id, Arc::clone(&comes));
         Self { memory, claim, comes }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut store = self.memory.store();
-        store.turns.remove(&self.claim.id);
+        store.places.remove(&self.claim.id);
         let now = store.now();
         store.with(&self.claim.name, now, |record| record.leave_queue(self.claim.id));
     }
@@ -243,7 +243,7 @@ impl Backend for Memory {
         if let Attempt::Granted(grant) = self.store().acquire(claim)? {
             return Ok(grant);
         }
-        let turn = Turn::of(self, claim);
+        let place = Place::of(self, claim);
         loop {
             let expires_in = {
                 let mut store = self.store();
@@ -259,7 +259,7 @@ impl Backend for Memory {
             let at_most = self.capabilities().ask_again;
             let pause = expires_in.map_or(at_most, |left| at_most.min(left));
             tokio::select! {
-                () = turn.comes.notified() => {}
+                () = place.comes.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }
