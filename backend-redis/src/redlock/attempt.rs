@@ -42,7 +42,7 @@ impl Voters {
         if let Some(grant) = self.two_rounds(claim, attempt, sent, &mut tally).await {
             return Ok(Outcome::Granted(grant));
         }
-        self.take_back(claim, attempt, &tally).await;
+        self.end_attempt(claim, attempt, &tally).await;
         if self.quorum.is_met(tally.answered()) {
             return Ok(Outcome::Refused { free_in: tally.free_in(), split: tally.is_split() });
         }
@@ -98,7 +98,7 @@ impl Voters {
 
     /// Withdraws an attempt, and waits until the servers that are known to have any of it confirm that it is gone, or
     /// time out.
-    async fn take_back(&self, claim: &Claim, attempt: u64, tally: &Tally) {
+    async fn end_attempt(&self, claim: &Claim, attempt: u64, tally: &Tally) {
         let Claim { id, name, lease, .. } = claim;
         let ending = Ending { name: name.clone(), claim: *id, attempt, lease: *lease };
         let places = tally.to_end();

@@ -85,7 +85,7 @@ impl Server {
         let had = replication.count(connection).await?;
         let Err(too_few) = replication.judge(had, "the grant", "it was withdrawn") else { return Ok(()) };
         for claim in claims {
-            self.take_back(claim, &too_few).await?;
+            self.end_grant(claim, &too_few).await?;
         }
         Err(too_few)
     }
@@ -93,7 +93,7 @@ impl Server {
     /// Ends a grant that does not count. Leaves no mark, because the waiter asks again with the same claim. Without an
     /// answer, the claim must not be used again: the request may still be on its way, and would end the claim's next
     /// grant.
-    async fn take_back(&self, claim: &Claim, too_few: &StoreError) -> Result<(), StoreError> {
+    async fn end_grant(&self, claim: &Claim, too_few: &StoreError) -> Result<(), StoreError> {
         let (call, lock) = self.ending(&claim.name, claim.id);
         let error = match self.run(&self.scripts.release, &call, &lock).await {
             Ok(Answer { resent: false, .. }) => return Ok(()),

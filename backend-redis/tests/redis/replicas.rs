@@ -19,7 +19,7 @@ async fn lonely() -> (Server, Proxy, RedisBackend) {
 /// A grant that too few replicas had is taken back by a request without an answer, which is carried out when the next
 /// attempt has been granted. It must not end that.
 #[tokio::test]
-async fn a_late_take_back_leaves_the_next_grant_alone() {
+async fn a_late_end_of_a_grant_leaves_the_next_one_alone() {
     let (server, proxy, backend) = lonely().await;
     // The server has heard of every script: what is held up will be carried out.
     let warm = server.backend().await;
@@ -48,7 +48,7 @@ async fn a_late_take_back_leaves_the_next_grant_alone() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_take_back_is_not_answered_is_not_used_again() {
+async fn a_claim_whose_grant_may_not_have_ended_is_not_used_again() {
     let (server, _proxy, backend) = lonely().await;
     let answered = backend.try_acquire(&claim("a", LEASE)).await.unwrap_err();
     assert!(answered.is_unavailable() && !answered.spends_claim(), "{answered}");
