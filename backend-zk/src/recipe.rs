@@ -153,8 +153,8 @@ impl Contender<'_> {
         Ok(queue.position(&own).map(|at| Position { own, queue, at }))
     }
 
-    /// Makes the claim's node, and lists the queue. Both requests are sent at once: a session's requests are carried out
-    /// in order, so the list includes the new node.
+    /// Makes the claim's node, and lists the queue. Both requests are sent at once: a session's requests are carried
+    /// out in order, so the list includes the new node.
     async fn join_queue(&self) -> Result<(String, Vec<String>), Stop> {
         let (live, client, claim) = (self.live, &self.live.client, self.claim.id);
         let base = format!("{}/{}", self.lock, prefix(claim, self.claim.mode, self.read_write));

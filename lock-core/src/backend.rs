@@ -55,8 +55,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Like [`try_acquire`](Self::try_acquire) for each, in one request and in one step: if one name is busy, none is
     /// granted. There are two claims or more, for different names, sorted by name. The grants are returned in that
-    /// order. Returns [`AttemptAll::Apart`] if the store cannot do this for these claims; they are then requested one by
-    /// one.
+    /// order. Returns [`AttemptAll::Apart`] if the store cannot do this for these claims; they are then requested one
+    /// by one.
     ///
     /// Only called if [`Capabilities::together`] is set.
     ///

@@ -94,8 +94,8 @@ impl Client {
     }
 }
 
-/// Opens the store and lets the first worker take its first step in a runtime that ends with that, as a test's does whose
-/// `static` lives on. What the worker then holds it goes on holding here.
+/// Opens the store and lets the first worker take its first step in a runtime that ends with that, as a test's does
+/// whose `static` lives on. What the worker then holds it goes on holding here.
 async fn begin_elsewhere(
     setting: Setting,
     client: String,
