@@ -47,11 +47,11 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Keep a command running on exactly one of many machines
+/// Keep a command running on one of many machines
 ///
 /// Start `tenure elect` on each of them. One leads and runs COMMAND; the others wait. When the leader's machine dies,
-/// or cannot reach the store for longer than its lease, another starts COMMAND within one lease. When COMMAND ends by
-/// itself, `tenure elect` exits with COMMAND's exit code, and another machine takes over.
+/// or cannot reach the store for longer than its lease, another starts COMMAND as soon as that lease is over. When
+/// COMMAND ends by itself, `tenure elect` exits with COMMAND's exit code, and another machine takes over.
 ///
 /// A leader that learns that it no longer leads ends COMMAND as `run` does, and becomes a candidate again. COMMAND gets
 /// the election's name in TENURE_NAME and its term's number, which rises with each leader, in TENURE_TOKEN.
