@@ -95,8 +95,8 @@ impl RedisOptions {
     /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same with TLS to each of them |
     ///
     /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) lists the
-    /// parameters. The file that `password_file` names is read. `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
-    /// [`Locks::with_lease`](tenure_core::Locks::with_lease).
+    /// parameters. The file that `password_file` names is read. `lease` sets no option:
+    /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
     ///

@@ -40,8 +40,7 @@ pub(crate) async fn open_to_hold(url: &Url) -> Result<Locks, Failure> {
     Ok(locks)
 }
 
-/// A store's URL.
-#[derive(Debug, PartialEq, Eq)]
+/// A store's URL. It may have a password, so it is not shown (`Debug`).
 pub(crate) struct Url {
     pub(crate) text: String,
     /// The variable that its password is from.
@@ -267,7 +266,7 @@ mod tests {
         }
         for unset in [None, Some(OsString::new())] {
             let done = logged_in("redis://h".to_owned(), |_| unset).unwrap();
-            assert_eq!(done, Url { text: "redis://h".to_owned(), variable: None });
+            assert_eq!((&*done.text, done.variable), ("redis://h", None));
         }
     }
 

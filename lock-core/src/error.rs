@@ -19,8 +19,8 @@ pub enum Error {
         /// How long the acquisition was allowed to wait.
         waited: Duration,
         /// Who held it shortly before the wait was over. An exclusive holder in this client is always named, with times by
-        /// this process's clock. Otherwise empty if nobody held it just then, if the store cannot tell or did not answer in time, if the
-        /// wait was zero, and if other tasks of this client came first for most of it.
+        /// this process's clock. Otherwise empty if nobody held it just then, if the store cannot tell or did not answer in
+        /// time, if the wait was zero, and if other tasks of this client came first for most of it.
         holders: Vec<Holder>,
     },
     /// The grant ended before its guard was released. Another holder may have changed what it protected.
