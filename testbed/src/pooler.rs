@@ -3,7 +3,7 @@
 use crate::admin::{Admin, Order};
 use crate::assembly::Assembly;
 use crate::platform::Platform;
-use crate::postgres::{NAME, Postgres};
+use crate::postgres::{NAME, Postgres, SECRET};
 use crate::program::{find, free_ports};
 use crate::recipe::{Held, Recipe, Setup};
 use crate::way::Way;
@@ -60,7 +60,7 @@ impl Pgbouncer {
         ];
         let lines: Vec<String> = settings.iter().map(|line| format!("'{line}'")).collect();
         format!(
-            "cd \"${{TMPDIR:-/tmp}}\"; printf '%s\\n' {} >pgbouncer.ini; echo '\"{NAME}\" \"{NAME}\"' >users.txt; \
+            "cd \"${{TMPDIR:-/tmp}}\"; printf '%s\\n' {} >pgbouncer.ini; echo '\"{NAME}\" \"{SECRET}\"' >users.txt; \
              exec pgbouncer pgbouncer.ini",
             lines.join(" ")
         )
