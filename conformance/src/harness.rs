@@ -54,20 +54,39 @@ where
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TOGETHER);
     let tested = Tested::all(runtime.block_on(subjects()));
-    let lanes = tested.iter().map(|tested| {
+    // Who asks for some cases may not want the next store at all.
+    let all = arguments.filter.is_none() && arguments.skip.is_empty();
+    let next = |at: usize| tested.get(at + 1).filter(|_| all).cloned();
+    let lanes = tested.iter().enumerate().map(|(at, tested)| {
         let mut shown = cases::all();
         shown.retain(|case| tested.subject.shows(case.group));
-        shown.into_iter().map(|case| (case, Arc::clone(tested))).collect()
+        shown.into_iter().map(|case| (case, Turn { tested: Arc::clone(tested), next: next(at) })).collect()
     });
-    let trial = |(case, tested): (Case, Arc<Tested>)| {
-        let (name, runtime) = (case.full_name(tested.subject.name()), runtime.handle().clone());
-        Trial::ignorable_test(name, move || completion(runtime.block_on(tested.run(case))))
+    let trial = |(case, turn): (Case, Turn)| {
+        let (name, runtime) = (case.full_name(turn.tested.subject.name()), runtime.handle().clone());
+        Trial::ignorable_test(name, move || completion(runtime.block_on(turn.run(case))))
     };
     let trials = in_order(lanes.collect()).into_iter().map(trial);
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     // Subjects may end servers when they are dropped, and may need the runtime for that.
     runtime.block_on(async move { drop(tested) });
     conclusion.exit_code()
+}
+
+/// A case's turn on a store.
+struct Turn {
+    tested: Arc<Tested>,
+    /// The store whose turn is next. Servers take seconds to start; meanwhile this one's cases run.
+    next: Option<Arc<Tested>>,
+}
+
+impl Turn {
+    async fn run(self, case: Case) -> Outcome {
+        if let Some(next) = self.next {
+            tokio::spawn(next.start());
+        }
+        self.tested.run(case).await
+    }
 }
 
 /// The order of the cases. First come those that share their store, one store after the other, so that few servers are

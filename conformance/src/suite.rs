@@ -41,11 +41,7 @@ impl Tested {
 
     /// Runs one case, in a task of its own.
     pub(crate) async fn run(self: Arc<Self>, case: Case) -> Outcome {
-        let started = {
-            let _calm = self.calm.read().await;
-            self.started().await
-        };
-        if let Err(absent) = started {
+        if let Err(absent) = self.started().await {
             return if is_required(self.subject.name()) {
                 Outcome::Failed(format!("{absent}, and TENURE_TEST_REQUIRE=1"))
             } else {
@@ -78,7 +74,13 @@ impl Tested {
         }
     }
 
+    /// Starts the store ahead of its first case, which says what came of it.
+    pub(crate) async fn start(self: Arc<Self>) {
+        let _ = self.started().await;
+    }
+
     async fn started(&self) -> Result<(), &String> {
+        let _calm = self.calm.read().await;
         let start = || async { self.subject.start().await.map_err(|absent| absent.to_string()) };
         self.started.get_or_init(start).await.as_ref().copied()
     }
