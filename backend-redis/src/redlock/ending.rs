@@ -1,6 +1,7 @@
 //! How a hold ends: released, or its claim withdrawn.
 
 use super::{
+    quorum::Quorum,
     voter::End,
     voters::{Ending, Voters},
 };
@@ -63,19 +64,31 @@ impl Voters {
 
     /// Why a grant is gone, as most servers see it. It is certainly gone, even if they do not answer.
     async fn why(&self, grant: &Grant) -> LossCause {
-        let mut answers = self.each(self.patience(grant.lease), |voter| {
+        // Half of the caller's wait, a sixth of the lease: a server that is down must not cost the release its answer.
+        let mut answers = self.each(self.patience(grant.lease / 12), |voter| {
             let grant = grant.clone();
             async move { voter.server.why(&grant).await }
         });
         let mut causes = Vec::new();
         while let Some((_, answer)) = answers.next().await {
             causes.extend(answer);
-            if self.quorum.is_met(causes.len()) {
-                break;
+            if let Some(cause) = decided(self.quorum, &causes) {
+                return cause;
             }
         }
+        causes.retain(|cause| *cause != LossCause::Forgotten);
         most(&causes)
     }
+}
+
+/// Why a grant is gone, once a majority has said it. A server that never had the grant seems to have forgotten it, so a
+/// minority says that even of a grant that was released.
+fn decided(quorum: Quorum, causes: &[LossCause]) -> Option<LossCause> {
+    let others: Vec<_> = causes.iter().copied().filter(|cause| *cause != LossCause::Forgotten).collect();
+    if quorum.is_met(causes.len() - others.len()) {
+        return Some(LossCause::Forgotten);
+    }
+    quorum.is_met(others.len()).then(|| most(&others))
 }
 
 /// The cause that most servers name. In a tie, the more specific one.
@@ -98,5 +111,15 @@ mod tests {
         assert_eq!(most(&[Expired, TakenOver, Expired]), Expired);
         assert_eq!(most(&[Forgotten, TakenOver, Forgotten, TakenOver]), TakenOver);
         assert_eq!(most(&[Forgotten, Forced, TakenOver]), Forced);
+    }
+
+    #[test]
+    fn a_minority_that_never_had_the_grant_has_not_forgotten_it() {
+        use LossCause::{Expired, Forgotten, TakenOver};
+        let five = |causes: &[LossCause]| decided(Quorum { servers: 5 }, causes);
+        assert_eq!(five(&[Forgotten, Forgotten, Expired]), None);
+        assert_eq!(five(&[Forgotten, Forgotten, Expired, Expired, Expired]), Some(Expired));
+        assert_eq!(five(&[Forgotten, TakenOver, TakenOver, Expired]), Some(TakenOver));
+        assert_eq!(five(&[Expired, Forgotten, Forgotten, Forgotten]), Some(Forgotten));
     }
 }
