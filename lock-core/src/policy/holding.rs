@@ -73,8 +73,8 @@ pub(crate) struct HoldOptions {
 pub(super) enum Departure {
     /// Nothing: the owner has other guards.
     Others(Option<LossCause>),
-    /// It was the last one: tell the store. The lease lasts at least until this moment, so a store that no longer knows
-    /// the claim before then has already released it.
+    /// It was the last one: tell the store. The lease lasts at least until this moment, so a store that finds nothing
+    /// before then has already released it, or has forgotten it.
     Release(Option<Seat>, Moment, Span),
     /// It was the last one of a lost hold.
     Lost(LossCause),

@@ -2,7 +2,8 @@
 
 use super::{chore, hold::Hold, holding::Departure, pauses::Pauses, queue::Seat};
 use crate::{
-    Capabilities, Error, Grant, LossCause, Moment, Operation, Release, Renewal, StoreError, Wakeup, lease,
+    Capabilities, Error, Grant, LossCause, Moment, Operation, Release, Renewal, Standing, StoreError, Wakeup,
+    lease,
 };
 use std::{
     sync::{
@@ -56,6 +57,8 @@ struct Unfinished {
     hold: Hold,
     /// Its turn passes to the next waiter of this client when the store has answered.
     seat: Mutex<Option<Seat>>,
+    /// When the last guard went: no request was sent before.
+    began: Moment,
     /// Until when the lease lasts at least.
     until: Moment,
     /// How often the store was asked. Each request may have been carried out although its reply was lost.
@@ -70,7 +73,8 @@ struct Unfinished {
 impl Releasing {
     fn new(hold: Hold, seat: Option<Seat>, until: Moment, span: Span) -> Self {
         let (seat, asked, answered) = (Mutex::new(seat), AtomicUsize::new(0), AtomicBool::new(false));
-        Self(Some(Arc::new(Unfinished { hold, seat, until, asked, answered, span })))
+        let began = Moment::now();
+        Self(Some(Arc::new(Unfinished { hold, seat, began, until, asked, answered, span })))
     }
 
     /// Tells the store, and waits for its answer.
@@ -129,15 +133,10 @@ impl Unfinished {
                     }
                     return Ok(());
                 }
-                // This is also the answer if another request was carried out, whichever was sent first. A forced
-                // release is certain, because the store remembers it only for those that held the name.
-                Ok(Ok(Release::Lost(cause)))
-                    if self.is_asked_again() && cause != LossCause::Forced && !self.until.has_passed() =>
-                {
-                    return Ok(());
-                }
-                Ok(Ok(Release::Lost(_))) if self.answered.swap(true, Ordering::Relaxed) => return Ok(()),
                 Ok(Ok(Release::Lost(cause))) => {
+                    if !self.was_lost(cause).await || self.answered.swap(true, Ordering::Relaxed) {
+                        return Ok(());
+                    }
                     // A loss that was noticed before has been counted.
                     if self.hold.loss().is_none() {
                         self.hold.holding.measured.lost_after_all(cause);
@@ -153,6 +152,37 @@ impl Unfinished {
             tracing::warn!(lock.name = %grant.name, lock.store = %store.name, %error, "the release failed; trying again");
             pauses.pause().await;
         }
+    }
+
+    /// Whether the grant was lost, if a request found nothing to release: another one may have been carried out,
+    /// whichever was sent first.
+    async fn was_lost(&self, cause: LossCause) -> bool {
+        if !self.is_asked_again() || self.until.has_passed() {
+            return true;
+        }
+        let leased = matches!(self.hold.holding.grant.standing, Standing::Lease { .. });
+        match cause {
+            // The store remembers it only for those that held the name.
+            LossCause::Forced => true,
+            // What is released leaves its token behind, except in a session.
+            LossCause::Forgotten => leased,
+            LossCause::TakenOver => leased && self.was_overtaken().await,
+            LossCause::Expired | LossCause::SessionEnded | LossCause::MaxHold => false,
+        }
+    }
+
+    /// Whether others that keep the grant out got in before its release began. If the store does not tell, they came
+    /// after it, as they nearly always do.
+    async fn was_overtaken(&self) -> bool {
+        let (store, holding) = (&self.hold.client.store, &self.hold.holding);
+        let patience = lease::renewal_patience(holding.grant.lease);
+        let answer = tokio::time::timeout(patience, store.holders(&holding.grant.name)).await;
+        let Ok(Ok(holders)) = answer else { return false };
+        let passed = Moment::now().since(self.began);
+        // Whoever came after the release began is no older than that, even by a faster clock.
+        let oldest = passed + lease::drift_allowance(passed);
+        let before = holders.iter().filter(|holder| holder.age.is_some_and(|age| age > oldest));
+        !holding.mode().admits(before.map(|holder| holder.mode))
     }
 
     /// Releases the grant, or leaves it to a last lease if the name must stay held for longer.
@@ -198,7 +228,7 @@ impl Unfinished {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backend, Lock, Locks, Memory, async_trait, forward_backend};
+    use crate::{Backend, Capability, Holder, Lock, Locks, Memory, Name, async_trait, forward_backend};
     use std::sync::atomic::{AtomicBool, Ordering};
     use tokio::time::{Instant, timeout};
 
@@ -285,6 +315,76 @@ mod tests {
         let locks = Locks::new(PutOut { memory: Memory::new(), asked: AtomicBool::new(false) });
         let released = locks.lock("a").acquire().await.unwrap().release().await;
         assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
+    }
+
+    /// A store whose first answer to a release is lost. What it knows after that is in `after`: it may have restarted.
+    struct Interrupted {
+        before: Memory,
+        after: Memory,
+        lists: bool,
+        asked: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Backend for Interrupted {
+        forward_backend!(self => self.before, except release, holders);
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            if self.asked.swap(true, Ordering::SeqCst) {
+                return self.after.release(grant).await;
+            }
+            self.before.release(grant).await?;
+            Err(StoreError::unavailable("the answer was lost"))
+        }
+
+        async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+            if self.lists {
+                self.after.holders(name).await
+            } else {
+                Err(StoreError::unsupported(Capability::Listing))
+            }
+        }
+    }
+
+    fn interrupted(before: &Memory, after: &Memory, lists: bool) -> Locks {
+        let (before, after) = (before.clone(), after.clone());
+        Locks::new(Interrupted { before, after, lists, asked: AtomicBool::new(false) })
+    }
+
+    /// The connection broke when the server restarted empty, so the release was sent twice.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_store_forgot_is_not_released() {
+        let (memory, empty, second) = (Memory::new(), Memory::new(), Duration::from_secs(1));
+        let guard = interrupted(&memory, &empty, true).lock("a").acquire().await.unwrap();
+        let released = guard.release().await;
+        assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forgotten, .. })), "{released:?}");
+
+        let guard = interrupted(&memory, &empty, true).lock("a").acquire().await.unwrap();
+        tokio::time::sleep(second).await;
+        let other = Locks::new(empty).lock("a").acquire().await.unwrap();
+        assert!(other.token() > guard.token());
+        tokio::time::sleep(second).await;
+        let released = guard.release().await;
+        assert!(matches!(released, Err(Error::Lost { cause: LossCause::TakenOver, .. })), "{released:?}");
+        assert!(other.is_held());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_next_was_granted_at_once_is_released() {
+        for lists in [true, false] {
+            let memory = Memory::new();
+            let guard = interrupted(&memory, &memory, lists).lock("a").acquire().await.unwrap();
+            let next = Locks::new(memory.clone()).lock("a");
+            let next = tokio::spawn(async move { next.acquire().await });
+            // Until it waits.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let name = guard.name().clone();
+            guard.release().await.unwrap();
+            let [holder] = &memory.holders(&name).await.unwrap()[..] else { panic!("the next holds it") };
+            let age = holder.age.unwrap();
+            assert!(age > Duration::from_millis(10), "it came only after the second request: {age:?}");
+            assert!(next.await.unwrap().unwrap().is_held());
+        }
     }
 
     /// A store whose first answers to renewals are lost, before or after the request was carried out.
