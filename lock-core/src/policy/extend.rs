@@ -7,7 +7,8 @@ use std::time::Duration;
 impl Hold {
     /// Extends the lease: asks the store to make it `lease` from now.
     ///
-    /// For locks acquired with [`renew(false)`](crate::Lock::renew). If renewal is on, it goes on with the new lease.
+    /// For locks acquired with [`renew(false)`](crate::Lock::renew). If renewal is on, it goes on with the new lease,
+    /// which is never shorter than what is left of [`hold_at_least`](crate::Lock::hold_at_least).
     ///
     /// # Cancel safety
     ///
@@ -21,6 +22,7 @@ impl Hold {
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = lease::check("lease", lease, lease::MIN_LEASE)?;
         let holding = &self.holding;
+        let lease = lease.max(holding.stays_for().unwrap_or_default());
         if !matches!(holding.grant.standing, Standing::Lease { .. }) {
             return Err(self.extending(StoreError::unsupported(Capability::Extending)));
         }
@@ -61,5 +63,26 @@ impl Drop for Extending<'_> {
         let Hold { client, holding } = self.hold;
         holding.finish_extension(self.lease, self.sent, self.answer);
         client.renewals.move_on(holding);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Locks, Memory};
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_must_stay_held_is_not_free_sooner() {
+        let (memory, hour, began) = (Memory::new(), Duration::from_hours(1), Instant::now());
+        let lock = Locks::new(memory.clone()).lock("a").renew(false).hold_at_least(hour);
+        let guard = lock.acquire().await.unwrap();
+        tokio::time::sleep(hour / 4).await;
+        guard.extend(hour / 8).await.unwrap();
+        // As if the holder's process had died now.
+        let next = Locks::new(memory).lock("a").acquire().await.unwrap();
+        let stayed = began.elapsed();
+        assert!(stayed >= hour && stayed < hour + Duration::from_mins(1), "it stayed held for {stayed:?}");
+        assert!(next.is_held() && !guard.is_held());
     }
 }
