@@ -50,7 +50,7 @@ impl Acquisition {
             Ok(None) => Ending::Busy,
             Err(error) => Ending::of(error),
         });
-        outcome
+        outcome.map(|guard| guard.map(Guard::delivered))
     }
 
     async fn attempt(&self) -> Result<Option<Guard>, Error> {
@@ -96,7 +96,7 @@ impl Acquisition {
             self.wait_in_turn().await
         };
         waiting.ended(outcome.as_ref().map_or_else(Ending::of, |_| Ending::Acquired));
-        outcome
+        outcome.map(Guard::delivered)
     }
 
     async fn wait_in_turn(&self) -> Result<Guard, Error> {

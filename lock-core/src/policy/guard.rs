@@ -42,6 +42,12 @@ impl Guard {
         self.hold.holding.fresh().await
     }
 
+    /// Marks it as the program's, to which it goes without another await.
+    pub(super) fn delivered(self) -> Self {
+        self.hold.holding.delivered();
+        self
+    }
+
     /// Releases this guard; with the owner's last guard, the lock itself.
     ///
     /// A request whose reply is lost is sent again, until the lease would have expired.

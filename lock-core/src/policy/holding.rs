@@ -7,7 +7,10 @@ use crate::{
     metrics::{Held, Renewed},
 };
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{runtime::Handle, task::AbortHandle};
@@ -26,6 +29,8 @@ pub(crate) struct Holding {
     pub(super) callers: Handle,
     /// Until when the store keeps the name at least, even if it is released sooner.
     stays: Option<Moment>,
+    /// Whether the program has had a guard of it: an acquisition that is cancelled before that leaves nothing held.
+    delivered: AtomicBool,
     /// When `max_hold` ends.
     ends: Option<Moment>,
     life: Mutex<Life>,
@@ -122,6 +127,7 @@ impl Holding {
             owner: options.owner,
             callers: Handle::current(),
             stays: options.hold_at_least.map(|shortest| now + shortest),
+            delivered: AtomicBool::new(false),
             ends: options.max_hold.map(|longest| now + longest),
             life: Mutex::new(life),
             lost: CancellationToken::new(),
@@ -194,9 +200,14 @@ impl Holding {
         self.life().downgrades -= 1;
     }
 
+    /// The program has a guard of it now.
+    pub(super) fn delivered(&self) {
+        self.delivered.store(true, Ordering::Relaxed);
+    }
+
     /// For how long the store must keep the name although it is released.
     pub(super) fn stays_for(&self) -> Option<Duration> {
-        let left = self.stays?.left();
+        let left = self.stays.filter(|_| self.delivered.load(Ordering::Relaxed))?.left();
         (!left.is_zero()).then(|| left.max(MIN_LEASE))
     }
 

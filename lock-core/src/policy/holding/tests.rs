@@ -180,14 +180,19 @@ async fn what_comes_late_and_is_lost_at_once_is_asked_for_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn what_comes_late_and_is_wanted_no_more_is_released() {
-    let store = AnswersLate { renews: false, ..AnswersLate::new([LEASE / 2]) };
-    let locks = Locks::new(store.clone());
-    let given_up = locks.lock("a").lease(LEASE).wait(LEASE * 3 / 4).acquire().await;
-    assert!(matches!(given_up, Err(Error::Timeout { .. })), "{given_up:?}");
-    assert!(store.renewals.load(Relaxed) > 0, "given up before it came");
-    let begin = Moment::now();
-    let _next = Locks::new(store.clone()).lock("a").acquire().await.unwrap();
-    assert!(Moment::now().since(begin) < LEASE / 10);
+    for must_stay in [false, true] {
+        let store = AnswersLate { renews: false, ..AnswersLate::new([LEASE / 2]) };
+        let locks = Locks::new(store.clone());
+        let lock = locks.lock("a").lease(LEASE).wait(LEASE * 3 / 4);
+        let lock = if must_stay { lock.hold_at_least(LEASE) } else { lock };
+        let given_up = lock.acquire().await;
+        assert!(matches!(given_up, Err(Error::Timeout { .. })), "{given_up:?}");
+        assert!(store.renewals.load(Relaxed) > 0, "given up before it came");
+        let begin = Moment::now();
+        let _next = Locks::new(store.clone()).lock("a").acquire().await.unwrap();
+        let waited = Moment::now().since(begin);
+        assert!(waited < LEASE / 10, "held for nobody, for {waited:?}; must stay: {must_stay}");
+    }
 }
 
 /// Keeps what it grants in a session that does not end.
