@@ -89,6 +89,9 @@ impl Lock {
     ///
     /// After that it is lost, with [`LossCause::MaxHold`](crate::LossCause::MaxHold), and the store frees it at most
     /// one lease later. So a holder that hangs cannot keep a lock for ever.
+    ///
+    /// In a [`LockSet`](crate::LockSet) it counts from each name's own grant: while the set waits for a busy name, it
+    /// may lose those that it has, and then acquires all of them again.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
         self

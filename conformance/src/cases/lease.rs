@@ -146,6 +146,11 @@ async fn max_hold_ends(stage: &Stage) -> Check {
     let before = Moment::now();
     let guard = one.lock(&name).lease(lease).max_hold(longest).acquire().await?;
     let granted = Moment::now();
+    let ends_in_time = || guard.deadline().is_none_or(|deadline| deadline <= granted + longest);
+    ensure!(ends_in_time(), "{guard:?} believes that it is held beyond max_hold");
+    // It has been renewed by then.
+    tokio::time::sleep(longest * 3 / 4).await;
+    ensure!(ends_in_time(), "{guard:?} believes that it is held beyond max_hold");
     let cause = within(longest + SLACK, "the end of max_hold", guard.lost()).await?;
     ensure_eq!(cause, LossCause::MaxHold);
     let (sooner, later) = (Moment::now().since(granted), Moment::now().since(before));

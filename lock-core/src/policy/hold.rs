@@ -77,7 +77,8 @@ impl Hold {
         self.holding.is_held()
     }
 
-    /// Returns until when the lock is held if no further renewal succeeds; `None` once it is released or lost.
+    /// Returns until when the lock is held if no further renewal succeeds, at the latest until
+    /// [`max_hold`](crate::Lock::max_hold) ends; `None` once it is released or lost.
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
         self.holding.deadline()

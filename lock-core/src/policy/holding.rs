@@ -249,7 +249,8 @@ impl Holding {
         Grant { mode: life.mode, lease: life.timing.lease(), ..self.grant.clone() }
     }
 
-    fn deadline_of(&self, life: &Life) -> Moment {
+    /// Until when the store certainly keeps the grant, even if nothing more is heard.
+    fn stands_until(&self, life: &Life) -> Moment {
         match &self.grant.standing {
             Standing::Lease { .. } => life.timing.deadline(),
             Standing::Session(liveness) => liveness.deadline(),
@@ -264,7 +265,7 @@ impl Holding {
         {
             return Some(cause);
         }
-        if now >= self.deadline_of(life) {
+        if now >= self.stands_until(life) {
             return Some(LossCause::Expired);
         }
         self.ends.is_some_and(|ends| now >= ends).then_some(LossCause::MaxHold)
@@ -272,7 +273,8 @@ impl Holding {
 
     /// Until when the hold lasts if nothing more is heard; `None` once it has ended.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.is_held().then(|| self.deadline_of(&self.life()))
+        let sooner = |deadline: Moment| self.ends.map_or(deadline, |ends| ends.min(deadline));
+        self.is_held().then(|| sooner(self.stands_until(&self.life())))
     }
 
     /// Why the hold was lost, if it was.
@@ -294,8 +296,7 @@ impl Holding {
                 // The agenda reports the loss then, unless its thread is blocked, for instance by a log that nobody
                 // reads.
                 Some(deadline) => {
-                    let ends = self.ends.map_or(deadline, |ends| ends.min(deadline));
-                    let _ = tokio::time::timeout(ends.left(), self.lost.cancelled()).await;
+                    let _ = tokio::time::timeout(deadline.left(), self.lost.cancelled()).await;
                 }
                 None => self.lost.cancelled().await,
             }
@@ -391,7 +392,7 @@ impl Holding {
                 if let Some(seat) = &life.seat {
                     seat.occupied_by(None);
                 }
-                (life.seat.take(), self.deadline_of(&life), span)
+                (life.seat.take(), self.stands_until(&life), span)
             }
         };
         drop(life);
