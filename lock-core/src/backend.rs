@@ -84,8 +84,9 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Behaviour
     ///
-    /// Gets at most [`Capabilities::renew_batch`] grants, all of one [`shard`](Self::shard). Does not renew an expired
-    /// lease, even if nobody else has acquired the name. Never called for grants in a session.
+    /// Gets at most [`Capabilities::renew_batch`] grants, all of one [`shard`](Self::shard). May be bounded by the
+    /// shortest of their leases: holders that can wait twice as long for the answer are renewed by another request.
+    /// Does not renew an expired lease, even if nobody else has acquired the name. Never called for grants in a session.
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError>;
 
     /// Withdraws a claim whose acquisition was cancelled: afterwards it neither holds nor waits.

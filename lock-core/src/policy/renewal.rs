@@ -120,7 +120,10 @@ impl Renewals {
     /// Handles every hold whose event has come: some are lost, some are renewed.
     fn attend(self: &Arc<Self>) {
         let now = Moment::now();
-        let mut shards: HashMap<u64, Vec<Due>> = HashMap::new();
+        // Stores end a request by the shortest lease in it. So only holds that wait about equally long for the answer
+        // (less than twice as long) share one, and a short lease costs no long one its renewal (clause L9). The least
+        // patient come first.
+        let mut alike: BTreeMap<(u32, u64), Vec<Due>> = BTreeMap::new();
         for hold in self.due(now) {
             if !hold.is_held() {
                 self.remove(hold.id);
@@ -130,14 +133,15 @@ impl Renewals {
             // While an answer is awaited, the next event is the deadline.
             self.move_on(&hold);
             if let Some(grant) = due {
-                shards.entry(self.store.shard(&grant.name)).or_default().push(Due { hold, grant });
+                let patience = hold.patience().as_millis().max(1).ilog2();
+                alike.entry((patience, self.store.shard(&grant.name))).or_default().push(Due { hold, grant });
             }
         }
         let largest = self.store.capabilities().renew_batch.max(1);
-        for mut shard in shards.into_values() {
-            while !shard.is_empty() {
-                let rest = shard.split_off(largest.min(shard.len()));
-                tokio::spawn(Arc::clone(self).renew(std::mem::replace(&mut shard, rest)));
+        for mut batch in alike.into_values() {
+            while !batch.is_empty() {
+                let rest = batch.split_off(largest.min(batch.len()));
+                tokio::spawn(Arc::clone(self).renew(std::mem::replace(&mut batch, rest)));
             }
         }
     }
@@ -231,6 +235,7 @@ mod tests {
     const WAY: Duration = Duration::from_millis(80);
     /// A lease whose renewals are given up before that.
     const SHORT: Duration = Duration::from_millis(390);
+    /// One that is long enough for it, and still shares batches with those.
     const LONG: Duration = Duration::from_millis(760);
 
     struct Far(Memory);
@@ -261,5 +266,34 @@ mod tests {
         };
         tokio::join!(short(0), short(1), short(2));
         assert!(long.is_held(), "{:?}", long.loss());
+    }
+
+    /// Needs two trips for all but the first lease, and leaves them unanswered if that takes a twelfth of the shortest
+    /// one or longer, as lease rows do.
+    struct TwoTrips(Memory);
+
+    const TWO_TRIPS: Duration = Duration::from_millis(90);
+
+    #[async_trait::async_trait]
+    impl Backend for TwoTrips {
+        forward_backend!(self => self.0, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            tokio::time::sleep(TWO_TRIPS).await;
+            let shortest = grants.iter().map(|grant| grant.lease).min().unwrap_or_default();
+            let in_time = if TWO_TRIPS < shortest / 12 { grants.len() } else { 1 };
+            let mut answers = self.0.renew(&grants[..in_time]).await?;
+            answers.resize(grants.len(), Renewal::Unanswered);
+            Ok(answers)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_lease_costs_no_long_one_its_renewal() {
+        let locks = Locks::new(TwoTrips(Memory::new()));
+        let short = locks.lock("short").lease(Duration::from_secs(1)).acquire().await.unwrap();
+        let long = locks.lock("long").lease(Duration::from_secs(30)).acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert!(short.is_held() && long.is_held(), "{:?}, {:?}", short.loss(), long.loss());
     }
 }
