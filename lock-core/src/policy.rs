@@ -30,7 +30,7 @@
 //! 3. It makes a claim, guarded by an `OpenClaim` (`withdraw`), and asks the backend: once, or repeatedly while the
 //!    store is unavailable.
 //! 4. `Hold::begin` makes a `Holding` of the grant, with its deadline and the seat. It registers it with `renewal` and,
-//!    if it has an owner, with `owned`.
+//!    if it has an owner, with `owned`. Unless it is exclusive, others of this client may then contend.
 //! 5. The claim is settled, and the caller has a `Guard`.
 //!
 //! One `release()`:

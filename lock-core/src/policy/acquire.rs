@@ -283,14 +283,17 @@ async fn at(end: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Attempt, Backend, Claim, ClaimId, Error, Locks, Memory, StoreError, async_trait, forward_backend,
-        hung::Hung,
+        Attempt, Backend, Claim, ClaimId, Error, Locks, Memory, Owner, StoreError, async_trait,
+        forward_backend, hung::Hung,
     };
     use std::{
         sync::{Arc, Mutex},
         time::Duration,
     };
-    use tokio::time::Instant;
+    use tokio::{
+        task::yield_now,
+        time::{Instant, timeout},
+    };
 
     /// Found by a fault run: zookeeper-ensemble, seed 219.
     #[tokio::test(start_paused = true)]
@@ -304,6 +307,27 @@ mod tests {
         assert!(matches!(outcome, Err(Error::Closed { .. })), "{outcome:?}");
         assert_eq!(began.elapsed(), Duration::from_secs(1));
         closing.abort();
+    }
+
+    /// When the reader holds the lock, the writer behind it gets the turn and the news at once. Many times, because
+    /// chance decides which it sees first.
+    #[tokio::test(start_paused = true)]
+    async fn a_writer_behind_its_owners_reader_does_not_contend() {
+        for _ in 0..64 {
+            let (memory, me) = (Memory::new(), Owner::new());
+            let foreign = Locks::new(memory.clone()).rw("a").write().acquire().await.unwrap();
+            let rw = Locks::new(memory).rw("a");
+            let (read, write) = (rw.read().owner(&me), rw.write().owner(&me));
+            let reader = tokio::spawn(async move { read.acquire().await });
+            yield_now().await;
+            let writer = tokio::spawn(async move { write.acquire().await });
+            yield_now().await;
+            foreign.release().await.unwrap();
+            let refused = timeout(Duration::from_secs(1), writer).await.expect("it waits beside its reader");
+            let refused = refused.unwrap();
+            assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{refused:?}");
+            assert!(reader.await.unwrap().unwrap().is_held());
+        }
     }
 
     /// Grants, and says that the grant does not count and the claim is spent, so many times.

@@ -32,6 +32,10 @@ impl Hold {
             // Another task of this owner may be waiting for the turn.
             client.queues.tell(&holding.grant.name);
         }
+        // Only now: if such a task gets the turn, it must find the hold (clause R1).
+        if holding.grant.mode != Mode::Exclusive {
+            drop(holding.pass_turn());
+        }
         client.renewals.add(&holding);
         // Not before it is renewed, because a log may block.
         holding.trace(&callers);

@@ -1,6 +1,10 @@
 //! What a client knows about one grant: its deadline, mode and guards, and why it ended.
 
-use super::{queue::Seat, store::Store, timing::Timing};
+use super::{
+    queue::{Seat, Turn},
+    store::Store,
+    timing::Timing,
+};
 use crate::{
     Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing,
     lease::MIN_LEASE,
@@ -102,7 +106,7 @@ impl Holding {
         store: &Arc<Store>,
         grant: Grant,
         options: HoldOptions,
-        mut seat: Seat,
+        seat: Seat,
     ) -> Result<Arc<Self>, Seat> {
         let now = Moment::now();
         let timing = match &grant.standing {
@@ -116,9 +120,6 @@ impl Holding {
             return Err(seat);
         }
         let late = timing.is_due(now).then(CancellationToken::new);
-        if grant.mode != Mode::Exclusive {
-            drop(seat.pass_turn());
-        }
         let (state, mode, guards, downgrades, seat) = (State::Held, grant.mode, 1, 0, Some(seat));
         let life = Life { state, guards, mode, timing, downgrades, seat, watch: None, span: Span::none() };
         let hold = Arc::new(Self {
@@ -137,6 +138,11 @@ impl Holding {
         });
         hold.watch_session();
         Ok(hold)
+    }
+
+    /// Lets others of this client contend, once the result is dropped.
+    pub(super) fn pass_turn(&self) -> Option<Turn> {
+        self.life().seat.as_mut().and_then(Seat::pass_turn)
     }
 
     /// Begins its span, as a child of that in which the program asked.

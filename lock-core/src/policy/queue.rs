@@ -108,8 +108,8 @@ impl Seat {
         self.turn = Some(turn);
     }
 
-    /// Waits for the turn, or until `look` finds something better. It looks at once, and again whenever it is
-    /// [told](Queues::tell).
+    /// Waits for the turn, or until `look` finds something better. It looks at once, whenever it is
+    /// [told](Queues::tell), and when the turn comes, which passes on if there is something better.
     pub(crate) async fn wait_or<T>(&mut self, look: impl Fn() -> Option<T>) -> Option<T> {
         let turn = {
             let mut turn = pin!(self.queue.next());
@@ -125,6 +125,9 @@ impl Seat {
                 }
             }
         };
+        if let found @ Some(_) = look() {
+            return found;
+        }
         self.turn = Some(turn);
         None
     }
@@ -192,6 +195,7 @@ impl Drop for Seat {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use std::cell::Cell;
 
     fn name() -> Name {
         Name::new("a").unwrap()
@@ -227,6 +231,22 @@ mod tests {
         assert!(!queues.join(&name()).try_turn(), "the queue was replaced while it was in use");
         drop(one);
         assert_eq!(queues.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_comes_with_something_better_is_passed_on() {
+        let queues = Arc::new(Queues::default());
+        let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
+        assert!(one.try_turn());
+        let better = Cell::new(None);
+        {
+            let mut waiting = pin!(other.wait_or(|| better.get()));
+            assert!(waiting.as_mut().now_or_never().is_none());
+            better.set(Some("re-entry"));
+            drop(one);
+            assert_eq!(waiting.as_mut().now_or_never(), Some(Some("re-entry")));
+        }
+        assert!(queues.join(&name()).try_turn());
     }
 
     #[test]
