@@ -2,6 +2,7 @@
 
 use crate::{
     ClaimId, Error, Guard, Hold, Holder, Lock, Operation, Token, lease, policy::acquire::Acquisition,
+    run::run_under,
 };
 use futures_core::Stream;
 use futures_util::stream;
@@ -79,7 +80,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`campaign`](Self::campaign); never [`Error::Lost`].
+    /// Those of [`campaign`](Self::campaign). The end of a term is no error: [`Error::Lost`] is only returned if this
+    /// candidate's [`owner`](Lock::owner) still has another guard of a term that it has lost.
     ///
     /// # Panics
     ///
@@ -101,7 +103,9 @@ impl Election {
         mut work: impl FnMut(Hold) -> Work,
     ) -> Result<Work::Output, Error> {
         loop {
-            match self.lock.run(&mut work).await {
+            // Not tried again if this fails: an owner that keeps a guard of a lost term cannot lead (clause R3).
+            let term = self.lock.acquire().await?;
+            match run_under(term, &mut work).await {
                 Err(Error::Lost { name, store, cause }) => {
                     tracing::warn!(lock.name = %name, lock.store = %store, cause = cause.as_str(), "the term ended; campaigning again");
                 }
@@ -196,9 +200,10 @@ type Seen = Option<(Option<ClaimId>, Option<Token>)>;
 
 #[cfg(test)]
 mod tests {
-    use crate::{Error, Locks, Memory};
+    use crate::{Error, Locks, Memory, Owner};
     use futures_util::StreamExt;
-    use std::{pin::pin, time::Duration};
+    use std::{future::pending, pin::pin, sync::mpsc, thread, time::Duration};
+    use tokio::runtime::Builder;
 
     #[tokio::test]
     async fn nobody_asks_in_a_hot_loop() {
@@ -208,5 +213,26 @@ mod tests {
         let first = leaders.next().await.unwrap();
         assert!(matches!(first, Err(Error::InvalidOption { .. })), "{first:?}");
         assert!(leaders.next().await.is_none());
+    }
+
+    /// On a thread of its own: a loop without a pause would also stop a timer here.
+    #[test]
+    fn an_owner_that_keeps_a_lost_term_does_not_campaign_in_a_hot_loop() {
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+            tell.send(runtime.block_on(async {
+                let locks = Locks::new(Memory::new());
+                let election = locks.election("a").with(|lock| lock.owner(&Owner::new()));
+                let _term = election.campaign().await.unwrap();
+                let leading = election.run_while_leading(|_| pending::<()>());
+                let (led, forced) = tokio::join!(leading, locks.force_release("a"));
+                assert_eq!(forced.unwrap().len(), 1);
+                led
+            }))
+            .unwrap();
+        });
+        let led = told.recv_timeout(Duration::from_secs(10)).expect("it campaigns for ever");
+        assert!(matches!(led, Err(Error::Lost { .. })), "{led:?}");
     }
 }

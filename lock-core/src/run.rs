@@ -41,20 +41,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn run<Work: Future>(&self, work: impl FnOnce(Hold) -> Work) -> Result<Work::Output, Error> {
-        let guard = self.acquire().await?;
-        let lost = guard.lost();
-        let outcome = {
-            let work = work(guard.hold());
-            tokio::select! {
-                biased;
-                _ = lost => None,
-                output = work => Some(output),
-            }
-        };
-        match outcome {
-            Some(output) => guard.release().await.map(|()| output),
-            None => Err(guard.lost_error()),
-        }
+        run_under(self.acquire().await?, work).await
     }
 
     /// Acquires the lock, and holds it until the stream that `items` makes has ended: [`run`](Self::run) for a stream
@@ -98,6 +85,26 @@ impl Lock {
         let items = Box::pin(items(guard.hold()));
         let lost = Box::pin(guard.lost());
         Ok(HeldStream { phase: Phase::Running { items, lost, guard } })
+    }
+}
+
+/// Runs `work` while the lock is held, and releases it.
+pub(crate) async fn run_under<Work: Future>(
+    guard: Guard,
+    work: impl FnOnce(Hold) -> Work,
+) -> Result<Work::Output, Error> {
+    let lost = guard.lost();
+    let outcome = {
+        let work = work(guard.hold());
+        tokio::select! {
+            biased;
+            _ = lost => None,
+            output = work => Some(output),
+        }
+    };
+    match outcome {
+        Some(output) => guard.release().await.map(|()| output),
+        None => Err(guard.lost_error()),
     }
 }
 
