@@ -140,8 +140,16 @@ async fn reached(at: Option<Instant>) {
 
 /// Releases the locks after the command has ended by itself. It held them to its end, so its work counts: only a loss
 /// is a failure.
-pub(crate) async fn release(held: LockSetGuard) -> Result<(), Failure> {
-    match held.release().await {
+///
+/// If the store hangs, its answer can take as long as the lease. A signal ends that wait: the release then goes on in
+/// the background, as long as the farewell lasts.
+pub(crate) async fn release(held: LockSetGuard, signals: &mut Signals) -> Result<(), Failure> {
+    let released = tokio::select! {
+        biased;
+        released = held.release() => released,
+        _ = signals.ending() => return Ok(()),
+    };
+    match released {
         Err(error @ Error::Lost { .. }) => Err(error.into()),
         Err(error) => {
             if stderr::volume() > Volume::Errors {

@@ -8,9 +8,8 @@ use crate::{
     ready::Port,
     run::farewell,
     signals::Signals,
-    stderr, store, terminal, waiting, warnings,
+    stderr, store, waiting, warnings,
 };
-use nix::{sys::signal::Signal, unistd::getpgrp};
 use std::{future::pending, process::ExitCode};
 use tenure::{Hold, LockSetGuard, Locks};
 use tokio::sync::watch;
@@ -68,7 +67,9 @@ async fn terms(
             Ending::Lost => {
                 stderr::mention(&format!("no longer leading {:?}; campaigning again", args.name));
             }
-            Ending::Itself(status) => return attend::release(term).await.map(|()| exit::ended(status)),
+            Ending::Itself(status) => {
+                return attend::release(term, signals).await.map(|()| exit::ended(status));
+            }
         }
     }
 }
@@ -83,18 +84,8 @@ async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> R
             never = waiting::show(locks, &names) => match never {},
         }
     };
-    tokio::pin!(elected);
-    loop {
-        tokio::select! {
-            term = &mut elected => return Ok(term?),
-            signal = signals.next() => match signal {
-                // After a first term, these signals are still caught.
-                Signal::SIGTSTP => {
-                    terminal::stop(getpgrp());
-                }
-                Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
-                signal => return Err(Failure::Signal(signal as i32)),
-            },
-        }
+    tokio::select! {
+        term = elected => Ok(term?),
+        signal = signals.ending() => Err(Failure::Signal(signal as i32)),
     }
 }

@@ -51,7 +51,7 @@ async fn locked(
     let variables = store::for_command(store, args.hold.keep_store)?;
     match attend::run(&args.command, &held, signals, &variables, &args.hold, stderr::say).await? {
         Ending::Lost => Err(Failure::Lost),
-        Ending::Itself(status) => attend::release(held).await.map(|()| exit::ended(status)),
+        Ending::Itself(status) => attend::release(held, signals).await.map(|()| exit::ended(status)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The signals that this process receives, as a stream.
 
-use crate::exit::Failure;
-use nix::sys::signal::Signal;
+use crate::{exit::Failure, terminal};
+use nix::{sys::signal::Signal, unistd::getpgrp};
 use std::{fs, future::poll_fn, io, task::Poll};
 use tokio::signal::unix::{self, SignalKind};
 
@@ -58,6 +58,24 @@ impl Signals {
             came.next().map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+
+    /// Waits for a signal that ends `tenure` while no command runs.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn ending(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                // After a first command, these signals are still caught.
+                Signal::SIGTSTP => {
+                    terminal::stop(getpgrp());
+                }
+                Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
+                signal => return signal,
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Signals to `tenure run`: passed on to a running command, and the end of a wait.
 
-use crate::stage::{Running, Stage, bit, mask, status, until};
+use crate::stage::{Frozen, Running, Stage, bit, mask, status, until};
 use nix::{
     fcntl::OFlag,
     sys::{signal::Signal, stat::Mode},
@@ -71,6 +71,28 @@ fn end_a_wait_and_leave_nothing_behind() {
     group.signal(Signal::SIGTERM);
     holder.end().expect(143);
     stage.done(&["run", "a", "--try", "--", "true"]).expect(0);
+}
+
+/// The store is asked again until the lease has passed, which is longer than this test may take.
+#[test]
+fn end_a_release_without_an_answer() {
+    let stage = Stage::new();
+    nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
+    // Creates the table.
+    stage.done(&["ls"]).expect(0);
+    for (verb, name, signal) in [("run", "a", Signal::SIGTERM), ("elect", "b", Signal::SIGINT)] {
+        let args = ["--store", Frozen::URL, verb, name, "--lease", "1h", "--"];
+        let script = ["sh", "-c", "echo begun; read x < fifo; exit 7"];
+        let process = stage.start(&[&args[..], &script].concat());
+        process.line();
+        let frozen = stage.freeze();
+        std::fs::write(stage.path("fifo"), "x\n").unwrap();
+        process.says("the release failed; trying again");
+        process.signal(signal);
+        let done = process.end().expect(7);
+        assert!(done.err.contains(&format!("still keeps a grant of {name:?}")), "{}", done.err);
+        frozen.thaw();
+    }
 }
 
 /// A pipe, such as a shell's `<(…)`, whose writer is late.
