@@ -6,10 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
-use tenure::{
-    ClaimId, Error, Lock, Locks,
-    backend::{self, Backend},
-};
+use tenure::{ClaimId, Error, Lock, Locks, Memory};
 use tokio::{
     task::{JoinSet, yield_now},
     time::sleep,
@@ -109,11 +106,16 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn open(url: &str, tasks: u32) -> Result<Self, Error> {
-        let store = backend::open(url).await?;
-        // A second `memory:` would be another store.
-        let again = if store.store() == "memory" { Arc::clone(&store) } else { backend::open(url).await? };
+        let locks = tenure::connect(url).await?;
+        let clients = if locks.store() == "memory" {
+            // A second `memory:` would be another store.
+            let memory = Memory::from_url(url)?;
+            [Locks::new(memory.clone()), Locks::new(memory)]
+        } else {
+            [locks, tenure::connect(url).await?]
+        };
         Ok(Self {
-            clients: [Locks::new(store), Locks::new(again)],
+            clients,
             namespace: format!("tenure-bench/{}/", &ClaimId::new().to_string()[..8]),
             tasks,
             running: JoinSet::new(),

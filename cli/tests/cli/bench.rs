@@ -79,6 +79,24 @@ fn ctrl_c_leaves_nothing_held() {
     assert_eq!(stage.done(&["ls"]).expect(0).out, "");
 }
 
+/// That is how long others wait if it is killed.
+#[test]
+fn its_locks_have_the_lease_of_the_url() {
+    let stage = Stage::new();
+    stage.done(&["ls"]).expect(0);
+    let bench = stage.start(&["--store", "sqlite:locks.db?lease=1h", "bench", "--seconds", "600"]);
+    let mut left = None;
+    until("a name is held", || {
+        let list = stage.done(&["ls", "tenure-bench/", "--json"]).expect(0).out;
+        let held: Value = serde_json::from_str(&list).unwrap();
+        left = held[0]["left_ms"].as_u64();
+        left.is_some()
+    });
+    assert!(left > Some(60_000), "{left:?}");
+    bench.signal(Signal::SIGINT);
+    bench.end().expect(130);
+}
+
 #[test]
 fn a_store_that_does_not_answer() {
     let stage = Stage::new();
