@@ -3,9 +3,8 @@
 #![cfg(feature = "memory")]
 
 use std::{
-    io,
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -15,6 +14,7 @@ use tenure::{
     Error, LossCause, Memory, Mode, Owner,
     blocking::{Election, Guard, Latch, Lock, LockSet, LockSetGuard, Locks, RwLock, Semaphore, connect},
 };
+use tracing_subscriber::{filter::LevelFilter, fmt::MakeWriter};
 
 /// Far longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -176,29 +176,15 @@ fn on_a_runtimes_thread_nothing_panics_or_hangs() {
     });
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(text)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn what_a_call_does_is_in_the_callers_span() {
-    let log = Log::default();
-    let writer = log.clone();
+    static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
     // For all threads, so the other cases write there too.
-    let lines = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG);
-    lines.with_ansi(false).with_writer(move || writer.clone()).init();
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::DEBUG).with_ansi(false);
+    lines.with_writer(|| LOG.make_writer()).init();
     let locks = locks();
     tracing::info_span!("caller").in_scope(|| locks.lock("traced").acquire().unwrap().release().unwrap());
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
     for (what, spans) in [("lock acquired", " caller:lock.acquire{"), ("lock released", " caller:lock.hold{")]
     {
         let line = log.lines().find(|line| line.contains(what) && line.contains("traced")).expect(what);
