@@ -253,6 +253,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
         std::fs::write(&file, "se@cret\n").unwrap();
+        #[cfg(unix)]
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let read = |place: &str| {
             let url = format!("zookeeper://{place}?password_file={}", file.display());

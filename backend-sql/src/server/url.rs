@@ -64,6 +64,7 @@ pub(crate) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
         std::fs::write(&file, password).unwrap();
+        #[cfg(unix)]
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let path = file.display().to_string();
         (directory, path)
