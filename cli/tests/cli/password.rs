@@ -187,6 +187,8 @@ fn a_file_that_is_of_no_use_is_named() {
         assert!(shared.contains("chmod ") && shared.contains("\"password\""), "{shared}");
         assert!(said(0o600, "\n", place).contains("\"password\" is empty"));
         assert!(said(0o600, "hunter2\nhunter2\n", place).contains("several lines"));
+        let long = said(0o600, &"hunter2é".repeat(10_000), place);
+        assert!(long.contains("\"password\" is longer than 64 KiB"), "{long}");
     }
     assert!(
         said(0o600, "hunter2", "redis://:other@127.0.0.1:1")

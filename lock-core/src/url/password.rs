@@ -9,6 +9,9 @@ use std::{
 /// The parameter that names the file.
 pub(super) const FILE: &str = "password_file";
 
+/// How many bytes the file may have. A longer one is something else: a log, a disk's image, an endless file of `/proc`.
+const MOST: u64 = 64 * 1024;
+
 /// The login, `USER` or `USER:PASSWORD`, and what follows it, of text that begins with `//`. Everything before the last
 /// `@` is the login, whatever it contains.
 pub(super) fn split(text: &str) -> Option<(Option<&str>, &str)> {
@@ -34,7 +37,7 @@ pub(super) fn read(path: &str) -> Result<String, Refusal> {
         Refusal::new(problem, format!("{FILE} is a file that has the password, and nothing else"))
     };
     let unreadable = |error: io::Error| refuse(format!("no password can be read from {path:?} ({error})"));
-    let mut file = open(path).map_err(unreadable)?;
+    let file = open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(refuse(format!("{path:?} is not a regular file")));
@@ -43,8 +46,13 @@ pub(super) fn read(path: &str) -> Result<String, Refusal> {
         let problem = format!("other users may read the password in {path:?}");
         return Err(Refusal::new(problem, format!("type: chmod {change} {path:?}")));
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(unreadable)?;
+    let (mut text, mut start) = (String::new(), file.take(MOST + 1));
+    let outcome = start.read_to_string(&mut text);
+    // Comes first, because the start of a longer text may end within a character.
+    if start.limit() == 0 {
+        return Err(refuse(format!("{path:?} is longer than 64 KiB")));
+    }
+    outcome.map_err(unreadable)?;
     let password = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
     if password.is_empty() {
         return Err(refuse(format!("{path:?} is empty")));
