@@ -74,12 +74,13 @@ impl MySqlRowLocks {
         }
     }
 
-    /// Prepares a connection for transactions: it sees committed rows as they are, and locks no gaps between rows.
-    /// Returns whether the table has a secret.
+    /// Prepares a connection for transactions: it sees committed rows as they are, and locks no gaps between rows. None is
+    /// open until `begin`, even if the server's sessions begin without `autocommit`. Returns whether the table has a
+    /// secret.
     async fn prepare(&self, connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
         let wait = LONGEST_WAIT.as_secs();
         let settings = format!(
-            "SET SESSION innodb_lock_wait_timeout = {wait}, {}; \
+            "SET SESSION autocommit = 1, SESSION innodb_lock_wait_timeout = {wait}, {}; \
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; {}{}",
             self.server.table_bound(),
             self.statements.prepare,

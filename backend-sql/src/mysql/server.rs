@@ -71,13 +71,14 @@ impl MySql {
 
     async fn open_once(&self) -> Result<MySqlConnection, Refusal> {
         let mut connection = self.connect.connect().await?;
-        // The upsert needs its assignments to be made one after another, which a mode of MariaDB changes.
+        // Each statement commits by itself, however the server's sessions begin. The upsert needs its assignments to be
+        // made one after another, which a mode of MariaDB changes.
         let Patience { lock, statement } = Patience::of(self.options.response_timeout);
         let (lock, statement) = (in_seconds(lock), statement.as_secs_f64());
         // Makes the server give up what takes too long, unless its own limit is shorter. MySQL has no limit for a whole
         // statement that writes.
         let settings = format!(
-            "SET SESSION {}, {}, \
+            "SET SESSION autocommit = 1, SESSION {}, {}, \
              SESSION sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '') /*M! , SESSION max_statement_time = \
              IF(@@max_statement_time > 0, LEAST(@@max_statement_time, {statement:.3}), {statement:.3}) */",
             at_most("innodb_lock_wait_timeout", lock),

@@ -1,11 +1,15 @@
 //! What only MySQL or MariaDB has.
 
-use crate::{Kind, Table, case::cases, chain, leases::tokens_rise, until};
+use crate::{
+    Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, leases::tokens_rise, soon, until,
+    waiting,
+};
 use futures_util::FutureExt;
 use std::pin::pin;
 
 cases!("mysql":
     another_mode_of_assignment_changes_nothing.on(&[Kind::Mariadb]).of_lease_rows(),
+    a_session_that_begins_without_autocommit_commits.on(&[Kind::Mariadb, Kind::Mysql]),
     a_password_without_tls.on(&[Kind::Mysql]),
     who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
 );
@@ -14,6 +18,21 @@ cases!("mysql":
 async fn another_mode_of_assignment_changes_nothing(table: &Table) {
     let open = async || table.options().open_with("sql_mode", "'SIMULTANEOUS_ASSIGNMENT'").await.unwrap();
     tokens_rise(table, &open().await, &open().await).await;
+}
+
+/// The server may say so in its configuration, or by `init_connect`. Here the driver's first statement does, right after
+/// that.
+async fn a_session_that_begins_without_autocommit_commits(table: &Table) {
+    let open = async || table.options().open_with("autocommit", "0").await.unwrap();
+    let (ours, theirs) = (open().await, open().await);
+    let grant = granted(&ours, &claim("a")).await;
+    let committed = format!("SELECT COUNT(*) FROM {{t}} WHERE claim = '{}'", grant.claim);
+    // A row lock's note is written while it is held.
+    until(async || table.number(&committed).await == 1).await;
+    busy(&theirs, &claim("a")).await;
+    assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
+    let next = soon(theirs.acquire(&waiting("a"))).await.unwrap();
+    assert!(next.token > grant.token);
 }
 
 /// MySQL wants a password over TLS, until it has seen it once.
