@@ -56,6 +56,11 @@ pub(super) fn is_missing_table(error: &sqlx::Error) -> bool {
     code_of(error).is_some_and(|code| code == code::NO_SUCH_TABLE)
 }
 
+/// Whether the server ended a wait for a lock because it took too long.
+pub(super) fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    code_of(error).is_some_and(|code| code == code::LOCK_TIMEOUT)
+}
+
 /// Whether the server undid a statement that waited for a row, and that may be repeated.
 pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
     let over = [code::LOCK_TIMEOUT, code::CANCELED, code::DEADLOCK, code::SERIALIZATION_FAILURE];

@@ -148,7 +148,13 @@ impl RowTable for PostgresRowLocks {
             take = format!("SET LOCAL lock_timeout = {patience}; {take}");
         }
         let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
-        let told = rows.map(|rows| rows.into_iter().nth(1));
+        let told = match rows {
+            // Asking again would be waiting: a migration may keep the table locked for long.
+            Err(error) if !waits && errors::is_lock_timeout(&error) => {
+                return Err(self.server.explain(error));
+            }
+            rows => rows.map(|rows| rows.into_iter().nth(1)),
+        };
         self.found(told)?.try_map(|row| {
             let (last, now) = self.server.row(&row)?;
             // A server that accepts no notes locks no rows either.

@@ -13,6 +13,7 @@ cases!("blocked":
     a_row_that_cannot_be_renewed_costs_no_other_lease.on(ALL).of_lease_rows(),
     a_blocked_row_uses_up_no_connections.on(ALL).of_lease_rows(),
     a_blocked_table_uses_up_no_connections.on(ALL),
+    a_try_at_a_blocked_table_fails_in_time.on(ALL).of_row_locks(),
     a_client_cut_off_within_a_request_keeps_no_row.on(&[Kind::Pgbouncer]).of_lease_rows(),
 );
 
@@ -108,17 +109,33 @@ async fn a_blocked_row_uses_up_no_connections(table: &Table) {
 async fn a_blocked_table_uses_up_no_connections(table: &Table) {
     drop(table.open_with_row("a").await);
     let clients = clients(table).await;
+    let mut stranger = lock_table(table).await;
+    few_wait(table, clients).await;
+    stranger.execute(table.either("ROLLBACK", "UNLOCK TABLES")).await;
+    let store = table.open().await;
+    let grant = granted(&store, &claim("a")).await;
+    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+}
+
+/// A stranger's session that has locked the whole table, as a migration does.
+async fn lock_table(table: &Table) -> Raw {
     let mut stranger = table.raw().await;
     if table.is_postgres() {
         stranger.execute("BEGIN").await;
     }
     let lock = table.either("LOCK TABLE {t} IN ACCESS EXCLUSIVE MODE", "LOCK TABLES {t} WRITE");
     stranger.execute(&table.sql(lock)).await;
-    few_wait(table, clients).await;
-    stranger.execute(table.either("ROLLBACK", "UNLOCK TABLES")).await;
-    let store = table.open().await;
-    let grant = granted(&store, &claim("a")).await;
-    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    stranger
+}
+
+/// Whoever does not wait for the row does not wait for the table either, except as long as any request may.
+async fn a_try_at_a_blocked_table_fails_in_time(table: &Table) {
+    drop(table.open_with_row("a").await);
+    let store = table.options().response_timeout(RESPONSE).open().await.unwrap();
+    let _stranger = lock_table(table).await;
+    let tried = tokio::time::timeout(RESPONSE * 4, store.try_acquire(&claim("a"))).await;
+    let error = tried.expect("the try goes on").unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
 }
 
 async fn clients(table: &Table) -> Vec<Locks> {
