@@ -124,7 +124,11 @@ impl<T: LeaseTable> LeaseRows<T> {
                 }
                 record.set_bell(claim.id, self.table.bell());
             }
-            let told = self.table.is_told(record, claim, seen.now());
+            // A mark goes with the grant of its claim, and then nobody is told of the release. So whoever waits beside
+            // another's mark looks for itself. Not an exclusive claim: no mark keeps it out, so once it is told it is
+            // granted the name, or comes after the grant and leaves a mark.
+            let counts = fair || claim.mode == Mode::Exclusive || record.has_mark(claim.id, seen.now());
+            let told = counts && self.table.is_told(record, claim, seen.now());
             Ok((attempt, told))
         };
         let change = by_record(claim.name.clone(), Write::IfChanged, take_or_join);
@@ -238,7 +242,13 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
                         tokio::time::sleep(pause.min(over)).await;
                         false
                     };
-                    asked = if told { self.ask(claim).await? } else { self.look_and_ask(claim).await? };
+                    asked = if told {
+                        // Others were told too, and one of them may take the mark away in this moment.
+                        pauses = growing.build();
+                        self.ask(claim).await?
+                    } else {
+                        self.look_and_ask(claim).await?
+                    };
                 }
             }
         }

@@ -252,6 +252,13 @@ impl Record {
         }
     }
 
+    /// Whether the name's mark is the claim's, and still stands at that time. Whoever waits beside another's mark is
+    /// forgotten when that one is granted the name.
+    #[must_use]
+    pub fn has_mark(&self, claim: ClaimId, at: StoreTime) -> bool {
+        self.mark.as_ref().is_some_and(|mark| mark.is_of(claim) && mark.stands(at))
+    }
+
     /// Sets the bell of the claim's client where the claim waits: at its place in the queue, or on its own mark.
     pub fn set_bell(&mut self, claim: ClaimId, bell: Option<Bell>) {
         self.queue.set_bell(claim, bell);

@@ -17,6 +17,7 @@ cases!("sharing":
     a_lone_reader_that_asks_twice_has_what_it_had.of_lease_rows(),
     many_clients_that_come_and_go_at_once_all_get_in.of_lease_rows(),
     a_waiter_is_told_when_there_is_room.on(&[Kind::Postgres]).of_lease_rows(),
+    one_who_is_granted_hides_nobody_else.on(&[Kind::Postgres]).of_lease_rows(),
     who_shared_a_name_is_not_let_in_beside_its_writer.of_lease_rows(),
     one_who_comes_and_goes_leaves_others_a_moment.of_lease_rows().alone(),
 );
@@ -302,19 +303,20 @@ async fn many_clients_that_come_and_go_at_once_all_get_in(table: &Table) {
     assert_eq!(table.number(free).await, 2);
 }
 
+/// Waits until PostgreSQL has the mark of one who waits. The columns tell only of one who wants to hold it alone.
+async fn until_awaited(table: &Table, text: &str) {
+    let mark = "(record::jsonb #>> '{mark,until}')::bigint > {now} * 1000";
+    let awaited = "SELECT count(*) FROM {t} WHERE name = '{text}' AND (awaited_until > {now} OR {mark})";
+    let awaited = awaited.replace("{text}", text).replace("{mark}", mark);
+    until(async || table.number(&awaited).await == 1).await;
+}
+
 /// A reader leaves, a permit comes back, a writer becomes a reader, and a writer that waited gives up.
 async fn a_waiter_is_told_when_there_is_room(table: &Table) {
     let (ours, theirs) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
     let begin = |claim: Claim| {
         let theirs = theirs.clone();
         tokio::spawn(async move { theirs.acquire(&claim).await })
-    };
-    // The columns tell only of one who wants to hold it alone.
-    let awaited = async |text: &str| {
-        let mark = "(record::jsonb #>> '{mark,until}')::bigint > {now} * 1000";
-        let awaited = "SELECT count(*) FROM {t} WHERE name = '{text}' AND (awaited_until > {now} OR {mark})";
-        let awaited = awaited.replace("{text}", text).replace("{mark}", mark);
-        until(async || table.number(&awaited).await == 1).await;
     };
     for (text, holds, wants) in [
         ("reader", reader("reader"), waiting("reader")),
@@ -323,7 +325,7 @@ async fn a_waiter_is_told_when_there_is_room(table: &Table) {
     ] {
         let grant = granted(&ours, &holds).await;
         let acquiring = begin(wants);
-        awaited(text).await;
+        until_awaited(table, text).await;
         if text == "writer" {
             assert_eq!(ours.convert(&grant, Mode::Shared).await.unwrap(), Conversion::Converted);
         } else {
@@ -340,6 +342,41 @@ async fn a_waiter_is_told_when_there_is_room(table: &Table) {
     assert!(!acquiring.is_finished(), "it passed a writer that waits");
     ours.withdraw(&writer).await.unwrap();
     tokio::time::timeout(POLL / 4, acquiring).await.expect("not told").unwrap().unwrap();
+}
+
+/// Nobody tells of its release those who were refused beside its mark.
+async fn one_who_is_granted_hides_nobody_else(table: &Table) {
+    let (ours, theirs) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
+    for (leaves, stays, first, next) in [
+        (claim("reader"), None, claim("reader"), reader("reader")),
+        (
+            permits("permit", 2, 3),
+            Some(permits("permit", 1, 3)),
+            permits("permit", 2, 3),
+            permits("permit", 3, 3),
+        ),
+    ] {
+        let [first, next] = [first, next].map(|claim| Claim { waits: true, ..claim });
+        let leaving = granted(&ours, &leaves).await;
+        let mut held = Vec::new();
+        if let Some(stays) = stays {
+            held.push(granted(&ours, &stays).await);
+        }
+        tokio::select! {
+            acquired = theirs.acquire(&first) => panic!("it was had: {acquired:?}"),
+            () = until_awaited(table, first.name.as_str()) => {}
+        }
+        assert_eq!(ours.release(&leaving).await.unwrap(), Release::Released { awaited: true });
+        let store = theirs.clone();
+        let acquiring = tokio::spawn(async move { store.acquire(&next).await });
+        tokio::time::sleep(MOMENT).await;
+        assert!(!acquiring.is_finished(), "it passed one that waits");
+        held.push(granted(&ours, &first).await);
+        for grant in &held {
+            ours.release(grant).await.unwrap();
+        }
+        tokio::time::timeout(POLL / 4, acquiring).await.expect("forgotten").unwrap().unwrap();
+    }
 }
 
 /// Those who wait beside one that left its mark leave none of their own. They are not forgotten when it gives up.

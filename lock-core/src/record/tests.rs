@@ -378,6 +378,8 @@ fn a_writer_that_waits_stops_new_readers() {
     assert!(acquire(&mut record, &late, now).is_none(), "past the writer");
     // A reader's mark would make the record forget the writer.
     record.leave_mark(&late, now, MARK);
+    assert!(record.has_mark(writer.id, now) && !record.has_mark(late.id, now));
+    assert!(!record.has_mark(writer.id, now + MARK));
     assert!(acquire(&mut record, &late, now).is_none(), "past the writer");
     assert!(acquire(&mut record, &reader, now).is_some(), "it holds the name already");
     assert_eq!(record.release(&grant, now), Release::Released { awaited: true });
