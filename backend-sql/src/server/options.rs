@@ -187,7 +187,11 @@ impl<D: Dialect> ServerOptions<D> {
             return Err(wrong(""));
         }
         let badly_encoded = || wrong(", with special characters of the password written as %XX");
-        // Of `//user:12/34@host` the driver makes a host `user` and a database `34@host`, which messages would name.
+        // Of `//user:12#34@host` the driver makes a host `user` and a port 12, which messages would name.
+        if self.0.url.contains('#') {
+            return Err(badly_encoded());
+        }
+        // Of `//user:12/34@host` it makes a host `user` and a database `34@host`.
         let place = self.0.url.split('?').next().unwrap_or_default();
         if place.splitn(4, '/').nth(3).is_some_and(|database| database.contains('@')) {
             return Err(badly_encoded());
@@ -249,7 +253,7 @@ pub(crate) mod tests {
         refused(ServerOptions::<D>::new(""), "url");
         refused(ServerOptions::<D>::new("redis://me:hunter2@localhost/app"), "url");
         refused(at(":port/app"), "url");
-        for login in ["me:12/hunter2", "me:/hunter2", "me/hunter2"] {
+        for login in ["me:12/hunter2", "me:/hunter2", "me/hunter2", "me:12#hunter2", "me:#hunter2"] {
             refused(ServerOptions::<D>::new(format!("{scheme}://{login}@localhost/app")), "url");
         }
         refused(at("/app?no-such-mode=hunter2"), "url");
