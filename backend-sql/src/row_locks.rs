@@ -3,7 +3,7 @@
 use crate::{
     claims::{Claims, Idle, Kept, Order, Stage},
     keeper::{ASK_AGAIN, Keeper, is_known_to_be_forced},
-    row_table::{Found, RowTable},
+    row_table::{Found, RowTable, unseen},
     rows::{beyond_all_names, just_beyond},
     values::end_of_prefix,
 };
@@ -62,9 +62,7 @@ impl<T: RowTable> RowLocks<T> {
         match self.table.lock(transaction, name, waits).await? {
             Found::Locked(()) => Ok(true),
             Found::Nothing if !waits => Ok(false),
-            Found::Nothing | Found::NoTable => Err(StoreError::unavailable(
-                "the lock's row was created after this transaction's first read; roll it back and begin again",
-            )),
+            Found::Nothing | Found::NoTable => Err(unseen()),
             Found::Again => Err(StoreError::unavailable(
                 "the server ended the wait for the lock; roll the transaction back and begin again",
             )),

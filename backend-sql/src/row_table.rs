@@ -45,7 +45,7 @@ pub(crate) trait RowTable: Send + Sync + 'static {
         waits: bool,
     ) -> impl Future<Output = Result<Found<Issue>, StoreError>> + Send;
 
-    /// Locks the name's row in the application's transaction.
+    /// Locks the name's row in the application's transaction. [`unseen`] if the transaction cannot see the row.
     fn lock(
         &self,
         connection: &mut Self::Connection,
@@ -107,6 +107,13 @@ pub(crate) enum Found<V> {
     NoTable,
     /// The wait reached the server's limit, or the server ended the transaction: ask again.
     Again,
+}
+
+/// The error of a transaction that cannot see the lock's row.
+pub(crate) fn unseen() -> StoreError {
+    StoreError::unavailable(
+        "the lock's row was created after this transaction's first read; roll it back and begin again",
+    )
 }
 
 impl<V> Found<V> {

@@ -11,7 +11,7 @@ use crate::{
     issue::Issue,
     lane::{Again, Lane, Server},
     patience::{Patience, in_millis},
-    row_table::{Found, RowTable},
+    row_table::{Found, RowTable, unseen},
     rows::{RowHolder, row_holder},
     server::{Checked, in_time},
     statement::Statement,
@@ -60,6 +60,18 @@ impl PostgresRowLocks {
 
     fn tell(&self, rows: &[PgRow]) -> Result<Vec<Holder>, StoreError> {
         self.server.rows::<RowHolder>(rows)?.into_iter().map(row_holder).collect()
+    }
+
+    /// Asks for the name's row in the application's transaction.
+    async fn ask_in(
+        &self,
+        transaction: &mut PgConnection,
+        statement: &Statement,
+        name: &Name,
+    ) -> Result<Option<()>, sqlx::Error> {
+        let arguments = beside(arguments![self.prefix(), name.as_str()])?;
+        let asked = sqlx::query_with(statement.sql(), arguments).persistent(self.prepares());
+        Ok(asked.fetch_optional(transaction).await?.map(drop))
     }
 
     /// The outcome of asking for a row's lock.
@@ -168,13 +180,15 @@ impl RowTable for PostgresRowLocks {
         name: &Name,
         waits: bool,
     ) -> Result<Found<()>, StoreError> {
-        let RowStatements { lock, try_lock, .. } = &self.statements;
-        let statement = if waits { lock } else { try_lock };
-        let arguments = beside(arguments![self.prefix(), name.as_str()]);
-        let arguments = arguments.map_err(|error| self.server.explain(error))?;
-        let asked = sqlx::query_with(statement.sql(), arguments);
-        let asked = asked.persistent(!self.server.options.own.pooler).fetch_optional(connection).await;
-        self.found(asked.map(|row| row.map(drop)))
+        let RowStatements { lock, try_lock, exists, .. } = &self.statements;
+        let found = self.found(self.ask_in(connection, if waits { lock } else { try_lock }, name).await)?;
+        if waits || !matches!(found, Found::Nothing) {
+            return Ok(found);
+        }
+        // A row that another has locked can be read, unless the transaction's snapshot is older than the row.
+        let exists =
+            self.ask_in(connection, exists, name).await.map_err(|error| self.server.explain(error))?;
+        exists.map(|()| found).ok_or_else(unseen)
     }
 
     async fn beat(&self, connection: &mut PgConnection) -> Result<(), StoreError> {

@@ -14,6 +14,8 @@ pub(super) struct RowStatements {
     pub(super) lock: Statement,
     /// The same, and none if it is already locked.
     pub(super) try_lock: Statement,
+    /// The same, and a row whether or not it is locked.
+    pub(super) exists: Statement,
     /// `$1` prefix, `$2` name. A row if it was missing and was made.
     pub(super) make: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` label, `$5` host, `$6` pid, `$7` token. A row if it was noted, now or
@@ -99,6 +101,7 @@ impl RowStatements {
             take: Take::new(&name),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE SKIP LOCKED")),
+            exists: fill(ROW),
             make: fill(
                 "INSERT INTO {t} (prefix, name, part) VALUES ($1, $2, 0) ON CONFLICT DO NOTHING RETURNING 1",
             ),

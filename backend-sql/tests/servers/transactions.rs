@@ -1,12 +1,13 @@
 //! Locks and fences inside the user's own transactions.
 
 use crate::table::Raw;
-use crate::{RELEASED, Table, busy, case::cases, chain, claim, granted, soon, waiting};
+use crate::{Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, soon, waiting};
 use tenure_core::{Error, Token};
 use tenure_sql::{Fence, FenceError, Strategy};
 
 cases!("transactions":
     a_lock_is_held_until_the_transaction_ends.of_row_locks(), what_ends_the_wait_is_said.of_row_locks(),
+    a_row_that_cannot_be_seen_is_not_taken_for_locked.on(&[Kind::Postgres]).of_row_locks(),
     lease_rows_have_none.of_lease_rows(), a_fence_refuses_the_overtaken.of_row_locks(),
 );
 
@@ -45,6 +46,22 @@ async fn what_ends_the_wait_is_said(table: &Table) {
     store.release(&grant).await.unwrap();
     let error = store.in_transaction(&mut transaction, "").await.unwrap_err();
     assert!(matches!(error, Error::InvalidName(_)), "{error:?}");
+}
+
+/// A transaction sees nothing that came after its first read, and its lock's row is made on another connection.
+async fn a_row_that_cannot_be_seen_is_not_taken_for_locked(table: &Table) {
+    let store = table.open().await;
+    let begin = async || {
+        let mut transaction = table.raw().await;
+        transaction.execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await;
+        assert_eq!(transaction.number("SELECT 1::bigint").await, 1);
+        transaction
+    };
+    let error = store.try_in_transaction(&mut begin().await, "a").await.unwrap_err();
+    assert!(error.is_retryable() && chain(&error).contains("begin again"), "{}", chain(&error));
+    let (mut first, mut second) = (begin().await, begin().await);
+    assert!(store.try_in_transaction(&mut first, "a").await.unwrap());
+    assert!(!store.try_in_transaction(&mut second, "a").await.unwrap());
 }
 
 async fn lease_rows_have_none(table: &Table) {
