@@ -42,19 +42,21 @@ pub(crate) fn texts(names: &[String]) -> String {
     array(names.iter().map(|name| json!({ "name": name })))
 }
 
-/// Name, the version that was read, and the columns from `token` on.
+/// Name, the version that was read, until when it may be written, and the columns from `token` on.
 #[cfg(feature = "_server")]
 pub(crate) fn swaps<'s>(swaps: impl IntoIterator<Item = &'s Swap<'s>>) -> Result<String, StoreError> {
     #[derive(serde::Serialize)]
     struct Written<'s> {
         name: &'s str,
         was: i64,
+        latest: i64,
         #[serde(flatten)]
         row: &'s Row,
     }
     let written = |Swap { name, from, to }: &'s Swap<'s>| Written {
         name: name.as_str(),
         was: from.row.as_ref().map_or(0, |row| row.version),
+        latest: from.until,
         row: &to.row,
     };
     serde_json::to_string(&swaps.into_iter().map(written).collect::<Vec<_>>()).map_err(StoreError::failed)

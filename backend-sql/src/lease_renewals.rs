@@ -87,8 +87,10 @@ impl Hope<'_> {
         was.version.checked_add(1) == Some(row.version) && Row { version: 0, ..row.clone() } == self.to.row
     }
 
+    /// Whether nobody has changed the row, although it could have been written.
     fn is_untouched(&self, seen: &Seen) -> bool {
-        self.from.row.as_ref().map(|row| row.version) == seen.row.as_ref().map(|row| row.version)
+        let version = |seen: &Seen| seen.row.as_ref().map(|row| row.version);
+        version(&self.from) == version(seen) && seen.now <= self.from.until
     }
 }
 
@@ -184,7 +186,8 @@ fn renew_record<'g>(
         return Ok((answers, None));
     }
     let to = seen.change(&before, &record)?;
-    Ok((Answers::new(), Some(Hope { name, from: seen, to, answers })))
+    let from = seen.for_renewal(name, &before, grants);
+    Ok((Answers::new(), Some(Hope { name, from, to, answers })))
 }
 
 /// Writes all of them by one statement, or as many at once as possible. If that fails, by one statement for each half,

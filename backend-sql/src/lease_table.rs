@@ -135,8 +135,9 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// How many rows one `swap_for_renewal` can write.
     const SWAPS_AT_ONCE: usize = usize::MAX;
 
-    /// Writes the rows whose versions are still the same, on a connection for renewals, and returns their names; none
-    /// if that is not known for all. Skips rows that are locked at the moment, without waiting for them.
+    /// Writes the rows whose versions are still the same and whose `until` has not passed by the database's time, on a
+    /// connection for renewals, and returns their names; none if that is not known for all. Skips rows that are locked
+    /// at the moment, without waiting for them.
     fn swap_for_renewal(
         &self,
         swaps: &[Swap<'_>],

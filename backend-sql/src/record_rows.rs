@@ -58,10 +58,6 @@ pub(crate) struct Seen {
     pub(crate) floor: i64,
     pub(crate) row: Option<Row>,
     /// Until when it may be written on this basis, by the store's clock.
-    #[cfg_attr(
-        not(feature = "postgres"),
-        allow(dead_code, reason = "the others read each row before they write it")
-    )]
     pub(crate) until: i64,
 }
 
@@ -174,6 +170,16 @@ impl Seen {
         let now = self.now.saturating_add(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         let until = now.saturating_add(millis(lasts));
         Self { sent: self.sent + age * 99 / 100, now, until, ..self.clone() }
+    }
+
+    /// The same, as the basis for renewing these grants: it may be written until the first of them expires (clause L2).
+    pub(crate) fn for_renewal(self, name: &Name, before: &Record, grants: &[&Grant]) -> Self {
+        let holders = before.holders(name, self.now());
+        let renewed =
+            holders.iter().filter(|holder| grants.iter().any(|grant| holder.claim == Some(grant.claim)));
+        let shortest = renewed.filter_map(|holder| holder.left).min();
+        let until = shortest.map_or(self.until, |left| self.now.saturating_add(millis(left) - 1));
+        Self { until, ..self }
     }
 
     /// Everything that is known about the name.

@@ -33,7 +33,8 @@ pub(super) struct Statements {
     /// Prefix, name, the columns `token` to `record`. The last insert id is not 0 if there was no row and now there is
     /// one.
     pub(super) insert: Statement,
-    /// Objects with name, the version that it `was`, and the columns from `token` on, prefix. As many rows as were written.
+    /// Objects with name, the version that it `was`, the `latest` time to write it, and the columns from `token` on,
+    /// prefix. As many rows as were written.
     pub(super) swap_all: Statement,
     /// Objects with name, prefix. Name and version of those rows that are not held by one alone.
     pub(super) changed: Statement,
@@ -284,6 +285,7 @@ const SWAP_ALL: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
   {asked},
   was BIGINT PATH '$.was',
+  latest BIGINT PATH '$.latest',
   token BIGINT PATH '$.token',
   claim VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.claim',
   mode VARCHAR(100) CHARACTER SET utf8mb4 PATH '$.mode',
@@ -312,7 +314,7 @@ SET
   held.pid = asked.pid,
   held.record = asked.record,
   held.version = held.version + 1
-WHERE held.version = asked.was";
+WHERE held.version = asked.was AND {now} <= asked.latest";
 
 const CHANGED: &str = "
 SELECT CONVERT(held.name USING utf8mb4), held.version

@@ -40,8 +40,8 @@ pub(super) struct Statements {
     pub(super) swap: Statement,
     /// The same for a row that is not there, without what follows the channel.
     pub(super) insert: Statement,
-    /// `$1` prefix, `$2` objects with name, the version that it `was`, and the columns from `token` on. Returns the names
-    /// that were written. Leaves out rows that another has locked.
+    /// `$1` prefix, `$2` objects with name, the version that it `was`, the `latest` time to write it, and the columns
+    /// from `token` on. Returns the names that were written. Leaves out rows that another has locked.
     pub(super) swap_all: Statement,
     /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last. Returns rows like those of `read`, with
     /// their names.
@@ -305,8 +305,9 @@ const SWAPPED: &str =
 const SWAP_ALL: &str = "
 WITH free AS (
   SELECT asked.*
-  FROM json_to_recordset($2::json) AS asked (name text, was bigint, {swapped})
+  FROM json_to_recordset($2::json) AS asked (name text, was bigint, latest bigint, {swapped})
   JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name AND held.version = asked.was
+  WHERE {now} <= asked.latest
   FOR NO KEY UPDATE OF held SKIP LOCKED
 )
 UPDATE {t} AS held SET

@@ -87,6 +87,7 @@ impl SqliteRows {
             host.as_str(),
             *pid,
             record.as_deref(),
+            from.until,
         ];
         Ok(!lane.run(&self.file.statements.swap, arguments, again).await?.is_empty())
     }

@@ -34,7 +34,8 @@ pub(super) struct Statements {
     pub(super) renew: Statement,
     /// `?1` prefix, `?2` name. Returns one row: the time, the floor of a new row's token, and the row, or nulls.
     pub(super) read: Statement,
-    /// `?1` prefix, `?2` name, `?3` version, `?4` to `?14` the columns `token` to `record`. Returns a row when written.
+    /// `?1` prefix, `?2` name, `?3` version, `?4` to `?14` the columns `token` to `record`, `?15` the latest time to
+    /// change a row. Returns a row when written.
     pub(super) swap: Statement,
     /// `?1` prefix, `?2` the first name, `?3` the first name beyond the last. Returns rows like those of `read`, with
     /// their names.
@@ -237,7 +238,7 @@ ON CONFLICT (prefix, name) DO UPDATE SET
   host = excluded.host,
   pid = excluded.pid,
   record = excluded.record
-WHERE version = ?3
+WHERE version = ?3 AND {now} <= ?15
 RETURNING 1";
 
 /// Leaves out latches and the floor: their keys sort before all names.
@@ -270,7 +271,25 @@ RETURNING 1";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
+    use sqlx::{AssertSqlSafe, Connection, Row, Sqlite, SqliteConnection};
+
+    /// Such as the renewal of a lease that has expired since the row was read.
+    #[tokio::test]
+    async fn nothing_is_changed_after_its_latest_time() {
+        let statements = Statements::new(&TableName::new("t").unwrap());
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        sqlx::query(statements.create.sql()).execute(&mut connection).await.unwrap();
+        let null = None::<&str>;
+        // A new row has none.
+        for (latest, written) in [(1, 1), (1, 0), (i64::MAX, 1)] {
+            let version: Option<i64> =
+                sqlx::query_scalar("SELECT max(version) FROM t").fetch_one(&mut connection).await.unwrap();
+            let swap = sqlx::query::<Sqlite>(statements.swap.sql()).bind("").bind("a").bind(version);
+            let swap = swap.bind(1).bind(null).bind(null).bind(1).bind(1).bind(1);
+            let swap = swap.bind(null).bind(null).bind("host").bind(1).bind(null).bind(latest);
+            assert_eq!(swap.fetch_all(&mut connection).await.unwrap().len(), written, "{version:?} {latest}");
+        }
+    }
 
     /// Rows are found by their key. Only the sweep, which is rare and only reads, looks at every row.
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! A server whose answers take long, or do not come.
 
 use crate::{
-    Duration, Kind, LossCause, Store, Table, blocked::stranger, case::cases, claim, granted, soon, until,
+    Claim, Duration, Kind, LONG, LossCause, Mode, Release, Store, Table, blocked::stranger, case::cases,
+    claim, granted, soon, until,
 };
-use std::pin::pin;
+use std::{pin::pin, slice};
 use tenure_conformance::{
     proxy::{Flow, Proxy},
     saboteur::Direction,
@@ -16,6 +17,7 @@ cases!("distance":
     a_blocked_row_costs_no_other_lease.on(ALL).of_lease_rows(),
     a_row_that_cannot_be_renewed_costs_no_other_lease.on(ALL).of_lease_rows(),
     a_connection_that_hangs_is_not_waited_for.on(ALL).of_lease_rows(),
+    a_late_renewal_revives_nothing.on(ALL).of_lease_rows(),
 );
 
 const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mysql];
@@ -125,4 +127,24 @@ async fn a_connection_that_hangs_is_not_waited_for(table: &Table) {
         }
         assert!(Moment::now().since(begun) < moment * 6, "{renewed:?}");
     }
+}
+
+/// The row is read while the lease lasts, and is to be written when it has expired. Nobody has written it in between.
+async fn a_late_renewal_revives_nothing(table: &Table) {
+    let (proxy, options) = table.through_proxy().await;
+    let (ours, theirs) = (table.open().await, options.response_timeout(LONG).open().await.unwrap());
+    let read = async |store: &Store, name: &str, lease: Duration| {
+        granted(store, &Claim { mode: Mode::Shared, lease, ..claim(name) }).await
+    };
+    // So that the server knows the statements.
+    let [_, first] = [read(&ours, "first", LONG).await, read(&theirs, "first", LONG).await];
+    assert_eq!(soon(theirs.renew(slice::from_ref(&first))).await.unwrap(), [Renewal::Renewed]);
+    let way = WAY * 8;
+    // The second request reads and the third writes; in MySQL, which also asks what is locked, the third and the fifth.
+    let lease = if table.is_postgres() { way * 5 / 2 } else { way * 4 };
+    let [_, brief] = [read(&ours, "a", LONG).await, read(&theirs, "a", lease).await];
+    proxy.delay(Direction::Requests, way);
+    let told = soon(theirs.renew(slice::from_ref(&brief))).await.unwrap();
+    assert_ne!(told, [Renewal::Renewed], "an expired lease was renewed");
+    assert_eq!(ours.release(&brief).await.unwrap(), Release::Lost(LossCause::Expired));
 }
