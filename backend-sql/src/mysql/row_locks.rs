@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
+use tokio::{sync::Mutex, time::timeout};
 
 /// How long the server lets a transaction wait for a row. After that, the waiter asks again.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
@@ -32,6 +33,8 @@ pub(crate) struct MySqlRowLocks {
     statements: RowStatements,
     /// Notes grants, and looks after the connections that hold and wait.
     desk: Lane<MySql>,
+    /// Held while a row is made. The server's lock for that keeps sessions apart, and here all share the desk's.
+    making: Mutex<()>,
     is_mariadb: OnceLock<bool>,
 }
 
@@ -40,7 +43,13 @@ impl MySqlRowLocks {
         let statements = RowStatements::new(&options.table);
         let (create, shape_check) = (statements.create.clone(), statements.note.clone());
         let server = Arc::new(MySql::new(options, connect, create, shape_check));
-        Self { desk: Lane::new(&server), server, statements, is_mariadb: OnceLock::new() }
+        Self {
+            desk: Lane::new(&server),
+            server,
+            statements,
+            making: Mutex::new(()),
+            is_mariadb: OnceLock::new(),
+        }
     }
 
     fn prefix(&self) -> &str {
@@ -206,7 +215,7 @@ impl RowTable for MySqlRowLocks {
         connection.execute(END).await.map(drop).map_err(|error| self.server.explain(error))
     }
 
-    /// One client at a time, and only if it is missing: an insert would wait for a holder of the same row.
+    /// One at a time, and only if it is missing: an insert would wait for a holder of the same row.
     async fn make(&self, name: &Name) -> Result<bool, StoreError> {
         if self.exists(name).await? {
             return Ok(false);
@@ -214,6 +223,8 @@ impl RowTable for MySqlRowLocks {
         let RowStatements { begin_making, make, end_making, .. } = &self.statements;
         // Less than the connection's own timeout, which would otherwise come first.
         let patience = self.response_timeout().as_secs() / 2;
+        // Not for ever: a runtime that is no longer polled may keep it.
+        let _making = timeout(self.response_timeout() / 2, self.making.lock()).await;
         self.ask(begin_making, arguments![i64::try_from(patience).unwrap_or(1)]).await?;
         let made = async {
             let missing = !self.exists(name).await?;
