@@ -8,7 +8,7 @@ use crate::{
     node::{Conversion, Guarded, Node},
     opening,
     options::Checked,
-    vigil::Vigil,
+    vigil::{Look, Vigil},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -179,7 +179,11 @@ impl Live {
     /// transaction.
     async fn prove(&self, sent: Moment) -> bool {
         let writes = self.in_use();
-        let answer = if writes { self.check().await } else { self.client.check_stat("/").await.map(drop) };
+        let answer = if writes {
+            self.check(&self.vigil.next()).await
+        } else {
+            self.client.check_stat("/").await.map(drop)
+        };
         match answer {
             Ok(()) if writes => self.written(sent),
             Ok(()) => self.state().heartbeats.touched(sent),
@@ -198,13 +202,16 @@ impl Live {
 impl Live {
     /// Commits a transaction that changes nothing but needs a majority. If a node that a waiter relies on is missing,
     /// it still counts as success, and wakes the waiter.
-    async fn check(&self) -> Result<(), Error> {
-        let looks = self.vigil.next();
+    pub(crate) async fn check(&self, looks: &[(Arc<Look>, String, i32)]) -> Result<(), Error> {
         let mut transaction = self.client.new_check_writer("/", None)?;
-        for (_, node, version) in &looks {
+        for (_, node, version) in looks {
             transaction.add_check_version(node, *version)?;
         }
         match transaction.commit().await {
+            // Before each check, the leader looks whether the session is alive.
+            Err(
+                CheckWriteError::CheckFailed { source } | CheckWriteError::OperationFailed { source, .. },
+            ) if verdict(&source) == Verdict::SessionOver => Err(source),
             // A check that failed went through a majority too.
             Ok(_) | Err(CheckWriteError::CheckFailed { .. }) => Ok(()),
             Err(CheckWriteError::OperationFailed { index, source }) => {

@@ -1,12 +1,17 @@
 //! Watching the node of a grant.
 
 use crate::{
+    errors::{Verdict, verdict},
     node::Guarded,
     session::{Live, State},
 };
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, join},
+};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{ClaimId, LossCause};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{EventType, WatchedEvent};
 
@@ -53,9 +58,9 @@ impl Live {
         tokio::select! {
             biased;
             () = self.over.cancelled() => {}
-            () = self.deleted(claim, &path, watch, &unwanted) => {
+            cause = self.deleted(claim, &path, watch, &unwanted) => {
                 if !unwanted.is_cancelled() {
-                    liveness.end(LossCause::Forced);
+                    liveness.end(cause);
                     self.state().nodes.remove(&claim);
                 }
             }
@@ -69,15 +74,14 @@ impl Live {
         }
     }
 
-    /// Waits until the claim's node at `path` is gone without a replacement, and the session is known to go on, as far
-    /// as that can be found out in time.
+    /// Waits until the claim's node at `path` is gone without a replacement, and returns why.
     async fn deleted(
         &self,
         claim: ClaimId,
         path: &str,
         mut watch: Option<OwnWatch>,
         unwanted: &CancellationToken,
-    ) {
+    ) -> LossCause {
         let mut path = path.to_owned();
         loop {
             let stands = if let Some(set) = watch.take() {
@@ -101,19 +105,40 @@ impl Live {
                 let Some(successor) = successor else {
                     // The client that removed it needs no reason.
                     if unwanted.is_cancelled() {
-                        return;
+                        return LossCause::Forced;
                     }
-                    // Without an answer in time, assume the likely cause: somebody deleted it.
-                    let _ = tokio::time::timeout(WHY, self.is_answered(&path)).await;
-                    return;
+                    return self.why_gone(&path).await;
                 };
                 path = successor;
             }
         }
     }
 
-    /// Waits for an answer in this session. An ended session gets none: the server deletes its nodes, notifies their
-    /// watchers, and then closes the connection.
+    /// Why a grant's node is gone, as far as that can be found out in time: somebody deleted it, if the session goes
+    /// on.
+    ///
+    /// An ended session gets mostly no answer: the server deletes its nodes, notifies their watchers, and then closes
+    /// the connection, or keeps silent on it. But if the session was closed on another connection to the same server,
+    /// and that server does not lead, it goes on answering what it knows itself, while the leader refuses the rest. The
+    /// leader waits for disks, so its silence alone says nothing.
+    async fn why_gone(&self, path: &str) -> LossCause {
+        match join(timeout(WHY, self.is_answered(path)), timeout(WHY, self.ask_leader())).await {
+            (Ok(()), _) if !self.is_over() => LossCause::Forced,
+            _ => LossCause::SessionEnded,
+        }
+    }
+
+    /// Waits until the leader has answered in this session, and ends it here if the answer is that it has ended.
+    async fn ask_leader(&self) {
+        while let Err(error) = self.check(&[]).await {
+            if verdict(&error) == Verdict::SessionOver {
+                return self.end();
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Waits for an answer in this session.
     async fn is_answered(&self, path: &str) {
         while let Err(error) = self.client.check_stat(path).await {
             tracing::debug!(path, %error, "could not find out why a grant's node is gone; trying again");

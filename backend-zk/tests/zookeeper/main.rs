@@ -6,6 +6,7 @@ mod ensemble;
 mod faults;
 mod fences;
 mod foreign;
+mod gone;
 mod input;
 mod interop;
 mod modes;

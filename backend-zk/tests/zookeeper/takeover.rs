@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
@@ -31,12 +31,13 @@ pub(crate) async fn end_session(server: SocketAddr, session: i64) {
     }
 }
 
-fn packet(request: &[u8]) -> Vec<u8> {
+/// A message with its length before it, as both sides send it.
+pub(crate) fn packet(request: &[u8]) -> Vec<u8> {
     let length = i32::try_from(request.len()).unwrap();
     [&length.to_be_bytes(), request].concat()
 }
 
-async fn receive(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+pub(crate) async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let length = stream.read_i32().await?;
     let mut answer = vec![0; usize::try_from(length).unwrap()];
     stream.read_exact(&mut answer).await?;
