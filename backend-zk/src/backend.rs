@@ -37,7 +37,8 @@ const ATTEMPTS: u32 = 4;
 /// all of them are lost, and the next request opens a new session. A guard gives up before the servers do, at a
 /// deadline that counts from the last heartbeat that the leader is known to have seen.
 ///
-/// Needs servers of version 3.5 or later. Cloning is cheap, and clones share the session.
+/// Needs servers of version 3.5 or later. Cloning is cheap, and clones share the session: closing one of them
+/// ends it only if nothing is held or waited for in it.
 ///
 /// # Examples
 ///
@@ -324,6 +325,10 @@ impl Backend for ZkBackend {
 
     async fn close(&self) {
         let Some(live) = self.0.current() else { return };
+        // By another client on a clone.
+        if Arc::strong_count(&self.0) > 1 && live.is_wanted() {
+            return;
+        }
         let mut states = live.client.state_watcher();
         live.end();
         drop(live);

@@ -142,6 +142,12 @@ impl Live {
         !idle || self.contending.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether any claim is to go on holding or waiting in this session.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let state = self.state();
+        !state.creating.is_empty() || state.nodes.values().any(|node| !node.unwanted.is_cancelled())
+    }
+
     /// Ends the session when the servers do.
     async fn attend(self: Arc<Self>) {
         let mut states = self.client.state_watcher();

@@ -1,6 +1,11 @@
 //! Who holds what, and whose it is.
 
-use crate::{Scene, claim, server::ONE, try_grant};
+use crate::{
+    Scene, claim,
+    modes::{granted, wait},
+    server::ONE,
+    try_grant,
+};
 use std::{
     error::Error as _,
     time::{Duration, Instant},
@@ -99,4 +104,22 @@ async fn closing_ends_the_session() {
     locks.close().await;
     assert!(scene.nodes("a").await.is_empty());
     locks.close().await;
+}
+
+#[tokio::test]
+async fn closing_ends_no_session_that_another_client_uses() {
+    let Some(scene) = Scene::on(&ONE, "closing-one").await else { return };
+    let (backend, first) = (scene.backend().await, scene.locks().await.lock("b").acquire().await.unwrap());
+    let (one, other) = (Locks::new(backend.clone()), Locks::new(backend));
+    let held = one.lock("a").acquire().await.unwrap();
+    let waiting = wait(&scene, "b", one.lock("b"), 2).await;
+    other.lock("c").acquire().await.unwrap().release().await.unwrap();
+    let before = [scene.node("a", 0).await, scene.node("b", 1).await];
+    other.close().await;
+    assert!(held.is_held(), "{:?}", held.loss());
+    assert_eq!([scene.node("a", 0).await, scene.node("b", 1).await], before);
+    first.release().await.unwrap();
+    granted(waiting).await.release().await.unwrap();
+    held.release().await.unwrap();
+    one.close().await;
 }
