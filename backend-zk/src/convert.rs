@@ -236,20 +236,19 @@ impl Live {
     /// The node by which the claim holds. Looks it up if a change had no answer.
     async fn held(&self, lock: &str, claim: ClaimId) -> Result<Held, Stop> {
         if self.state().nodes.get(&claim).is_some_and(|node| node.conversion.unsettled) {
-            let children = or_nobody(self.list_synced(lock).await)?;
-            let node = children.iter().find(|node| claim_of(node) == Some(claim));
-            let node = node.ok_or(Stop::Lost(LossCause::Forced))?;
-            let path = format!("{lock}/{node}");
-            let downgraded = match self.client.get_data(&path).await {
-                Err(Error::NoNode) => return Err(Stop::Lost(LossCause::Forced)),
-                found => Card::is_downgraded(node, &found?.0),
-            };
+            let found = self.find_node(lock, claim).await?;
+            let gone = found.is_none();
             self.note(claim, |node| {
-                node.path = path;
-                node.conversion.downgraded = downgraded;
                 node.conversion.unsettled = false;
                 node.conversion.renamed = None;
+                if let Some((path, downgraded)) = found {
+                    node.path = path;
+                    node.conversion.downgraded = downgraded;
+                }
             });
+            if gone {
+                return Err(Stop::Lost(LossCause::Forced));
+            }
         }
         let state = self.state();
         let node = state.nodes.get(&claim).ok_or(Stop::Lost(LossCause::Forced))?;
@@ -259,6 +258,18 @@ impl Live {
             held.mode = contends(held.node()).map_or(Mode::Exclusive, |(mode, _)| mode);
         }
         Ok(held)
+    }
+
+    /// The claim's node as the leader knows it, and whether its data say that it holds as a reader.
+    async fn find_node(&self, lock: &str, claim: ClaimId) -> Result<Option<(String, bool)>, Stop> {
+        let children = or_nobody(self.list_synced(lock).await)?;
+        let Some(node) = children.iter().find(|node| claim_of(node) == Some(claim)) else { return Ok(None) };
+        let path = format!("{lock}/{node}");
+        let downgraded = match self.client.get_data(&path).await {
+            Err(Error::NoNode) => return Ok(None),
+            found => Card::is_downgraded(node, &found?.0),
+        };
+        Ok(Some((path, downgraded)))
     }
 
     fn note(&self, claim: ClaimId, change: impl FnOnce(&mut Node)) {

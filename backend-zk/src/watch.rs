@@ -110,6 +110,8 @@ impl Live {
                     return self.why_gone(&path).await;
                 };
                 path = successor;
+                // While an upgrade is in doubt, each of the two nodes is the other's successor.
+                tokio::time::sleep(AGAIN).await;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Writers that become readers, and readers that become writers.
 
 use crate::{
-    Scene, claim, in_time,
+    Scene, claim, eventually, in_time,
     modes::{granted, none_is_finished, wait},
     server::ONE,
     try_grant,
@@ -17,7 +17,7 @@ use tenure_conformance::{
     proxy::{Counters, Flow, Proxy},
     saboteur::Direction,
 };
-use tenure_core::{Backend, Claim, Conversion, Locks, LossCause, Mode, Release};
+use tenure_core::{Backend, Claim, Conversion, Locks, LossCause, Mode, Release, Standing};
 use tenure_zk::ZkBackend;
 use tokio::task::JoinSet;
 
@@ -100,6 +100,30 @@ async fn an_upgraded_node_that_is_deleted_is_a_loss() {
         assert_eq!(in_time("the loss", guard.lost()).await, LossCause::Forced, "{pauses:?}");
         assert!(guard.release().await.is_err());
     }
+}
+
+/// The upgrade is carried out, but its client does not hear of it before the new node is deleted, and nobody waits for
+/// the answer any more.
+#[tokio::test]
+async fn an_unheard_upgrade_whose_node_is_deleted_is_a_loss() {
+    let Some(scene) = Scene::on(&ONE, "unheard-loss").await else { return };
+    let proxy = Proxy::start(scene.place().address().await).await.unwrap();
+    let backend = ZkBackend::connect(scene.through(&proxy)).await.unwrap();
+    let grant = try_grant(&backend, &Claim { mode: Mode::Shared, ..claim("a") }).await.unwrap();
+    let Standing::Session(liveness) = grant.standing.clone() else { panic!("{grant:?}") };
+    // Nothing before the answer to the upgrade has this name.
+    proxy.set(Direction::Replies, Flow::StopAt(&["__WRIT__0000000000"]));
+    let converting = tokio::spawn({
+        let backend = backend.clone();
+        async move { backend.convert(&grant, Mode::Exclusive).await }
+    });
+    eventually("the upgrade", async || scene.node("a", 0).await.contains("__WRIT__")).await;
+    in_time("the answer", proxy.until(|counters| counters.replies.dropped > 0)).await;
+    converting.abort();
+    scene.eyes.delete(&scene.node("a", 0).await, None).await.unwrap();
+    proxy.cut().await;
+    proxy.mend().await.unwrap();
+    assert_eq!(in_time("the loss", liveness.ended()).await, LossCause::Forced);
 }
 
 #[tokio::test]
