@@ -63,8 +63,9 @@ struct Inner {
     /// A live session keeps itself alive. An ended one is not kept here, so that its client can close it: nodes of lost
     /// grants may still exist.
     session: Mutex<Weak<Live>>,
-    /// Held while a session is being opened, so that there is only one.
-    opening: tokio::sync::Mutex<()>,
+    /// Held while a session is being opened, so that there is only one. It keeps when the last opening that got no
+    /// answer began, and why it failed.
+    opening: tokio::sync::Mutex<Option<(Moment, Arc<StoreError>)>>,
     /// Where sessions live: they outlive the callers' runtimes.
     background: Background,
 }
@@ -119,14 +120,27 @@ impl Inner {
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        let (inner, background) = (Arc::clone(self), self.background.handle());
+        let (inner, background, asked) = (Arc::clone(self), self.background.handle(), Moment::now());
         // In a task, so that a caller that is not polled does not block the others.
         let opening = self.background.spawn(async move {
-            let _one = inner.opening.lock().await;
+            let mut failed = inner.opening.lock().await;
             if let Some(live) = inner.current() {
                 return Ok(live);
             }
-            let live = Live::open(&inner.options, background).await?;
+            // It answers all who waited for it: if each tried in turn, the last would wait for all the others.
+            if let Some((began, error)) = &*failed
+                && asked < *began
+            {
+                return Err(StoreError::unavailable(Arc::clone(error)));
+            }
+            let began = Moment::now();
+            let live = match Live::open(&inner.options, background).await {
+                Err(error) if error.is_unavailable() => {
+                    let (_, error) = failed.insert((began, Arc::new(error)));
+                    return Err(StoreError::unavailable(Arc::clone(error)));
+                }
+                opened => opened?,
+            };
             *inner.session.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&live);
             Ok(live)
         });

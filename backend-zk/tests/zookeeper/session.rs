@@ -1,12 +1,13 @@
 //! The life of a session.
 
-use crate::{Scene, in_time, server::ONE};
+use crate::{Scene, claim, in_time, server::ONE, try_grant};
+use futures_util::future::join_all;
 use std::time::{Duration, Instant};
 use tenure_conformance::{
     proxy::{Flow, Proxy},
     saboteur::{Direction, Hurt},
 };
-use tenure_core::{Backend, Locks, LossCause};
+use tenure_core::{Backend, Locks, LossCause, StoreError};
 use tenure_zk::ZkBackend;
 
 /// A heartbeat may come nearly a third of it late: on a busy machine one second is too little.
@@ -180,4 +181,22 @@ async fn a_lost_change_of_permits_is_noticed_with_the_next_proof_of_life() {
     in_time("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
     assert!(lost.elapsed() < ask_again + Duration::from_secs(1), "{:?}", lost.elapsed());
     other.release().await.unwrap();
+}
+
+/// There is no session, and the servers hang: the failure to open one answers all who wait for it.
+#[tokio::test]
+async fn nobody_waits_for_the_openings_of_all_others() {
+    const OPENING: Duration = Duration::from_secs(2);
+    let Some(scene) = Scene::on(&ONE, "openings").await else { return };
+    let proxy = Proxy::start(scene.place().address().await).await.unwrap();
+    let backend = ZkBackend::connect(scene.through(&proxy).connect_timeout(OPENING)).await.unwrap();
+    backend.close().await;
+    proxy.half_open();
+    let claims: Vec<_> = (0..20).map(|number| claim(&number.to_string())).collect();
+    let began = Instant::now();
+    let answers = join_all(claims.iter().map(|claim| backend.try_acquire(claim))).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(StoreError::is_unavailable)));
+    assert!(began.elapsed() < OPENING * 10, "{:?}", began.elapsed());
+    proxy.mend().await.unwrap();
+    try_grant(&backend, &claims[0]).await.expect("an answer to an earlier request was given again");
 }
