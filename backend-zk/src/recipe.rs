@@ -113,6 +113,12 @@ impl Contender<'_> {
     /// Puts the claim in the queue, unless it is there, and looks who is before it.
     pub(crate) async fn stand(&self) -> Result<Position, Stop> {
         loop {
+            let removal = self.live.state().nodes.get(&self.claim.id).and_then(|node| node.removal.clone());
+            if let Some(removal) = removal {
+                // An earlier request left the queue, and was given up before the answer came.
+                finish(self.live, removal).await;
+                continue;
+            }
             let known = self.live.state().nodes.get(&self.claim.id).map(|node| node.path.clone());
             let (own, children) = match known {
                 Some(path) => {

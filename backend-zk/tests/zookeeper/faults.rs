@@ -39,6 +39,7 @@ on_each!(
     create_reply_lost,
     create_reply_lost_and_given_up,
     delete_reply_lost,
+    delete_lost_and_asked_again,
     ghost_node_never_granted,
     node_deleted_while_waiting,
     a_waiter_that_gives_up_wakes_nobody_to_a_grant,
@@ -170,6 +171,36 @@ async fn delete_reply_lost(shared: &'static Shared) {
         way.break_and_mend().await;
         in_time("the release", releasing).await.unwrap().unwrap();
     }
+}
+
+/// A claim leaves the queue, and asks again before its old node is gone: that node grants nothing.
+async fn delete_lost_and_asked_again(shared: &'static Shared) {
+    let Some(scene) = Scene::on(shared, "left").await else { return };
+    let way = Way::of(&scene).await;
+    let backend = ZkBackend::connect(scene.through(&way.0)).await.unwrap();
+    let claim = claim("a");
+    try_grant(&backend, &claim).await.unwrap();
+    way.0.set(Direction::Requests, Flow::Drop);
+    // Longer than a ping.
+    let enough = way.0.counters().requests.dropped + 50;
+    let leaving = tokio::spawn({
+        let (backend, claim) = (backend.clone(), claim.clone());
+        async move { backend.withdraw(&claim).await }
+    });
+    in_time("the delete", way.0.until(|counters| counters.requests.dropped > enough)).await;
+    way.break_and_mend().await;
+    let asking = async {
+        loop {
+            if let Ok(grant) = backend.acquire(&claim).await {
+                return grant;
+            }
+        }
+    };
+    let grant = in_time("the grant", asking).await;
+    in_time("the withdrawal", leaving).await.unwrap().unwrap();
+    let node = scene.eyes.check_stat(&scene.node("a", 0).await).await.unwrap().unwrap();
+    assert_eq!(i64::try_from(grant.token.get()).unwrap(), node.czxid);
+    backend.release(&grant).await.unwrap();
 }
 
 /// A node of the same claim, made by a session that is ending: it is not the claim's, however early it came.
