@@ -211,6 +211,14 @@ impl Drop for Inner {
     }
 }
 
+/// Why a grant ended, if that is known here.
+fn loss(grant: &Grant) -> Option<LossCause> {
+    match &grant.standing {
+        Standing::Session(liveness) => liveness.loss(),
+        Standing::Lease { .. } => None,
+    }
+}
+
 #[async_trait]
 impl Backend for ZkBackend {
     fn store(&self) -> &str {
@@ -257,11 +265,7 @@ impl Backend for ZkBackend {
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        let lost = || match &grant.standing {
-            Standing::Session(liveness) => liveness.loss(),
-            Standing::Lease { .. } => None,
-        };
-        if let Some(cause @ LossCause::SessionEnded) = lost() {
+        if let Some(cause @ LossCause::SessionEnded) = loss(grant) {
             return Ok(Release::Lost(cause));
         }
         let Some(live) = self.0.current() else { return Ok(Release::Lost(LossCause::SessionEnded)) };
@@ -274,7 +278,7 @@ impl Backend for ZkBackend {
         };
         match removed {
             Removed::Deleted => Ok(Release::Released { awaited: false }),
-            Removed::Missing => Ok(Release::Lost(lost().unwrap_or(cause))),
+            Removed::Missing => Ok(Release::Lost(loss(grant).unwrap_or(cause))),
             Removed::SessionOver => Ok(Release::Lost(LossCause::SessionEnded)),
             Removed::Refused(error) => Err(explain(&lock, error)),
         }
@@ -309,6 +313,10 @@ impl Backend for ZkBackend {
     }
 
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        // Its session may have been followed by another one, which does not know it.
+        if let Some(cause) = loss(grant) {
+            return Ok(Conversion::Lost(cause));
+        }
         let Some(live) = self.0.current() else { return Ok(Conversion::Lost(LossCause::SessionEnded)) };
         live.convert(self.0.lock_node(&grant.name), grant.claim, to).await
     }

@@ -1,9 +1,12 @@
 //! Writers that become readers, and readers that become writers.
 
 use crate::{
-    Scene, claim, eventually, in_time,
+    Scene, claim, eventually,
+    faults::session_of,
+    in_time,
     modes::{granted, none_is_finished, wait},
     server::ONE,
+    takeover::end_session,
     try_grant,
 };
 use std::{
@@ -143,6 +146,21 @@ async fn who_was_put_out_is_told() {
         assert_eq!(answer, Conversion::Lost(LossCause::Forced));
         assert!(matches!(backend.release(&grant).await.unwrap(), Release::Lost(_)));
     }
+}
+
+/// Also when the client has another session by then.
+#[tokio::test]
+async fn whose_session_has_ended_is_told_so() {
+    let Some(scene) = Scene::on(&ONE, "converted-over").await else { return };
+    let backend = scene.backend().await;
+    let grant = try_grant(&backend, &Claim { mode: Mode::Shared, ..claim("a") }).await.unwrap();
+    let Standing::Session(liveness) = &grant.standing else { panic!("{grant:?}") };
+    let (server, session) = (scene.place().direct_address().await, session_of(&scene, "a", 0).await);
+    in_time("the session's end", end_session(server, session)).await;
+    in_time("the loss", liveness.ended()).await;
+    try_grant(&backend, &claim("b")).await.unwrap();
+    let answer = backend.convert(&grant, Mode::Exclusive).await.unwrap();
+    assert_eq!(answer, Conversion::Lost(LossCause::SessionEnded));
 }
 
 #[tokio::test]
