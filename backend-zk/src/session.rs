@@ -153,14 +153,18 @@ impl Live {
         let mut states = self.client.state_watcher();
         let mut state = states.state();
         while !state.is_terminated() {
+            tracing::debug!(session = %self.client.session_id(), %state, "session");
             tokio::select! {
                 () = self.over.cancelled() => return,
                 changed = states.changed() => state = changed,
             }
-            tracing::debug!(session = %self.client.session_id(), %state, "session");
         }
-        tracing::warn!(session = %self.client.session_id(), %state, "the session has ended; everything held in it is lost");
         self.end();
+        let session = self.client.session_id();
+        // Not here: a loss must not wait for a log that blocks (clause F8).
+        self.background.spawn(async move {
+            tracing::warn!(%session, %state, "the session has ended; everything held in it is lost");
+        });
     }
 
     /// Sends heartbeats: at a third of the session's timeout, and sooner after a failure or while it runs out.
@@ -194,10 +198,10 @@ impl Live {
             Ok(()) if writes => self.written(sent),
             Ok(()) => self.state().heartbeats.touched(sent),
             Err(error) => {
-                tracing::debug!(session = %self.client.session_id(), %error, "a heartbeat failed");
                 if verdict(&error) == Verdict::SessionOver {
                     self.end();
                 }
+                tracing::debug!(session = %self.client.session_id(), %error, "a heartbeat failed");
                 return false;
             }
         }

@@ -67,8 +67,11 @@ impl Live {
             _ = liveness.ended() => {
                 // A released grant may pass its deadline: only its node is still being removed.
                 if !unwanted.is_cancelled() || self.state().nodes.contains_key(&claim) {
-                    tracing::warn!(%path, "no heartbeat was confirmed in time; giving up the session");
                     self.end();
+                    // Not here, because a log may block.
+                    self.background.spawn(async move {
+                        tracing::warn!(%path, "no heartbeat was confirmed in time; giving up the session");
+                    });
                 }
             }
         }

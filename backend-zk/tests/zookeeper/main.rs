@@ -9,6 +9,7 @@ mod foreign;
 mod gone;
 mod input;
 mod interop;
+mod log;
 mod modes;
 mod names;
 mod people;
