@@ -3,7 +3,7 @@
 use crate::{
     cluster::{Cluster, SlotRoute},
     options::{CheckedOptions, RedisOptions},
-    server::{Server, fitness},
+    server::{Server, fitness, is_moving},
 };
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::{collections::BTreeMap, sync::Arc};
@@ -71,7 +71,8 @@ impl Store {
         }
     }
 
-    /// Renews grants that one server keeps, as far as known: one request per slot, all sent at once.
+    /// Renews grants that one server keeps, as far as known: one request per slot, all sent at once, or, while a slot
+    /// moves, one per grant.
     pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let cluster = match self {
             Self::One(server) => return server.renew(grants).await,
@@ -81,11 +82,11 @@ impl Store {
         for (place, grant) in grants.iter().enumerate() {
             slots.entry(cluster.slot(&grant.name)).or_default().push(place);
         }
-        let requests = slots.into_values().map(|places| async move {
+        let request = |places: Vec<usize>| async move {
             let together: Vec<Grant> = places.iter().map(|place| grants[*place].clone()).collect();
             (places, self.renew_slot(&together).await)
-        });
-        let mut outcomes: FuturesUnordered<_> = requests.collect();
+        };
+        let mut outcomes: FuturesUnordered<_> = slots.into_values().map(request).collect();
         // Less than the caller's wait of a sixth of the lease: a slot on a node that hangs must not cost the others
         // their answers.
         let until = Instant::now() + grants.iter().map(|grant| grant.lease / 9).min().unwrap_or_default();
@@ -103,6 +104,10 @@ impl Store {
                     for (place, answer) in places.into_iter().zip(said) {
                         answers[place] = answer;
                     }
+                }
+                // The keys of some have gone ahead. Each lease by itself is renewed wherever its own keys are.
+                Err(error) if places.len() > 1 && is_moving(&error) => {
+                    outcomes.extend(places.into_iter().map(|place| request(vec![place])));
                 }
                 Err(error) => failed = Some(error),
             }

@@ -51,7 +51,10 @@ pub(crate) struct Scripts {
     /// For shared modes and permits, if that is a separate script.
     acquire_beside: Option<Script>,
     pub(crate) acquire_all: Script,
+    /// Needs the lock's key alone, and does not serve a queue.
     pub(crate) release: Script,
+    /// Serves the queue, if there is one.
+    pub(crate) release_in_turn: Option<Script>,
     pub(crate) withdraw: Script,
     pub(crate) renew: Script,
     pub(crate) convert: Script,
@@ -77,27 +80,29 @@ impl Scripts {
             LIVES.as_millis(),
             STOPS.as_millis()
         );
+        let no_queue = [SEVERAL, include_str!("scripts/leave.lua")].concat();
+        // Lua creates functions as it reaches them, so the shortest path comes first.
+        let alone = [publish, GET, include_str!("scripts/release_alone.lua")].concat();
+        let release = Script::new(&[&alone, TELL, &no_queue, RELEASE]);
         let admission = if fair {
             [&limits, SEVERAL, ISSUE, include_str!("scripts/queue.lua")].concat()
         } else {
-            [SEVERAL, include_str!("scripts/leave.lua")].concat()
+            no_queue
         };
-        let (acquire, acquire_beside, release) = if fair {
+        let (acquire, acquire_beside, release_in_turn) = if fair {
             let acquire = include_str!("scripts/acquire_in_turn.lua");
             (
                 Script::new(&[&tell, &admission, acquire]),
                 None,
-                Script::new(&[&tell, GET, &admission, RELEASE]),
+                Some(Script::new(&[&tell, GET, &admission, RELEASE])),
             )
         } else {
             let first = include_str!("scripts/acquire_first.lua");
             let beside = include_str!("scripts/acquire_beside.lua");
-            // Lua creates functions as it reaches them, so the shortest path comes first.
-            let alone = [publish, GET, include_str!("scripts/release_alone.lua")].concat();
             (
                 Script::new(&[&limits, ISSUE, include_str!("scripts/acquire.lua")]),
                 Some(Script::new(&[ISSUE, first, SEVERAL, beside])),
-                Script::new(&[&alone, TELL, &admission, RELEASE]),
+                None,
             )
         };
         Self {
@@ -105,6 +110,7 @@ impl Scripts {
             acquire_beside,
             acquire_all: Script::new(&[ISSUE, include_str!("scripts/acquire_all.lua")]),
             release,
+            release_in_turn,
             withdraw: Script::new(&[&tell, &admission, MARK, include_str!("scripts/withdraw.lua")]),
             force: Script::new(&[&tell, &admission, MARK, include_str!("scripts/force.lua")]),
             convert: Script::new(&[&tell, &admission, WHY, include_str!("scripts/convert.lua")]),

@@ -94,8 +94,8 @@ impl Server {
     /// answer, the claim must not be used again: the request may still be on its way, and would end the claim's next
     /// grant.
     async fn end_grant(&self, claim: &Claim, too_few: &StoreError) -> Result<(), StoreError> {
-        let (call, lock) = self.ending(&claim.name, claim.id);
-        let error = match self.run(&self.scripts.release, &call, &lock).await {
+        let (script, call, lock) = self.ending(&claim.name, claim.id);
+        let error = match self.run(script, &call, &lock).await {
             Ok(Answer { resent: false, .. }) => return Ok(()),
             Ok(_) => "the connection broke meanwhile".into(),
             Err(Failure { error, in_doubt: true }) => error.to_string(),

@@ -1,6 +1,6 @@
 //! How a claim ends at a server: released, or withdrawn.
 
-use super::Server;
+use super::{Server, is_moving};
 use crate::{
     connection::lane::Answer,
     requests::{arguments::arg_claim, replies, script::Script},
@@ -20,26 +20,32 @@ impl Server {
     }
 
     async fn end_hold(&self, name: &Name, claim: ClaimId) -> Result<Option<Release>, StoreError> {
-        let (call, lock) = self.ending(name, claim);
-        self.end(&self.scripts.release, &call, &lock).await
+        let (script, call, lock) = self.ending(name, claim);
+        match self.end(script, &call, &lock).await {
+            // A node serves no request about several keys of a moving slot while one of them does not exist, as nearly
+            // all queues do not. One key it serves: whoever waits finds out when it next asks.
+            Err(error) if self.options.fair && is_moving(&error) => {
+                let (script, call, lock) = self.ending_alone(name, claim);
+                self.end(script, &call, &lock).await
+            }
+            outcome => outcome,
+        }
     }
 
-    /// The call that ends the hold of a claim, and the lock's key.
-    pub(super) fn ending(&self, name: &Name, claim: ClaimId) -> (Cmd, String) {
-        let script = &self.scripts.release;
-        let (mut call, lock) = if self.options.fair {
-            self.call(script, name)
-        } else {
-            let lock = self.lock_key(name);
-            let mut call = script.call(1, lock.len());
-            call.arg(&lock);
-            (call, lock)
-        };
-        arg_claim(&mut call, claim);
-        if self.options.fair {
-            call.arg(self.remember(Duration::ZERO));
-        }
-        (call, lock)
+    /// The script and the call that end the hold of a claim, and the lock's key.
+    pub(super) fn ending(&self, name: &Name, claim: ClaimId) -> (&Script, Cmd, String) {
+        let Some(script) = &self.scripts.release_in_turn else { return self.ending_alone(name, claim) };
+        let (mut call, lock) = self.call(script, name);
+        arg_claim(&mut call, claim).arg(self.remember(Duration::ZERO));
+        (script, call, lock)
+    }
+
+    /// The same without a queue, about the lock's key alone.
+    fn ending_alone(&self, name: &Name, claim: ClaimId) -> (&Script, Cmd, String) {
+        let (script, lock) = (&self.scripts.release, self.lock_key(name));
+        let mut call = script.call(1, lock.len());
+        arg_claim(call.arg(&lock), claim);
+        (script, call, lock)
     }
 
     /// Ends whatever a claim has: its hold, its place in a queue, and any request that may still be on its way. `None`

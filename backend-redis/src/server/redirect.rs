@@ -1,6 +1,9 @@
 //! Redirections by nodes of a Cluster.
 
-use crate::connection::{address::Address, errors::Explanation};
+use crate::connection::{
+    address::Address,
+    errors::{Explanation, Trouble},
+};
 use redis::{ErrorKind, ServerErrorKind};
 use tenure_core::StoreError;
 
@@ -27,15 +30,26 @@ pub(crate) fn redirect(error: &StoreError) -> Option<Redirect> {
     }
 }
 
+/// Whether a request failed because its slot is moving and no node has all of its keys. One about fewer keys may be
+/// served. It was not carried out.
+pub(crate) fn is_moving(error: &StoreError) -> bool {
+    let explanation = error.cause().downcast_ref::<Explanation>();
+    explanation.is_some_and(|Explanation { source, .. }| Trouble::of(source) == Trouble::Moving)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::connection::errors::ServerName;
 
     fn said(tls: bool, reply: &str) -> Option<Redirect> {
+        redirect(&refusal(tls, reply)?)
+    }
+
+    fn refusal(tls: bool, reply: &str) -> Option<StoreError> {
         let server = ServerName { address: "host:6379".into(), database: 0, tls, watched: false };
         let reply = redis::parse_redis_value(reply.as_bytes()).ok()?;
-        redirect(&server.explain(reply.extract_error().err()?))
+        Some(server.explain(reply.extract_error().err()?))
     }
 
     #[test]
@@ -44,6 +58,9 @@ mod tests {
         assert_eq!(said(false, "-MOVED 7 ::1:7001\r\n"), Some(Redirect::Moved(at(false))));
         assert_eq!(said(true, "-ASK 7 ::1:7001\r\n"), Some(Redirect::Ask(at(true))));
         assert_eq!(said(false, "-TRYAGAIN the slot is moving\r\n"), None);
+        let is_moving = |reply| is_moving(&refusal(false, reply).unwrap());
+        assert!(is_moving("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"));
+        assert!(!is_moving("-MOVED 7 ::1:7001\r\n") && !is_moving("-CLUSTERDOWN The cluster is down\r\n"));
     }
 
     proptest::proptest! {
