@@ -40,7 +40,14 @@ pub(crate) struct Cluster {
     slots: Mutex<Arc<Slots>>,
     /// Whether the known slots may be out of date.
     stale: AtomicBool,
-    looked: PerRuntime<tokio::sync::Mutex<Option<Moment>>>,
+    looked: PerRuntime<tokio::sync::Mutex<Option<LookUp>>>,
+}
+
+/// The last look-up of the slots.
+struct LookUp {
+    began: Moment,
+    /// Why it failed, if it did.
+    failure: Option<Arc<StoreError>>,
 }
 
 impl Cluster {
@@ -159,6 +166,7 @@ impl Cluster {
         if !known.is_empty() && !self.stale.load(Ordering::Relaxed) {
             return Ok(known);
         }
+        let asked = Moment::now();
         let looked = self.looked.get(Default::default);
         let mut looked = looked.lock().await;
         let latest = Arc::clone(&self.slots());
@@ -166,11 +174,25 @@ impl Cluster {
             // Another task has looked meanwhile.
             return Ok(latest);
         }
-        if let Some(before) = *looked {
-            tokio::time::sleep(BREATH.saturating_sub(Moment::now().since(before))).await;
+        if let Some(LookUp { began, failure }) = &*looked {
+            if let Some(failure) = failure
+                && *began >= asked
+            {
+                // It failed for everybody who waited for it: if no node answers, nobody waits for more than two.
+                return Err(again(failure));
+            }
+            tokio::time::sleep(BREATH.saturating_sub(Moment::now().since(*began))).await;
         }
-        *looked = Some(Moment::now());
-        let slots = Arc::new(self.ask(&known).await?);
+        let began = Moment::now();
+        *looked = Some(LookUp { began, failure: None });
+        let slots = match self.ask(&known).await {
+            Ok(slots) => Arc::new(slots),
+            Err(error) => {
+                let failure = Arc::new(error);
+                *looked = Some(LookUp { began, failure: Some(Arc::clone(&failure)) });
+                return Err(again(&failure));
+            }
+        };
         *self.slots() = Arc::clone(&slots);
         self.stale.store(false, Ordering::Relaxed);
         self.keep(&slots.nodes().collect::<Vec<_>>());
@@ -220,6 +242,12 @@ impl Cluster {
             Ok(_) => Err(StoreError::failed(format!("{address} does not say which node keeps which slots"))),
         }
     }
+}
+
+/// The same failure for another request.
+fn again(failure: &Arc<StoreError>) -> StoreError {
+    let same = Arc::clone(failure);
+    if failure.is_unavailable() { StoreError::unavailable(same) } else { StoreError::failed(same) }
 }
 
 /// A request on its way to the server that keeps its slot.

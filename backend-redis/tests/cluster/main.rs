@@ -237,6 +237,31 @@ async fn a_slot_at_a_node_that_hangs_costs_no_other_its_renewal() {
     server.stop().await.unwrap();
 }
 
+/// They ask who keeps which slots, and none of them does so after the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_find_no_node_are_told_so_together() {
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
+    let (options, patience) = (RedisOptions::from_url(&server.url()).unwrap(), Duration::from_secs(1));
+    let options = options.connect_timeout(patience).response_timeout(patience);
+    let backend = RedisBackend::connect(options).await.unwrap();
+    for member in &server.members() {
+        member.saboteur().freeze().await.unwrap();
+    }
+    // Only then does the client doubt what it knows of the slots.
+    assert!(backend.try_acquire(&claim("a", FAILOVER)).await.unwrap_err().is_unavailable());
+    let (begin, mut tries) = (Instant::now(), Vec::new());
+    for number in 0..30 {
+        let (backend, claim) = (backend.clone(), claim(&format!("name {number}"), FAILOVER));
+        tries.push(tokio::spawn(async move { backend.try_acquire(&claim).await }));
+    }
+    for one in tries {
+        assert!(one.await.unwrap().unwrap_err().is_unavailable());
+    }
+    // One after the other, they would take half a minute.
+    assert!(begin.elapsed() < patience * 10, "{:?}", begin.elapsed());
+    server.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_master_killed() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
