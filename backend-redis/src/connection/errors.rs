@@ -116,11 +116,22 @@ impl Trouble {
             "MOVED" | "CROSSSLOT" => Self::Cluster,
             "ASK" | "TRYAGAIN" => Self::Moving,
             _ if detail.contains("WRONGTYPE ") => Self::WrongType,
-            _ if error.to_string().contains("refused to switch database") => match detail {
-                loading if loading.contains("loading") => Self::NotReady,
-                _ => Self::NoDatabase,
-            },
+            _ if error.to_string().contains("refused to switch database") => Self::not_selected(detail),
             _ => Self::Other,
+        }
+    }
+
+    /// Classifies a refusal of `SELECT`. The `redis` crate leaves out the first word of that reply.
+    fn not_selected(detail: &str) -> Self {
+        let detail = detail.to_lowercase();
+        if detail.contains("loading") || detail.contains("busy") {
+            Self::NotReady
+        } else if detail.contains("authentication required") {
+            Self::Anonymous
+        } else if detail.contains("permission") {
+            Self::Forbidden
+        } else {
+            Self::NoDatabase
         }
     }
 
@@ -289,6 +300,19 @@ mod tests {
             proptest::prop_assert!(!error.to_string().is_empty());
             proptest::prop_assert_eq!(Trouble::of(&refusal()) == Trouble::BadRecord, code == "BADRECORD");
         }
+    }
+
+    #[test]
+    fn only_a_database_that_is_not_there_is_called_so() {
+        let trouble = |detail: &str| {
+            let kind = ErrorKind::Server(redis::ServerErrorKind::ResponseError);
+            Trouble::of(&(kind, "Redis server refused to switch database", detail.to_owned()).into())
+        };
+        assert_eq!(trouble("DB index is out of range"), Trouble::NoDatabase);
+        assert_eq!(trouble("Redis is loading the dataset in memory"), Trouble::NotReady);
+        assert_eq!(trouble("Valkey is busy running a script."), Trouble::NotReady);
+        assert_eq!(trouble("Authentication required."), Trouble::Anonymous);
+        assert_eq!(trouble("User app has no permissions to run the 'select' command"), Trouble::Forbidden);
     }
 
     #[test]

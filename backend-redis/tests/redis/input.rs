@@ -53,8 +53,10 @@ async fn wrong_password() {
         assert!(matches!(error, Error::Store { .. }), "{text}");
         assert!(text.contains("refused the user or the password"), "{text}");
     }
-    let (error, text) = refusal(&server.tcp_url()).await;
-    assert!(matches!(error, Error::Store { .. }) && text.contains("requires a password"), "{text}");
+    for url in [server.tcp_url(), format!("{}/2", server.tcp_url())] {
+        let (error, text) = refusal(&url).await;
+        assert!(matches!(error, Error::Store { .. }) && text.contains("requires a password"), "{text}");
+    }
     let backend = RedisBackend::connect(
         RedisOptions::from_url(&format!("redis://:right@127.0.0.1:{}/2", server.port)).unwrap(),
     );

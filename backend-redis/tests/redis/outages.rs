@@ -117,6 +117,28 @@ async fn an_outage_is_survived_within_the_lease() {
     guard.release().await.unwrap();
 }
 
+/// A server that runs somebody's long script refuses all requests, also that for a database.
+#[tokio::test]
+async fn a_long_script_is_waited_for() {
+    let server = Server::with(&["--lua-time-limit", "100"]);
+    let options = patient(&format!("{}/2", server.tcp_url()));
+    let locks = Locks::new(RedisBackend::connect(options).await.unwrap());
+    let mut connection = server.connection();
+    let endless = tokio::task::spawn_blocking(move || {
+        redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection)
+    });
+    let is_busy = |error: redis::RedisError| error.code() == Some("BUSY");
+    until("it is busy", || redis::cmd("PING").exec(&mut server.connection()).is_err_and(is_busy)).await;
+    // On the present connection, and on the one that replaces it.
+    for _ in 0..2 {
+        let error = locks.lock("a").try_acquire().await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    }
+    server.tell::<()>(&["SCRIPT", "KILL"]);
+    assert!(endless.await.unwrap().is_err());
+    locks.lock("a").wait(Duration::from_secs(10)).acquire().await.unwrap().release().await.unwrap();
+}
+
 /// Many who find the server gone make one attempt to connect together.
 #[tokio::test]
 async fn a_returning_server_is_not_met_by_a_storm() {
