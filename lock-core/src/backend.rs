@@ -17,7 +17,8 @@ use std::{num::NonZeroU32, time::Duration};
 /// # Behaviour of every method
 ///
 /// - **Idempotent on the claim.** Every request may be sent twice, because its first reply was lost. A claim that
-///   already holds the name is granted again, with the same token and a fresh lease.
+///   already holds the name is granted again, with the same token and a fresh lease, unless the one that it has lasts
+///   longer: the request may come late, after an extension.
 /// - **Compare the claim.** Every change to a held name compares [`Claim::id`], so a stale client changes nothing.
 /// - **The store's clock alone** decides whether a lease has expired.
 /// - **Dropped at any await.** Every future may be dropped at any point. A request on its way may still be carried out;

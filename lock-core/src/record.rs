@@ -168,10 +168,10 @@ impl Record {
 
     /// Grants the name to the claim if the holders admit it, and so do those ahead of it in the queue (clauses X1 and W5).
     ///
-    /// A claim that already holds the name is granted it again, with a fresh lease and the same token (clause F1). A new
-    /// grant's token is greater than all before it, and at least the store's clock in microseconds (clauses T1 and T2). A
-    /// refused claim leaves nothing behind; see [`join_queue`](Self::join_queue) and
-    /// [`leave_mark`](Self::leave_mark).
+    /// A claim that already holds the name is granted it again, with the same token and a fresh lease, unless the one
+    /// that it has lasts longer (clause F1). A new grant's token is greater than all before it, and at least the store's
+    /// clock in microseconds (clauses T1 and T2). A refused claim leaves nothing behind; see
+    /// [`join_queue`](Self::join_queue) and [`leave_mark`](Self::leave_mark).
     ///
     /// `sent` is the instant before the request was sent: the holder's deadline counts from it (clause L3).
     ///
@@ -182,7 +182,8 @@ impl Record {
     pub fn acquire(&mut self, claim: &Claim, now: StoreTime, sent: Moment) -> Result<Attempt, StoreError> {
         let until = now + claim.lease;
         if let Some(held) = self.live_of(claim.id, now) {
-            held.until = until;
+            // The request may come late, and the lease may have been extended before.
+            held.until = held.until.max(until);
             return Ok(Attempt::Granted(Grant::leased(claim, held.token, sent)));
         }
         if let Some(expires_in) = self.obstacle(claim, now)? {

@@ -2,7 +2,7 @@
 
 use crate::{claim, grant, proxy::Proxy, server::Server, until};
 use std::time::{Duration, Instant};
-use tenure_core::{Attempt, Backend, Error, Locks};
+use tenure_core::{Attempt, AttemptAll, Backend, Claim, Error, Grant, Locks, Mode, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
 
 const LEASE: Duration = Duration::from_secs(20);
@@ -55,6 +55,33 @@ async fn ghost_acquire_overtaken() {
     backend.release(&next).await.unwrap();
     assert!(backend.try_acquire(&given_up).await.is_err());
     backend.release(&warm_up).await.unwrap();
+}
+
+/// A late copy of an attempt is no other to the server than one that is made again.
+#[tokio::test]
+async fn an_attempt_that_comes_after_an_extension_shortens_no_lease() {
+    let server = Server::start();
+    let short = Duration::from_secs(5);
+    let is_long = |name: &str| server.tell::<i64>(&["PTTL", &format!("tenure:{name}")]) > 10_000;
+    for fair in [false, true] {
+        let backend = RedisBackend::connect(server.options().fair(fair)).await.unwrap();
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let claim = Claim { mode, ..claim("a", short) };
+            let longer = Grant { lease: LEASE, ..grant(&backend, &claim).await };
+            assert_eq!(backend.renew(std::slice::from_ref(&longer)).await.unwrap(), [Renewal::Renewed]);
+            assert_eq!(grant(&backend, &claim).await.token, longer.token);
+            assert!(is_long("a"), "{mode:?}, fair: {fair}");
+            backend.release(&longer).await.unwrap();
+        }
+    }
+    let (backend, claims) = (server.backend().await, [claim("a", short), claim("b", short)]);
+    let AttemptAll::Granted(grants) = backend.try_acquire_all(&claims).await.unwrap() else {
+        panic!("both are free")
+    };
+    let longer = Grant { lease: LEASE, ..grants[1].clone() };
+    assert_eq!(backend.renew(&[longer]).await.unwrap(), [Renewal::Renewed]);
+    assert!(matches!(backend.try_acquire_all(&claims).await.unwrap(), AttemptAll::Granted(_)));
+    assert!(is_long("b") && !is_long("a"));
 }
 
 /// An ordinary withdrawal costs the store nothing.

@@ -367,6 +367,24 @@ fn a_lease_is_over_at_its_end_and_not_before() {
     assert!(acquire(&mut record, &other, now + Duration::from_secs(1)).is_some());
 }
 
+/// A request for the first lease may arrive after the lease was extended.
+#[test]
+fn a_lease_is_not_shortened_by_being_granted_again() {
+    for mode in MODES {
+        let (mut record, now) = (Record::default(), start());
+        let claim = claim(mode, 1000);
+        let grant = acquire(&mut record, &claim, now).unwrap();
+        let longer = Grant { lease: Duration::from_secs(9), ..grant };
+        assert_eq!(record.renew(&longer, now), Renewal::Renewed);
+        assert_eq!(acquire(&mut record, &claim, now).map(|again| again.token), Some(longer.token));
+        assert_eq!(record.holders(&name(), now)[0].left, Some(longer.lease));
+        // Where less is left than was asked for, it lasts as long as a fresh one.
+        let late = now + Duration::from_millis(8500);
+        assert!(acquire(&mut record, &claim, late).is_some());
+        assert_eq!(record.holders(&name(), late)[0].left, Some(claim.lease));
+    }
+}
+
 #[test]
 fn a_writer_that_waits_stops_new_readers() {
     let (mut record, now) = (Record::default(), start());

@@ -12,7 +12,10 @@ if not call('SET', lock, claim, 'NX', 'PX', ARGV[2]) then
     end
     return call('PTTL', lock)
   end
-  call('PEXPIRE', lock, ARGV[2])
+  -- The request may come late, and the lease may have been extended before.
+  if call('PTTL', lock) < tonumber(ARGV[2]) then
+    call('PEXPIRE', lock, ARGV[2])
+  end
   local token, bad = issued(record, claim)
   if token or bad then
     return token or bad

@@ -12,8 +12,10 @@ end
 local time = call('TIME')
 for i = 1, #KEYS, 2 do
   local lock, record, claim = KEYS[i], KEYS[i + 1], ARGV[2 * i - 1]
+  -- The request may come late, and the lease may have been extended before.
+  local lease = math.max(ARGV[2 * i], call('PTTL', lock))
   local token, bad
-  if call('SET', lock, claim, 'PX', ARGV[2 * i], 'XX') then
+  if call('SET', lock, claim, 'PX', lease, 'XX') then
     token, bad = issued(record, claim)
   end
   if not token and not bad then
@@ -27,7 +29,7 @@ for i = 1, #KEYS, 2 do
     end
     return bad
   end
-  call('SET', lock, claim, 'PX', ARGV[2 * i])
+  call('SET', lock, claim, 'PX', lease)
   tokens[#tokens + 1] = token
 end
 return tokens

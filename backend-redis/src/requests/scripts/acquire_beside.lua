@@ -2,7 +2,8 @@
 local held = read(redis.call('GET', lock))
 local at = find(held, claim)
 if at then
-  extend(lock, held, at, lease)
+  -- The request may come late, and the lease may have been extended before.
+  extend(lock, held, at, math.max(lease, held.ends[at] - clock()))
   return string.match(held[at], '^%S+ %d+ (%d+)')
 elseif disagrees(held, how) then
   return { held.how }

@@ -13,11 +13,14 @@ local at = find(held, claim)
 clock()
 if at then
   give_up(KEYS, claim)
+  -- The request may come late, and the lease may have been extended before.
   if held.ends[at] then
-    extend(lock, held, at, lease)
+    extend(lock, held, at, math.max(lease, held.ends[at] - now))
     return string.match(held[at], '^%S+ %d+ (%d+)')
   end
-  call('PEXPIRE', lock, lease)
+  if call('PTTL', lock) < tonumber(lease) then
+    call('PEXPIRE', lock, lease)
+  end
   local token, bad = issued(record, claim)
   if not token and not bad then
     token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
