@@ -1,7 +1,7 @@
 //! How a claim waits until a majority grants it.
 
 use super::{attempt::Outcome, voters::Voters};
-use crate::timing::{ASK_AGAIN, pause};
+use crate::timing::pause;
 use std::time::Duration;
 use tenure_core::{Claim, Grant, StoreError};
 use tokio::time::{sleep, timeout};
@@ -16,16 +16,14 @@ impl Voters {
     /// have and pause for a random time, longer each time, so that sooner or later one is alone.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let mut window = SPLIT.0;
-        if let Outcome::Granted(grant) = self.attempt(claim).await? {
-            return Ok(grant);
-        }
+        let free_in = match self.attempt(claim).await? {
+            Outcome::Granted(grant) => return Ok(grant),
+            Outcome::Refused { free_in, .. } => free_in,
+        };
         let hints = self.listen(&claim.name);
-        let mut listening = false;
+        // Servers that do not confirm in time are asked anyway. If they confirm later, that is a hint like any other.
+        let _ = timeout(pause(free_in), hints.confirmed()).await;
         loop {
-            // Servers that do not confirm in time are asked anyway.
-            if !listening {
-                listening = timeout(ASK_AGAIN.0, hints.confirmed()).await.is_ok();
-            }
             let told = hints.next();
             let (free_in, split) = match self.attempt(claim).await? {
                 Outcome::Granted(grant) => return Ok(grant),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     connection::notices::Notice,
-    timing::{ASK_AGAIN, SHOW_UP, STANDS, pause, show_up, soon_after},
+    timing::{STANDS, pause, show_up, soon_after},
 };
 use std::time::Duration;
 use tenure_core::{Attempt, Claim, Grant, Moment, StoreError};
@@ -15,16 +15,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 impl Server {
     /// Asks, and asks again whenever the lock may be free.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        if let Attempt::Granted(grant) = self.ask(claim, Leaves::Nothing).await?.attempt {
-            return Ok(grant);
-        }
+        let expires_in = match self.ask(claim, Leaves::Nothing).await?.attempt {
+            Attempt::Granted(grant) => return Ok(grant),
+            Attempt::Busy { expires_in } => expires_in,
+        };
         let channel = self.subscriptions.listen(&self.lock_key(&claim.name));
-        let mut listening = false;
+        // A server that does not confirm in time is asked anyway. If it confirms later, that is a hint like any other.
+        let _ = timeout(pause(expires_in), channel.confirmed()).await;
         loop {
-            // A server that does not confirm in time is asked anyway.
-            if !listening {
-                listening = timeout(ASK_AGAIN.0, channel.confirmed()).await.is_ok();
-            }
             let released = channel.next();
             tokio::pin!(released);
             released.as_mut().enable();
@@ -51,11 +49,12 @@ impl Server {
         let inbox = if let Some(inbox) = self.confirmed_inbox() {
             inbox
         } else {
-            if let Attempt::Granted(grant) = self.ask(claim, Leaves::Nothing).await?.attempt {
-                return Ok(grant);
-            }
+            let expires_in = match self.ask(claim, Leaves::Nothing).await?.attempt {
+                Attempt::Granted(grant) => return Ok(grant),
+                Attempt::Busy { expires_in } => expires_in,
+            };
             let inbox = self.inbox();
-            let _ = timeout(SHOW_UP, inbox.confirmed()).await;
+            let _ = timeout(show_up(expires_in), inbox.confirmed()).await;
             inbox
         };
         let mut waiting = self.queued.wait(claim.id);

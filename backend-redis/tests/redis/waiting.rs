@@ -63,6 +63,20 @@ async fn a_waiter_gets_in_soon_after_a_dead_holder() {
     drop(guard);
 }
 
+/// Without the right to the channels it is told nothing, and only asks.
+#[tokio::test]
+async fn a_waiter_that_cannot_listen_asks_as_soon_as_others() {
+    let server = Server::start();
+    server.tell::<()>(&["ACL", "SETUSER", "default", "resetchannels"]);
+    let (one, other) = (server.backend().await, server.backend().await);
+    let begin = Instant::now();
+    grant(&one, &claim("a", Duration::from_millis(1400))).await;
+    other.acquire(&claim("a", LEASE)).await.unwrap();
+    let waited = begin.elapsed();
+    // A second later it would wait once more for what is not confirmed.
+    assert!(waited < Duration::from_millis(2400), "{waited:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_waiting_tasks_send_a_command_a_second_at_most() {
     let server = Server::start();
