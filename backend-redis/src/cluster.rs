@@ -83,15 +83,9 @@ impl Cluster {
         Ok(server)
     }
 
-    /// Drops all nodes but these.
+    /// Drops all nodes but these. Whoever still waits at one of them goes on listening there until it is redirected.
     fn keep(&self, these: &[&Address]) {
-        self.servers().retain(|address, server| {
-            let stays = these.contains(&address);
-            if !stays {
-                server.disconnect();
-            }
-            stays
-        });
+        self.servers().retain(|address, _| these.contains(&address));
         self.nodes.keep(these);
     }
 
@@ -142,6 +136,9 @@ impl Cluster {
     }
 
     pub(crate) fn disconnect(&self) {
+        for server in self.servers().values() {
+            server.disconnect();
+        }
         self.keep(&[]);
     }
 

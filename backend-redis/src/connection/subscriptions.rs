@@ -99,7 +99,7 @@ impl Subscriptions {
         topic.listeners += 1;
         let bell = Arc::clone(&topic.bell);
         if topics.task.as_ref().is_none_or(AbortHandle::is_finished) {
-            topics.task = Some(self.background.spawn(Arc::clone(&self.hub).run()).abort_handle());
+            topics.task = Some(self.start());
         }
         Listening(Arc::new(Listener { hub: Arc::clone(&self.hub), channel, bell }))
     }
@@ -109,18 +109,28 @@ impl Subscriptions {
         self.hub.topics().subscribed.contains(channel)
     }
 
-    /// Drops the connection. The next listener makes a new one.
+    /// Drops the connection. Those who still listen get a new one, and so does the next listener.
     pub(crate) fn disconnect(&self) {
-        if let Some(task) = self.hub.topics().task.take() {
+        let mut topics = self.hub.topics();
+        if let Some(task) = topics.task.take() {
             task.abort();
         }
-        self.hub.interrupted();
+        topics.interrupt();
+        if !topics.by_channel.is_empty() {
+            topics.task = Some(self.start());
+        }
+    }
+
+    fn start(&self) -> AbortHandle {
+        self.background.spawn(Arc::clone(&self.hub).run()).abort_handle()
     }
 }
 
 impl Drop for Subscriptions {
     fn drop(&mut self) {
-        self.disconnect();
+        if let Some(task) = self.hub.topics().task.take() {
+            task.abort();
+        }
     }
 }
 
@@ -205,7 +215,7 @@ impl Hub {
                 ended = self.connect() => ended,
                 () = &mut moved => Ok(()),
             };
-            self.interrupted();
+            self.topics().interrupt();
             let Err(error) = ended else { continue };
             if pubsub::knows_no_shards(&error) && self.in_shard.swap(false, Ordering::Relaxed) {
                 continue;
@@ -251,6 +261,8 @@ impl Hub {
 
     /// Keeps the subscriptions as the listeners want them.
     async fn follow(&self, mut sink: Sink) -> Result<(), RedisError> {
+        // An aborted task may have noted something of its own connection since.
+        self.topics().interrupt();
         self.join_later(|_| true);
         loop {
             let Ok(Change { join, leave }) = tokio::time::timeout(TRY_EVERY, self.change()).await else {
@@ -318,17 +330,18 @@ impl Hub {
         let joined = by_channel.iter().filter(|(_, topic)| which(topic));
         changes.extend(joined.map(|(channel, _)| Arc::clone(channel)));
     }
-
-    fn interrupted(&self) {
-        let mut topics = self.topics();
-        topics.subscribed.clear();
-        for topic in topics.by_channel.values_mut() {
-            topic.state = SubscriptionState::Wanted;
-        }
-    }
 }
 
 impl Topics {
+    /// Notes that there is no connection. The next one begins with all channels that have listeners.
+    fn interrupt(&mut self) {
+        self.subscribed.clear();
+        self.changes.clear();
+        for topic in self.by_channel.values_mut() {
+            topic.state = SubscriptionState::Wanted;
+        }
+    }
+
     /// Works out what to join and leave. A channel that was left and joined again meanwhile is still subscribed.
     fn change(&mut self) -> Change {
         let (mut join, mut leave) = (HashSet::new(), HashSet::new());

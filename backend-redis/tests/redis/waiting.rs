@@ -2,7 +2,7 @@
 
 use crate::{NO_POLL, claim, grant, server::Server, until};
 use std::time::{Duration, Instant};
-use tenure_core::{Backend, Release};
+use tenure_core::{Backend, Locks, Release};
 
 const LEASE: Duration = Duration::from_secs(20);
 /// Everything a waiting client sends.
@@ -151,6 +151,26 @@ async fn waiters_of_one_client_share_a_connection() {
         server.tell::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"]).is_empty()
     })
     .await;
+}
+
+#[tokio::test]
+async fn who_shares_a_closed_connection_listens_again() {
+    let server = Server::start();
+    let (holder, shared) = (server.backend().await, server.backend().await);
+    let (one, other) = (Locks::new(shared.clone()), Locks::new(shared));
+    let held = grant(&holder, &claim("a", LEASE)).await;
+    let waiter = tokio::spawn(async move { other.lock("a").acquire().await });
+    until("it listens", || subscribers(&server, "tenure:a") == 1).await;
+    // Each line begins with the connection's number.
+    let connection = || {
+        let clients: String = server.tell(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        clients.split(' ').next().map(str::to_owned)
+    };
+    let before = connection();
+    one.close().await;
+    until("it listens again", || connection() != before && subscribers(&server, "tenure:a") == 1).await;
+    holder.release(&held).await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
