@@ -8,12 +8,15 @@ if not value then
 end
 local left, last, held = redis.call('PTTL', KEYS[1]), redis.pcall('GET', KEYS[2]), read(value)
 last = type(last) == 'string' and last
-local latest = last and string.match(last, '^%d+ (%S+)')
+local latest, marks = last and string.match(last, '^%d+ (%S+)'), {}
 for at, line in ipairs(held) do
   local claim = string.match(line, '^%S+')
-  if left > 0 and (held.ends[at] or claim == latest) then
-    mark(KEYS[2], '!' .. claim, math.ceil(left / 1000) + 1, ARGV[1])
+  if claim and left > 0 and (held.ends[at] or claim == latest) then
+    marks['!' .. claim] = math.ceil(left / 1000) + 1
   end
+end
+if next(marks) then
+  mark(KEYS[2], marks, ARGV[1])
 end
 settle(KEYS, read(nil), ARGV[1])
 return { time[1], time[2], value, left, last }

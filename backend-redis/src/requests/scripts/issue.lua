@@ -32,16 +32,16 @@ local function issue(record, time, claim, told, remember)
   elseif at_least(number, token) then
     token = string.format('%.0f', number + 1)
   end
-  local marks = ''
+  local marks = {}
   for mark, till in string.gmatch(last, '\n(%S+) (%d+)') do
     if tonumber(till) >= tonumber(time[1]) then
       if mark == '-' .. claim then
         redis.call('SET', record, last, 'EX', remember)
         return nil
       end
-      marks = marks .. '\n' .. mark .. ' ' .. till
+      marks[#marks + 1] = '\n' .. mark .. ' ' .. till
     end
   end
-  redis.call('SET', record, token .. ' ' .. claim .. ' ' .. told .. marks, 'EX', remember)
+  redis.call('SET', record, token .. ' ' .. claim .. ' ' .. told .. table.concat(marks), 'EX', remember)
   return token
 end
