@@ -13,7 +13,8 @@
 //! | `renewal`, `ending`, `people` | the other requests to all servers |
 //! | `voters`, `quorum` | all servers, asked at once; how many are enough |
 //! | `url`, `options` | from a URL to options |
-//! | `voter`, `unanswered` | one server, and the requests to it; those without an answer |
+//! | `voter` | one server, and the requests to it |
+//! | `unanswered`, `pending` | the requests that it has not answered, and the endings that it has not confirmed |
 //! | `identity` | which server answers at an address |
 
 mod attempt;
@@ -22,6 +23,7 @@ mod ending;
 mod hints;
 mod identity;
 mod options;
+mod pending;
 mod people;
 mod quorum;
 mod renewal;

@@ -1,6 +1,6 @@
 //! One of the servers, and the requests to it.
 
-use super::{identity::Identities, unanswered::Unanswered};
+use super::{identity::Identities, pending::PendingEndings, unanswered::Unanswered};
 use crate::{
     connection::{dial::Endpoint, errors::Failure, lane::Answer},
     options::{CheckedOptions, RedisOptions},
@@ -27,6 +27,7 @@ pub(crate) struct Voter {
     raise: Script,
     end: Script,
     unanswered: Unanswered,
+    pub(crate) pending: PendingEndings,
     /// Shared by all the servers of the list.
     identities: Arc<Identities>,
 }
@@ -68,6 +69,7 @@ impl Voter {
             raise: Script::new(&[TOKENS, include_str!("scripts/raise.lua")]),
             end: Script::new(&[PUBLISH, TELL, TOKENS, ATTEMPTS, include_str!("scripts/end.lua")]),
             unanswered: Unanswered::default(),
+            pending: PendingEndings::default(),
             identities,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::{
     options::CheckedRedlockOptions,
+    pending::{LastEnding, PendingEnding},
     quorum::Quorum,
     voter::{End, Voter},
 };
@@ -13,7 +14,7 @@ use std::{
     },
     time::Duration,
 };
-use tenure_core::{Background, ClaimId, Moment, Name};
+use tenure_core::{Background, ClaimId, Name};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout_at},
@@ -22,9 +23,6 @@ use tokio_util::task::TaskTracker;
 
 /// The pauses between attempts to tell a server that a hold has ended: from the first, growing to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-
-/// How many endings may be pending. Beyond that, leases expire by themselves.
-const MOST_ENDINGS: usize = 2000;
 
 /// Independent servers, of which a majority decides.
 pub(crate) struct Voters {
@@ -95,13 +93,13 @@ impl Voters {
         for place in places {
             let (voter, sender, ending) = (Arc::clone(&self.all[place]), sender.clone(), ending.clone());
             let (endings, background) = (self.endings.clone(), self.background.clone());
-            let insists = endings.len() < MOST_ENDINGS;
             self.endings.spawn(async move {
                 let answer = voter.end(&ending.name, ending.claim, ending.attempt).await;
                 let again = answer.as_ref().is_err_and(|silence| silence.error.is_unavailable());
                 let _ = sender.send((place, answer));
-                if again && insists {
-                    let insisting = async move { ending.insist(&voter).await };
+                if again && let Some(pending) = voter.pending.add(ending.claim, ending.attempt, ending.lease)
+                {
+                    let insisting = async move { ending.insist(&voter, pending).await };
                     endings.spawn_on(insisting, &background.handle());
                 }
             });
@@ -134,20 +132,49 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    async fn insist(&self, voter: &Voter) {
-        let (give_up, mut pause) = (Moment::now() + self.lease, PAUSES.0);
+    async fn insist(&self, voter: &Voter, mut pending: PendingEnding) {
+        let mut pause = PAUSES.0;
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
-            match voter.end(&self.name, self.claim, self.attempt).await {
-                Err(Failure { error, .. }) if error.is_unavailable() && !give_up.has_passed() => {}
+            let Some(LastEnding { attempt, until }) = pending.last() else { return };
+            match voter.end(&self.name, self.claim, attempt).await {
+                Err(Failure { error, .. }) if error.is_unavailable() && !until.has_passed() => continue,
                 Err(Failure { error, .. }) => {
                     let (name, server) = (&self.name, voter.address());
                     tracing::warn!(lock.name = %name, %server, %error, "could not tell one server that a hold has ended; it stays there until its lease expires");
-                    return;
                 }
-                Ok(_) => return,
+                Ok(_) => {}
             }
+            if pending.settle(attempt) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redlock::RedlockOptions;
+
+    /// As of a claim that waits while a server hangs.
+    #[tokio::test]
+    async fn servers_that_do_not_confirm_are_told_again_by_one_task_each() {
+        let options = RedlockOptions::from_url("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").unwrap();
+        let voters = Voters::new(options.check().unwrap());
+        let (name, claim, lease) = (Name::new("a").unwrap(), ClaimId::new(), Duration::from_mins(10));
+        for attempt in 1..=5 {
+            let ending = Ending { name: name.clone(), claim, attempt, lease };
+            let mut answers = voters.end(&ending, 0..3);
+            while let Some((_, answer)) = answers.next().await {
+                assert!(answer.unwrap_err().error.is_unavailable());
+            }
+        }
+        let begin = Instant::now();
+        while voters.endings.len() != 3 {
+            assert!(begin.elapsed() < Duration::from_secs(10), "{} tasks", voters.endings.len());
+            sleep(Duration::from_millis(5)).await;
         }
     }
 }
