@@ -1,11 +1,14 @@
 //! How grants are renewed, and how the mode of one is changed.
 
 use super::Server;
-use crate::requests::{
-    arguments::{arg_claim, millis},
-    keys,
-    mode::ModeText,
-    replies,
+use crate::{
+    connection::lane::Answer,
+    requests::{
+        arguments::{arg_claim, millis},
+        keys,
+        mode::ModeText,
+        replies,
+    },
 };
 use redis::RedisWrite;
 use tenure_core::{Conversion, Grant, Mode, Renewal, StoreError};
@@ -42,6 +45,11 @@ impl Server {
         let (mut call, lock) = self.call(script, &grant.name);
         arg_claim(&mut call, grant.claim).arg(self.remember(grant.lease)).arg(grant.token.get());
         call.write_arg_fmt(ModeText(to));
-        replies::conversion(&self.run(script, &call, &lock).await?.value)
+        let Answer { value, resent, .. } = self.run(script, &call, &lock).await?;
+        // The first copy may still come. The caller asks again, and knows that this downgrade was never answered.
+        if resent && to == Mode::Shared {
+            return Err(StoreError::unavailable("the connection broke while the mode of a lock was changed"));
+        }
+        replies::conversion(&value)
     }
 }

@@ -110,6 +110,23 @@ async fn cut_in_the_middle() {
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
 }
 
+/// The first copy of a downgrade that was sent twice may still come, and would let readers in beside the writer.
+#[tokio::test]
+async fn no_upgrade_follows_a_downgrade_that_was_sent_twice() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let locks = Locks::new(RedisBackend::connect(patient(&proxy.url())).await.unwrap());
+    for cut in [false, true] {
+        let mut guard = locks.rw("a").write().acquire().await.unwrap();
+        if cut {
+            proxy.cut();
+        }
+        guard.downgrade().await.unwrap();
+        assert_eq!(guard.try_upgrade().await.unwrap(), !cut);
+        guard.release().await.unwrap();
+    }
+}
+
 /// A release whose reply was lost is not taken for a loss.
 #[tokio::test]
 async fn the_reply_to_a_release_is_lost() {
