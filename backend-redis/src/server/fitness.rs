@@ -8,6 +8,7 @@ use crate::{
     requests::script::Scripts,
 };
 use redis::Value;
+use std::borrow::Cow;
 use tenure_core::StoreError;
 
 /// The oldest version that replicates the effects of scripts instead of the scripts, so that they may read the clock.
@@ -29,14 +30,16 @@ pub(crate) async fn check(
     in_cluster: bool,
 ) -> Result<Option<ServerIdentity>, StoreError> {
     let asked = match lane.ask(&redis::cmd("INFO")).await {
-        Ok(Answer { value: Value::BulkString(text), connection, .. }) => {
-            let info = String::from_utf8_lossy(&text);
-            look_at(&lane.dial().server_name().address, &info, in_cluster)?;
-            Some(ServerIdentity { connection, run_id: run_id(&info) })
-        }
+        Ok(Answer { value, connection, .. }) => match text(&value) {
+            Some(info) => {
+                look_at(&lane.dial().server_name().address, &info, in_cluster)?;
+                Some(ServerIdentity { connection, run_id: run_id(&info) })
+            }
+            None => None,
+        },
         Err(Failure { error, .. }) if error.is_unavailable() => return Err(error),
         // Some users may not ask this.
-        _ => None,
+        Err(_) => None,
     };
     // Looking at a key that is nobody's lock needs the same permissions as a lock, except for writing.
     let key = key(prefix);
@@ -49,10 +52,19 @@ pub(crate) async fn check(
 /// Asks the server on a connection for its id. `None` if it does not tell.
 pub(crate) async fn identity(lane: &Lane, connection: u64) -> Result<Option<String>, StoreError> {
     match lane.ask_on(connection, redis::cmd("INFO").arg("server")).await {
-        Ok(Answer { value: Value::BulkString(text), .. }) => Ok(run_id(&String::from_utf8_lossy(&text))),
+        Ok(Answer { value, .. }) => Ok(text(&value).and_then(|info| run_id(&info))),
         Err(Failure { error, .. }) if error.is_unavailable() => Err(error),
         // Some users may not ask this.
-        _ => Ok(None),
+        Err(_) => Ok(None),
+    }
+}
+
+/// What a server says of itself, in either protocol.
+fn text(answer: &Value) -> Option<Cow<'_, str>> {
+    match answer {
+        Value::BulkString(text) => Some(String::from_utf8_lossy(text)),
+        Value::VerbatimString { text, .. } => Some(Cow::Borrowed(text)),
+        _ => None,
     }
 }
 
@@ -114,6 +126,16 @@ mod tests {
             let _ = look_at("host:6379", &info, false);
             proptest::prop_assert!(run_id(&info).is_none_or(|id| !id.is_empty() && info.contains(&id)));
         }
+    }
+
+    #[test]
+    fn what_a_server_says_is_read_in_either_protocol() {
+        let verbatim =
+            Value::VerbatimString { format: redis::VerbatimFormat::Text, text: "role:slave".into() };
+        for answer in [verbatim, Value::BulkString(b"role:slave".to_vec())] {
+            assert_eq!(text(&answer).as_deref(), Some("role:slave"));
+        }
+        assert_eq!(text(&Value::Nil), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::{
-    connection::errors::no_lock,
+    connection::{errors::no_lock, lane::Answer},
     requests::{keys, replies},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,13 @@ impl Server {
         let script = &self.scripts.force;
         let (mut call, lock) = self.call(script, name);
         call.arg(self.options.remember.as_secs());
-        replies::holders(&self.run(script, &call, &lock).await?.value, std::slice::from_ref(name))
+        let Answer { value, resent, .. } = self.run(script, &call, &lock).await?;
+        let holders = replies::holders(&value, std::slice::from_ref(name))?;
+        if holders.is_empty() && resent {
+            // The first request may have ended some.
+            return Err(StoreError::unavailable("the connection broke while a lock was released by force"));
+        }
+        Ok(holders)
     }
 
     /// The holders of this name. A key of another type is an error, as it is for an attempt.

@@ -110,6 +110,19 @@ async fn cut_in_the_middle() {
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
 }
 
+/// The first copy of a forced release may have ended some.
+#[tokio::test]
+async fn a_forced_release_that_was_sent_twice_does_not_say_that_nobody_held_the_lock() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let (backend, free) =
+        (RedisBackend::connect(patient(&proxy.url())).await.unwrap(), claim("a", LEASE).name);
+    assert_eq!(backend.force_release(&free).await.unwrap(), []);
+    proxy.cut();
+    assert!(backend.force_release(&free).await.unwrap_err().is_unavailable());
+    assert_eq!(backend.force_release(&free).await.unwrap(), []);
+}
+
 /// The first copy of a downgrade that was sent twice may still come, and would let readers in beside the writer.
 #[tokio::test]
 async fn no_upgrade_follows_a_downgrade_that_was_sent_twice() {
