@@ -10,7 +10,7 @@ use std::{future::Future, process::ExitCode, sync::Arc};
 use tokio::runtime::{Builder, Runtime};
 
 /// How many cases run at once by default (`--test-threads`). Most of them sleep.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 12;
 
 /// Runs the suite on these stores, as the `main` of a test program.
 ///

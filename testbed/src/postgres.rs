@@ -31,7 +31,7 @@ pub(crate) const SECRET: &str = "SCRAM-SHA-256$1:dGVudXJlJ3Mgc2VydmVycw==\
      $FnR1pqXVw3Y+sMbg+66muwbPdYWhR0VnXmHwsBP7PX0=:/+uZ2Nv1fPXVHp97/tQmfTt8S4OIqM0Qc0tKryfYE0c=";
 
 /// The connections that are held to fill it up have not said who they are; it must be patient with them. It has
-/// few connections, so that a client that uses them up is seen. Sixteen cases run at once, each with several clients of four
+/// few connections, so that a client that uses them up is seen. A dozen cases run at once, each with several clients of four
 /// connections or as many as it has row locks, and as many again in the background.
 const OPTIONS: [&str; 4] = ["-c", "authentication_timeout=600s", "-c", "max_connections=300"];
 
