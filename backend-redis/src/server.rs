@@ -167,7 +167,11 @@ impl Server {
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
         match self.lane.run(script, call, about).await {
             Err(failure) => match self.asked_to_ask(&failure) {
-                Some(lane) => lane.run_asking(script, call, about).await,
+                // A first copy may have been carried out before the slot began to move.
+                Some(lane) => match lane.run_asking(script, call, about).await {
+                    Ok(answer) => Ok(Answer { resent: answer.resent || failure.in_doubt, ..answer }),
+                    Err(next) => Err(Failure { in_doubt: next.in_doubt || failure.in_doubt, ..next }),
+                },
                 None => Err(failure),
             },
             answer => answer,

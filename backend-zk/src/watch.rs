@@ -122,7 +122,7 @@ impl Live {
     /// Why a grant's node is gone, as far as that can be found out in time: somebody deleted it, if the session goes
     /// on.
     ///
-    /// An ended session gets mostly no answer: the server deletes its nodes, notifies their watchers, and then closes
+    /// An ended session usually gets no answer: the server deletes its nodes, notifies their watchers, and then closes
     /// the connection, or keeps silent on it. But if the session was closed on another connection to the same server,
     /// and that server does not lead, it goes on answering what it knows itself, while the leader refuses the rest. The
     /// leader waits for disks, so its silence alone says nothing.

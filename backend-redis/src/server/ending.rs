@@ -1,8 +1,8 @@
 //! How a claim ends at a server: released, or withdrawn.
 
-use super::{Server, is_moving};
+use super::{Server, is_moving, redirect};
 use crate::{
-    connection::lane::Answer,
+    connection::{errors::Failure, lane::Answer},
     requests::{arguments::arg_claim, replies, script::Script},
     timing::LONGEST_STRAGGLER,
 };
@@ -76,7 +76,13 @@ impl Server {
     async fn end(&self, script: &Script, call: &Cmd, lock: &str) -> Result<Option<Release>, StoreError> {
         // This client itself may be counted, if it waited a moment ago.
         let own = u64::from(self.subscriptions.is_counted(lock));
-        let Answer { value, resent, .. } = self.run(script, call, lock).await?;
+        let Answer { value, resent, .. } = match self.run(script, call, lock).await {
+            // A first copy may have ended it, so no other request may answer for this one: the caller asks again.
+            Err(Failure { error, in_doubt: true }) if is_moving(&error) || redirect(&error).is_some() => {
+                return Err(StoreError::unavailable(error.to_string()));
+            }
+            outcome => outcome?,
+        };
         match replies::told(&value)? {
             Some(told) => Ok(Some(Release::Released { awaited: told > own })),
             // The first request may have released it. The caller asks again, and knows how to read the answer.

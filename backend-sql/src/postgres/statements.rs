@@ -192,7 +192,7 @@ const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   mode = CASE WHEN {again} THEN held.mode ELSE excluded.mode END,
   since = CASE WHEN {again} THEN held.since ELSE excluded.since END,
   claim = excluded.claim,
-  expires_at = excluded.expires_at,
+  expires_at = CASE WHEN {again} THEN greatest(held.expires_at, excluded.expires_at) ELSE excluded.expires_at END,
   awaited_until = CASE WHEN excluded.mode IS NULL OR held.awaited_by = excluded.claim THEN 0 ELSE held.awaited_until END,
   awaited_by = CASE WHEN excluded.mode IS NOT NULL THEN nullif(held.awaited_by, excluded.claim) END,
   label = excluded.label,

@@ -14,7 +14,7 @@ use tenure_core::{
 };
 
 cases!("store":
-    claim_is_idempotent, busy_tells_the_rest, renewal_answers_in_order, renewal_revives_nothing, release_says_what_it_did,
+    claim_is_idempotent, late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order, renewal_revives_nothing, release_says_what_it_did,
     withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
     stalled_changes_touch_no_successor, stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(),
     shortest_lease_is_kept.alone(),
@@ -70,6 +70,25 @@ async fn claim_is_idempotent(stage: &Stage) -> Check {
     let next = granted(&**store, &self::claim(&name, LEASE)?).await?;
     rises(first.token, next.token)?;
     released(&**store, &next).await
+}
+
+/// An attempt was sent twice, and its first copy arrives when the lease has been extended.
+async fn late_attempt_shortens_nothing(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
+    let claim = claim(&name, LEASE)?;
+    let mut grant = granted(store, &claim).await?;
+    grant.lease = UNHURRIED;
+    let answers = store.renew(std::slice::from_ref(&grant)).await?;
+    ensure_matches!(answers[..], [Renewal::Renewed]);
+    let late = granted(store, &claim).await?;
+    ensure_eq!(late.token, grant.token);
+    // Nothing has to be reported.
+    if let Some(left) = refused(outside, &name).await? {
+        ensure!(left > LEASE, "of a lease of {UNHURRIED:?}, {left:?} are left after a late attempt");
+    }
+    released(store, &grant).await
 }
 
 async fn busy_tells_the_rest(stage: &Stage) -> Check {

@@ -2,18 +2,22 @@
 -- KEYS: of each the lock and the record. ARGV: of each the claim, the lease in ms, what people are told of the holder, and
 -- seconds to remember the record.
 -- Answers with the tokens as texts; with 0 when another holds one of them; with nil to a withdrawn claim.
-local call, tokens = redis.call, {}
+local call, tokens, again = redis.call, {}, {}
 for i = 1, #KEYS, 2 do
   local holder = call('GET', KEYS[i])
   if holder and holder ~= ARGV[2 * i - 1] then
     return 0
   end
+  again[i] = holder
 end
 local time = call('TIME')
 for i = 1, #KEYS, 2 do
   local lock, record, claim = KEYS[i], KEYS[i + 1], ARGV[2 * i - 1]
-  -- The request may come late, and the lease may have been extended before.
-  local lease = math.max(ARGV[2 * i], call('PTTL', lock))
+  local lease = ARGV[2 * i]
+  if again[i] then
+    -- The request may come late, and the lease may have been extended before.
+    lease = math.max(lease, call('PTTL', lock))
+  end
   local token, bad
   if call('SET', lock, claim, 'PX', lease, 'XX') then
     token, bad = issued(record, claim)
