@@ -244,7 +244,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
                     };
                     asked = if told {
                         // Others were told too, and one of them may take the mark away in this moment.
-                        pauses = growing.build();
+                        pauses = growing.with_min_delay((first * 5).min(longest / 2)).build();
                         self.ask(claim).await?
                     } else {
                         self.look_and_ask(claim).await?

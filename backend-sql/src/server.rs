@@ -175,8 +175,9 @@ impl<D: Dialect> ServerBackend<D> {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] unless the strategy is [`Strategy::RowLock`]; [`Error::InvalidName`];
-    /// [`Error::Unavailable`] if the server ended the wait or the transaction; [`Error::Store`] if it refuses. Roll the
-    /// transaction back then.
+    /// [`Error::Unavailable`] if the server ended the wait or the transaction, or if the transaction's snapshot is older
+    /// than the lock's row (PostgreSQL, from `REPEATABLE READ` on); [`Error::Store`] if it refuses. Roll the transaction
+    /// back then.
     ///
     /// # Examples
     ///

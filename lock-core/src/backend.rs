@@ -74,8 +74,8 @@ pub trait Backend: Send + Sync + 'static {
     /// # Behaviour
     ///
     /// Wakes waiters if the store can. Returns [`Release::Lost`] even if the claim's lease has expired but nobody
-    /// else has acquired the name. A lease that it has released itself is not [`LossCause::Forgotten`]: when asked
-    /// again, it still knows the token.
+    /// else has acquired the name. Asked again about a lease that it has released, the store does not
+    /// answer [`LossCause::Forgotten`]: it still knows the token.
     ///
     /// The caller may give up before there is an answer. In a session, no lease would end the grant then, so the store
     /// itself goes on in the [background](Self::background) until the grant is gone or the session has ended.

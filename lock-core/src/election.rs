@@ -10,6 +10,8 @@ use std::{future::Future, time::Duration};
 
 /// The shortest interval at which [`Election::leaders`] may ask the store.
 const SHORTEST_WATCH: Duration = Duration::from_millis(10);
+/// How long guards of a lost term may stay before their owner is no candidate any more.
+const LINGERS: Duration = Duration::from_secs(1);
 
 /// An election: one of all candidates, on all machines, leads at a time. Made by
 /// [`Locks::election`](crate::Locks::election).
@@ -81,7 +83,7 @@ impl Election {
     /// # Errors
     ///
     /// Those of [`campaign`](Self::campaign). The end of a term is no error: [`Error::Lost`] is only returned if this
-    /// candidate's [`owner`](Lock::owner) still has another guard of a term that it has lost.
+    /// candidate's [`owner`](Lock::owner) keeps another guard of a term that it has lost, for a second or longer.
     ///
     /// # Panics
     ///
@@ -102,9 +104,19 @@ impl Election {
         &self,
         mut work: impl FnMut(Hold) -> Work,
     ) -> Result<Work::Output, Error> {
+        let mut barred = Duration::ZERO;
         loop {
-            // Not tried again if this fails: an owner that keeps a guard of a lost term cannot lead (clause R3).
-            let term = self.lock.acquire().await?;
+            let term = match self.lock.acquire().await {
+                // Its owner's other guards of a lost term may be about to go. While there is one, it cannot lead
+                // (clause R3).
+                Err(Error::Lost { .. }) if barred < LINGERS => {
+                    tokio::time::sleep(LINGERS / 20).await;
+                    barred += LINGERS / 20;
+                    continue;
+                }
+                term => term?,
+            };
+            barred = Duration::ZERO;
             match run_under(term, &mut work).await {
                 Err(Error::Lost { name, store, cause }) => {
                     tracing::warn!(lock.name = %name, lock.store = %store, cause = cause.as_str(), "the term ended; campaigning again");

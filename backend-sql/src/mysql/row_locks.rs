@@ -33,7 +33,7 @@ pub(crate) struct MySqlRowLocks {
     statements: RowStatements,
     /// Notes grants, and looks after the connections that hold and wait.
     desk: Lane<MySql>,
-    /// Held while a row is made. The server's lock for that keeps sessions apart, and here all share the desk's.
+    /// Held while a row is made. The server's lock for that keeps sessions apart, but all keepers share one.
     making: Mutex<()>,
     is_mariadb: OnceLock<bool>,
 }

@@ -171,8 +171,8 @@ impl Unfinished {
         }
     }
 
-    /// Whether others that keep the grant out got in before its release began. If the store does not tell, they came
-    /// after it, as they nearly always do.
+    /// Whether others that keep the grant out got in before its release began. If the store does not tell, they count
+    /// as having come after it, as they nearly always do.
     async fn was_overtaken(&self) -> bool {
         let (store, holding) = (&self.hold.client.store, &self.hold.holding);
         let patience = lease::renewal_patience(holding.grant.lease);

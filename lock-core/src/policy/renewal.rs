@@ -121,8 +121,7 @@ impl Renewals {
     fn attend(self: &Arc<Self>) {
         let now = Moment::now();
         // Stores end a request by the shortest lease in it. So only holds that wait about equally long for the answer
-        // (less than twice as long) share one, and a short lease costs no long one its renewal (clause L9). The least
-        // patient come first.
+        // (less than twice as long) share one, and a short lease costs no long one its renewal (clause L9).
         let mut alike: BTreeMap<(u32, u64), Vec<Due>> = BTreeMap::new();
         for hold in self.due(now) {
             if !hold.is_held() {
@@ -138,7 +137,10 @@ impl Renewals {
             }
         }
         let largest = self.store.capabilities().renew_batch.max(1);
-        for mut batch in alike.into_values() {
+        let mut batches: Vec<_> = alike.into_values().collect();
+        // The nearest deadline comes first (clause L4).
+        batches.sort_by_cached_key(|batch| batch.iter().filter_map(|due| due.hold.deadline()).min());
+        for mut batch in batches {
             while !batch.is_empty() {
                 let rest = batch.split_off(largest.min(batch.len()));
                 tokio::spawn(Arc::clone(self).renew(std::mem::replace(&mut batch, rest)));
