@@ -22,9 +22,9 @@ if holder then
   end
 end
 if token then
-  -- An attempt that comes late changes nothing: what a later one was promised stands.
+  -- An attempt that comes late changes nothing: what a later one was promised stands. No attempt shortens a lease.
   if attempt > granted then
-    call('PEXPIRE', lock, ARGV[2])
+    call('PEXPIRE', lock, math.max(ARGV[2], call('PTTL', lock)))
     last = string.gsub(last, '\n([#+]) %d+', '\n%1 ' .. ARGV[5], 1)
     call('SET', record, last, 'EX', ARGV[4])
   end
