@@ -175,7 +175,8 @@ impl Cluster {
             if let Some(failure) = failure
                 && *began >= asked
             {
-                // It failed for everybody who waited for it: if no node answers, nobody waits for more than two look-ups.
+                // It failed for everybody who waited for it: if no node answers, nobody waits for more than two
+                // look-ups.
                 return Err(again(failure));
             }
             tokio::time::sleep(BREATH.saturating_sub(Moment::now().since(*began))).await;

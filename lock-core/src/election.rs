@@ -227,6 +227,26 @@ mod tests {
         assert!(leaders.next().await.is_none());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_candidate_waits_a_moment_for_its_owners_other_guards_of_a_lost_term() {
+        let locks = Locks::new(Memory::new());
+        let election = locks.election("a").with(|lock| lock.owner(&Owner::new()));
+        let other = election.campaign().await.unwrap();
+        let mut terms = 0;
+        let leading = election.run_while_leading(|_| {
+            terms += 1;
+            let is_first = terms == 1;
+            async move { if is_first { pending().await } else { "led again" } }
+        });
+        let losing = async {
+            locks.force_release("a").await.unwrap();
+            other.lost().await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            drop(other);
+        };
+        assert_eq!(tokio::join!(leading, losing).0.unwrap(), "led again");
+    }
+
     /// On a thread of its own: a loop without a pause would also stop a timer here.
     #[test]
     fn an_owner_that_keeps_a_lost_term_does_not_campaign_in_a_hot_loop() {

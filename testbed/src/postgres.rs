@@ -25,8 +25,8 @@ pub(crate) struct Postgres;
 /// The user, who owns the server, the password, and the database.
 pub(crate) const NAME: &str = "tenure";
 
-/// Its password as the server keeps it, after one round of hashing. After the usual 4,096 the tests, which are not optimized
-/// and open thousands of connections, would spend a quarter of their time on hashing.
+/// Its password as the server keeps it, after one round of hashing. After the usual 4,096 the suite, which is not
+/// optimized and opens thousands of connections, spent two thirds of its own processor time on that.
 pub(crate) const SECRET: &str = "SCRAM-SHA-256$1:dGVudXJlJ3Mgc2VydmVycw==\
      $FnR1pqXVw3Y+sMbg+66muwbPdYWhR0VnXmHwsBP7PX0=:/+uZ2Nv1fPXVHp97/tQmfTt8S4OIqM0Qc0tKryfYE0c=";
 

@@ -64,7 +64,8 @@ impl Voters {
 
     /// Why a grant is gone, as most servers see it. It is certainly gone, even if they do not answer.
     async fn why(&self, grant: &Grant) -> LossCause {
-        // Half of the caller's wait, which is a sixth of the lease: a server that is down must not cost the release its answer.
+        // Half of the caller's wait, which is a sixth of the lease: a server that is down must not cost the release
+        // its answer.
         let mut answers = self.each(self.patience(grant.lease / 12), |voter| {
             let grant = grant.clone();
             async move { voter.server.why(&grant).await }

@@ -45,8 +45,8 @@ impl Server {
 
     /// Waits in the queue for its turn, and shows up there now and then.
     pub(crate) async fn wait_in_turn(&self, claim: &Claim) -> Result<Grant, StoreError> {
-        // A waiter that cannot be reached is skipped, so a claim is queued once its client listens, or the
-        // lock may be free.
+        // A waiter that cannot be reached is skipped, so a claim is queued once its client listens, or
+        // the lock may be free.
         let inbox = if let Some(inbox) = self.confirmed_inbox() {
             inbox
         } else {

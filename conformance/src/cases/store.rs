@@ -14,7 +14,8 @@ use tenure_core::{
 };
 
 cases!("store":
-    claim_is_idempotent, late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order, renewal_revives_nothing, release_says_what_it_did,
+    claim_is_idempotent, late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
+    renewal_revives_nothing, release_says_what_it_did,
     withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
     stalled_changes_touch_no_successor, stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(),
     shortest_lease_is_kept.alone(),
