@@ -5,12 +5,18 @@ use crate::{
     suite::{Outcome, Tested},
     victim,
 };
+use futures_util::future::OptionFuture;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::{future::Future, process::ExitCode, sync::Arc};
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::Semaphore,
+};
 
-/// How many cases run at once by default (`--test-threads`). Most of them sleep.
-const TOGETHER: usize = 12;
+/// How many cases run at once by default (`--test-threads`). Those that have a store for themselves wait most of the time.
+const TOGETHER: usize = 20;
+/// How many of them at most share their store: these keep a processor busy.
+const SHARING: usize = 12;
 
 /// Runs the suite on these stores, as the `main` of a test program.
 ///
@@ -57,10 +63,12 @@ where
     // Who asks for some cases may not want the next store at all.
     let all = arguments.filter.is_none() && arguments.skip.is_empty();
     let next = |at: usize| tested.get(at + 1).filter(|_| all).cloned();
+    let sharing = Arc::new(Semaphore::new(SHARING));
     let lanes = tested.iter().enumerate().map(|(at, tested)| {
         let mut shown = cases::all();
         shown.retain(|case| tested.subject.shows(case.group));
-        shown.into_iter().map(|case| (case, Turn { tested: Arc::clone(tested), next: next(at) })).collect()
+        let turn = || Turn { tested: Arc::clone(tested), next: next(at), sharing: Arc::clone(&sharing) };
+        shown.into_iter().map(|case| (case, turn())).collect()
     });
     let trial = |(case, turn): (Case, Turn)| {
         let (name, runtime) = (case.full_name(turn.tested.subject.name()), runtime.handle().clone());
@@ -78,10 +86,14 @@ struct Turn {
     tested: Arc<Tested>,
     /// The store whose turn is next. Servers take seconds to start; meanwhile this one's cases run.
     next: Option<Arc<Tested>>,
+    /// What a case that shares its store takes one permit of.
+    sharing: Arc<Semaphore>,
 }
 
 impl Turn {
     async fn run(self, case: Case) -> Outcome {
+        let shares = !case.alone && !case.punctual;
+        let _permit = OptionFuture::from(shares.then(|| self.sharing.acquire())).await;
         if let Some(next) = self.next {
             tokio::spawn(next.start());
         }
