@@ -139,11 +139,14 @@ mod tests {
         }
     }
 
-    async fn outcome(absent: Option<&'static str>, run: for<'a> fn(&'a Stage) -> Running<'a>) -> Outcome {
+    async fn outcome_of(absent: Option<&'static str>, case: Case) -> Outcome {
         let subject = InMemory { memory: Memory::new(), absent };
         let tested = Tested::all(Subjects::new().with(subject)).remove(0);
-        let case = Case { limit: Duration::from_millis(300), ..Case::new("group", "name", run) };
         tested.run(case).await
+    }
+
+    async fn outcome(absent: Option<&'static str>, run: for<'a> fn(&'a Stage) -> Running<'a>) -> Outcome {
+        outcome_of(absent, Case::new("group", "name", run)).await
     }
 
     /// Asserts that the case failed, and that this is what was said.
@@ -162,7 +165,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_case_that_hangs_or_panics_has_failed() {
-        failed(&outcome(None, |_| Box::pin(std::future::pending())).await, "did not end within 300ms");
+        let hangs = Case::new("group", "name", |_| Box::pin(std::future::pending()));
+        let hangs = Case { limit: Duration::from_millis(300), ..hangs };
+        failed(&outcome_of(None, hangs).await, "did not end within 300ms");
         let panics =
             |_: &Stage| -> Running<'_> { Box::pin(async { std::panic::resume_unwind(Box::new("oh")) }) };
         failed(&outcome(None, panics).await, "it panicked: oh");
