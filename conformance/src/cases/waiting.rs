@@ -101,8 +101,12 @@ async fn zero_wait_is_try(stage: &Stage) -> Check {
 async fn wakes_on_release(stage: &Stage) -> Check {
     const ROUNDS: usize = 11;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let mut delays = Vec::new();
+    let (mut delays, mut turns) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
+        // A turn without a wait shows how fast the store and this machine are just now.
+        let begun = Moment::now();
+        other.lock(stage.name("free")).acquire().await?.release().await?;
+        turns.push(Moment::now().since(begun));
         let guard = one.lock(&name).wait(PATIENCE).acquire().await?;
         let waiter = waiter(other.lock(&name));
         eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
@@ -115,15 +119,18 @@ async fn wakes_on_release(stage: &Stage) -> Check {
         guard.release().await?;
     }
     delays.sort_unstable();
+    turns.sort_unstable();
     let capabilities = stage.capabilities();
-    let bound = match capabilities.wakeup {
+    let usual = match capabilities.wakeup {
         Wakeup::Push | Wakeup::Queue => Duration::from_millis(50),
         Wakeup::Poll => capabilities.ask_again + Duration::from_millis(50),
     };
-    let median = delays[ROUNDS / 2];
+    let (median, turn) = (delays[ROUNDS / 2], turns[ROUNDS / 2]);
+    let bound = usual + turn * 4;
     ensure!(
         median <= bound,
-        "a waiter was granted the lock {median:?} after its release (median), later than {bound:?}: {delays:?}"
+        "a waiter was granted the lock {median:?} after its release (median), later than {bound:?}, \
+         where a turn takes {turn:?}: {delays:?}"
     );
     Ok(())
 }
@@ -150,7 +157,7 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
     if processes {
         let mut victim = stage.victim().await?;
         victim.hold(&name, lease).await?;
-        let waiter = waiter(other.lock(&name).lease(lease));
+        let waiter = waiter(other.lock(&name));
         eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
         victim.kill().await?;
         let died = Moment::now();
@@ -160,7 +167,8 @@ async fn wakes_on_expiry(stage: &Stage) -> Check {
         let fresh = stage.client().await?.lock(stage.name("fresh")).lease(lease).acquire().await?;
         let believes = fresh.deadline().map_or(lease, tenure_core::Moment::left).max(lease);
         ensure!(took < believes + SLACK, "the killed process's lock was free only after {took:?}");
-        fresh.release().await?;
+        // A busy machine may need more than this lease to release it.
+        drop(fresh);
         taken.release().await?;
     }
     Ok(())
@@ -175,8 +183,10 @@ async fn spurious_wakeup_rechecks(stage: &Stage) -> Check {
     eventually!(PATIENCE, hints() >= 10 || waiter.is_finished());
     ensure!(!waiter.is_finished(), "a wake-up was taken for a grant");
     still_held(&guard)?;
+    // In this order: wake-ups do not stop while the requests are counted.
+    let woken = hints();
     let asked = other.probe.count(Method::TryAcquire, &name);
-    ensure!(asked + 1 >= hints(), "woken {} times, and asked only {asked} times", hints());
+    ensure!(asked + 1 >= woken, "woken {woken} times, and asked only {asked} times");
     guard.release().await?;
     let (taken, _) = waiter.await??;
     Ok(taken.release().await?)
