@@ -47,11 +47,16 @@ async fn expires_on_time(stage: &Stage) -> Check {
     let before = Moment::now();
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     let granted = Moment::now();
-    let deadline = deadline(&guard)?;
+    // None if the machine stalled so long that it has passed.
+    let deadline = guard.deadline();
     let taken = other.lock(&name).wait(PATIENCE).acquire().await?;
     let had = Moment::now();
     ensure!(!guard.is_held(), "two guards say that they hold the lock");
-    ensure!(had >= deadline, "granted {:?} before the holder's deadline", deadline.since(had));
+    ensure!(
+        deadline.is_none_or(|deadline| had >= deadline),
+        "granted {:?} before the holder's deadline",
+        deadline.map(|deadline| deadline.since(had))
+    );
     let soonest = lease.saturating_sub(drift_allowance(lease));
     ensure!(had.since(before) >= soonest, "a lease of {lease:?} ran out after {:?}", had.since(before));
     let took = had.since(granted);
@@ -82,9 +87,9 @@ async fn renew_off_expires(stage: &Stage) -> Check {
     let cause = within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
     ensure_eq!(cause, LossCause::Expired);
     let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
-    // A late grant is renewed before anybody has it.
+    // A late grant is renewed before anybody has it, again and again until there is an answer.
     let renewals = one.probe.count(Method::Renew, &name);
-    ensure!(renewals <= usize::from(granted_late), "{renewals} renewals of a lock that is not renewed");
+    ensure!(granted_late || renewals == 0, "{renewals} renewals of a lock that is not renewed");
     taken.release().await?;
     lost_with(guard.release().await).map(drop)
 }
@@ -93,7 +98,7 @@ async fn extend_survives_original_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
-    tokio::time::sleep(lease / 2).await;
+    tokio::time::sleep(lease / 4).await;
     guard.extend(lease * 2).await?;
     // Past the first lease, and past half of the second.
     tokio::time::sleep(lease + lease / 4).await;
@@ -217,7 +222,8 @@ async fn deadline_counts_from_send(stage: &Stage) -> Check {
         guard.release().await?;
         client.probe.heal();
     }
-    client.probe.next(Method::Renew, Fault::DelayReply(slow));
+    // Also one that is sent again because the machine added to the delay.
+    client.probe.always(Method::Renew, Fault::DelayReply(slow));
     let guard = client.lock(&name).lease(lease).acquire().await?;
     let first = guard.deadline();
     eventually!(PATIENCE, guard.deadline() != first);
@@ -344,15 +350,15 @@ async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
     let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
     // The first round is during a renewal, the second is not.
     one.probe.next(Method::Renew, Fault::DelayReply(millis(200)));
-    one.probe.next(Method::Renew, Fault::Hang);
     let guard = one.lock(&name).lease(lease).acquire().await?;
     for renewals in [1, 3] {
         eventually!(PATIENCE, one.probe.count(Method::Renew, &name) >= renewals);
+        // The extension's, whose request is the next one.
+        one.probe.next(Method::Renew, Fault::Hang);
         let given_up = tokio::time::timeout(millis(50), guard.extend(lease * 2)).await;
         ensure!(given_up.is_err(), "an extension that hangs has ended: {given_up:?}");
         tokio::time::sleep(lease * 2).await;
         still_excludes(&other, &name, &guard).await?;
-        one.probe.next(Method::Renew, Fault::Hang);
     }
     one.probe.heal();
     Ok(guard.release().await?)
@@ -360,9 +366,9 @@ async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
 
 async fn slow_acquire_refused(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(2000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (millis(3000), stage.clients().await?, stage.name("a"));
     let lock = one.lock(&name).lease(lease).renew(false).wait(PATIENCE);
-    let too_slow = Fault::DelayReply(lease * 2);
+    let too_slow = Fault::DelayReply(lease + millis(200));
     one.probe.next(Method::Acquire, too_slow);
     let guard = lock.acquire().await?;
     ensure!(guard.is_held(), "the caller got a grant that had run out");
