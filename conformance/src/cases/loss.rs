@@ -3,14 +3,14 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, deadline, ensure, ensure_eq, ensure_matches, kept_out, lost_with, still_held, within},
+    check::{Stop, ensure, ensure_eq, ensure_matches, kept_out, lost_with, still_held, within},
 };
 use futures_util::FutureExt;
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Attempt, Claim, ClaimId, Grant, Guard, LossCause, Moment, Release, Renewal};
 
 cases!("loss":
-    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs.punctual(), lost_when_already_lost,
+    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs, lost_when_already_lost,
     lost_never_on_release, late_ok_never_revives, loss_names_cause, release_after_loss_is_err,
     stale_release_harmless, stale_extend_harmless, drop_after_loss_silent,
 );
@@ -69,7 +69,7 @@ async fn lost_on_forced_release(stage: &Stage) -> Check {
     let (lease, [one, other], name) = (millis(3000), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     other.force_release(&name).await?;
-    let cause = within(lease, "the news of the forced release", guard.lost()).await?;
+    let cause = within(lease + SLACK, "the news of the forced release", guard.lost()).await?;
     let nobody_took_it = [LossCause::Forced, LossCause::Forgotten, LossCause::Expired];
     ensure!(nobody_took_it.contains(&cause), "released by force, and lost because {cause}");
     ensure!(!guard.is_held());
@@ -82,13 +82,15 @@ async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     let (lease, [one, other], name) = (millis(900), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     one.probe.freeze();
-    let frozen = Moment::now();
-    let deadline = deadline(&guard)?;
+    // None if the machine stalled so long that it has passed.
+    let deadline = guard.deadline();
     let cause = within(lease + SLACK, "the loss while the store hangs", guard.lost()).await?;
-    let after = Moment::now().since(frozen);
     ensure_eq!(cause, LossCause::Expired);
-    ensure!(deadline.has_passed(), "lost {:?} before the deadline", deadline.left());
-    ensure!(after < lease * 2, "the loss was noticed {after:?} after the store froze");
+    ensure!(
+        deadline.is_none_or(Moment::has_passed),
+        "lost {:?} before the deadline",
+        deadline.map(Moment::left)
+    );
     let successor = take(&other, &name).await?;
     one.probe.thaw();
     tokio::time::sleep(lease).await;
@@ -113,7 +115,7 @@ async fn lost_when_already_lost(stage: &Stage) -> Check {
 }
 
 async fn lost_never_on_release(stage: &Stage) -> Check {
-    let (lease, client, name) = (millis(1500), stage.client().await?, stage.name("a"));
+    let (lease, client, name) = (millis(3000), stage.client().await?, stage.name("a"));
     for dropped in [false, true] {
         let guard = client.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
         let (hold, mut lost) = (guard.hold(), Box::pin(guard.lost()));
@@ -124,7 +126,8 @@ async fn lost_never_on_release(stage: &Stage) -> Check {
             guard.release().await?;
         }
         ensure!(!hold.is_held() && hold.deadline().is_none(), "released, but {hold:?}");
-        tokio::time::sleep(lease * 3).await;
+        // Past the deadline of the last renewal.
+        tokio::time::sleep(lease * 3 / 2).await;
         ensure!(
             lost.as_mut().now_or_never().is_none() && !watching.is_finished(),
             "a release was reported as a loss"
@@ -147,9 +150,12 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
     lost_with(guard.release().await)?;
     // Renewals are refused until just before the deadline; then the answer is a little too late.
     let guard = lock.wait(PATIENCE).acquire().await?;
-    let deadline = deadline(&guard)?;
     one.probe.always(Method::Renew, Fault::Refuse);
-    tokio::time::sleep(deadline.left().saturating_sub(millis(90))).await;
+    // A renewal that was sent before may still move the deadline.
+    let left = || guard.deadline().map(Moment::left).unwrap_or_default().saturating_sub(millis(90));
+    while !left().is_zero() {
+        tokio::time::sleep(left()).await;
+    }
     one.probe.always(Method::Renew, Fault::DelayReply(millis(120)));
     within(SLACK, "the loss at the deadline", guard.lost()).await?;
     stays_lost(&guard, lease).await?;
