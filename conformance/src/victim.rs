@@ -92,6 +92,14 @@ impl Victim {
         Ok(self.tell("held?").await? == "true")
     }
 
+    /// Stops the case if this lock, which excludes the victim's, is granted while the victim holds its own. On a busy
+    /// machine the victim may have lost it.
+    pub(crate) async fn keeps_out(&mut self, lock: &Lock) -> Check {
+        let Some(second) = lock.try_acquire().await? else { return Ok(()) };
+        ensure!(!self.is_held().await?, "granted while another process holds it: {second:?}");
+        Ok(second.release().await?)
+    }
+
     /// Why the victim believes that its lock is lost, in one word; `None` if it does not.
     ///
     /// # Errors

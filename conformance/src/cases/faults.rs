@@ -5,7 +5,7 @@ use super::contention::Contention;
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_matches, kept_out, lost_with, rises, still_held, within},
+    check::{Stop, ensure, ensure_matches, lost_with, rises, still_held, within},
     saboteur::{Direction, Hurt, Saboteur},
 };
 use std::{sync::Arc, time::Duration};
@@ -104,6 +104,15 @@ fn is_of_silence(cause: LossCause) -> bool {
     matches!(cause, LossCause::Expired | LossCause::SessionEnded)
 }
 
+/// Checks that a lock with a short lease was released, or that this took longer than the lease, as it may on a busy
+/// machine: then that has freed it.
+fn over(outcome: Result<(), Error>) -> Check {
+    match outcome {
+        Ok(()) | Err(Error::Lost { .. } | Error::Unavailable { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 async fn granted(waiter: JoinHandle<Result<Guard, Error>>) -> Check<Guard> {
     Ok(within(PATIENCE + SLACK, "the lock's next turn", waiter).await???)
 }
@@ -161,7 +170,7 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     let first = one.lock(&name).lease(LEASE).acquire().await?;
     let session = first.deadline().map(Moment::left).unwrap_or_default();
     let before = first.token();
-    first.release().await?;
+    over(first.release().await)?;
     saboteur.drop_replies().await?;
     let lock = one.lock(&name).lease(LEASE).wait(PATIENCE);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
@@ -281,7 +290,7 @@ async fn client_killed(stage: &Stage) -> Check {
     let mut victim = stage.victim().await?;
     let asked = Moment::now();
     let token = victim.hold(&name, LEASE).await?;
-    kept_out(&client.rival(&name)).await?;
+    victim.keeps_out(&client.rival(&name)).await?;
     victim.kill().await?;
     let killed = Moment::now();
     let next = client.rival(&name).wait(PATIENCE).acquire().await?;
@@ -309,7 +318,7 @@ async fn client_frozen_past_lease(stage: &Stage) -> Check {
     let contention = Contention::begin(stage).await?;
     let mut victim = stage.victim().await?;
     let token = victim.hold(&name, LEASE).await?;
-    kept_out(&client.rival(&name)).await?;
+    victim.keeps_out(&client.rival(&name)).await?;
     victim.stop()?;
     let next = client.rival(&name).wait(PATIENCE).acquire().await?;
     rises(token, next.token())?;
@@ -344,7 +353,7 @@ async fn server_unreachable_fails_in_time(stage: &Stage) -> Check {
         let waited = within(wait + SLACK, "waiting without a server", lock.wait(wait).acquire()).await?;
         ensure_matches!(waited, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
         scene.saboteur.mend().await?;
-        let guard = scene.one.lock(&scene.name).lease(LEASE).wait(PATIENCE).acquire().await?;
+        let guard = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
         scene.hand_on(guard).await?;
     }
     scene.end().await
@@ -354,7 +363,7 @@ async fn reconnects_after_outage(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::Kill]).await?;
     let guard = scene.one.lock(&scene.name).lease(LEASE).acquire().await?;
     let before = guard.token();
-    guard.release().await?;
+    over(guard.release().await)?;
     scene.saboteur.kill().await?;
     let waiter = scene.waiter();
     tokio::time::sleep(LEASE).await;
