@@ -93,7 +93,7 @@ async fn leader_is_told(stage: &Stage) -> Check {
 async fn work_ends_with_its_term(stage: &Stage) -> Check {
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let election = one.election(&name).with(|lock| lock.lease(Duration::from_secs(1)));
+    let election = one.election(&name).with(|lock| lock.lease(Duration::from_secs(3)));
     let (running, terms) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut leading = pin!(election.run_while_leading(|term| {
         let inside = Inside::enter(&running);

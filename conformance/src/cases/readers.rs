@@ -328,7 +328,7 @@ async fn forced_release_ends_all_readers(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(3);
     let mine = one.rw(&name).read().lease(lease).acquire().await?;
     let theirs = other.rw(&name).read().lease(lease).acquire().await?;
     let put_out = one.force_release(&name).await?;

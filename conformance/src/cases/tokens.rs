@@ -24,7 +24,7 @@ async fn take(client: &Client, name: &str) -> Check<Guard> {
 async fn expired(client: &Client, name: &str) -> Check<Guard> {
     let lease = Duration::from_millis(300);
     let guard = client.lock(name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
-    within(lease + Duration::from_secs(1), "the loss of a lock without renewal", guard.lost()).await?;
+    within(lease + Duration::from_secs(3), "the loss of a lock without renewal", guard.lost()).await?;
     Ok(guard)
 }
 
