@@ -117,7 +117,8 @@ async fn lost_publish() {
     let released = Instant::now();
     server.tell::<()>(&["DEL", "tenure:a"]);
     let next = waiter.await.unwrap().unwrap();
-    assert!(released.elapsed() < Duration::from_millis(2500), "{:?}", released.elapsed());
+    // By asking again, which it does after 1.8 s at the latest; the lease lasts for many times longer.
+    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     assert!(next.token() > held.token);
     next.release().await.unwrap();
 }

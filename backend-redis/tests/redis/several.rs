@@ -106,7 +106,7 @@ async fn one_call_renews_them_all() {
             grants.push(grant(&backend, &reader(LEASE)).await);
         }
         grants.push(grant(&backend, &Claim { name: Name::new("c").unwrap(), ..permits(1, 2) }).await);
-        server.tell::<()>(&["PEXPIRE", KEY, "1000"]);
+        server.tell::<()>(&["PEXPIRE", KEY, "5000"]);
         assert_eq!(backend.renew(&grants).await.unwrap(), [Renewal::Renewed; 5]);
         assert!(left(&server) > LEASE / 2);
         for grant in grants {
@@ -166,8 +166,9 @@ async fn a_waiting_writer_stops_newcomers_for_as_long_as_it_waits() {
     until("it stops newcomers", || server.tell::<u64>(&["EXISTS", STOP]) == 1).await;
     assert!(!is_free(&backend, &reader(LEASE)).await);
     assert!(server.tell::<i64>(&["PTTL", STOP]) <= 2500);
-    // It is refreshed, and goes with the writer.
+    // It is refreshed, if a little late on a busy machine, and goes with the writer.
     tokio::time::sleep(Duration::from_secs(3)).await;
+    until("it stops newcomers still", || server.tell::<u64>(&["EXISTS", STOP]) == 1).await;
     assert!(!is_free(&backend, &reader(LEASE)).await, "newcomers pass a writer that waits");
     backend.release(&first).await.unwrap();
     let guard = writer.await.unwrap();

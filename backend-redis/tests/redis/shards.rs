@@ -38,7 +38,7 @@ async fn nodes_that_know_no_shards_tell_everybody() {
         let server = cluster_without(lacks).await;
         let (one, other) = (locks(&server).await, locks(&server).await);
         let listeners = || server.tell::<(String, u64)>(&["PUBSUB", channels, "tenure:a"]).1;
-        let mut slowest = Duration::ZERO;
+        let mut delays = Vec::new();
         for _ in 0..3 {
             let guard = one.lock("a").acquire().await.unwrap();
             let waiter = tokio::spawn({
@@ -51,10 +51,12 @@ async fn nodes_that_know_no_shards_tell_everybody() {
             let released = Instant::now();
             guard.release().await.unwrap();
             let (guard, when) = waiter.await.unwrap().unwrap();
-            slowest = slowest.max(when.duration_since(released));
+            delays.push(when.duration_since(released));
             guard.release().await.unwrap();
             until("the channel is left", || listeners() == 0).await;
         }
-        assert!(slowest < NO_POLL, "without {lacks:?}: {slowest:?}");
+        // A machine may stall now and then; whoever is told nothing is late every time.
+        delays.sort_unstable();
+        assert!(delays[1] < NO_POLL, "without {lacks:?}: {delays:?}");
     }
 }

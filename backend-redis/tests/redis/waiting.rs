@@ -16,7 +16,7 @@ fn subscribers(server: &Server, channel: &str) -> u64 {
 async fn a_release_wakes_a_waiter_of_another_client() {
     let server = Server::start();
     let (one, other) = (server.locks().await, server.locks().await);
-    let mut slowest = Duration::ZERO;
+    let mut delays = Vec::new();
     for _ in 0..5 {
         let guard = one.lock("a").acquire().await.unwrap();
         let waiter = tokio::spawn({
@@ -29,11 +29,13 @@ async fn a_release_wakes_a_waiter_of_another_client() {
         let released = Instant::now();
         guard.release().await.unwrap();
         let (when, guard) = waiter.await.unwrap().unwrap();
-        slowest = slowest.max(when.duration_since(released));
+        delays.push(when.duration_since(released));
         guard.release().await.unwrap();
         until("the channel is left", || subscribers(&server, "tenure:a") == 0).await;
     }
-    assert!(slowest < NO_POLL, "{slowest:?}");
+    // A machine may stall now and then; whoever is told nothing is late every time.
+    delays.sort_unstable();
+    assert!(delays[2] < NO_POLL, "{delays:?}");
 }
 
 #[tokio::test]
@@ -54,12 +56,14 @@ async fn a_release_knows_whether_it_is_awaited() {
 #[tokio::test]
 async fn a_waiter_gets_in_soon_after_a_dead_holder() {
     let server = Server::start();
-    let backend = server.backend().await;
-    grant(&backend, &claim("a", Duration::from_millis(700))).await;
+    let (backend, lease) = (server.backend().await, Duration::from_millis(700));
     let begin = Instant::now();
+    grant(&backend, &claim("a", lease)).await;
     let guard = server.locks().await.lock("a").acquire().await.unwrap();
     let waited = begin.elapsed();
-    assert!(waited > Duration::from_millis(400) && waited < Duration::from_millis(1700), "{waited:?}");
+    // Redis counts whole milliseconds.
+    let soonest = lease.saturating_sub(Duration::from_millis(2));
+    assert!(waited >= soonest && waited < lease + Duration::from_secs(3), "{waited:?}");
     drop(guard);
 }
 
@@ -185,7 +189,7 @@ async fn a_client_that_relocks_does_not_keep_others_out() {
         }
     });
     for _ in 0..10 {
-        let guard = other.lock("a").wait(Duration::from_secs(3)).acquire().await.unwrap();
+        let guard = other.lock("a").wait(Duration::from_secs(10)).acquire().await.unwrap();
         guard.release().await.unwrap();
     }
     loops.abort();
