@@ -78,7 +78,7 @@ async fn no_statement_keeps_the_write_lock() {
     let mut beside = file.raw().await;
     let started = Instant::now();
     sqlx::query("BEGIN EXCLUSIVE").execute(&mut beside).await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(2), "something held the file");
+    assert!(started.elapsed() < Duration::from_secs(4), "something held the file");
 }
 
 #[tokio::test]

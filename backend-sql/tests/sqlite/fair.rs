@@ -12,6 +12,9 @@ const LIVES: Duration = Duration::from_secs(3);
 const SLACK: Duration = Duration::from_millis(700);
 /// How many stand in the queue.
 const STANDING: &str = "SELECT count(*) FROM tenure_locks, json_each(record, '$.queue')";
+/// How many of them were heard of in time.
+const ALIVE: &str = "SELECT count(*) FROM tenure_locks, json_each(record, '$.queue') \
+                     WHERE json_extract(value, '$.until') > unixepoch('subsec') * 1000000";
 
 async fn fair(file: &File) -> SqliteBackend {
     SqliteBackend::open(file.options().fair(true)).await.unwrap()
@@ -114,13 +117,14 @@ async fn whoever_is_late_has_its_place_back_if_nobody_was_served() {
     }
     tokio::time::sleep(LIVES + SLACK).await;
     let [theirs, others] = [fair(&file).await, fair(&file).await];
+    assert_eq!(file.number(ALIVE).await, 0);
     let late = tokio::spawn(async move { others.acquire(&second).await.unwrap() });
-    tokio::time::sleep(SLACK).await;
+    until(async || file.number(ALIVE).await == 1).await;
     let task = tokio::spawn(async move {
         let grant = theirs.acquire(&first).await.unwrap();
         (theirs, grant)
     });
-    tokio::time::sleep(SLACK).await;
+    until(async || file.number(ALIVE).await == 2).await;
     ours.release(&held).await.unwrap();
     let (theirs, next) = task.await.unwrap();
     assert!(!late.is_finished());
