@@ -47,7 +47,7 @@ async fn a_silent_server() {
     let options = ZkOptions::new([&host]).connect_timeout(Duration::from_millis(500));
     let began = Instant::now();
     let error = ZkBackend::connect(options).await.unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(said(&error).contains(&format!("{host} does not answer")), "{error:?}");
 }

@@ -12,6 +12,8 @@ use tenure_zk::ZkBackend;
 
 /// A heartbeat may come nearly a third of it late: on a busy machine one second is too little.
 const SESSION: Duration = Duration::from_secs(6);
+/// What a busy machine may take beyond a bound. Where nothing was noticed, nothing comes at all.
+const SLACK: Duration = Duration::from_secs(3);
 
 async fn locks(scene: &Scene) -> Locks {
     Locks::new(ZkBackend::connect(scene.options().session_timeout(SESSION)).await.unwrap())
@@ -60,7 +62,7 @@ async fn a_frozen_server_loses_the_lock_at_the_deadline() {
     scene.place().saboteur().freeze().await.unwrap();
     let cause = in_time("the loss", guard.lost()).await;
     assert_eq!(cause, LossCause::SessionEnded);
-    assert!(frozen.elapsed() < SESSION, "lost only after {:?}", frozen.elapsed());
+    assert!(frozen.elapsed() < SESSION + SLACK, "lost only after {:?}", frozen.elapsed());
     assert!(!guard.is_held());
     scene.place().saboteur().thaw().await.unwrap();
     let next = in_time("the next grant", others.lock("a").acquire()).await.unwrap();
@@ -152,7 +154,7 @@ async fn a_lost_event_is_noticed_with_the_next_proof_of_life() {
     proxy.set(Direction::Replies, Flow::Pass);
     let lost = Instant::now();
     let next = in_time("the grant", waiting).await.unwrap().unwrap();
-    assert!(lost.elapsed() < ask_again + Duration::from_secs(1), "{:?}", lost.elapsed());
+    assert!(lost.elapsed() < ask_again + SLACK, "{:?}", lost.elapsed());
     next.release().await.unwrap();
 }
 
@@ -179,7 +181,7 @@ async fn a_lost_change_of_permits_is_noticed_with_the_next_proof_of_life() {
     proxy.set(Direction::Replies, Flow::Pass);
     let lost = Instant::now();
     in_time("the grant", waiting).await.unwrap().unwrap().release().await.unwrap();
-    assert!(lost.elapsed() < ask_again + Duration::from_secs(1), "{:?}", lost.elapsed());
+    assert!(lost.elapsed() < ask_again + SLACK, "{:?}", lost.elapsed());
     other.release().await.unwrap();
 }
 
