@@ -17,11 +17,10 @@ async fn a_claim_dropped_on_its_way_is_withdrawn_behind_its_grant() {
     let mut blocker = file.raw().await;
     sqlx::query("BEGIN IMMEDIATE").execute(&mut blocker).await.unwrap();
     let dropped = claim("a");
-    // Before its turn it would not be carried out at all.
-    let asked = tokio::time::timeout(Duration::from_millis(100), backend.try_acquire(&dropped)).await;
+    // Before its turn it would not be carried out at all. SQLite asks for the write lock less and less often, so a
+    // withdrawal on another connection would come first.
+    let asked = tokio::time::timeout(Duration::from_millis(500), backend.try_acquire(&dropped)).await;
     assert!(asked.is_err(), "the write lock was not in the way");
-    // SQLite asks for the write lock less and less often, so a withdrawal on another connection would come first.
-    tokio::time::sleep(Duration::from_millis(400)).await;
     let mut withdrawing = pin!(backend.withdraw(&dropped));
     assert!(withdrawing.as_mut().now_or_never().is_none());
     sqlx::query("COMMIT").execute(&mut blocker).await.unwrap();
