@@ -7,7 +7,7 @@
 pub use tenure_core::{
     Attempt, AttemptAll, Backend, Background, Capabilities, Claim, ClaimId, Conversion, Grant, Holder,
     HolderInfo, LatchState, LatchStep, Liveness, LossCause, Mode, Moment, Name, PerRuntime, Release, Renewal,
-    Session, Standing, StandingKind, StoreError, Token, Wakeup, async_trait, forward_backend,
+    Session, Standing, StandingKind, StoreError, Token, Waiter, Wakeup, async_trait, forward_backend,
 };
 
 use crate::{Error, stores::opening};

@@ -20,7 +20,7 @@
 //! | the stores and their URLs | [`connect`], [`urls`] |
 //! | how a lock is acquired: waiting, leases, owners | [`Lock`] |
 //! | what a held lock can tell: token, loss, deadline | [`Guard`], [`Hold`] |
-//! | who holds what | [`Locks::holders`], [`Locks::list`], [`Holder`] |
+//! | who holds what, and who waits for it | [`Locks::holders`], [`Locks::list`], [`Holder`]; [`Locks::waiting`], [`Waiter`] |
 //! | what can go wrong | [`Error`], [`LossCause`] |
 //! | the limits and arithmetic of leases | [`lease`] |
 //! | the same calls without async | [`blocking`] |
@@ -59,7 +59,7 @@ pub use connect::connect;
 pub use tenure_core::{
     Capabilities, Capability, ClaimId, Election, Error, Guard, HeldStream, Hold, Holder, HolderInfo,
     InvalidName, Latch, Lock, LockSet, LockSetGuard, Locks, LossCause, Memory, Mode, Moment, Name, Operation,
-    Owner, RwLock, Semaphore, StandingKind, StoreError, Token, Wakeup, lease, metrics,
+    Owner, RwLock, Semaphore, StandingKind, StoreError, Token, Waiter, Wakeup, lease, metrics,
 };
 
 /// The example in the README compiles.

@@ -6,7 +6,7 @@ use tenure::{
     Locks,
     backend::{
         Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState,
-        LatchStep, Mode, Name, Release, Renewal, StoreError, async_trait, forward_backend, open,
+        LatchStep, Mode, Name, Release, Renewal, StoreError, Waiter, async_trait, forward_backend, open,
     },
 };
 
@@ -69,6 +69,10 @@ impl Backend for Wrapped {
         self.0.list(prefix).await
     }
 
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        self.0.waiting(name).await
+    }
+
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         self.0.force_release(name).await
     }
@@ -103,6 +107,7 @@ async fn a_wrapped_store_can_do_what_it_could() {
     let mut guard = locks.rw("a").write().acquire().await.unwrap();
     guard.downgrade().await.unwrap();
     assert_eq!(locks.list("").await.unwrap().len(), 1);
+    assert_eq!(locks.waiting("a").await.unwrap(), []);
     let put_out = locks.force_release("a").await.unwrap();
     assert_eq!(put_out.len(), locks.holders("a").await.unwrap().len() + 1);
 

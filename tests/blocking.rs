@@ -74,6 +74,7 @@ fn a_busy_lock_is_not_acquired() {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert_eq!(locks.holders("a").unwrap()[0].info.label.as_deref(), Some("the first"));
     assert_eq!(locks.list("").unwrap().len(), 1);
+    assert!(locks.waiting("a").unwrap().is_empty());
     assert_eq!(locks.force_release("a").unwrap().len(), 1);
     assert_eq!(guard.lost_within(PATIENCE), Some(LossCause::Forced));
     assert!(matches!(guard.release(), Err(Error::Lost { .. })));

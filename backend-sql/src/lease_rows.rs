@@ -13,8 +13,9 @@ use crate::{
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::{sync::Arc, time::Duration};
 use tenure_core::{
-    Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState,
-    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Token, async_trait, record::Record,
+    Attempt, AttemptAll, Backend, Background, Capabilities, Capability, Claim, Conversion, Grant, Holder,
+    LatchState, LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Token, Waiter, async_trait,
+    record::Record,
 };
 
 /// Takes a step on a latch.
@@ -175,6 +176,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
             permits: true,
             latches: true,
             listing: true,
+            waiting: self.table.fair(),
             ..Capabilities::POLLED
         }
     }
@@ -316,6 +318,15 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
             holders.extend(seen.record(&name)?.holders(&name, seen.now()));
         }
         Ok(holders)
+    }
+
+    /// Without a queue the row knows one waiter at most, so it tells of none.
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        if !self.table.fair() {
+            return Err(StoreError::unsupported(Capability::Waiting));
+        }
+        let seen = self.table.read(name.as_str()).await?;
+        Ok(seen.record(name)?.waiting(name, seen.now()))
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

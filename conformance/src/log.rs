@@ -21,13 +21,14 @@ pub enum Method {
     WaitForRelease,
     Holders,
     List,
+    Waiting,
     ForceRelease,
     Close,
 }
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::TryAcquire,
         Self::TryAcquireAll,
         Self::Acquire,
@@ -39,6 +40,7 @@ impl Method {
         Self::WaitForRelease,
         Self::Holders,
         Self::List,
+        Self::Waiting,
         Self::ForceRelease,
         Self::Close,
     ];

@@ -13,7 +13,7 @@ use std::{
 };
 use tenure_core::{
     Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState,
-    LatchStep, Mode, Name, Release, Renewal, StoreError, async_trait, forward_backend,
+    LatchStep, Mode, Name, Release, Renewal, StoreError, Waiter, async_trait, forward_backend,
 };
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -365,6 +365,12 @@ impl Backend for Probe {
         let (store, asked) = (Arc::clone(self.backend()), prefix.to_owned());
         let request = async move { store.list(&asked).await };
         self.through(Call::bare(Method::List), request).await
+    }
+
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        let (store, asked) = (Arc::clone(self.backend()), name.clone());
+        let request = async move { store.waiting(&asked).await };
+        self.through(Call::named(Method::Waiting, name), request).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

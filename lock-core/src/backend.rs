@@ -2,7 +2,7 @@
 
 use crate::{
     Background, Capabilities, Capability, Claim, Grant, Holder, LossCause, Mode, Moment, Name, StoreError,
-    Token, Wakeup,
+    Token, Waiter, Wakeup,
 };
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -184,6 +184,22 @@ pub trait Backend: Send + Sync + 'static {
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let _ = prefix;
         Err(StoreError::unsupported(Capability::Listing))
+    }
+
+    /// Returns who waits for `name` in the store's queue, in the order in which they will be granted it.
+    ///
+    /// # Behaviour
+    ///
+    /// Only for people, so it changes nothing. Leaves out the holders, and a waiter that has lost its place. There is
+    /// one waiter for each client: its other tasks wait behind that one, in memory. A claim that makes a single attempt
+    /// may be among them, if the store has it queue for a moment.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unsupported`] unless [`Capabilities::waiting`].
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        let _ = name;
+        Err(StoreError::unsupported(Capability::Waiting))
     }
 
     /// Ends every grant of `name` by force, and returns who held it. Their guards learn of it at their next renewal at

@@ -35,6 +35,8 @@ pub struct Capabilities {
     pub together: bool,
     /// Whether [`holders`](crate::Backend::holders) and [`list`](crate::Backend::list) list holders.
     pub listing: bool,
+    /// Whether [`waiting`](crate::Backend::waiting) lists waiters, because the store keeps them in a queue.
+    pub waiting: bool,
     /// How many grants one renewal request may carry.
     pub renew_batch: usize,
 }
@@ -71,6 +73,7 @@ impl Capabilities {
         latches: false,
         together: false,
         listing: false,
+        waiting: false,
         renew_batch: 500,
     };
 }
@@ -81,6 +84,8 @@ impl Capabilities {
 pub enum Capability {
     /// Listing holders.
     Listing,
+    /// Listing waiters.
+    Waiting,
     /// Releasing a lock by force.
     ForcedRelease,
     /// Extending a lease by hand.
@@ -99,6 +104,9 @@ impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Listing => "listing holders",
+            Self::Waiting => {
+                "listing waiters: it keeps no queue (ZooKeeper does, and with fair=true Redis and lease rows do)"
+            }
             Self::ForcedRelease => "releasing a lock by force",
             Self::Extending => "extending a lease by hand",
             Self::HoldingAtLeast => "holding a lock beyond its release",

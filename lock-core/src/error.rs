@@ -188,7 +188,7 @@ pub enum Operation {
     Releasing(Name),
     /// Counting down this latch, or checking it.
     AtLatch(Name),
-    /// Listing holders.
+    /// Listing holders or waiters.
     Looking,
     /// Releasing this lock by force.
     Forcing(Name),
@@ -203,7 +203,7 @@ impl fmt::Display for Operation {
             Self::Converting(name) => write!(f, "converting {name:?}"),
             Self::Releasing(name) => write!(f, "releasing {name:?}"),
             Self::AtLatch(name) => write!(f, "using latch {name:?}"),
-            Self::Looking => write!(f, "listing holders"),
+            Self::Looking => write!(f, "listing holders or waiters"),
             Self::Forcing(name) => write!(f, "releasing {name:?} by force"),
         }
     }

@@ -48,6 +48,7 @@ macro_rules! forward_backend {
             ask latch<'a, 'b>(name: &'a $crate::Name, step: &'b $crate::LatchStep) -> $crate::LatchState;
             ask holders<'a>(name: &'a $crate::Name) -> ::std::vec::Vec<$crate::Holder>;
             ask list<'a>(prefix: &'a str) -> ::std::vec::Vec<$crate::Holder>;
+            ask waiting<'a>(name: &'a $crate::Name) -> ::std::vec::Vec<$crate::Waiter>;
             ask force_release<'a>(name: &'a $crate::Name) -> ::std::vec::Vec<$crate::Holder>;
             fn shard(name: &$crate::Name) -> u64;
             fn background() -> $crate::Background;
@@ -107,6 +108,7 @@ macro_rules! __forward_backend {
     (@unless [latch $($_:ident)*] latch $method:tt) => {};
     (@unless [holders $($_:ident)*] holders $method:tt) => {};
     (@unless [list $($_:ident)*] list $method:tt) => {};
+    (@unless [waiting $($_:ident)*] waiting $method:tt) => {};
     (@unless [force_release $($_:ident)*] force_release $method:tt) => {};
     (@unless [shard $($_:ident)*] shard $method:tt) => {};
     (@unless [background $($_:ident)*] background $method:tt) => {};

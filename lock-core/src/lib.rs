@@ -35,7 +35,7 @@
 //! | how a URL says which store, and how to use it | `url` |
 //! | the answers | `grant`, `session`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
 //! | what goes wrong | `store_error`, from a backend; `error`, for programs, which names who is in the way |
-//! | who asks, and who holds | `claim`, `holder` |
+//! | who asks, who holds and who waits | `claim`, `holder`, `waiter` |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
 
 mod backend;
@@ -72,6 +72,7 @@ mod session;
 mod store_error;
 mod token;
 pub mod url;
+mod waiter;
 
 pub use async_trait::async_trait;
 pub use backend::{Attempt, AttemptAll, Backend, Conversion, LatchState, LatchStep, Release, Renewal};
@@ -100,6 +101,7 @@ pub use semaphore::Semaphore;
 pub use session::{Liveness, Session};
 pub use store_error::StoreError;
 pub use token::{InvalidToken, Token};
+pub use waiter::Waiter;
 
 /// The example in the README compiles.
 #[cfg(doctest)]

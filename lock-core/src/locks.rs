@@ -2,6 +2,7 @@
 
 use crate::{
     Backend, Capabilities, Election, Error, Holder, Latch, Lock, LockSet, Name, Operation, RwLock, Semaphore,
+    Waiter,
     lease::{self, DEFAULT_LEASE, MIN_LEASE},
     policy::client::Client,
 };
@@ -132,6 +133,37 @@ impl Locks {
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
         let holders = self.0.store.list(prefix.as_ref()).await;
         holders.map_err(|error| self.0.store.failed(Operation::Looking, error))
+    }
+
+    /// Returns who waits for `name` in the store's queue, in the order in which they will be granted it.
+    ///
+    /// There is one waiter for each client: its other tasks wait behind that one, in memory. For people only: the answer
+    /// may be outdated when it arrives.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only asks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the store keeps no queue: see [`Capabilities::waiting`]. [`Error::InvalidName`],
+    /// [`Error::Unavailable`], [`Error::Store`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_core::Error> {
+    /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
+    /// for (place, waiter) in (1..).zip(locks.waiting("nightly").await?) {
+    ///     println!("{place}. {waiter}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn waiting(&self, name: impl AsRef<str>) -> Result<Vec<Waiter>, Error> {
+        let waiters = self.0.store.waiting(&Name::new(name)?).await;
+        waiters.map_err(|error| self.0.store.failed(Operation::Looking, error))
     }
 
     /// Ends every grant of `name` by force, and returns who held it.

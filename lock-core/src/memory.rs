@@ -2,7 +2,7 @@
 
 use crate::{
     Attempt, AttemptAll, Backend, Capabilities, Claim, ClaimId, Conversion, Error, Grant, Holder, LatchState,
-    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Wakeup,
+    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup,
     record::{LatchRecord, Record, StoreTime},
     url::{Guide, Parameter, Refusal, Scheme, Urls},
 };
@@ -209,6 +209,7 @@ impl Backend for Memory {
             latches: true,
             together: true,
             listing: true,
+            waiting: true,
             ask_again: Duration::from_secs(1),
             ..Capabilities::POLLED
         }
@@ -315,6 +316,12 @@ impl Backend for Memory {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let names = store.names.range::<str, _>(from).take_while(|(name, _)| name.starts_with(prefix));
         Ok(names.flat_map(|(name, record)| record.holders(name, now)).collect())
+    }
+
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        let store = self.store();
+        let now = store.now();
+        Ok(store.names.get(name).map(|record| record.waiting(name, now)).unwrap_or_default())
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

@@ -36,7 +36,7 @@ pub use store_time::StoreTime;
 
 use crate::{
     Attempt, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo, LossCause, Mode, Moment, Name, Release,
-    Renewal, StoreError, Token,
+    Renewal, StoreError, Token, Waiter,
 };
 use queue::{Mark, Queue};
 use serde::{Deserialize, Serialize};
@@ -335,6 +335,12 @@ impl Record {
     #[must_use]
     pub fn holders(&self, name: &Name, now: StoreTime) -> Vec<Holder> {
         self.live(now).map(|held| held.tell(name, now)).collect()
+    }
+
+    /// Who waits for the name in the queue, in order, for people.
+    #[must_use]
+    pub fn waiting(&self, name: &Name, now: StoreTime) -> Vec<Waiter> {
+        self.queue.tell(name, now)
     }
 
     /// Whose turn it is: the first in the queue, if it would be granted the name now.

@@ -1,7 +1,7 @@
 //! From a URL to locks, and what is made from them.
 
 use super::{Election, Latch, Lock, LockSet, RwLock, Semaphore, caller::Caller};
-use crate::{Capabilities, Error, Holder, backend::Backend};
+use crate::{Capabilities, Error, Holder, Waiter, backend::Backend};
 
 /// Opens the store that `url` names, and returns its locks: [`tenure::connect`](crate::connect) without async.
 ///
@@ -117,6 +117,17 @@ impl Locks {
     pub fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Holder>, Error> {
         let (locks, prefix) = (self.locks.clone(), prefix.as_ref().to_owned());
         self.caller.wait(async move { locks.list(prefix).await })
+    }
+
+    /// Returns who waits for `name` in the store's queue, in order. For people only: the answer may be outdated when it
+    /// arrives.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`tenure::Locks::waiting`](crate::Locks::waiting).
+    pub fn waiting(&self, name: impl AsRef<str>) -> Result<Vec<Waiter>, Error> {
+        let (locks, name) = (self.locks.clone(), name.as_ref().to_owned());
+        self.caller.wait(async move { locks.waiting(name).await })
     }
 
     /// Ends every grant of `name` by force, and returns who held it.

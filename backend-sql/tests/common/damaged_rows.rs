@@ -133,8 +133,12 @@ fn record() -> BoxedStrategy<Value> {
         let holder = json!({ "label": null, "host": "h", "pid": pid });
         json!({ "claim": claim, "mode": mode, "token": token, "since": since, "until": until, "holder": holder })
     });
-    let place = (claimed(), mode(), instant())
-        .prop_map(|(claim, mode, until)| json!({ "claim": claim, "mode": mode, "until": until }));
+    let pid = member(any::<u32>());
+    let place =
+        (claimed(), mode(), instant(), instant(), pid).prop_map(|(claim, mode, since, until, pid)| {
+            let holder = json!({ "label": null, "host": "h", "pid": pid });
+            json!({ "claim": claim, "mode": mode, "since": since, "until": until, "holder": holder })
+        });
     let mark = (claimed(), member(any::<bool>()), instant())
         .prop_map(|(claim, alone, until)| json!({ "claim": claim, "alone": alone, "until": until }));
     let held = prop::collection::vec(mostly(held), 0..3);
@@ -208,11 +212,13 @@ pub(crate) fn rows_that_were_wrong_once() -> Vec<Row> {
 
     let permits = |take, of| json!({ "Permit": { "take": take, "of": of } });
     let until = later * 1_000_000;
+    let holder = json!({ "label": null, "host": "h", "pid": 1 });
     let held = json!({
-        "claim": KNOWN[0], "mode": permits(1, OF), "token": 1, "since": 0, "until": until,
-        "holder": { "label": null, "host": "h", "pid": 1 },
+        "claim": KNOWN[0], "mode": permits(1, OF), "token": 1, "since": 0, "until": until, "holder": holder,
     });
-    let place = json!({ "claim": KNOWN[0], "mode": permits(1, OF), "until": until });
+    let place = json!({
+        "claim": KNOWN[0], "mode": permits(1, OF), "since": 0, "until": until, "holder": holder,
+    });
     let mark = json!({ "claim": KNOWN[0], "alone": true, "until": until });
     let with = |one: &Value, member: &str, value: Value| {
         let mut one = one.clone();
@@ -258,6 +264,9 @@ pub(crate) fn rows_that_were_wrong_once() -> Vec<Row> {
         kept(json!({ "token": 1, "held": [with(&held, "mode", permits(OF, OF))], "queue": [place] })),
         waiting("until", json!(i64::MIN)),
         waiting("until", json!(u64::MAX)),
+        waiting("since", json!(u64::MAX)),
+        waiting("since", Value::Null),
+        waiting("holder", Value::Null),
         kept(json!({ "token": 1, "mark": with(&mark, "until", json!(u64::MAX)) })),
     ]
 }

@@ -1,16 +1,20 @@
-//! What people can see and do: who holds what, and a forced release.
+//! What people can see and do: who holds what and who waits for it, and a forced release.
 
 use crate::{
     Check, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, eventually, lost_with, still_held, within},
+    check::{Stop, ensure, ensure_eq, ensure_matches, eventually, lost_with, still_held, within},
 };
 use std::time::Duration;
-use tenure_core::{Holder, Mode, Moment, StandingKind};
+use tenure_core::{Capability, Error, Holder, Mode, Moment, StandingKind, Waiter};
 
-cases!("people": holders_tells, list_by_prefix, force_release_frees_and_notifies_holder, label_shown);
+cases!("people":
+    holders_tells, list_by_prefix, force_release_frees_and_notifies_holder, label_shown, waiting_tells_in_order,
+);
 
 const SLACK: Duration = Duration::from_secs(3);
+/// How long what happens in the background may take.
+const SOON: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The one holder.
@@ -155,4 +159,57 @@ async fn label_shown(stage: &Stage) -> Check {
     let too_long = one.lock(&name).label("x".repeat(201)).try_acquire().await;
     ensure!(too_long.is_err(), "a label of 201 bytes was accepted");
     Ok(())
+}
+
+fn labels(waiters: &[Waiter]) -> Vec<&str> {
+    waiters.iter().filter_map(|waiter| waiter.info.label.as_deref()).collect()
+}
+
+/// Those who wait in the store's queue; a store without one says that it has none.
+async fn waiting_tells_in_order(stage: &Stage) -> Check {
+    let ([one, two, three, four], name) = (stage.clients().await?, stage.name("a"));
+    let told = one.waiting(&name).await;
+    if !stage.capabilities().waiting {
+        ensure_matches!(told, Err(Error::Unsupported { capability: Capability::Waiting, .. }));
+        return Ok(());
+    }
+    ensure!(told?.is_empty());
+    let guard = one.lock(&name).acquire().await?;
+    ensure!(one.waiting(&name).await?.is_empty(), "the holder is among those who wait");
+    let mode = |number| match number {
+        1 if stage.capabilities().shared => Mode::Shared,
+        _ => Mode::Exclusive,
+    };
+    let mut tasks = Vec::new();
+    for (number, client) in [&two, &three, &four].into_iter().enumerate() {
+        let lock = match mode(number) {
+            Mode::Shared => client.rw(&name).read(),
+            _ => client.lock(&name),
+        };
+        let lock = lock.label(number.to_string()).wait(PATIENCE);
+        tasks.push(tokio::spawn(async move { lock.acquire().await }));
+        // The next one comes after it.
+        eventually!(PATIENCE, one.waiting(&name).await?.len() == number + 1);
+    }
+    let told = one.waiting(&name).await?;
+    ensure_eq!(labels(&told), ["0", "1", "2"]);
+    for (number, waiter) in told.iter().enumerate() {
+        ensure_eq!((waiter.name.as_str(), waiter.mode), (name.as_str(), mode(number)));
+        ensure_eq!(waiter.info.pid, std::process::id());
+        ensure!(!waiter.info.host.is_empty());
+        ensure!(waiter.since.is_some() && waiter.age.is_some());
+    }
+    ensure!(told.is_sorted_by_key(|waiter| waiter.since), "who came later is shown earlier: {told:?}");
+    // It gives up.
+    tasks.remove(1).abort();
+    eventually!(SOON, labels(&one.waiting(&name).await?) == ["0", "2"]);
+    guard.release().await?;
+    let first = within(PATIENCE, "the grant of the first in the queue", tasks.remove(0)).await???;
+    ensure_eq!(Some(first.claim()), told[0].claim);
+    eventually!(PATIENCE, labels(&one.waiting(&name).await?) == ["2"]);
+    first.release().await?;
+    let last = within(PATIENCE, "the grant of the last in the queue", tasks.remove(0)).await???;
+    ensure_eq!(Some(last.claim()), told[2].claim);
+    eventually!(PATIENCE, one.waiting(&name).await?.is_empty());
+    Ok(last.release().await?)
 }

@@ -14,7 +14,7 @@ use tenure_conformance::{BoxError, Subject, async_trait, saboteur::Saboteur};
 use tenure_core::{
     Attempt, AttemptAll, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo,
     LatchState, LatchStep, LossCause, Memory, Mode, Moment, Name, Release, Renewal, Standing, StoreError,
-    Token,
+    Token, Waiter,
 };
 
 /// As many parties as the cases count.
@@ -52,6 +52,8 @@ pub(crate) enum Flaw {
     TellsOfTheDead,
     ForcesNothing,
     ForgetsLabels,
+    ShowsWaitersBackwards,
+    ShowsHoldersAsWaiters,
     WritesBesideReaders,
     UpgradesAnybody,
     DowngradesByReleasing,
@@ -489,6 +491,19 @@ impl Backend for Client {
             prefix.chars().all(|meant| name.next().is_some_and(|found| meant == '_' || found == meant))
         });
         Ok(all)
+    }
+
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        let mut waiters = self.world.memory.waiting(name).await?;
+        match self.flaw {
+            Flaw::ShowsWaitersBackwards => waiters.reverse(),
+            Flaw::ShowsHoldersAsWaiters => {
+                let holders = self.world.memory.holders(name).await?;
+                waiters.extend(holders.into_iter().map(|holder| Waiter::of(holder.name).mode(holder.mode)));
+            }
+            _ => {}
+        }
+        Ok(waiters)
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

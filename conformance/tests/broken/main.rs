@@ -64,6 +64,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "waiting::lost_grant_is_adopted",
             "release::close_withdraws_waiters",
             "store::withdrawn_claim_is_gone",
+            "people::waiting_tells_in_order",
         ],
     ),
     (
@@ -125,6 +126,8 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         &["people::force_release_frees_and_notifies_holder", "loss::lost_on_forced_release"],
     ),
     (Flaw::ForgetsLabels, &["people::label_shown"]),
+    (Flaw::ShowsWaitersBackwards, &["people::waiting_tells_in_order"]),
+    (Flaw::ShowsHoldersAsWaiters, &["people::waiting_tells_in_order"]),
     (
         Flaw::WritesBesideReaders,
         &[

@@ -77,7 +77,7 @@ pub(super) const fn place(cause: LossCause) -> usize {
     }
 }
 pub(super) const RENEWALS: [&str; 4] = ["renewed", "late", "lost", "unanswered"];
-pub(super) const REQUESTS: [&str; 11] = [
+pub(super) const REQUESTS: [&str; 12] = [
     "try_acquire",
     "try_acquire_all",
     "acquire",
@@ -88,6 +88,7 @@ pub(super) const REQUESTS: [&str; 11] = [
     "latch",
     "holders",
     "list",
+    "waiting",
     "force_release",
 ];
 pub(super) const ANSWERS: [&str; 4] = ["answered", "unavailable", "failed", "abandoned"];
@@ -136,6 +137,7 @@ pub(crate) enum Request {
     Latch,
     Holders,
     List,
+    Waiting,
     ForceRelease,
 }
 

@@ -3,7 +3,7 @@
 use super::store::Store;
 use crate::{
     Attempt, AttemptAll, Claim, Conversion, Grant, Holder, LatchState, LatchStep, Mode, Name, Release,
-    Renewal, StoreError,
+    Renewal, StoreError, Waiter,
     metrics::{Answer, Request},
 };
 use std::future::Future;
@@ -49,6 +49,10 @@ impl Store {
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         self.ask(Request::List, None, self.backend.list(prefix)).await
+    }
+
+    pub(crate) async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        self.ask(Request::Waiting, Some(name), self.backend.waiting(name)).await
     }
 
     pub(crate) async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

@@ -80,7 +80,8 @@ fn ask_everything(record: &Record, world: &World) {
     let now = world.now;
     for claim in &world.claims {
         let mut record = record.clone();
-        let _ = (record.is_idle(now), record.next(now), record.holders(&name(), now));
+        let _ = (record.is_idle(now), record.next(now));
+        let _ = (record.holders(&name(), now), record.waiting(&name(), now));
         record.leave_mark(claim, now, MARK);
         record.join_queue(claim, now);
         let granted = acquire(&mut record, claim, now);

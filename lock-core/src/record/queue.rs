@@ -1,9 +1,9 @@
 //! The waiters for a name: a queue of them, or a mark.
 
 use super::{Bell, StoreTime};
-use crate::{Claim, ClaimId, Mode};
+use crate::{Claim, ClaimId, HolderInfo, Mode, Name, Waiter};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// The waiters, in the order in which they came. A place that was not renewed in time does not count. Its claim gets it
 /// back if it asks again before anybody was served.
@@ -15,9 +15,11 @@ pub(super) struct Queue(Vec<Place>);
 struct Place {
     claim: ClaimId,
     mode: Mode,
+    since: StoreTime,
     until: StoreTime,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bell: Option<Bell>,
+    holder: Arc<HolderInfo>,
 }
 
 impl Queue {
@@ -34,7 +36,8 @@ impl Queue {
         }
         // A claim that has not asked for ten times as long does not come back.
         self.0.retain(|place| now < place.until + lasts * 10);
-        self.0.push(Place { claim: claim.id, mode: claim.mode, until, bell: None });
+        let holder = Arc::clone(&claim.holder);
+        self.0.push(Place { claim: claim.id, mode: claim.mode, since: now, until, bell: None, holder });
     }
 
     pub(super) fn has(&self, claim: ClaimId, at: StoreTime) -> bool {
@@ -66,6 +69,19 @@ impl Queue {
     /// The first claim that still has its place.
     pub(super) fn first(&self, now: StoreTime) -> Option<(ClaimId, Mode)> {
         self.0.iter().find(|place| now < place.until).map(|place| (place.claim, place.mode))
+    }
+
+    /// Those who still have their places, for people.
+    pub(super) fn tell(&self, name: &Name, now: StoreTime) -> Vec<Waiter> {
+        let standing = self.0.iter().filter(|place| now < place.until);
+        let told = standing.map(|place| {
+            Waiter::of(name.clone())
+                .claim(place.claim)
+                .mode(place.mode)
+                .info((*place.holder).clone())
+                .since(place.since.into(), now.since(place.since))
+        });
+        told.collect()
     }
 
     #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-    Mode, Moment, Name, Release, Renewal, StoreError, Wakeup, backend::Rounds, lease,
+    Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup, backend::Rounds, lease,
 };
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -92,6 +92,14 @@ impl<S: RecordStore> Records<S> {
 }
 
 impl<S: RecordStore> Inner<S> {
+    /// The record of `name` and the store's time, to look at.
+    async fn look(&self, name: &Name) -> Result<(Record, StoreTime), StoreError> {
+        let key = key_of(name);
+        let stored = self.store.read(&key).await?;
+        let record: Edition<Record> = parse(&key, &stored)?.unwrap_or_default();
+        Ok((record.content, stored.now))
+    }
+
     async fn change<T>(
         self: &Arc<Self>,
         name: &Name,
@@ -273,6 +281,7 @@ impl<S: RecordStore> Backend for Records<S> {
             permits: true,
             latches: true,
             listing: true,
+            waiting: true,
             renew_batch: 100,
             ..Capabilities::POLLED
         }
@@ -372,10 +381,8 @@ impl<S: RecordStore> Backend for Records<S> {
     }
 
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        let key = key_of(name);
-        let stored = self.0.store.read(&key).await?;
-        let record: Option<Edition<Record>> = parse(&key, &stored)?;
-        Ok(record.map(|edition| edition.content.holders(name, stored.now)).unwrap_or_default())
+        let (record, now) = self.0.look(name).await?;
+        Ok(record.holders(name, now))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
@@ -396,6 +403,11 @@ impl<S: RecordStore> Backend for Records<S> {
         }
         holders.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(holders)
+    }
+
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        let (record, now) = self.0.look(name).await?;
+        Ok(record.waiting(name, now))
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

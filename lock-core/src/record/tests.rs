@@ -174,6 +174,14 @@ impl World {
             assert!(mode.admits(others), "beside each other: {modes:?}");
         }
     }
+
+    /// None of them holds the name, and whoever is next is the first of them.
+    fn tells_of_those_who_wait(&self) {
+        let (record, now) = (&self.record, self.now);
+        let told: Vec<_> = record.waiting(&name(), now).iter().filter_map(|waiter| waiter.claim).collect();
+        assert!(!told.iter().any(|claim| record.is_held_by(*claim, now)), "holds, and waits: {record:?}");
+        assert!(record.next(now).is_none_or(|next| told.first() == Some(&next)), "{told:?}: {record:?}");
+    }
 }
 
 proptest! {
@@ -190,6 +198,7 @@ proptest! {
                 prop_assert_eq!(&once, &world.record, "{:?} twice", step);
             }
             world.is_admissible();
+            world.tells_of_those_who_wait();
             let text = serde_json::to_string(&world.record).unwrap();
             prop_assert_eq!(&serde_json::from_str::<Record>(&text).unwrap(), &world.record);
         }
@@ -422,6 +431,32 @@ fn a_dead_waiter_delays_the_others_for_as_long_as_its_place_lasts() {
     assert_eq!(record.next(now + Record::PLACE), Some(next.id));
     assert!(acquire(&mut record, &next, now + Record::PLACE).is_some());
     assert!(record.queue.is_empty(), "whoever is served forgets the dead");
+}
+
+#[test]
+fn those_who_wait_are_told_in_order_and_since_when() {
+    let (mut record, now) = (Record::default(), start());
+    let waiters = [claim(Mode::Exclusive, 1000), claim(Mode::Shared, 1000), claim(permits(2, 3), 1000)];
+    for (seconds, waiter) in (0..).zip(&waiters) {
+        record.join_queue(waiter, now + Duration::from_secs(seconds));
+    }
+    let later = now + Duration::from_millis(2500);
+    let told = record.waiting(&name(), later);
+    let expected = waiters.each_ref().map(|waiter| (Some(waiter.id), waiter.mode, (*waiter.holder).clone()));
+    let who: Vec<_> = told.iter().map(|waiter| (waiter.claim, waiter.mode, waiter.info.clone())).collect();
+    assert_eq!(who, expected);
+    let ages: Vec<_> = told.iter().filter_map(|waiter| waiter.age).collect();
+    assert_eq!(ages, [2500, 1500, 500].map(Duration::from_millis));
+    // A place that is renewed is still the same place.
+    record.join_queue(&waiters[0], later);
+    assert_eq!(record.waiting(&name(), later), told);
+    let shown = |record: &Record| {
+        let told = record.waiting(&name(), now + Duration::from_secs(4));
+        told.iter().filter_map(|waiter| waiter.claim).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&record), [waiters[0].id, waiters[2].id], "nothing was heard of the second");
+    record.withdraw(waiters[0].id);
+    assert_eq!(shown(&record), [waiters[2].id]);
 }
 
 #[test]

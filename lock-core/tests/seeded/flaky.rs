@@ -56,7 +56,7 @@ impl Backend for Flaky {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { wakeup: Wakeup::Poll, fair: false, ..self.memory.capabilities() }
+        Capabilities { wakeup: Wakeup::Poll, fair: false, waiting: false, ..self.memory.capabilities() }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {

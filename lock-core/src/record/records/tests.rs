@@ -230,6 +230,20 @@ async fn a_swap_that_meets_itself_was_carried_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_is_seen_by_other_clients() {
+    let texts = Texts::new();
+    let (records, other) = (Records::new(texts.clone()), Records::new(texts));
+    let (grant, waiter) = (granted(&records, &claim("a")).await, claim("a"));
+    assert_eq!(other.waiting(&grant.name).await.unwrap(), []);
+    let waited = timeout(Duration::from_secs(1), records.acquire(&waiter)).await;
+    assert!(waited.is_err(), "it is held");
+    let told = other.waiting(&grant.name).await.unwrap();
+    assert_eq!(told.iter().map(|told| told.claim).collect::<Vec<_>>(), [Some(waiter.id)]);
+    records.withdraw(&waiter).await.unwrap();
+    assert_eq!(other.waiting(&grant.name).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_latch_that_was_removed_is_not_taken_for_the_next_one() {
     let texts = Texts::new();
     let (records, latch) = (Records::new(texts.clone()), Name::new("l").unwrap());
