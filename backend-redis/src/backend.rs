@@ -11,7 +11,7 @@ use redis::Client;
 use std::{fmt, sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Error, Grant, Holder,
-    LatchState, LatchStep, LossCause, Mode, Name, Operation, Release, Renewal, StoreError, Wakeup,
+    LatchState, LatchStep, LossCause, Mode, Name, Operation, Release, Renewal, StoreError, Waiter, Wakeup,
     async_trait,
 };
 
@@ -144,6 +144,7 @@ impl Backend for RedisBackend {
             latches: true,
             together: !fair,
             listing: true,
+            waiting: fair,
             renew_batch: RENEW_BATCH,
             ..Capabilities::POLLED
         }
@@ -207,6 +208,10 @@ impl Backend for RedisBackend {
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         self.0.store.list(prefix).await
+    }
+
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        ask!(self.0.store, name, server => server.waiting(name).await)
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

@@ -8,7 +8,7 @@
 //! | `script` | the scripts, each a whole request |
 //! | `arguments`, `keys` | what is passed to them |
 //! | `replies` | what they answer |
-//! | `record`, `mode` | how holders and modes are written |
+//! | `record`, `mode` | how holders, waiters and modes are written |
 
 pub(crate) mod arguments;
 pub(crate) mod keys;

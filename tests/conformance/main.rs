@@ -30,6 +30,7 @@ const OF_A_QUEUE: &[&str] = &[
     "readers",
     "permits",
     "several",
+    "people",
     "faults",
 ];
 

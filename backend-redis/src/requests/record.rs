@@ -6,7 +6,7 @@ use std::{
     num::NonZeroU32,
     time::{Duration, SystemTime},
 };
-use tenure_core::{ClaimId, Holder, HolderInfo, Mode, Name, Token};
+use tenure_core::{ClaimId, Holder, HolderInfo, Mode, Name, Token, Waiter};
 
 /// A holder as the record keeps it: the process, the machine and the label.
 pub(crate) struct HolderText<'a>(pub(crate) &'a HolderInfo);
@@ -86,6 +86,36 @@ impl SeenLock<'_> {
             Some(time) => holder.info(info.clone()).since(time, self.now.saturating_sub(since)),
             None => holder.info(info.clone()),
         }
+    }
+}
+
+/// A waiter as the store shows it: the server's clock, its claim, when it came, and what the queue knows about it.
+pub(crate) struct SeenWaiter<'a> {
+    pub(crate) now: Duration,
+    pub(crate) claim: &'a str,
+    pub(crate) came: Option<Duration>,
+    /// `till lease permits how`, below it `pid host label`, and below that the channel on which its client listens.
+    pub(crate) known: &'a str,
+}
+
+impl SeenWaiter<'_> {
+    /// The waiter. `None` if it has not shown up in time, or if the scripts could not read it either.
+    pub(crate) fn waiter(&self, name: &Name) -> Option<Waiter> {
+        let mut lines = self.known.splitn(3, '\n');
+        let words: Vec<&str> = lines.next()?.splitn(4, ' ').collect();
+        let [till, _lease, take, how] = words[..] else { return None };
+        if u128::from(digits(till)?) < self.now.as_millis() {
+            return None;
+        }
+        let take = digits(take).and_then(|take| u32::try_from(take).ok())?;
+        let mode = mode::read(how, NonZeroU32::new(take)?)?;
+        let mut waiter = Waiter::of(name.clone()).mode(mode).info(info(lines.next()?).unwrap_or_default());
+        waiter.claim = self.claim.parse().ok();
+        let came = self.came.and_then(|came| Some((came, SystemTime::UNIX_EPOCH.checked_add(came)?)));
+        Some(match came {
+            Some((came, since)) => waiter.since(since, self.now.saturating_sub(came)),
+            None => waiter,
+        })
     }
 }
 
@@ -213,6 +243,45 @@ mod tests {
             let seen = holder(&claim, Some(&format!("{token} {claim} 7 host ")));
             assert_eq!((seen.since, seen.age), (None, None));
             assert_eq!(seen.token.unwrap().to_string(), token);
+        }
+    }
+
+    fn waiter(known: &str) -> Option<Waiter> {
+        let (now, claim) = (Duration::from_millis(1_700_000_010_000), ClaimId::new().to_string());
+        let came = Some(Duration::from_secs(1_700_000_000));
+        let waiter = SeenWaiter { now, claim: &claim, came, known }.waiter(&Name::new("a").unwrap())?;
+        assert_eq!(waiter.claim.unwrap().to_string(), claim);
+        assert_eq!(waiter.age, Some(Duration::from_secs(10)));
+        Some(waiter)
+    }
+
+    #[test]
+    fn a_waiter_is_shown_until_its_time_is_over() {
+        let info = HolderInfo { label: Some("nightly  backup".into()), host: "host".into(), pid: 7 };
+        let number = |n| NonZeroU32::new(n).unwrap();
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { take: number(2), of: number(4) }] {
+            let known = |till: &str| {
+                let (take, how) = (mode::take(mode), mode::ModeText(mode));
+                format!("{till} 30000 {take} {how}\n{}\ninbox", HolderText(&info))
+            };
+            let seen = waiter(&known("1700000010000")).unwrap();
+            assert_eq!((seen.mode, seen.info), (mode, info.clone()));
+            assert_eq!(waiter(&known("1700000009999")), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_others_queued_is_no_panic(
+            known in prop_oneof![
+                any::<String>(),
+                "[0-9]{0,22} [0-9]{0,3} [0-9]{0,12} (alone|readers|permits of [0-9]{0,11})(\n.{0,9}){0,2}",
+            ],
+            claim in ".{0,3}",
+            (now, came) in (any::<Duration>(), any::<Option<Duration>>()),
+        ) {
+            let seen = SeenWaiter { now, claim: &claim, came, known: &known }.waiter(&Name::new("a").unwrap());
+            prop_assert!(seen.is_none_or(|waiter| waiter.claim.is_none() && known.contains('\n')));
         }
     }
 

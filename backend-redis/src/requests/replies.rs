@@ -1,9 +1,14 @@
 //! The scripts' answers as types.
 
-use super::{mode, record::SeenLock};
+use super::{
+    mode,
+    record::{SeenLock, SeenWaiter},
+};
 use redis::Value;
 use std::{num::NonZeroU32, time::Duration};
-use tenure_core::{Conversion, Holder, LatchState, LossCause, Mode, Name, Renewal, StoreError, Token};
+use tenure_core::{
+    Conversion, Holder, LatchState, LossCause, Mode, Name, Renewal, StoreError, Token, Waiter,
+};
 
 /// The answer to an attempt.
 pub(crate) enum AttemptReply {
@@ -145,6 +150,19 @@ pub(crate) fn holders(value: &Value, names: &[Name]) -> Result<Vec<Holder>, Stor
     Ok(names.iter().zip(locks.chunks(3)).filter_map(seen).flatten().collect())
 }
 
+/// Who waits for this name, in order. Leaves out those who have not shown up in time.
+pub(crate) fn waiting(value: &Value, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+    let Value::Array(values) = value else { return Err(unexpected(value)) };
+    let [seconds, micros, waiters @ ..] = &values[..] else { return Err(unexpected(value)) };
+    let now = clock(seconds, micros)?;
+    let seen = |waiter: &[Value]| {
+        let [claim, came, known] = waiter else { return None };
+        let (claim, known) = (lossy(claim)?, lossy(known)?);
+        SeenWaiter { now, claim: &claim, came: instant(came), known: &known }.waiter(name)
+    };
+    Ok(waiters.chunks(3).filter_map(seen).collect())
+}
+
 /// A page of keys, and where the next one begins; 0 after the last.
 pub(crate) fn page(value: &Value) -> Result<(u64, Vec<String>), StoreError> {
     let Value::Array(parts) = value else { return Err(unexpected(value)) };
@@ -163,6 +181,12 @@ fn clock(seconds: &Value, micros: &Value) -> Result<Duration, StoreError> {
     let read = |value| number(value).ok_or_else(|| unexpected(value));
     let (whole, rest) = (Duration::from_secs(read(seconds)?), Duration::from_micros(read(micros)?));
     whole.checked_add(rest).ok_or_else(|| unexpected(seconds))
+}
+
+/// An instant of the server's clock that is the score of an entry, in microseconds.
+fn instant(score: &Value) -> Option<Duration> {
+    let micros: f64 = text(score)?.parse().ok()?;
+    Duration::try_from_secs_f64(micros / 1e6).ok()
 }
 
 pub(crate) fn text(value: &Value) -> Option<&str> {
@@ -256,6 +280,9 @@ mod tests {
             }
             if let Ok(holders) = holders(&value, &names) {
                 prop_assert!(matches!(&value, Value::Array(all) if all.len() >= 2) && holders.len() <= 2 * 3);
+            }
+            if let Ok(waiters) = waiting(&value, &names[0]) {
+                prop_assert!(matches!(&value, Value::Array(all) if all.len() >= 2 + 3 * waiters.len()));
             }
             let _ = (cause(&value), page(&value), not_locks(&value, &names));
         }

@@ -60,6 +60,8 @@ pub(crate) struct Scripts {
     pub(crate) convert: Script,
     pub(crate) why: Script,
     pub(crate) look: Script,
+    /// Looks at the queue, if there is one.
+    pub(crate) waiting: Option<Script>,
     pub(crate) force: Script,
     pub(crate) latch: Script,
 }
@@ -118,6 +120,7 @@ impl Scripts {
             why: Script::new(&[WHY, include_str!("scripts/ask_why.lua")]),
             latch: Script::new(&[include_str!("scripts/latch.lua")]),
             look: Script::new(&[include_str!("scripts/look.lua")]),
+            waiting: fair.then(|| Script::new(&[include_str!("scripts/waiting.lua")])),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The holders of a name, or of all names with a prefix.
+//! The holders of a name, or of all names with a prefix; and who waits for a name.
 
 use super::Server;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     requests::{keys, replies},
 };
 use std::collections::{BTreeMap, BTreeSet};
-use tenure_core::{Holder, Name, StoreError};
+use tenure_core::{Capability, Holder, Name, StoreError, Waiter};
 
 /// How many locks one request looks at.
 const LOOK_BATCH: usize = 250;
@@ -33,6 +33,15 @@ impl Server {
             [] => replies::holders(&answer, names),
             _ => Err(StoreError::failed(no_lock(&self.lock_key(name)))),
         }
+    }
+
+    /// Who waits for this name, in order.
+    pub(crate) async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        let Some(script) = &self.scripts.waiting else {
+            return Err(StoreError::unsupported(Capability::Waiting));
+        };
+        let (call, lock) = self.call(script, name);
+        replies::waiting(&self.run(script, &call, &lock).await?.value, name)
     }
 
     /// The holders of these names. Leaves out names that nobody holds, and keys of another type.

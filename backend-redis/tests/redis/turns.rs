@@ -103,6 +103,34 @@ async fn a_hand_over_costs_no_request_of_its_own() {
 }
 
 #[tokio::test]
+async fn those_who_wait_are_told_in_order_and_without_the_dead() {
+    let (server, name) = (Server::start(), Name::new("a").unwrap());
+    let one = fair(&server).await;
+    let told = async || {
+        let waiters = one.waiting(&name).await.unwrap();
+        waiters.into_iter().map(|waiter| (waiter.claim, waiter.info.pid)).collect::<Vec<_>>()
+    };
+    let held = grant(&one, &claim("a", LEASE)).await;
+    assert!(told().await.is_empty());
+    let (_backend, dead) = frozen(&server).await;
+    let task = waiter(&server).await;
+    let both = told().await;
+    assert_eq!((both.len(), both[0]), (2, (Some(dead.id), dead.holder.pid)));
+    assert_eq!(both[1].1, std::process::id());
+    // It has not shown up in time.
+    let silent = "1700000000000 20000 1 alone\n7 host\ninbox";
+    server.tell::<()>(&["HSET", WAITERS, &dead.id.to_string(), silent]);
+    assert_eq!(told().await, both[1..]);
+    one.release(&held).await.unwrap();
+    let (_, guard) = task.await.unwrap();
+    assert_eq!(both[1].0, Some(guard.claim()));
+    assert!(told().await.is_empty());
+    guard.release().await.unwrap();
+    let unfair = server.backend().await.waiting(&name).await.unwrap_err();
+    assert!(unfair.to_string().contains("fair=true"), "{unfair}");
+}
+
+#[tokio::test]
 async fn a_waiter_that_is_gone_delays_nobody() {
     let server = Server::start();
     let one = fair(&server).await;
