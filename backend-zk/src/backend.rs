@@ -18,7 +18,7 @@ use std::{
 use tenure_core::{
     Attempt, Backend, Background, Capabilities, Claim, Conversion, Error, Grant, Holder, LatchState,
     LatchStep, LossCause, Mode, Moment, Name, Operation, Release, Renewal, Standing, StandingKind,
-    StoreError, Wakeup, async_trait, lease,
+    StoreError, Waiter, Wakeup, async_trait, lease,
 };
 
 /// How long to wait for a session to be closed.
@@ -236,6 +236,7 @@ impl Backend for ZkBackend {
             permits: true,
             latches: true,
             listing: true,
+            waiting: true,
             ..Capabilities::POLLED
         }
     }
@@ -334,6 +335,11 @@ impl Backend for ZkBackend {
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let live = self.0.session().await?;
         self.0.in_time(live.all_holders(&self.0.options.prefix, self.0.at_root(), prefix)).await
+    }
+
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        let lock = self.0.lock_node(name);
+        self.0.in_time(async { self.0.session().await?.waiting(&lock, name).await }).await
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

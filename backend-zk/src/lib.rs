@@ -22,7 +22,7 @@
 //! | `backend` | [`ZkBackend`]: finds or opens the session, and passes each request to a file below |
 //! | `waiting` | a claim that waits in the queue |
 //! | `recipe` | one attempt: a claim enters the queue, and looks whether it holds |
-//! | `convert`, `latch`, `people` | changes of mode; latches; who holds what |
+//! | `convert`, `latch`, `people` | changes of mode; latches; who holds what, and who waits for it |
 //! | `queue`, `watch`, `removal` | the order of the claims, and who holds; the watch on a grant; how nodes are deleted |
 //! | `session`, `opening`, `diagnosis` | the session and its heartbeats; how it is opened; why it was not |
 //! | `vigil`, `heartbeats` | waiters whose watch may be lost; until when the session certainly lasts |

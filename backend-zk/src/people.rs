@@ -1,4 +1,4 @@
-//! Who holds what, for people.
+//! Who holds what, and who waits for it, for people.
 
 use crate::{
     card::Card,
@@ -6,15 +6,19 @@ use crate::{
     errors::explain,
     names::decode,
     node::Removed,
+    queue::{Place, Queue},
     session::Live,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tenure_core::{Holder, Mode, Name, StoreError, Token};
+use tenure_core::{Holder, Mode, Name, StoreError, Token, Waiter};
 use zookeeper_client::{Error, Stat};
 
-/// How many locks, or holders of one, to look up at a time.
+/// How many locks, or holders or waiters of one, to look up at a time.
 const TOGETHER: usize = 32;
+
+/// The data and the stat of a node.
+type Told = (Vec<u8>, Stat);
 
 /// A holder, and the node by which it holds.
 struct Found {
@@ -27,6 +31,11 @@ impl Live {
     pub(crate) async fn holders(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let found = self.found(lock, name).await.map_err(|error| explain(lock, error))?;
         Ok(found.into_iter().map(|found| found.holder).collect())
+    }
+
+    /// Who waits for `name`, whose node is `lock`, in order.
+    pub(crate) async fn waiting(&self, lock: &str, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        self.waiters(lock, name).await.map_err(|error| explain(lock, error))
     }
 
     /// Releases `name` by force.
@@ -72,38 +81,56 @@ impl Live {
 
     /// The holders of the name, in order of arrival.
     async fn found(&self, lock: &str, name: &Name) -> Result<Vec<Found>, Error> {
+        let Some((queue, first)) = self.contending(lock).await? else { return Ok(Vec::new()) };
+        let mut first = Some(first);
+        let looks = queue.holders().iter().map(|place| {
+            let told = first.take();
+            async move {
+                let told = match told {
+                    Some(told) => Some(told),
+                    None => self.told(lock, &place.node).await?,
+                };
+                Ok::<_, Error>(told.map(|told| found(lock, name, place, &told)))
+            }
+        });
+        let looks: Vec<_> = looks.collect();
+        let looks = stream::iter(looks).buffered(TOGETHER);
+        looks.try_filter_map(|found| async { Ok(found) }).try_collect().await
+    }
+
+    /// Those who wait for the name, in order of arrival.
+    async fn waiters(&self, lock: &str, name: &Name) -> Result<Vec<Waiter>, Error> {
+        let Some((queue, _)) = self.contending(lock).await? else { return Ok(Vec::new()) };
+        let looks = queue.waiters().iter().map(|place| async move {
+            let told = self.told(lock, &place.node).await?;
+            Ok::<_, Error>(told.map(|told| waiter(name, place, &told)))
+        });
+        let looks: Vec<_> = looks.collect();
+        let looks = stream::iter(looks).buffered(TOGETHER);
+        looks.try_filter_map(|waiter| async { Ok(waiter) }).try_collect().await
+    }
+
+    /// The queue, and what its first node says; `None` if nobody is in it.
+    async fn contending(&self, lock: &str) -> Result<Option<(Queue, Told)>, Error> {
         loop {
             let children = match self.list_synced(lock).await {
                 Ok(children) => children,
-                Err(Error::NoNode) => return Ok(Vec::new()),
+                Err(Error::NoNode) => return Ok(None),
                 Err(error) => return Err(error),
             };
             let mut queue = self.queue(lock, &children, None).await?;
-            let Some(first) = queue.first() else { return Ok(Vec::new()) };
+            let Some(first) = queue.first() else { return Ok(None) };
             // It is gone meanwhile, and another may be first.
             let Some(told) = self.told(lock, &first.node).await? else { continue };
             if first.mode == Mode::Exclusive && Card::is_downgraded(&first.node, &told.0) {
                 queue.first_reads();
             }
-            let mut told = Some(told);
-            let looks = queue.holders().iter().map(|place| {
-                let told = told.take();
-                async move {
-                    let told = match told {
-                        Some(told) => Some(told),
-                        None => self.told(lock, &place.node).await?,
-                    };
-                    Ok::<_, Error>(told.map(|told| found(lock, name, &place.node, place.mode, told)))
-                }
-            });
-            let looks: Vec<_> = looks.collect();
-            let looks = stream::iter(looks).buffered(TOGETHER);
-            return looks.try_filter_map(|found| async { Ok(found) }).try_collect().await;
+            return Ok(Some((queue, told)));
         }
     }
 
-    /// The data and stat of a node; `None` if it is gone.
-    async fn told(&self, lock: &str, node: &str) -> Result<Option<(Vec<u8>, Stat)>, Error> {
+    /// What a node says; `None` if it is gone.
+    async fn told(&self, lock: &str, node: &str) -> Result<Option<Told>, Error> {
         let path = format!("{lock}/{node}");
         match self.client.get_data(&path).await {
             Ok(told) => Ok(Some(told)),
@@ -115,16 +142,32 @@ impl Live {
     }
 }
 
-fn found(lock: &str, name: &Name, node: &str, mode: Mode, (data, stat): (Vec<u8>, Stat)) -> Found {
-    let mut holder = Holder::of(name.clone()).mode(mode);
+fn found(lock: &str, name: &Name, Place { node, mode }: &Place, (data, stat): &Told) -> Found {
+    let mut holder = Holder::of(name.clone()).mode(*mode);
     let token = token_of(node).or_else(|| Token::try_from(stat.czxid).ok());
-    if let (Some(claim), Some(info), Some(token)) = (claim_of(node), Card::read(node, &data), token) {
+    if let (Some(claim), Some(info), Some(token)) = (claim_of(node), Card::read(node, data), token) {
         holder = holder.claim(claim, token).info(info);
     }
-    if let Ok(millis) = u64::try_from(stat.ctime) {
-        let since = UNIX_EPOCH + Duration::from_millis(millis);
-        // ZooKeeper has no request for the server's time. For people, this machine's is good enough.
-        holder = holder.since(since, SystemTime::now().duration_since(since).unwrap_or_default());
+    if let Some((since, age)) = made(stat) {
+        holder = holder.since(since, age);
     }
     Found { holder, path: format!("{lock}/{node}") }
+}
+
+fn waiter(name: &Name, Place { node, mode }: &Place, (data, stat): &Told) -> Waiter {
+    let mut waiter = Waiter::of(name.clone()).mode(*mode);
+    if let (Some(claim), Some(info)) = (claim_of(node), Card::read(node, data)) {
+        waiter = waiter.claim(claim).info(info);
+    }
+    match made(stat) {
+        Some((since, age)) => waiter.since(since, age),
+        None => waiter,
+    }
+}
+
+/// When a node was made, and how long ago.
+fn made(stat: &Stat) -> Option<(SystemTime, Duration)> {
+    let since = UNIX_EPOCH + Duration::from_millis(u64::try_from(stat.ctime).ok()?);
+    // ZooKeeper has no request for the server's time. For people, this machine's is good enough.
+    Some((since, SystemTime::now().duration_since(since).unwrap_or_default()))
 }

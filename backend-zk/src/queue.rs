@@ -94,8 +94,17 @@ impl Queue {
 
     /// The holders of the name.
     pub(crate) fn holders(&self) -> &[Place] {
+        self.split().0
+    }
+
+    /// Those behind them, who wait.
+    pub(crate) fn waiters(&self) -> &[Place] {
+        self.split().1
+    }
+
+    fn split(&self) -> (&[Place], &[Place]) {
         let places: Vec<_> = (0..self.0.len()).collect();
-        &self.0[..places.partition_point(|at| self.holds(*at))]
+        self.0.split_at(places.partition_point(|at| self.holds(*at)))
     }
 
     /// Records that the first node was downgraded, as its data say.
@@ -283,6 +292,8 @@ mod tests {
                 let _ = queue.agrees(at);
                 let behind = !matches!(queue.waits_for(at), WaitsFor::Nothing);
                 prop_assert_eq!(behind, at >= queue.holders().len(), "{:?}", queue);
+                let shown = queue.waiters().iter().any(|place| place.node == queue.0[at].node);
+                prop_assert_eq!(behind, shown, "{:?}", queue);
             }
             prop_assert_eq!(queue.waits_for(before) == WaitsFor::Nothing, before == 0);
             let seen = queue_by_number(numbered(&nodes).collect(), None);

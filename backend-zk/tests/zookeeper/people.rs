@@ -10,7 +10,7 @@ use std::{
     error::Error as _,
     time::{Duration, Instant},
 };
-use tenure_core::{Backend, Error, Locks};
+use tenure_core::{Backend, Error, Locks, Mode};
 use tenure_zk::ZkBackend;
 use zookeeper_client::{Acls, CreateMode};
 
@@ -45,6 +45,31 @@ async fn a_foreign_holder_is_told_too() {
     assert!(holder.since.is_some());
     assert_eq!(locks.force_release("a").await.unwrap().len(), 1);
     locks.lock("a").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn those_who_wait_are_told_in_order_foreign_ones_too() {
+    let Some(scene) = Scene::on(&ONE, "waiters").await else { return };
+    let (one, other) = (scene.locks().await, scene.locks().await);
+    assert!(other.waiting("a").await.unwrap().is_empty());
+    let guard = one.lock("a").acquire().await.unwrap();
+    assert!(other.waiting("a").await.unwrap().is_empty());
+    let reader = wait(&scene, "a", other.rw("a").read().label("reads"), 2).await;
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let base = format!("{}/_c_27d6a1ac-9c3b-4a1e-8d5c-9d1f6d7b1c11-lock-", scene.path("a"));
+    scene.eyes.create(&base, b"10.0.0.7", &options).await.unwrap();
+    let told = one.waiting("a").await.unwrap();
+    let who: Vec<_> = told.iter().map(|waiter| (waiter.info.label.as_deref(), waiter.mode)).collect();
+    assert_eq!(who, [(Some("reads"), Mode::Shared), (None, Mode::Exclusive)]);
+    assert!(told.iter().all(|waiter| waiter.since.is_some() && waiter.age.is_some()));
+    guard.release().await.unwrap();
+    let reader = granted(reader).await;
+    assert_eq!((told[0].claim, told[1].claim), (Some(reader.claim()), None));
+    let rest = one.waiting("a").await.unwrap();
+    assert_eq!(rest.iter().map(|waiter| waiter.claim).collect::<Vec<_>>(), [None]);
+    reader.release().await.unwrap();
+    // The foreign client's turn has come.
+    assert!(one.waiting("a").await.unwrap().is_empty());
 }
 
 #[tokio::test]
