@@ -1,16 +1,17 @@
-//! `tenure ls` and `tenure show`: who holds what.
+//! `tenure ls` and `tenure show`: who holds what, and who waits for it.
 
 use crate::{
     args,
     exit::{self, Failure},
-    people, stderr, store,
+    people::{self, Entry},
+    stderr, store,
 };
 use std::{
     io::{self, IsTerminal},
     process::ExitCode,
     time::Duration,
 };
-use tenure::{Holder, Locks};
+use tenure::{Capability, Error, Locks, Name};
 use tokio::time::{Instant, sleep_until};
 
 /// How often a list that is watched is drawn.
@@ -25,25 +26,25 @@ pub(crate) async fn ls(store: &args::Store, args: &args::Ls) -> Result<ExitCode,
     }
     let locks = store::open(store).await?;
     if args.watch {
-        return watch(&locks, &args.prefix).await;
+        return watch(&locks, args).await;
     }
-    let holders = locks.list(&args.prefix).await;
+    let entries = list(&locks, args).await;
     locks.close().await;
-    let holders = holders?;
-    print(&holders, args.json)?;
-    if holders.is_empty() {
+    let entries = entries?;
+    print(&entries, args.waiting, args.json)?;
+    if entries.is_empty() {
         note("nobody holds anything");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Shows the list until something ends this process, which holds nothing.
-async fn watch(locks: &Locks, prefix: &str) -> Result<ExitCode, Failure> {
+async fn watch(locks: &Locks, args: &args::Ls) -> Result<ExitCode, Failure> {
     loop {
         let asked = Instant::now();
-        let screen = match locks.list(prefix).await {
-            Ok(holders) if holders.is_empty() => "nobody holds anything\n".to_owned(),
-            Ok(holders) => people::table(&holders),
+        let screen = match list(locks, args).await {
+            Ok(entries) if entries.is_empty() => "nobody holds anything\n".to_owned(),
+            Ok(entries) => people::table(&entries, args.waiting),
             // The store may come back.
             Err(error) if error.is_retryable() => format!("{error}\n"),
             Err(error) => return Err(error.into()),
@@ -53,21 +54,42 @@ async fn watch(locks: &Locks, prefix: &str) -> Result<ExitCode, Failure> {
     }
 }
 
+/// The holders of all names that begin with the prefix, and behind those of each name the waiters, if they are wanted.
+async fn list(locks: &Locks, args: &args::Ls) -> Result<Vec<Entry>, Error> {
+    if args.waiting && !locks.capabilities().waiting {
+        // Also if nobody holds anything.
+        return Err(Error::Unsupported { store: locks.store().into(), capability: Capability::Waiting });
+    }
+    let holders = locks.list(&args.prefix).await?;
+    let mut entries = Vec::with_capacity(holders.len());
+    for holders in holders.chunk_by(|one, next| one.name == next.name) {
+        let waiters = if args.waiting { locks.waiting(&holders[0].name).await? } else { Vec::new() };
+        entries.extend(Entry::all(holders, waiters));
+    }
+    Ok(entries)
+}
+
 pub(crate) async fn show(store: &args::Store, args: &args::Show) -> Result<ExitCode, Failure> {
     let locks = store::open(store).await?;
-    let holders = locks.holders(&args.name).await;
+    let entries = look_at(&locks, &args.name, args.waiting).await;
     locks.close().await;
-    let holders = holders?;
-    print(&holders, args.json)?;
-    if holders.is_empty() {
+    let entries = entries?;
+    print(&entries, args.waiting, args.json)?;
+    if !entries.iter().any(Entry::is_holder) {
         note(&format!("nobody holds {:?}", args.name));
         return Ok(ExitCode::from(exit::NOBODY));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(holders: &[Holder], as_json: bool) -> Result<(), Failure> {
-    exit::print(&if as_json { people::json(holders) } else { people::table(holders) })
+async fn look_at(locks: &Locks, name: &Name, waiting: bool) -> Result<Vec<Entry>, Error> {
+    let holders = locks.holders(name).await?;
+    let waiters = if waiting { locks.waiting(name).await? } else { Vec::new() };
+    Ok(Entry::all(&holders, waiters))
+}
+
+fn print(entries: &[Entry], waiting: bool, as_json: bool) -> Result<(), Failure> {
+    exit::print(&if as_json { people::json(entries) } else { people::table(entries, waiting) })
 }
 
 /// For a person, who would otherwise see an empty screen.

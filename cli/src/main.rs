@@ -9,7 +9,7 @@
 //! | `elect`: one leader among many machines, and what others learn of it | [`elect`], [`manager`], [`ready`] |
 //! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
 //! | latches | [`latch`] |
-//! | who holds what | [`look`], [`wait`], [`release`], [`people`] |
+//! | who holds what, and who waits for it | [`look`], [`wait`], [`release`], [`people`] |
 //! | completions, manual pages | [`manual`] |
 //! | for those who run a store | [`ping`], [`bench`], [`conformance`], [`schema`] |
 

@@ -1,4 +1,4 @@
-//! How holders are shown to people and programs.
+//! How holders and waiters are shown to people and programs.
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -6,7 +6,29 @@ use std::{
     fmt::{Display, Write as _},
     time::{Duration, SystemTime},
 };
-use tenure::{Holder, Mode};
+use tenure::{Holder, Mode, Waiter};
+
+/// Who holds a name, or waits for it: one line of a list.
+pub(crate) struct Entry {
+    /// A waiter's place in the queue, from 1.
+    place: Option<usize>,
+    /// What is known of it. Of a waiter neither a token nor a lease is.
+    who: Holder,
+}
+
+impl Entry {
+    /// The holders of a name, and behind them those who wait for it.
+    pub(crate) fn all(holders: &[Holder], waiters: Vec<Waiter>) -> Vec<Self> {
+        let holders = holders.iter().map(|holder| Self { place: None, who: holder.clone() });
+        let waiters = (1..).zip(waiters);
+        let waiters = waiters.map(|(place, waiter)| Self { place: Some(place), who: waiter.into() });
+        holders.chain(waiters).collect()
+    }
+
+    pub(crate) fn is_holder(&self) -> bool {
+        self.place.is_none()
+    }
+}
 
 /// `pid@host`, as far as known.
 fn process(holder: &Holder) -> String {
@@ -56,28 +78,37 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// A table for people, with the columns NAME, MODE, LABEL, HOLDER, TOKEN, SINCE and LEFT. Empty if there are no holders.
-pub(crate) fn table(holders: &[Holder]) -> String {
-    if holders.is_empty() {
+/// A table for people, with the columns NAME, MODE, LABEL, HOLDER, TOKEN, SINCE and LEFT. If it is also of those who
+/// wait, PLACE follows NAME, and HOLDER is PROCESS. Empty if there are no entries.
+pub(crate) fn table(entries: &[Entry], waiting: bool) -> String {
+    if entries.is_empty() {
         return String::new();
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["NAME", "MODE", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"]);
-    for holder in holders {
+    let mut header = vec!["NAME", "MODE", "LABEL", "HOLDER", "TOKEN", "SINCE", "LEFT"];
+    if waiting {
+        header[3] = "PROCESS";
+        header.insert(1, "PLACE");
+    }
+    table.set_header(header);
+    for Entry { place, who } in entries {
         let unknown = || "-".to_owned();
-        table.add_row([
-            plain(&holder.name),
-            mode(holder.mode),
-            holder.info.label.as_deref().map_or_else(unknown, plain),
-            Some(process(holder)).filter(|process| !process.is_empty()).unwrap_or_else(unknown),
-            holder.token.map_or_else(unknown, |token| token.to_string()),
-            holder
-                .since
+        let mut row = vec![
+            plain(&who.name),
+            mode(who.mode),
+            who.info.label.as_deref().map_or_else(unknown, plain),
+            Some(process(who)).filter(|process| !process.is_empty()).unwrap_or_else(unknown),
+            who.token.map_or_else(unknown, |token| token.to_string()),
+            who.since
                 .and_then(|since| date(since, humantime::format_rfc3339_seconds))
                 .unwrap_or_else(unknown),
-            holder.left.map_or_else(unknown, span),
-        ]);
+            who.left.map_or_else(unknown, span),
+        ];
+        if waiting {
+            row.insert(1, place.map_or_else(|| "holds".to_owned(), |place| place.to_string()));
+        }
+        table.add_row(row);
     }
     shown(table)
 }
@@ -100,10 +131,11 @@ pub(crate) fn shown(mut table: Table) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// One holder in JSON. Its fields are part of the command's interface: see `docs/cli.md`.
+/// One holder or waiter in JSON. Its fields are part of the command's interface: see `docs/cli.md`.
 #[derive(Serialize)]
 struct Row<'a> {
     name: &'a str,
+    place: Option<usize>,
     label: Option<&'a str>,
     host: Option<&'a str>,
     pid: Option<u32>,
@@ -116,7 +148,7 @@ struct Row<'a> {
     left_ms: Option<u64>,
 }
 
-/// The permits that a holder has, and how many the name has.
+/// The permits that a holder has, or a waiter wants, and how many the name has.
 #[derive(Serialize)]
 struct Permits {
     taken: u32,
@@ -124,28 +156,29 @@ struct Permits {
 }
 
 /// A JSON array for programs, one object per line, without control characters.
-pub(crate) fn json(holders: &[Holder]) -> String {
-    let rows: Vec<String> = holders.iter().map(json_row).collect();
+pub(crate) fn json(entries: &[Entry]) -> String {
+    let rows: Vec<String> = entries.iter().map(json_row).collect();
     if rows.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", rows.join(",\n")) }
 }
 
-fn json_row(holder: &Holder) -> String {
+fn json_row(Entry { place, who }: &Entry) -> String {
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let row = Row {
-        name: &holder.name,
-        label: holder.info.label.as_deref(),
-        host: Some(&*holder.info.host).filter(|host| !host.is_empty()),
-        pid: Some(holder.info.pid).filter(|pid| *pid != 0),
-        mode: mode_name(holder.mode),
-        permits: match holder.mode {
+        name: &who.name,
+        place: *place,
+        label: who.info.label.as_deref(),
+        host: Some(&*who.info.host).filter(|host| !host.is_empty()),
+        pid: Some(who.info.pid).filter(|pid| *pid != 0),
+        mode: mode_name(who.mode),
+        permits: match who.mode {
             Mode::Permit { take, of } => Some(Permits { taken: take.get(), of: of.get() }),
             _ => None,
         },
-        token: holder.token.map(tenure::Token::get),
-        claim: holder.claim.map(|claim| claim.to_string()),
-        since: holder.since.and_then(|since| date(since, humantime::format_rfc3339_millis)),
-        age_ms: holder.age.map(millis),
-        left_ms: holder.left.map(millis),
+        token: who.token.map(tenure::Token::get),
+        claim: who.claim.map(|claim| claim.to_string()),
+        since: who.since.and_then(|since| date(since, humantime::format_rfc3339_millis)),
+        age_ms: who.age.map(millis),
+        left_ms: who.left.map(millis),
     };
     let json =
         serde_json::to_string(&row).unwrap_or_else(|error| unreachable!("strings and numbers: {error}"));
@@ -162,6 +195,35 @@ mod tests {
     use std::num::NonZeroU32;
     use tenure::{ClaimId, HolderInfo, Name, Token};
 
+    fn entry(who: Holder) -> [Entry; 1] {
+        [Entry { place: None, who }]
+    }
+
+    #[test]
+    fn a_waiter_has_a_place_and_no_lease() {
+        let name = || Name::new("report").unwrap();
+        let claim = ClaimId::new();
+        let waiters = vec![Waiter::of(name()).claim(claim), Waiter::of(name()).mode(Mode::Shared)];
+        let entries = Entry::all(&[Holder::of(name())], waiters);
+        let shown = table(&entries, true);
+        let rows: Vec<String> =
+            shown.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "NAME PLACE MODE LABEL PROCESS TOKEN SINCE LEFT",
+                "report holds exclusive - - - - -",
+                "report 1 exclusive - - - - -",
+                "report 2 shared - - - - -",
+            ]
+        );
+        let rows: serde_json::Value = serde_json::from_str(&json(&entries)).unwrap();
+        let places: Vec<_> = (0..3).map(|at| rows[at]["place"].as_u64()).collect();
+        assert_eq!(places, [None, Some(1), Some(2)]);
+        assert_eq!(rows[1]["claim"], claim.to_string());
+        assert!(rows[2]["claim"].is_null());
+    }
+
     #[test]
     fn a_time_that_cannot_be_shown_is_a_dash() {
         let year_10000 = SystemTime::UNIX_EPOCH + Duration::from_hours(70_389_528);
@@ -170,16 +232,18 @@ mod tests {
             let holder = Holder::of(tenure::Name::new("report").unwrap())
                 .since(since, Duration::MAX)
                 .left(Duration::MAX);
-            let shown = table(std::slice::from_ref(&holder));
+            let holder = entry(holder);
+            let shown = table(&holder, false);
             let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
             assert_eq!(row[..6], ["report", "exclusive", "-", "-", "-", "-"], "{shown}");
-            let row: serde_json::Value = serde_json::from_str(&json(&[holder])).unwrap();
+            let row: serde_json::Value = serde_json::from_str(&json(&holder)).unwrap();
             assert!(row[0]["since"].is_null(), "{row}");
         }
         let last = Holder::of(tenure::Name::new("report").unwrap())
             .since(year_10000 - Duration::from_millis(1), Duration::ZERO);
-        assert!(table(std::slice::from_ref(&last)).contains("9999-12-31T23:59:59Z"));
-        assert!(json(&[last]).contains("9999-12-31T23:59:59.999Z"));
+        let last = entry(last);
+        assert!(table(&last, false).contains("9999-12-31T23:59:59Z"));
+        assert!(json(&last).contains("9999-12-31T23:59:59.999Z"));
     }
 
     /// The first second of the year 10000, after the beginning of 1970.
@@ -225,14 +289,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_holds_it_has_a_row(holders in vec(holders(), 0..4)) {
-            let shown = table(&holders);
+        fn whoever_holds_it_or_waits_has_a_row(
+            entries in vec((option::of(any::<usize>()), holders()), 0..4),
+            waiting in any::<bool>(),
+        ) {
+            let entries: Vec<Entry> = entries.into_iter().map(|(place, who)| Entry { place, who }).collect();
+            let shown = table(&entries, waiting);
             let rows: Vec<&str> = shown.lines().skip(1).collect();
-            prop_assert_eq!(rows.len(), holders.len(), "{}", shown);
+            prop_assert_eq!(rows.len(), entries.len(), "{}", shown);
             prop_assert!(shown.chars().all(|c| c == '\n' || harmless(c)), "{:?}", shown);
-            let json: Vec<serde_json::Value> = serde_json::from_str(&json(&holders)).unwrap();
-            prop_assert_eq!(json.len(), holders.len());
-            for ((holder, row), fields) in holders.iter().zip(rows).zip(json) {
+            let json: Vec<serde_json::Value> = serde_json::from_str(&json(&entries)).unwrap();
+            prop_assert_eq!(json.len(), entries.len());
+            for ((Entry { place, who: holder }, row), fields) in entries.iter().zip(rows).zip(json) {
+                prop_assert_eq!(&fields["place"], &serde_json::Value::from(*place));
                 prop_assert!(holder.to_string().chars().all(harmless));
                 // From the right, where no text is.
                 let cells: Vec<&str> = row.rsplit("  ").filter(|cell| !cell.is_empty()).take(2).collect();

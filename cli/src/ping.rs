@@ -146,6 +146,7 @@ struct Abilities {
     latches: bool,
     together: bool,
     listing: bool,
+    waiting: bool,
 }
 
 impl Abilities {
@@ -167,6 +168,7 @@ impl Abilities {
             latches: store.latches,
             together: store.together,
             listing: store.listing,
+            waiting: store.waiting,
         }
     }
 }
@@ -214,6 +216,7 @@ impl Report {
             ["latches".to_owned(), yes(can.latches)],
             ["several names in one request".to_owned(), yes(can.together)],
             ["ls, show, wait".to_owned(), yes(can.listing)],
+            ["ls --waiting".to_owned(), yes(can.waiting)],
         ];
         let (store, times, abilities) = (&self.store, people::aligned(times), people::aligned(abilities));
         format!("{store}\n\n{times}\n{abilities}")

@@ -1,4 +1,4 @@
-//! `wait`, `ls`, `show` and `release`: who holds what.
+//! `wait`, `ls`, `show` and `release`: who holds what, and who waits for it.
 
 use super::common::{Limit, name};
 use tenure::Name;
@@ -18,12 +18,16 @@ pub(crate) struct Wait {
 
 /// List all holders
 ///
-/// Prints one line for each holder, sorted by name. If nobody holds anything, prints nothing and exits with 0.
+/// Prints one line for each holder, sorted by name. If nobody holds anything, prints nothing and exits with 0. With
+/// --waiting, those who wait for a held name follow its holders.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
     /// Only list names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
+    /// Also list who waits, in order; not for stores without a queue
+    #[arg(long)]
+    pub(crate) waiting: bool,
     /// Show the list again every second, until Ctrl-C
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
@@ -40,6 +44,9 @@ pub(crate) struct Show {
     /// The lock's name
     #[arg(value_parser = name)]
     pub(crate) name: Name,
+    /// Also show who waits, in order; not for stores without a queue
+    #[arg(long)]
+    pub(crate) waiting: bool,
     /// Print a JSON array, for programs
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,6 @@
 //! `tenure ls`, `show` and `release`.
 
-use crate::stage::{Done, Running, Stage};
+use crate::stage::{Done, Running, Stage, until};
 use nix::sys::signal::Signal;
 use std::process::Stdio;
 
@@ -56,12 +56,13 @@ fn json_for_programs() {
         let mut fields: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
         fields.sort_unstable();
         let all = [
-            "age_ms", "claim", "host", "label", "left_ms", "mode", "name", "permits", "pid", "since", "token",
+            "age_ms", "claim", "host", "label", "left_ms", "mode", "name", "permits", "pid", "place",
+            "since", "token",
         ];
         assert_eq!(fields, all);
         assert_eq!((&row["name"], &row["label"]), (&"a".into(), &"x".into()));
         assert_eq!((&row["mode"], &row["token"]), (&"exclusive".into(), &token.into()));
-        assert!(row["permits"].is_null());
+        assert!(row["permits"].is_null() && row["place"].is_null());
         assert_eq!(row["pid"], holder.pid().as_raw());
         assert!(row["left_ms"].as_u64().unwrap() <= 30_000 && row["age_ms"].as_u64().unwrap() < 60_000);
         assert!(row["since"].as_str().unwrap().ends_with('Z') && row["claim"].as_str().unwrap().len() == 36);
@@ -88,6 +89,58 @@ fn how_it_is_held() {
     let permits = serde_json::json!({"taken": 1, "of": 4});
     let null = serde_json::Value::Null;
     assert_eq!(held, [("exclusive", null.clone()), ("shared", null), ("permit", permits)]);
+}
+
+/// The same in a store with a queue.
+fn fair<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [&["--store", "sqlite:locks.db?fair=true"][..], args].concat()
+}
+
+#[test]
+fn who_waits_is_listed_in_order() {
+    let stage = Stage::new();
+    let listed = || stage.done(&fair(&["ls", "--waiting"])).expect(0).out;
+    let run = |label: &str| {
+        let script = ["sh", "-c", "echo $$; exec sleep 1000"];
+        stage.start(&fair(&[&["run", "a", "--label", label, "--"], &script[..]].concat()))
+    };
+    assert_eq!(listed(), "");
+    stage.done(&fair(&["show", "a", "--waiting"])).expect(1);
+    let holder = run("first");
+    holder.line();
+    let second = run("second");
+    until("the second waits", || listed().lines().count() == 3);
+    let third = run("third");
+    until("the third waits", || listed().lines().count() == 4);
+    let table = listed();
+    let rows: Vec<String> =
+        table.lines().map(|line| line.split_whitespace().take(4).collect::<Vec<_>>().join(" ")).collect();
+    let expected =
+        ["NAME PLACE MODE LABEL", "a holds exclusive first", "a 1 exclusive second", "a 2 exclusive third"];
+    assert_eq!(rows, expected, "{table}");
+    assert_eq!(stage.done(&fair(&["ls"])).expect(0).out.lines().count(), 2);
+    for args in [&["ls", "--waiting", "--json"][..], &["show", "a", "--waiting", "--json"]] {
+        let json: serde_json::Value = serde_json::from_str(&stage.done(&fair(args)).expect(0).out).unwrap();
+        let places: Vec<_> = (0..3).map(|at| json[at]["place"].as_u64()).collect();
+        assert_eq!((places, json.as_array().unwrap().len()), (vec![None, Some(1), Some(2)], 3));
+        assert_eq!(json[1]["pid"], second.pid().as_raw());
+        assert_eq!(json[2]["pid"], third.pid().as_raw());
+        assert!(json[1]["token"].is_null() && json[1]["left_ms"].is_null(), "{json}");
+        assert!(json[1]["since"].as_str().unwrap().ends_with('Z') && json[1]["age_ms"].is_u64(), "{json}");
+    }
+    second.signal(Signal::SIGTERM);
+    second.end().expect(143);
+    until("the third alone waits", || listed().lines().nth(2).is_some_and(|row| row.contains("third")));
+}
+
+#[test]
+fn a_store_without_a_queue_does_not_know_who_waits() {
+    let stage = Stage::new();
+    for args in [&["ls", "--waiting"][..], &["show", "a", "--waiting"]] {
+        let refused = stage.done(args).expect(69);
+        assert!(refused.err.contains("does not support listing waiters"), "{}", refused.err);
+        assert!(refused.err.contains("fair=true") && refused.out.is_empty(), "{}", refused.err);
+    }
 }
 
 /// It draws on a terminal: see `terminal`.
