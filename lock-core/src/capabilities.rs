@@ -35,7 +35,7 @@ pub struct Capabilities {
     pub together: bool,
     /// Whether [`holders`](crate::Backend::holders) and [`list`](crate::Backend::list) list holders.
     pub listing: bool,
-    /// Whether [`waiting`](crate::Backend::waiting) lists waiters, because the store keeps them in a queue.
+    /// Whether [`waiting`](crate::Backend::waiting) lists waiters. That takes a queue that says who waits in it.
     pub waiting: bool,
     /// How many grants one renewal request may carry.
     pub renew_batch: usize,
@@ -105,7 +105,7 @@ impl fmt::Display for Capability {
         f.write_str(match self {
             Self::Listing => "listing holders",
             Self::Waiting => {
-                "listing waiters: it keeps no queue (ZooKeeper does, and with fair=true Redis and lease rows do)"
+                "listing waiters: it keeps no list of them (ZooKeeper does, and with fair=true Redis and lease rows do)"
             }
             Self::ForcedRelease => "releasing a lock by force",
             Self::Extending => "extending a lease by hand",

@@ -77,7 +77,8 @@ pub struct Claim {
     pub holder: Arc<HolderInfo>,
 }
 
-/// What people see of a holder: stored with the grant, shown by `tenure ls`, and never used for exclusion.
+/// What people see of a holder or waiter: stored with the grant, and with a place in a store's queue; shown by
+/// `tenure ls`, and never used for exclusion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderInfo {
     /// The text set with [`Lock::label`](crate::Lock::label).
