@@ -190,10 +190,12 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Behaviour
     ///
-    /// Only for people, so it changes nothing. The default is right for a store without a queue, and for one whose queue
-    /// does not say who waits, such as that for a row of a database. Leaves out the holders, and a waiter that has lost its place. There is
-    /// one waiter for each client: its other tasks wait behind that one, in memory. A claim that makes a single attempt
-    /// may be among them, if the store has it queue for a moment.
+    /// Only for people, so it changes nothing. Leaves out the holders, and a waiter that has lost its place. There is one
+    /// waiter for each client: its other tasks wait behind that one, in memory. A claim that makes a single attempt may
+    /// be among them, if the store has it queue for a moment.
+    ///
+    /// The default is right for a store without a queue, and for one whose queue does not say who waits in it, such as
+    /// that for a locked row of a database.
     ///
     /// # Errors
     ///

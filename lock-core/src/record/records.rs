@@ -22,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 /// Locks over any [`RecordStore`]: a [`Backend`] with every mode.
 ///
 /// It has readers, permits, latches, elections, lists of holders and waiters, and forced release. Waiters of all clients
-/// are served in the order in which they came. Each request reads one record, asks [`Record`] what becomes of it, and swaps it if it
-/// changed. That takes two trips to the store, three for a name of which it keeps nothing, and more when clients collide.
+/// are served in the order in which they came. Each request reads one record, asks [`Record`] what becomes of it, and
+/// swaps it if it changed. That takes two trips to the store, three for a name of which it keeps nothing, and more when
+/// clients collide.
 ///
 /// Each waiter writes its place every 1.5 s, so one name serves dozens of waiting clients over a fast store, and about
 /// ten where a trip takes 100 ms.
