@@ -48,7 +48,7 @@ impl Hints {
     }
 
     /// Whether nobody waits.
-    #[cfg(feature = "mysql")]
+    #[cfg(feature = "_server")]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting().is_empty()
     }

@@ -77,17 +77,22 @@ impl OwnBell {
         self.shared.hints.tell(name);
     }
 
-    /// Closes the connection, until somebody waits again.
+    /// Closes the connection until somebody waits again, unless another client of this backend waits.
     pub(super) fn close(&self) {
-        if let Some(task) = self.shared.task().take() {
-            task.abort();
+        let mut task = self.shared.task();
+        if self.shared.hints.is_empty()
+            && let Some(keeping) = task.take()
+        {
+            keeping.abort();
         }
     }
 }
 
 impl Drop for OwnBell {
     fn drop(&mut self) {
-        self.close();
+        if let Some(keeping) = self.shared.task().take() {
+            keeping.abort();
+        }
     }
 }
 

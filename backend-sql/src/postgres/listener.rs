@@ -48,10 +48,13 @@ impl Listener {
         hint
     }
 
-    /// Closes the connection, until somebody waits again.
+    /// Closes the connection until somebody waits again, unless another client of this backend waits.
     pub(super) fn close(&self) {
-        if let Some(task) = self.task().take() {
-            task.abort();
+        let mut task = self.task();
+        if self.hints.is_empty()
+            && let Some(listening) = task.take()
+        {
+            listening.abort();
         }
     }
 
@@ -62,7 +65,9 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.close();
+        if let Some(listening) = self.task().take() {
+            listening.abort();
+        }
     }
 }
 

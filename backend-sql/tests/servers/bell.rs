@@ -16,6 +16,7 @@ cases!("bell":
     another_user_s_bell_is_not_rung.of_lease_rows().on(SERVERS),
     a_hundred_waiters_have_one_bell.of_lease_rows().on(SERVERS),
     a_bell_goes_with_its_waiters.of_lease_rows().on(SERVERS),
+    a_bell_stays_for_those_who_wait_when_another_client_closes.of_lease_rows().on(SERVERS),
 );
 
 const SERVERS: &[Kind] = &[Kind::Mariadb, Kind::Mysql];
@@ -217,4 +218,23 @@ async fn a_bell_goes_with_its_waiters(table: &Table) {
     assert_ne!(next, bell);
     theirs.close().await;
     until(async || connection_of(table, next).await == 0).await;
+}
+
+/// A client of the same backend, and so of the same bell.
+async fn a_bell_stays_for_those_who_wait_when_another_client_closes(table: &Table) {
+    let open = async || table.options().poll(POLL).open().await.unwrap();
+    let (ours, theirs) = (open().await, open().await);
+    let grant = granted(&ours, &held("a")).await;
+    let waiter = begin(table, &theirs, "a").await;
+    let bell = bell_of(table, "a").await;
+    let connection = connection_of(table, bell).await;
+    assert!(connection > 0);
+    theirs.close().await;
+    let next = hand_over(&ours, &grant, waiter).await;
+    theirs.release(&next).await.unwrap();
+    // The next one to wait would have hung another.
+    let grant = granted(&ours, &held("a")).await;
+    let waiter = begin(table, &theirs, "a").await;
+    assert_eq!((bell_of(table, "a").await, connection_of(table, bell).await), (bell, connection));
+    hand_over(&ours, &grant, waiter).await;
 }

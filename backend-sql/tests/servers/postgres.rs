@@ -13,6 +13,7 @@ cases!("postgres":
     a_waiter_is_told_of_a_release.on(POSTGRES).of_lease_rows(),
     a_waiter_is_told_of_a_forced_release_and_of_a_withdrawal.on(POSTGRES).of_lease_rows(),
     a_listener_that_was_cut_off_listens_again.on(POSTGRES).of_lease_rows(),
+    a_waiter_is_told_after_another_client_closes.on(POSTGRES).of_lease_rows(),
     a_batch_is_renewed_by_one_transaction.on(POSTGRES).of_lease_rows(),
     a_serialization_failure_is_no_answer.on(POSTGRES), a_missing_schema.on(POSTGRES), a_table_without_a_key.on(POSTGRES),
     nothing_waits_for_the_disk.on(POSTGRES),
@@ -55,6 +56,19 @@ async fn a_listener_that_was_cut_off_listens_again(table: &Table) {
     let count = format!("SELECT count(*) {listens}");
     until(async || table.number(&count).await == 1).await;
     hand_over(table, &from, &to).await;
+}
+
+/// A client of the same backend, which the waiter's listener is for as well.
+async fn a_waiter_is_told_after_another_client_closes(table: &Table) {
+    let (from, to) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
+    let grant = granted(&from, &claim("a")).await;
+    let (waiter, next) = (to.clone(), waiting("a"));
+    let acquiring = tokio::spawn(async move { waiter.acquire(&next).await });
+    until_awaited(table).await;
+    to.close().await;
+    assert_eq!(from.release(&grant).await.unwrap(), Release::Released { awaited: true });
+    let told = tokio::time::timeout(POLL / 4, acquiring).await.expect("the waiter was not told");
+    assert_eq!(to.release(&told.unwrap().unwrap()).await.unwrap(), RELEASED);
 }
 
 async fn a_waiter_is_told_of_a_forced_release_and_of_a_withdrawal(table: &Table) {
