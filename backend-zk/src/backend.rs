@@ -353,8 +353,9 @@ impl Backend for ZkBackend {
 
     async fn close(&self) {
         let Some(live) = self.0.current() else { return };
-        // By another client on a clone.
-        if Arc::strong_count(&self.0) > 1 && live.is_wanted() {
+        // By another client of this backend or of a clone.
+        let is_shared = Arc::strong_count(&self.0) > 1 || self.0.background.clients() > 1;
+        if is_shared && live.is_wanted() {
             return;
         }
         let mut states = live.client.state_watcher();

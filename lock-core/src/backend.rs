@@ -232,6 +232,12 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Closes connections. Called once, by [`Locks::close`](crate::Locks::close), after the last release.
+    ///
+    /// # Behaviour
+    ///
+    /// Several `Locks` may have been made of this backend, or of its clones, and each calls this when it closes. What the
+    /// others hold stays held, and whoever waits goes on waiting and is still told of releases. A later request opens
+    /// what it needs again.
     async fn close(&self) {}
 }
 

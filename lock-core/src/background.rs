@@ -86,6 +86,15 @@ impl Background {
         }
     }
 
+    /// Returns how many [`Locks`](crate::Locks) use it that are not closed yet.
+    ///
+    /// For [`Backend::close`](crate::Backend::close), during which the one that closes is still counted: a store whose
+    /// clients share a session ends it only with the last of them.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.0.uses.load(Ordering::Relaxed)
+    }
+
     /// Registers one more client.
     pub(crate) fn used(&self) -> Use {
         self.0.uses.fetch_add(1, Ordering::Relaxed);
@@ -186,7 +195,9 @@ mod tests {
             let ended = background.0.thread().as_ref().unwrap().ended.clone();
             if used {
                 let (one, other) = (background.used(), background.used());
+                assert_eq!(background.clients(), 2);
                 one.end().await;
+                assert_eq!(background.clients(), 1);
                 assert!(!ended.is_cancelled(), "another still uses it");
                 other.end().await;
                 assert!(ended.is_cancelled());

@@ -8,6 +8,7 @@ use crate::{
 };
 use std::{
     error::Error as _,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tenure_core::{Backend, Error, Locks, Mode};
@@ -134,10 +135,19 @@ async fn closing_ends_the_session() {
 #[tokio::test]
 async fn closing_ends_no_session_that_another_client_uses() {
     let Some(scene) = Scene::on(&ONE, "closing-one").await else { return };
-    let (backend, first) = (scene.backend().await, scene.locks().await.lock("b").acquire().await.unwrap());
-    let (one, other) = (Locks::new(backend.clone()), Locks::new(backend));
+    let backend = scene.backend().await;
+    goes_on(&scene, &Locks::new(backend.clone()), &Locks::new(backend)).await;
+    // There are no clones of this one.
+    let Some(scene) = Scene::on(&ONE, "closing-shared").await else { return };
+    let backend = Arc::new(scene.backend().await);
+    goes_on(&scene, &Locks::new(Arc::clone(&backend)), &Locks::new(backend)).await;
+}
+
+/// What one holds and waits for stays when the other closes.
+async fn goes_on(scene: &Scene, one: &Locks, other: &Locks) {
+    let first = scene.locks().await.lock("b").acquire().await.unwrap();
     let held = one.lock("a").acquire().await.unwrap();
-    let waiting = wait(&scene, "b", one.lock("b"), 2).await;
+    let waiting = wait(scene, "b", one.lock("b"), 2).await;
     other.lock("c").acquire().await.unwrap().release().await.unwrap();
     let before = [scene.node("a", 0).await, scene.node("b", 1).await];
     other.close().await;

@@ -420,7 +420,10 @@ impl<S: RecordStore> Backend for Records<S> {
     }
 
     async fn close(&self) {
-        self.0.closed.cancel();
+        // Another client of this backend goes on removing idle names.
+        if self.0.background.clients() < 2 {
+            self.0.closed.cancel();
+        }
         self.0.store.close().await;
     }
 }

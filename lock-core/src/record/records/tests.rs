@@ -140,6 +140,21 @@ async fn names_that_nobody_uses_are_removed_and_their_tokens_stay_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn names_are_removed_after_another_client_has_closed() {
+    let texts = Texts::new();
+    let records = Arc::new(Records::new(texts.clone()));
+    let (one, other) = (Locks::new(Arc::clone(&records)), Locks::new(records));
+    other.close().await;
+    one.lock("a").acquire().await.unwrap().release().await.unwrap();
+    tokio::time::advance(Duration::from_mins(2)).await;
+    one.lock("again").acquire().await.unwrap().release().await.unwrap();
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(texts.keys(), ["floor", "lock/again"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_name_that_is_used_again_is_kept() {
     let texts = Texts::new();
     let (records, other) = (Records::new(texts.clone()), Records::new(texts.clone()));
