@@ -1,6 +1,7 @@
 //! The cases, one file per group; `docs/contract.md` has the clauses that they prove.
 
 mod cancelling;
+mod closing;
 mod contention;
 mod election;
 mod exclusion;
@@ -43,6 +44,7 @@ pub fn all() -> Vec<Case> {
         tokens::CASES,
         reentrancy::CASES,
         release::CASES,
+        closing::CASES,
         people::CASES,
         readers::CASES,
         permits::CASES,

@@ -153,6 +153,12 @@ impl Stage {
         self.opener.client().await
     }
 
+    /// Makes a new client of the same backend as this one: they share its connections, and nothing else.
+    #[must_use]
+    pub fn client_beside(&self, other: &Client) -> Client {
+        self.opener.client_of(Arc::clone(other.probe.backend()))
+    }
+
     /// Returns what makes clients in other runtimes than this one.
     pub(crate) fn opener(&self) -> Opener {
         self.opener.clone()

@@ -27,6 +27,7 @@ const OF_A_QUEUE: &[&str] = &[
     "exclusion_by_permit",
     "waiting",
     "cancelling",
+    "closing",
     "readers",
     "permits",
     "several",
