@@ -5,12 +5,12 @@ use super::contention::Contention;
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_matches, lost_with, rises, still_held, within},
+    check::{Stop, deadline, ensure, ensure_matches, eventually, lost_with, rises, still_held, within},
     saboteur::{Direction, Hurt, Saboteur},
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::{Error, Guard, LossCause, Moment, StandingKind};
-use tokio::task::JoinHandle;
+use tenure_core::{Error, Guard, Hold, LossCause, Moment, StandingKind};
+use tokio::{sync::oneshot, task::JoinHandle};
 
 cases!("faults":
     server_frozen_past_lease.alone().shared(), unheard_past_lease.alone(), dying_session_grants_nothing.alone(),
@@ -26,6 +26,8 @@ const LEASE: Duration = Duration::from_secs(2);
 const LONG_LEASE: Duration = Duration::from_mins(5);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Long enough that half of it is left when a server is back, and it is renewed within seconds after that.
+const RESTART: Duration = Duration::from_secs(20);
 /// What a busy machine may take beyond the contract's bounds: stalls of more than a second were seen.
 const SLACK: Duration = Duration::from_secs(3);
 /// How far the clocks of a store and a client may differ within a lease: 1 %, as in clause L3, and a millisecond or
@@ -111,6 +113,24 @@ fn over(outcome: Result<(), Error>) -> Check {
         Ok(()) | Err(Error::Lost { .. } | Error::Unavailable { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Fails if the next one is granted the name while the first believes that it holds it. If the store forgets, the first
+/// may believe so until the deadline that it has then.
+async fn never_both(first: Hold, next: oneshot::Receiver<Hold>, forgets: bool) -> Check {
+    // If there is no grant, the waiter reports why.
+    let Ok(next) = next.await else { return Ok(()) };
+    let Some(until) = first.deadline() else { return Ok(()) };
+    ensure!(forgets, "{next:?} was granted a name that is held: {first:?}");
+    while next.is_held() {
+        let over = until.has_passed();
+        if !first.is_held() {
+            break;
+        }
+        ensure!(!over, "{first:?} was renewed beside {next:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
 }
 
 async fn granted(waiter: JoinHandle<Result<Guard, Error>>) -> Check<Guard> {
@@ -204,20 +224,45 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     }
 }
 
+/// A store that keeps its grants over the restart keeps this one, if the server is back soon enough to renew it. What a
+/// store forgets, its holder may believe in until the deadline that it had.
 async fn server_restarted(stage: &Stage) -> Check {
     let scene = Scene::set(stage, &[Hurt::Kill]).await?;
-    let guard = scene.one.lock(&scene.name).lease(PATIENCE).acquire().await?;
+    let forgets = stage.subject().forgets(Hurt::Kill);
+    let guard = scene.one.lock(&scene.name).lease(RESTART).acquire().await?;
     let first = guard.token();
-    let waiter = scene.waiter();
+    let (tell, told) = oneshot::channel();
+    let lock = scene.other.rival(&scene.name).lease(PATIENCE).wait(PATIENCE * 2);
+    let waiter = tokio::spawn(async move {
+        let next = lock.acquire().await?;
+        // Whoever watches may have seen enough.
+        let _ = tell.send(next.hold());
+        Ok::<_, Error>(next)
+    });
+    let watch = tokio::spawn(never_both(guard.hold(), told, forgets));
+    let in_time = Moment::now() + deadline(&guard)?.left() / 2;
     scene.saboteur.restart().await?;
-    let granted_again = waiter.is_finished();
-    ensure!(!(granted_again && guard.is_held()), "the server came back and granted a lock that is held");
+    let must_stay = !forgets && scene.standing == StandingKind::Lease && !in_time.has_passed();
+    let back = guard.deadline();
+    eventually!(
+        RESTART + SLACK,
+        guard.deadline().is_none() || guard.deadline() > back,
+        "the server is back, and a lock is neither renewed nor lost: {guard:?}"
+    );
     match guard.release().await {
-        // The server came back in time, or too late for the lease.
-        Ok(()) | Err(Error::Lost { .. }) => {}
+        Ok(()) => {}
+        Err(Error::Lost { cause, .. }) => {
+            ensure!(!must_stay, "the server was back in time with its data, and the lock was lost: {cause}");
+            let forgotten = forgets && matches!(cause, LossCause::Forgotten | LossCause::TakenOver);
+            ensure!(
+                forgotten || is_of_silence(cause),
+                "the server restarted, and the lock was lost because {cause}"
+            );
+        }
         Err(error) => return Err(error.into()),
     }
     let next = granted(waiter).await?;
+    watch.await??;
     rises(first, next.token())?;
     // The next holder's session was silent too while the server was away, so it may end just after the grant.
     scene.released(next.release().await)?;
