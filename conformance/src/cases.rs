@@ -22,6 +22,7 @@ mod runtimes;
 mod several;
 mod store;
 mod tokens;
+mod unheard;
 mod waiting;
 
 use crate::{Case, Form};
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Case> {
         names::CASES,
         waiting::CASES,
         cancelling::CASES,
+        unheard::CASES,
         lease::CASES,
         least::CASES,
         loss::CASES,

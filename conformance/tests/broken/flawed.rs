@@ -16,6 +16,7 @@ use tenure_core::{
     LatchState, LatchStep, LossCause, Memory, Mode, Moment, Name, Release, Renewal, Standing, StoreError,
     Token, Waiter,
 };
+use tokio::sync::Notify;
 
 /// As many parties as the cases count.
 const THREE: NonZeroU32 = NonZeroU32::new(3).unwrap();
@@ -46,6 +47,8 @@ pub(crate) enum Flaw {
     NormalizesPaths,
     SharesNamespaces,
     LosesWakeups,
+    SleepsThroughLeases,
+    ClosesForOthers,
     ServesLastFirst,
     PrefersWhoWasHere,
     ListsByPattern,
@@ -72,6 +75,9 @@ pub(crate) enum Flaw {
 
 /// How long a request is on its way, where a flaw is about that.
 const HOP: Duration = Duration::from_millis(1);
+
+/// How often whoever is not told asks.
+const SELDOM: Duration = Duration::from_millis(700);
 
 /// A store under test with this flaw.
 pub(crate) struct Flawed {
@@ -112,7 +118,7 @@ impl Flawed {
         let mut worlds = self.worlds.lock().unwrap_or_else(PoisonError::into_inner);
         let world = Arc::clone(worlds.entry(namespace.to_owned()).or_default());
         let (number, wire) = (self.clients.fetch_add(1, Ordering::Relaxed), Arc::clone(&self.wire));
-        Arc::new(Client { flaw: self.flaw, world, number, wire })
+        Arc::new(Client { flaw: self.flaw, world, number, wire, closed: Notify::new() })
     }
 }
 
@@ -146,6 +152,7 @@ struct Client {
     world: Arc<World>,
     number: usize,
     wire: Arc<Wire>,
+    closed: Notify,
 }
 
 impl Client {
@@ -332,7 +339,21 @@ impl Backend for Client {
 
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         match self.flaw {
-            Flaw::LosesWakeups => self.poll(claim, Duration::from_millis(700)).await,
+            Flaw::LosesWakeups => self.poll(claim, SELDOM).await,
+            Flaw::SleepsThroughLeases => loop {
+                let inner = self.claim(claim);
+                match self.world.memory.try_acquire(&inner).await? {
+                    Attempt::Granted(grant) => return self.granted(claim, grant).await,
+                    Attempt::Busy { expires_in } => tokio::time::sleep(expires_in.unwrap_or(HOP)).await,
+                }
+            },
+            Flaw::ClosesForOthers => {
+                let inner = self.claim(claim);
+                tokio::select! {
+                    told = self.world.memory.acquire(&inner) => self.granted(claim, told?).await,
+                    () = self.closed.notified() => self.poll(claim, SELDOM).await,
+                }
+            }
             Flaw::KnowsNoClaim | Flaw::PrefersWhoWasHere | Flaw::LooksThenTakes => {
                 self.poll(claim, Duration::from_millis(2)).await
             }
@@ -511,5 +532,10 @@ impl Backend for Client {
             Flaw::ForcesNothing => self.world.memory.holders(name).await,
             _ => self.world.memory.force_release(name).await,
         }
+    }
+
+    /// Whoever waits through this backend is told nothing any more, if that is the flaw.
+    async fn close(&self) {
+        self.closed.notify_waiters();
     }
 }

@@ -1,0 +1,83 @@
+//! Waiting without being told, as each store waits by itself (clause W4).
+
+use crate::{
+    Check, Client, Need, Stage,
+    case::cases,
+    check::{Stop, ensure, eventually, lost_with, rises, within},
+    saboteur::Hurt,
+};
+use std::time::Duration;
+use tenure_core::{Error, Guard, LossCause, Moment, StandingKind};
+use tokio::task::JoinHandle;
+
+cases!("waiting": shortened_lease_is_noticed, lost_wakeup_is_made_up_for.alone());
+
+/// A lease that does not expire during a case.
+const LONG_LEASE: Duration = Duration::from_mins(5);
+/// What remains of a lease that its holder shortens.
+const REST: Duration = Duration::from_secs(1);
+/// What a wait may take beyond what the contract says, on an idle store.
+const SLACK: Duration = Duration::from_secs(3);
+/// For waits that end by themselves when all is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Another client's wait, once it has been refused and is asleep, and when it ended.
+async fn asleep(client: &Client, name: &str) -> Check<JoinHandle<Check<(Guard, Moment)>>> {
+    let lock = client.lock(name).wait(PATIENCE);
+    let waiter = tokio::spawn(async move {
+        let guard = lock.acquire().await?;
+        Check::Ok((guard, Moment::now()))
+    });
+    eventually!(PATIENCE, client.probe.calls().contending(name) == 1);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(!waiter.is_finished(), "the name is held, and the wait was over: {:?}", waiter.await?);
+    Ok(waiter)
+}
+
+/// No store tells its waiters that a lease was shortened, and they were told how long it would last.
+async fn shortened_lease_is_noticed(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(LONG_LEASE).renew(false).acquire().await?;
+    let waiter = asleep(&other, &name).await?;
+    let shortened = Moment::now();
+    guard.extend(REST).await?;
+    let bound = REST + stage.capabilities().ask_again + SLACK;
+    let waited = within(bound, "the end of a lease that its holder had shortened, for who waits", waiter);
+    let (taken, had) = waited.await???;
+    ensure!(!guard.is_held(), "two guards say that they hold the lock: {guard:?} {taken:?}");
+    let took = had.since(shortened);
+    ensure!(
+        took < bound,
+        "the lease had {REST:?} left, and a waiter was granted the lock only after {took:?}"
+    );
+    rises(guard.token(), taken.token())?;
+    lost_with(guard.release().await)?;
+    Ok(taken.release().await?)
+}
+
+/// The release reaches the server, and its news reaches nobody.
+async fn lost_wakeup_is_made_up_for(stage: &Stage) -> Check {
+    let saboteur = stage.saboteur(&[Hurt::DropReplies])?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(LONG_LEASE).acquire().await?;
+    let before = guard.token();
+    let waiter = asleep(&other, &name).await?;
+    saboteur.drop_replies().await?;
+    let releasing = tokio::spawn(guard.release());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    saboteur.mend().await?;
+    let mended = Moment::now();
+    let standing = stage.capabilities().standing;
+    match within(PATIENCE, "a release whose answer was lost", releasing).await?? {
+        Ok(()) => {}
+        // Its connection was reset, and the session may have been that connection.
+        Err(Error::Lost { cause: LossCause::SessionEnded, .. }) if standing == StandingKind::Session => {}
+        Err(error) => return Err(Stop::from(error)),
+    }
+    let (taken, had) = within(PATIENCE + SLACK, "the lock's next turn", waiter).await???;
+    rises(before, taken.token())?;
+    let (took, bound) = (had.since(mended), stage.capabilities().ask_again + SLACK);
+    ensure!(took < bound, "the news of a release was lost, and the waiter asked again only after {took:?}");
+    Ok(taken.release().await?)
+}
