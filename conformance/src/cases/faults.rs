@@ -64,13 +64,26 @@ impl Scene {
         tokio::spawn(async move { lock.acquire().await })
     }
 
-    /// Fails if the name is granted again while it is held.
+    /// Fails if the name is granted again while it is held. Only the store's answer shows that it is not, and the
+    /// connection on which it is asked may have been reset too.
     async fn excludes(&self, guard: &Guard) -> Check {
-        let Ok(second) = self.other.rival(&self.name).wait(Duration::from_millis(300)).acquire().await else {
-            return Ok(());
-        };
-        ensure!(!guard.is_held(), "{second:?} was granted beside {guard:?}");
-        Ok(second.release().await?)
+        let (enough, give_up) = (Moment::now() + Duration::from_millis(300), Moment::now() + PATIENCE);
+        let mut refused = false;
+        while !(refused && enough.has_passed()) {
+            match self.other.rival(&self.name).try_acquire().await {
+                Ok(None) => refused = true,
+                Ok(Some(second)) => {
+                    ensure!(!guard.is_held(), "{second:?} was granted beside {guard:?}");
+                    return Ok(second.release().await?);
+                }
+                Err(error) => ensure!(
+                    error.is_retryable() && !give_up.has_passed(),
+                    "nothing shows that {guard:?} excludes others: {error}"
+                ),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 
     /// Releases the lock, which the next client acquires long before the lease would have expired, with a greater
