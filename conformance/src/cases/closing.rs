@@ -1,19 +1,26 @@
-//! Several clients on one backend, of which one closes: the others go on (clauses U3, L4, W7).
+//! Closing: beside other clients of the same backend, which go on, and without a server (clauses U3, L4, W7).
 
 use crate::{
     Check, Stage,
     case::cases,
-    check::{deadline, ensure, eventually, kept_out, still_held, within},
+    check::{Stop, deadline, ensure, ensure_matches, eventually, kept_out, rises, still_held, within},
+    saboteur::Hurt,
 };
 use std::time::Duration;
-use tenure_core::{Moment, Wakeup};
+use tenure_core::{Error, Moment, Wakeup};
 
-cases!("closing": others_go_on.punctual());
+cases!("closing": others_go_on.punctual(), ends_without_a_server.alone());
 
 /// A lease that expires during the case unless it is renewed.
 const LEASE: Duration = Duration::from_secs(3);
+/// A lease that does not expire during the case.
+const LONG_LEASE: Duration = Duration::from_mins(5);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What a client may take to give up all its connections, each of which it says farewell to for a moment.
+const FAREWELL: Duration = Duration::from_secs(6);
+/// What a busy machine may take beyond that.
+const SLACK: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 7;
 
 async fn others_go_on(stage: &Stage) -> Check {
@@ -66,4 +73,36 @@ async fn others_go_on(stage: &Stage) -> Check {
          {bound:?}: {delays:?}"
     );
     Ok(())
+}
+
+/// A release and a withdrawal get no answer. They are tried for a lease, and no longer.
+async fn ends_without_a_server(stage: &Stage) -> Check {
+    let saboteur = stage.saboteur(&[Hurt::HalfOpen])?;
+    let ([one, other], held, awaited) = (stage.clients().await?, stage.name("held"), stage.name("awaited"));
+    let guard = one.lock(&held).lease(LEASE).acquire().await?;
+    let token = guard.token();
+    let theirs = other.lock(&awaited).lease(LONG_LEASE).acquire().await?;
+    let lock = one.lock(&awaited).lease(LEASE);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    eventually!(PATIENCE, one.probe.calls().contending(&awaited) == 1);
+    saboteur.half_open().await?;
+    drop(guard);
+    within(LEASE + FAREWELL + SLACK, "closing without a server", one.close()).await?;
+    let waited = within(SLACK, "the end of a wait whose client has closed", waiter).await??;
+    ensure_matches!(waited, Err(Error::Closed { .. }));
+    ensure_matches!(one.lock(&held).try_acquire().await, Err(Error::Closed { .. }));
+    // Sentinels may have chosen another master, which would not know what the old one is told from now on.
+    saboteur.heal().await?;
+    released_or_lost(theirs.release().await)?;
+    let next = other.lock(&held).lease(LONG_LEASE).wait(PATIENCE * 2).acquire().await?;
+    rises(token, next.token())?;
+    released_or_lost(next.release().await)
+}
+
+/// A server that was silent for so long may end sessions, even just after the next grant.
+fn released_or_lost(outcome: Result<(), Error>) -> Check {
+    match outcome {
+        Ok(()) | Err(Error::Lost { .. }) => Ok(()),
+        Err(error) => Err(Stop::from(error)),
+    }
 }
