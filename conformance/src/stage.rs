@@ -16,6 +16,8 @@ use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, StandingKind};
 
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
+/// How long a closed client may still have a queue: by then all is dropped of the tasks that a case aborted.
+const ABORTING: Duration = Duration::from_secs(2);
 /// How long after the end of a case its traces may stay in the store: no lease of a dead client is longer.
 const LEFTOVERS: Duration = Duration::from_secs(8);
 
@@ -256,7 +258,7 @@ impl Stage {
             within(CLOSING, "closing a client", client.close()).await?;
         }
         for client in &clients {
-            eventually!(LEFTOVERS, client.names_in_use() == 0, "no queue is left in {client:?}");
+            eventually!(ABORTING, client.names_in_use() == 0, "no queue is left in {client:?}");
         }
         drop(clients);
         if !self.capabilities.listing {
