@@ -167,7 +167,8 @@ impl<S: Server> Lane<S> {
         self.send(Job::Open);
     }
 
-    /// Closes the connections after what is under way. The next request opens a new one.
+    /// Closes the connections after what is under way. The next request opens a new one, and comes after that too:
+    /// another client may go on.
     pub(crate) async fn close(&self) {
         for task in self.tasks.all() {
             close(&task).await;
@@ -200,7 +201,7 @@ fn locked<S: Server>(task: &Task<S>) -> MutexGuard<'_, Option<mpsc::UnboundedSen
 }
 
 async fn close<S: Server>(task: &Task<S>) {
-    let running = locked(task).take();
+    let running = locked(task).clone();
     if let Some(task) = running {
         let (done, closed) = oneshot::channel();
         // If either fails, the task has ended with its connection. In a busy runtime, it closes later.
@@ -218,7 +219,6 @@ struct Worker<S: Server> {
 
 impl<S: Server> Worker<S> {
     async fn work(mut self, mut jobs: mpsc::UnboundedReceiver<Job<S>>) {
-        let mut closed = None;
         while let Some(job) = jobs.recv().await {
             match job {
                 Job::Open => {
@@ -228,20 +228,21 @@ impl<S: Server> Worker<S> {
                 }
                 Job::Ask(request) => self.answer(request).await,
                 Job::Close(done) => {
-                    closed = Some(done);
-                    break;
+                    self.close().await;
+                    // Maybe nobody waits for it.
+                    let _ = done.send(());
                 }
             }
         }
+        self.close().await;
+    }
+
+    async fn close(&mut self) {
         if let Some(connection) = self.open.take() {
             let goodbye = tokio::time::timeout(GOODBYE, self.server.close(connection));
             if let Ok(Err(error)) = goodbye.await {
                 tracing::debug!(%error, "could not close a connection cleanly");
             }
-        }
-        if let Some(done) = closed {
-            // Maybe nobody waits for it.
-            let _ = done.send(());
         }
     }
 
@@ -373,4 +374,83 @@ fn ended() -> StoreError {
 
 fn silent(longest: Duration) -> StoreError {
     StoreError::unavailable(format!("no answer within {longest:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server whose every statement takes three seconds. It notes what it does.
+    #[derive(Default)]
+    struct Slow(Mutex<Vec<String>>);
+
+    struct Connection;
+
+    impl Slow {
+        fn note(&self, what: impl Into<String>) {
+            self.0.lock().unwrap().push(what.into());
+        }
+    }
+
+    impl Server for Slow {
+        type Connection = Connection;
+        type Arguments = &'static str;
+        type Answer = ();
+
+        fn connect_timeout(&self) -> Duration {
+            Duration::from_secs(10)
+        }
+
+        fn response_timeout(&self) -> Duration {
+            Duration::from_secs(10)
+        }
+
+        async fn open(&self) -> Result<Connection, StoreError> {
+            self.note("opened");
+            Ok(Connection)
+        }
+
+        async fn close(&self, _: Connection) -> Result<(), sqlx::Error> {
+            self.note("closed");
+            Ok(())
+        }
+
+        async fn run(
+            &self,
+            _: &mut Connection,
+            _: &Statement,
+            what: &'static str,
+        ) -> Result<(), sqlx::Error> {
+            self.note(format!("{what} begins"));
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            self.note(format!("{what} ends"));
+            Ok(())
+        }
+
+        fn verdict(&self, _: &sqlx::Error) -> Verdict {
+            Verdict::Broken
+        }
+
+        fn explain(&self, error: sqlx::Error) -> StoreError {
+            StoreError::failed(error)
+        }
+    }
+
+    /// As when one of two clients of a backend closes: a withdrawal must not overtake its attempt.
+    #[tokio::test(start_paused = true)]
+    async fn what_follows_a_close_still_comes_after_what_was_before_it() {
+        let server = Arc::new(Slow::default());
+        let (lane, statement) = (Arc::new(Lane::new(&server)), Statement::new(String::new()));
+        let (first, same) = (Arc::clone(&lane), statement.clone());
+        let attempt = tokio::spawn(async move { first.run(&same, "attempt", Again::No).await });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // It does not wait for the end of what is under way.
+        lane.close().await;
+        lane.run(&statement, "withdrawal", Again::No).await.unwrap();
+        attempt.await.unwrap().unwrap();
+        let noted = server.0.lock().unwrap();
+        let expected = ["opened", "attempt begins", "attempt ends", "closed", "opened"];
+        assert_eq!(noted[..5], expected);
+        assert_eq!(noted[5..], ["withdrawal begins", "withdrawal ends"]);
+    }
 }
