@@ -355,7 +355,7 @@ impl Backend for ZkBackend {
         let Some(live) = self.0.current() else { return };
         // By another client of this backend or of a clone.
         let is_shared = Arc::strong_count(&self.0) > 1 || self.0.background.clients() > 1;
-        if is_shared && live.is_wanted() {
+        if is_shared && live.in_use() {
             return;
         }
         let mut states = live.client.state_watcher();

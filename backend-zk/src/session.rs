@@ -135,17 +135,11 @@ impl Live {
         }
     }
 
-    /// Whether any claim holds or waits in this session.
-    fn in_use(&self) -> bool {
+    /// Whether any claim holds or waits in this session, or is about to, or its node is being removed.
+    pub(crate) fn in_use(&self) -> bool {
         let state = self.state();
         let idle = state.nodes.is_empty() && state.creating.is_empty();
         !idle || self.contending.load(Ordering::Relaxed) > 0
-    }
-
-    /// Whether any claim is to go on holding or waiting in this session.
-    pub(crate) fn is_wanted(&self) -> bool {
-        let state = self.state();
-        !state.creating.is_empty() || state.nodes.values().any(|node| !node.unwanted.is_cancelled())
     }
 
     /// Ends the session when the servers do.

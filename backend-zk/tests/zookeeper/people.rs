@@ -158,3 +158,14 @@ async fn goes_on(scene: &Scene, one: &Locks, other: &Locks) {
     held.release().await.unwrap();
     one.close().await;
 }
+
+#[tokio::test]
+async fn closing_cuts_off_no_release_of_another_client() {
+    let Some(scene) = Scene::on(&ONE, "closing-release").await else { return };
+    let backend = scene.backend().await;
+    let (one, other) = (Locks::new(backend.clone()), Locks::new(backend));
+    let held = one.lock("a").acquire().await.unwrap();
+    let (released, ()) = tokio::join!(held.release(), other.close());
+    released.unwrap();
+    one.close().await;
+}
