@@ -231,13 +231,13 @@ pub trait Backend: Send + Sync + 'static {
         Background::new()
     }
 
-    /// Closes connections. Called once, by [`Locks::close`](crate::Locks::close), after the last release.
+    /// Closes connections. Called once by each [`Locks`](crate::Locks::close), after its last release.
     ///
     /// # Behaviour
     ///
-    /// Several `Locks` may have been made of this backend, or of its clones, and each calls this when it closes. What the
-    /// others hold stays held, and whoever waits goes on waiting and is still told of releases. A later request opens
-    /// what it needs again.
+    /// Several `Locks` may have been made of this backend, or of its clones, and each calls this when it closes
+    /// ([`Background::clients`] counts them). What the others hold stays held, and whoever waits goes on waiting and is
+    /// still told of releases. A later request opens what it needs again.
     async fn close(&self) {}
 }
 
