@@ -27,7 +27,7 @@ const LONG_LEASE: Duration = Duration::from_mins(5);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Long enough that half of it is left when a server is back, and it is renewed within seconds after that.
-const RESTART: Duration = Duration::from_secs(20);
+const RESTART: Duration = Duration::from_secs(12);
 /// What a busy machine may take beyond the contract's bounds: stalls of more than a second were seen.
 const SLACK: Duration = Duration::from_secs(3);
 /// How far the clocks of a store and a client may differ within a lease: 1 %, as in clause L3, and a millisecond or
