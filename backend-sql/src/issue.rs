@@ -3,15 +3,6 @@
 use std::time::Duration;
 use tenure_core::{Moment, StoreError, Token};
 
-/// The beginning of a transaction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun {
-    /// The instant before the request was sent.
-    pub(crate) sent: Moment,
-    /// By the server's clock, in microseconds since 1970.
-    pub(crate) at: i64,
-}
-
 /// The server's answer once it has locked the row, in the same round trip. Until the transaction ends, nobody else gets
 /// a token.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +11,8 @@ pub(crate) struct Issue {
     pub(crate) last: Option<i64>,
     /// The server's time, in microseconds since 1970.
     pub(crate) now: i64,
+    /// How long before that the transaction began, by the same clock, in microseconds.
+    pub(crate) after: i64,
     /// Whether the server would accept a note. A read-only one, for instance after a failover, does not.
     pub(crate) writable: bool,
 }
@@ -41,10 +34,12 @@ impl Issue {
     }
 
     /// The earliest moment at which the row was locked. A waiter sent its request long before, and the answer may have
-    /// been on its way for long, so this goes by the time since the beginning on the server's clock.
-    pub(crate) fn locked_at(&self, begun: Begun) -> Moment {
-        let after = u64::try_from(self.now.saturating_sub(begun.at)).unwrap_or(0);
-        (begun.sent + Duration::from_micros(after)).min(Moment::now())
+    /// been on its way for long, so this goes by the time since the beginning on the server's clock. `sent` is the
+    /// instant before the request was sent.
+    pub(crate) fn locked_at(&self, sent: Moment) -> Moment {
+        // Negative if the clock was set back.
+        let after = u64::try_from(self.after).unwrap_or(0);
+        (sent + Duration::from_micros(after)).min(Moment::now())
     }
 }
 
@@ -53,7 +48,7 @@ mod tests {
     use super::*;
 
     fn issue(last: impl Into<Option<i64>>, now: i64) -> Issue {
-        Issue { last: last.into(), now, writable: true }
+        Issue { last: last.into(), now, after: 0, writable: true }
     }
 
     #[test]
@@ -74,15 +69,14 @@ mod tests {
 
     #[test]
     fn a_lock_is_no_younger_than_the_server_says() {
-        let begun = Begun { sent: Moment::now(), at: 1_000_000 };
-        let locked = |now| issue(1, now).locked_at(begun).since(begun.sent);
-        assert_eq!(locked(1_000_000), Duration::ZERO);
+        let sent = Moment::now();
+        let locked = |after| Issue { after, ..issue(1, 1_000_000) }.locked_at(sent);
+        assert_eq!(locked(0).since(sent), Duration::ZERO);
         // The clock was set back.
-        assert_eq!(locked(0), Duration::ZERO);
+        assert_eq!(locked(-1_000_000).since(sent), Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
-        assert_eq!(locked(1_000_700), Duration::from_micros(700));
+        assert_eq!(locked(700).since(sent), Duration::from_micros(700));
         // It was set forward: no lock is of the future.
-        let future = issue(1, 9_000_000_000).locked_at(begun);
-        assert!(future <= Moment::now());
+        assert!(locked(8_999_000_000) <= Moment::now());
     }
 }

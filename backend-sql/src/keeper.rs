@@ -2,7 +2,7 @@
 
 use crate::{
     claims::{Claims, Idle, Order, Stage},
-    issue::{Begun, Issue},
+    issue::Issue,
     row_table::{Found, RowTable},
 };
 use std::{
@@ -112,81 +112,76 @@ impl<T: RowTable> Keeper<T> {
             if let Ok(order) = self.orders.try_recv() {
                 return Err(Stop::Unwanted(Some(order)));
             }
-            let (mut connection, begun) = self.begin().await?;
-            let found = loop {
-                match self.ask(&mut connection).await {
-                    Ok(Found::Nothing) if self.table.make(&self.claim.name).await? || self.waits => {}
-                    Ok(found) => break found,
-                    Err((keeps, stop)) => {
-                        if keeps {
-                            self.end(connection).await;
-                        }
-                        return Err(stop);
-                    }
-                }
-            };
-            match found {
-                Found::Locked(issue) => {
-                    if let Some(held) = self.grant(connection, begun, issue).await? {
+            let (mut connection, used) = self.connection().await?;
+            let sent = Moment::now();
+            match self.ask(&mut connection, used).await {
+                Ok(Some(Found::Locked(issue))) => {
+                    if let Some(held) = self.grant(connection, sent, issue).await? {
                         return Ok(held);
                     }
                 }
-                Found::Nothing => {
+                Ok(Some(Found::Nothing)) => {
                     self.end(connection).await;
-                    return Err(Stop::Busy);
+                    if !self.table.make(&self.claim.name).await? && !self.waits {
+                        return Err(Stop::Busy);
+                    }
                 }
                 // Connections are prepared for one table, and that table is gone.
-                Found::NoTable => {
+                Ok(Some(Found::NoTable)) => {
                     drop(connection);
                     self.idle.clear();
                     self.table.make(&self.claim.name).await?;
                 }
-                Found::Again => self.end(connection).await,
-            }
-        }
-    }
-
-    /// Begins a transaction that shows the claim, and that the server ends when it hears nothing for one lease.
-    async fn begin(&mut self) -> Result<(T::Connection, Begun), Stop> {
-        loop {
-            let used = self.idle.take();
-            let fresh = used.is_none();
-            let connecting = async {
-                match used {
-                    Some(connection) => Ok(connection),
-                    None => self.table.connect().await,
-                }
-            };
-            let mut connection = tokio::select! {
-                biased;
-                order = self.orders.recv() => return Err(Stop::Unwanted(order)),
-                connection = connecting => connection?,
-            };
-            let sent = Moment::now();
-            match in_time(&*self.table, self.table.begin(&mut connection, &self.claim)).await {
-                Ok(at) => return Ok((connection, Begun { sent, at })),
-                Err(error) if fresh => return Err(error.into()),
+                Ok(Some(Found::Again)) => self.end(connection).await,
                 // The server may have ended it long ago, and the other idle ones too: the next one is fresh.
-                Err(error) => {
-                    self.idle.clear();
-                    tracing::debug!(%error, "an idle connection no longer works");
+                Ok(None) => self.idle.clear(),
+                Err((keeps, stop)) => {
+                    if keeps {
+                        self.end(connection).await;
+                    }
+                    return Err(stop);
                 }
             }
         }
     }
 
-    /// Requests the row's lock. An error comes with whether the connection is still usable.
-    async fn ask(&mut self, connection: &mut T::Connection) -> Result<Found<Issue>, (bool, Stop)> {
-        let Self { table, claim, orders, .. } = self;
-        if !self.waits {
-            let found = in_time(&**table, table.take(connection, &claim.name, false)).await;
-            return found.map_err(|error| (false, error.into()));
+    /// Returns a connection, and whether it was used before.
+    async fn connection(&mut self) -> Result<(T::Connection, bool), Stop> {
+        if let Some(connection) = self.idle.take() {
+            return Ok((connection, true));
         }
-        let mut locking = pin!(table.take(connection, &claim.name, true));
+        tokio::select! {
+            biased;
+            order = self.orders.recv() => Err(Stop::Unwanted(order)),
+            connection = self.table.connect() => Ok((connection?, false)),
+        }
+    }
+
+    /// Begins a transaction and requests the row's lock. `None` if that failed on a connection that was `used` before.
+    /// An error comes with whether the connection is still usable.
+    async fn ask(
+        &mut self,
+        connection: &mut T::Connection,
+        used: bool,
+    ) -> Result<Option<Found<Issue>>, (bool, Stop)> {
+        let Self { table, claim, orders, .. } = self;
+        let answered = |found: Result<Found<Issue>, StoreError>| match found {
+            Err(error) if used => {
+                tracing::debug!(%error, "an idle connection no longer works");
+                Ok(None)
+            }
+            found => found.map(Some).map_err(|error| (false, Stop::Failed(error))),
+        };
+        if !self.waits {
+            return answered(in_time(&**table, table.take(connection, claim, false)).await);
+        }
+        // The first time sooner: an idle connection may have gone without a word.
+        let mut trusted = table.response_timeout().min(ASK_AGAIN);
+        let mut locking = pin!(table.take(connection, claim, true));
         loop {
             tokio::select! {
                 biased;
-                found = &mut locking => return found.map_err(|error| (false, error.into())),
+                found = &mut locking => return answered(found),
                 order = orders.recv() => {
                     let interrupted = async {
                         loop {
@@ -199,7 +194,8 @@ impl<T: RowTable> Keeper<T> {
                     let ended = in_time(&**table, interrupted).await;
                     return Err((ended.is_ok(), Stop::Unwanted(order)));
                 }
-                () = tokio::time::sleep(ASK_AGAIN) => {
+                () = tokio::time::sleep(trusted) => {
+                    trusted = ASK_AGAIN;
                     let lives = table.lives(claim.id).await.map_err(|error| (false, error.into()))?;
                     if !lives {
                         let error = StoreError::unavailable("the connection that waited for the lock is gone");
@@ -215,10 +211,10 @@ impl<T: RowTable> Keeper<T> {
     async fn grant(
         &mut self,
         mut connection: T::Connection,
-        begun: Begun,
+        sent: Moment,
         issue: Issue,
     ) -> Result<Option<Held<T::Connection>>, Stop> {
-        let (token, locked) = (issue.token()?, issue.locked_at(begun));
+        let (token, locked) = (issue.token()?, issue.locked_at(sent));
         if issue.goes_ahead() && !(locked + self.period()).has_passed() {
             return Ok(Some(self.held(connection, token, locked, false)));
         }

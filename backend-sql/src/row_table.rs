@@ -29,19 +29,12 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
 
     /// Begins a transaction that shows others its claim, and that the server ends when it is idle for the claim's
-    /// lease. Returns the server's time, in microseconds since 1970.
-    fn begin(
-        &self,
-        connection: &mut Self::Connection,
-        claim: &Claim,
-    ) -> impl Future<Output = Result<i64, StoreError>> + Send;
-
-    /// Locks the name's row in such a transaction, and reads what its token is made from, in one round trip. Waits for
-    /// the row in the server's queue, or not at all.
+    /// lease; locks the name's row in it, and reads what its token is made from: all in one message. Waits for the row
+    /// in the server's queue, or not at all.
     fn take(
         &self,
         connection: &mut Self::Connection,
-        name: &Name,
+        claim: &Claim,
         waits: bool,
     ) -> impl Future<Output = Result<Found<Issue>, StoreError>> + Send;
 

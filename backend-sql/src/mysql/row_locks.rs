@@ -2,7 +2,7 @@
 
 use super::{
     errors,
-    row_statements::{END, MICROS, RowStatements, kill, mark},
+    row_statements::{END, RowStatements, kill, mark},
     server::{Done, MySql, arguments},
 };
 use crate::{
@@ -84,7 +84,7 @@ impl MySqlRowLocks {
     }
 
     /// Prepares a connection for transactions: it sees committed rows as they are, and locks no gaps between rows. None is
-    /// open until `begin`, even if the server's sessions begin without `autocommit`. Returns whether the table has a
+    /// open until `take`, even if the server's sessions begin without `autocommit`. Returns whether the table has a
     /// secret.
     async fn prepare(&self, connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
         let wait = LONGEST_WAIT.as_secs();
@@ -160,27 +160,14 @@ impl RowTable for MySqlRowLocks {
         in_time(self.server.options.connect_timeout, &self.server.store, connecting).await
     }
 
-    /// The transaction begins with the first statement that needs one, and ends with the mode. The server counts whole seconds.
-    async fn begin(&self, connection: &mut MySqlConnection, claim: &Claim) -> Result<i64, StoreError> {
-        let (mark, name) = (mark(claim.id), self.statements.name(self.prefix(), claim.name.as_str()));
-        let lease = self.lease(claim).as_millis().div_ceil(1000);
-        let begin = format!(
-            "SET SESSION wait_timeout = {lease}, SESSION autocommit = 0, {name}; \
-             SELECT {MICROS}, GET_LOCK('{mark}', 0)"
-        );
-        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(connection).await;
-        let begun = begun.map_err(|error| self.server.explain(error))?;
-        let row = begun.first().ok_or_else(|| StoreError::failed("the server did not return its time"))?;
-        self.server.row::<(i64, Option<i64>)>(row).map(|(at, _)| at)
-    }
-
     async fn take(
         &self,
         connection: &mut MySqlConnection,
-        _: &Name,
+        claim: &Claim,
         waits: bool,
     ) -> Result<Found<Issue>, StoreError> {
-        let rows = sqlx::raw_sql(RowStatements::take(waits)).fetch_all(connection).await;
+        let take = self.statements.take(self.prefix(), claim, self.lease(claim), waits);
+        let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
         let told = rows.map(|rows| rows.into_iter().next());
         self.found(told, waits)?.try_map(|row| {
             let (told,): (String,) = self.server.row(&row)?;
@@ -313,14 +300,14 @@ impl RowTable for MySqlRowLocks {
     }
 }
 
-/// Reads the answer to a lock request: the time, whether the server is read-only (a number, or a word in later
-/// versions), and the last token.
+/// Reads the answer to a lock request: the time, how long the transaction has lasted, whether the server is read-only (a
+/// number, or a word in later versions), and the last token.
 fn issue(told: &str) -> Option<Issue> {
     let mut words = told.split(' ');
-    let now = words.next()?.parse().ok()?;
+    let (now, after) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let writable = matches!(words.next()?, "0" | "OFF");
     let last = words.next().map(str::parse).transpose().ok()?;
-    Some(Issue { last, now, writable })
+    Some(Issue { last, now, after, writable })
 }
 
 #[cfg(test)]
@@ -329,14 +316,15 @@ mod tests {
 
     #[test]
     fn what_a_lock_comes_with() {
-        let read = |told: &str| issue(told).map(|Issue { last, now, writable }| (now, writable, last));
-        assert_eq!(read("1795355176885080 0 17"), Some((1_795_355_176_885_080, true, Some(17))));
-        assert_eq!(read("1795355176885080 OFF"), Some((1_795_355_176_885_080, true, None)));
+        let read =
+            |told: &str| issue(told).map(|Issue { last, now, after, writable }| (now, after, writable, last));
+        assert_eq!(read("1795355176885080 3 0 17"), Some((1_795_355_176_885_080, 3, true, Some(17))));
+        assert_eq!(read("1795355176885080 -3 OFF"), Some((1_795_355_176_885_080, -3, true, None)));
         for read_only in ["1", "ON", "READ_ONLY"] {
-            let told = format!("5 {read_only} 4");
-            assert_eq!(read(&told), Some((5, false, Some(4))));
+            let told = format!("5 3 {read_only} 4");
+            assert_eq!(read(&told), Some((5, 3, false, Some(4))));
         }
-        for nonsense in ["", "5", "five 0 4", "5 0 four"] {
+        for nonsense in ["", "5", "5 3", "five 3 0 4", "5 three 0 4", "5 3 0 four"] {
             assert_eq!(read(nonsense), None, "{nonsense}");
         }
     }

@@ -1,7 +1,8 @@
 //! The statements of row locks.
 
 use crate::{rows::hexadecimal, statement::Statement, table::TablePath};
-use tenure_core::{ClaimId, Error};
+use std::time::Duration;
+use tenure_core::{Claim, ClaimId, Error};
 
 /// All statements for one table. Parameters (`?`) are in the order given. Only those that lock belong in a transaction;
 /// each of the others commits by itself.
@@ -13,8 +14,8 @@ pub(super) struct RowStatements {
     pub(super) secret: String,
     /// A new secret. Changes nothing if there is one.
     pub(super) make_secret: Statement,
-    /// See [`name`](Self::name).
-    name: String,
+    /// See [`take`](Self::take).
+    take: String,
     /// Prefix, name. A row once it is locked; none if there is none.
     pub(super) lock: Statement,
     /// The same, but an error if it is already locked. (`SKIP LOCKED` would look further, and lock the gap after the
@@ -141,7 +142,7 @@ impl RowStatements {
             .concat(),
             secret: format!("SET @tenure_secret = {SECRET}; SELECT @tenure_secret").replace("{t}", &name),
             make_secret: fill("INSERT IGNORE INTO {t} (prefix, name, part, claim) VALUES (X'', X'', 2, ?)"),
-            name: NAME.replace("{held}", &held(table, "@tenure_secret")),
+            take: BEGIN_AND_TAKE.replace("{held}", &held(table, "@tenure_secret")).replace("{us}", MICROS),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE NOWAIT")),
             exists: fill(ROW),
@@ -166,23 +167,18 @@ impl RowStatements {
         }
     }
 
-    /// The assignments of a `SET` that name the lock to take next.
-    pub(super) fn name(&self, prefix: &str, name: &str) -> String {
+    /// Begins a transaction that shows its claim, locks the row, and then returns what its
+    /// [`Issue`](crate::issue::Issue) is made of: a row if it was locked. All of it is one message, but each statement
+    /// sees what was committed before it, so the last one sees the note of the previous holder. The server counts the
+    /// lease in whole seconds.
+    pub(super) fn take(&self, prefix: &str, claim: &Claim, lease: Duration, waits: bool) -> String {
         let text = |text| format!("X'{}'", hexadecimal(text));
-        self.name.replace("{prefix}", &text(prefix)).replace("{name}", &text(name))
-    }
-
-    /// Locks the row, and then returns what its [`Issue`](crate::issue::Issue) is made of: a row if it was locked. Both
-    /// are sent in one message, but each statement sees what was committed before it, so the second sees the note of
-    /// the previous holder. [`name`](Self::name) must be set before.
-    pub(super) fn take(waits: bool) -> &'static str {
-        if waits {
-            "EXECUTE tenure_wait USING @tenure_held, @tenure_prefix, @tenure_name; \
-             EXECUTE tenure_last USING @tenure_prefix, @tenure_name"
-        } else {
-            "EXECUTE tenure_try USING @tenure_held, @tenure_prefix, @tenure_name; \
-             EXECUTE tenure_last USING @tenure_prefix, @tenure_name"
-        }
+        self.take
+            .replace("{lease}", &lease.as_millis().div_ceil(1000).to_string())
+            .replace("{mark}", &mark(claim.id))
+            .replace("{prefix}", &text(prefix))
+            .replace("{name}", &text(claim.name.as_str()))
+            .replace("{how}", if waits { "wait" } else { "try" })
     }
 }
 
@@ -190,10 +186,14 @@ const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 0"
 
 /// The parameters of the server's prepared statements take the types of these.
 const PARAMETERS: &str =
-    "SET @tenure_prefix = X'', @tenure_name = X'', @tenure_held = '', @tenure_locked = 1;";
+    "SET @tenure_prefix = X'', @tenure_name = X'', @tenure_held = '', @tenure_locked = 1, @tenure_begun = 0;";
 
-const NAME: &str =
-    "@tenure_prefix = {prefix}, @tenure_name = {name}, @tenure_held = {held}, @tenure_locked = NULL";
+/// The transaction begins with the first statement that needs one, and ends with the mode.
+const BEGIN_AND_TAKE: &str = "\
+SET SESSION wait_timeout = {lease}, SESSION autocommit = 0, @tenure_mark = GET_LOCK('{mark}', 0), \
+@tenure_begun = {us}, @tenure_prefix = {prefix}, @tenure_name = {name}, @tenure_held = {held}, @tenure_locked = NULL; \
+EXECUTE tenure_{how} USING @tenure_held, @tenure_prefix, @tenure_name; \
+EXECUTE tenure_last USING @tenure_prefix, @tenure_name";
 
 /// The previous holder released the mark before it ended its transaction. One that was killed may have it for a moment
 /// longer; then the row is locked without a mark.
@@ -202,9 +202,10 @@ SELECT GET_LOCK(?, 1) INTO @tenure_locked
 FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
 
 /// One row, whether or not there was a note, and one column, because the server describes each column to the client:
-/// the time, whether the server is read-only, and the last token, if there was one.
+/// the time, how long before that the transaction began, whether the server is read-only, and the last token, if there
+/// was one.
 const LAST: &str = "
-SELECT CONCAT_WS(' ', {us}, @@GLOBAL.read_only, MAX(token))
+SELECT CONCAT_WS(' ', {us}, {us} - CAST(@tenure_begun AS SIGNED), @@GLOBAL.read_only, MAX(token))
 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 HAVING @tenure_locked IS NOT NULL";
 
 /// Releases the marks and then ends the transaction, in which nothing was written. The marks are released first,
@@ -216,7 +217,7 @@ SET SESSION wait_timeout = DEFAULT, @tenure_marks = RELEASE_ALL_LOCKS(), SESSION
 pub(super) const END: &str = "EXECUTE tenure_end";
 
 /// The server's time when it began the statement, in microseconds since 1970.
-pub(super) const MICROS: &str = "CAST(@@timestamp * 1000000 AS SIGNED)";
+const MICROS: &str = "CAST(@@timestamp * 1000000 AS SIGNED)";
 
 /// It is not part of the holder's transaction, which is always rolled back. A note that arrives after a later holder's
 /// changes nothing: assignments are made from left to right, so all but the last two compare with the old values.
@@ -253,3 +254,29 @@ const LIVE: &str = "part = 1 AND IS_USED_LOCK(CONCAT('tenure/', CONVERT(claim US
 
 /// Keeps the last ten, because earlier ones may not have looked yet.
 const FORCED: &str = "IF(LOCATE(claim, forced) > 0, forced, LEFT(CONCAT_WS(' ', claim, forced), 369))";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tenure_core::{HolderInfo, Mode, Name};
+
+    /// A hand-off takes two more: the note, and the end of the transaction.
+    #[test]
+    fn a_lock_takes_three_statements() {
+        let claim = Claim {
+            id: ClaimId::new(),
+            name: Name::new("a; b {name}").unwrap(),
+            mode: Mode::Exclusive,
+            lease: Duration::from_millis(1001),
+            waits: true,
+            holder: Arc::new(HolderInfo::here(None)),
+        };
+        let statements = RowStatements::new(&TablePath::new("t").unwrap());
+        for waits in [true, false] {
+            let message = statements.take("", &claim, claim.lease, waits);
+            assert_eq!(message.split(';').count(), 3, "{message}");
+            assert!(!message.contains('{') && message.contains("wait_timeout = 2,"), "{message}");
+        }
+    }
+}

@@ -3,14 +3,14 @@
 use super::{
     errors,
     options::Own,
-    row_statements::{MICROS, RowStatements, application},
+    row_statements::{RowStatements, application},
     server::{Postgres, arguments},
-    values::{Values, beside},
+    values::{Values, beside, written},
 };
 use crate::{
     issue::Issue,
     lane::{Again, Lane, Server},
-    patience::{Patience, in_millis},
+    patience::Patience,
     row_table::{Found, RowTable, unseen},
     rows::{RowHolder, row_holder},
     server::{Checked, in_time},
@@ -26,8 +26,6 @@ use tenure_core::{Claim, ClaimId, Holder, Name, StoreError, Token};
 
 /// The longest time that the server can represent, in milliseconds.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
-/// How long the server lets a transaction wait for a row. 0 would mean for ever. After that, the waiter asks again.
-const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Locked rows in PostgreSQL.
 pub(crate) struct PostgresRowLocks {
@@ -39,7 +37,9 @@ pub(crate) struct PostgresRowLocks {
 
 impl PostgresRowLocks {
     pub(super) fn new(options: Checked<Own>, connect: PgConnectOptions) -> Self {
-        let statements = RowStatements::new(&options.table);
+        // Behind a pooler, each transaction may use another connection, so none is prepared.
+        let limit = options.own.pooler.then(|| Patience::of(options.response_timeout).lock);
+        let statements = RowStatements::new(&options.table, limit);
         let (create, shape_check) = (statements.create.clone(), statements.note.clone());
         let server = Arc::new(Postgres::new(options, connect, create, shape_check));
         Self { desk: Lane::new(&server), server, statements }
@@ -49,7 +49,7 @@ impl PostgresRowLocks {
         &self.server.options.prefix
     }
 
-    /// Whether its connections are prepared. Behind a pooler, each transaction may use another one.
+    /// Whether its connections are prepared.
     fn prepares(&self) -> bool {
         !self.server.options.own.pooler
     }
@@ -132,33 +132,17 @@ impl RowTable for PostgresRowLocks {
         in_time(self.server.options.connect_timeout, &self.server.store, connecting).await
     }
 
-    /// All of it is for this transaction only, so that a pooler in transaction mode keeps it together.
-    async fn begin(&self, connection: &mut PgConnection, claim: &Claim) -> Result<i64, StoreError> {
-        let (application, lease) = (application(claim.id), millis(self.lease(claim)));
-        let wait = millis(LONGEST_WAIT);
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '{application}'; \
-             SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = 0; \
-             SET LOCAL idle_in_transaction_session_timeout = {lease}; SELECT {MICROS}"
-        );
-        let begun = sqlx::raw_sql(AssertSqlSafe(begin)).fetch_all(connection).await;
-        let begun = begun.map_err(|error| self.server.explain(error))?;
-        let row = begun.first().ok_or_else(|| StoreError::failed("the server did not return its time"))?;
-        self.server.row::<(i64,)>(row).map(|(at,)| at)
-    }
-
     async fn take(
         &self,
         connection: &mut PgConnection,
-        name: &Name,
+        claim: &Claim,
         waits: bool,
     ) -> Result<Found<Issue>, StoreError> {
-        let mut take = self.statements.take(self.prefix(), name.as_str(), waits, self.prepares());
-        if !waits {
-            // Do not wait long for the table either.
-            let patience = in_millis(Patience::of(self.response_timeout()).lock);
-            take = format!("SET LOCAL lock_timeout = {patience}; {take}");
-        }
+        let RowStatements { wait, at_once, .. } = &self.statements;
+        let take = if waits { wait } else { at_once };
+        let lease = millis(self.lease(claim)).to_string();
+        let arguments = arguments![self.prefix(), claim.name.as_str(), application(claim.id), lease];
+        let take = written(take.text(), &arguments);
         let rows = sqlx::raw_sql(AssertSqlSafe(take)).fetch_all(connection).await;
         let told = match rows {
             // Asking again would be waiting: a migration may keep the table locked for long.
@@ -168,9 +152,9 @@ impl RowTable for PostgresRowLocks {
             rows => rows.map(|rows| rows.into_iter().nth(1)),
         };
         self.found(told)?.try_map(|row| {
-            let (last, now) = self.server.row(&row)?;
+            let (last, now, after) = self.server.row(&row)?;
             // A server that accepts no notes locks no rows either.
-            Ok(Issue { last, now, writable: true })
+            Ok(Issue { last, now, after, writable: true })
         })
     }
 

@@ -1,15 +1,18 @@
 //! The statements of row locks.
 
-use crate::{rows::hexadecimal, statement::Statement, table::TablePath};
+use crate::{patience::in_millis, statement::Statement, table::TablePath};
+use std::time::Duration;
 use tenure_core::Error;
 
 /// All statements for one table. Only those that lock belong in a transaction; each of the others commits by itself.
 pub(super) struct RowStatements {
     pub(super) create: Statement,
-    /// Lets a connection plan its repeated statements once.
+    /// Lets a connection plan its repeated statements once, and lets them wait for as long as each says.
     pub(super) prepare: Statement,
-    /// See [`take`](Self::take).
-    take: Take,
+    /// `$1` prefix, `$2` name, `$3` an application's name, `$4` a lease in milliseconds. See [`take`].
+    pub(super) wait: Statement,
+    /// The same, and it is not waited for.
+    pub(super) at_once: Statement,
     /// `$1` prefix, `$2` name. A row once it is locked; none if there is none.
     pub(super) lock: Statement,
     /// The same, and none if it is already locked.
@@ -38,15 +41,6 @@ pub(super) struct RowStatements {
     pub(super) list: Statement,
     /// `$1` prefix, `$2` name.
     pub(super) force: Statement,
-}
-
-/// The two statements that lock a row, with placeholders for prefix and name.
-struct Take {
-    wait: String,
-    at_once: String,
-    /// The same on a connection that was prepared.
-    prepared_wait: String,
-    prepared_at_once: String,
 }
 
 /// The DDL of the table `table` of row locks, which may be `schema.table`.
@@ -89,7 +83,9 @@ fn schema(table: &TablePath) -> String {
 }
 
 impl RowStatements {
-    pub(super) fn new(table: &TablePath) -> Self {
+    /// `limit`: how long to wait for the table, if each transaction has to say so. Without it, transactions are for
+    /// connections that were prepared.
+    pub(super) fn new(table: &TablePath, limit: Option<Duration>) -> Self {
         let name = table.quoted('"');
         let fill = |text: &str| {
             let text = text.replace("{live}", LIVE).replace("{owners}", OWNERS).replace("{ours}", OURS);
@@ -97,8 +93,14 @@ impl RowStatements {
         };
         Self {
             create: Statement::new(schema(table)),
-            prepare: fill(&PREPARE.replace("{row}", ROW).replace("{last}", &last("$1", "$2"))),
-            take: Take::new(&name),
+            prepare: fill(
+                &PREPARE
+                    .replace("{wait}", &locking(true))
+                    .replace("{try}", &locking(false))
+                    .replace("{last}", LAST),
+            ),
+            wait: fill(&take(true, limit)),
+            at_once: fill(&take(false, limit)),
             lock: fill(&format!("{ROW} FOR UPDATE")),
             try_lock: fill(&format!("{ROW} FOR UPDATE SKIP LOCKED")),
             exists: fill(ROW),
@@ -130,40 +132,37 @@ impl RowStatements {
             )),
         }
     }
-
-    /// Locks the row, and then returns what its [`Issue`](crate::issue::Issue) is made of: one more row if it was
-    /// locked. Both are sent in one message, which has no parameters, but each statement sees what was committed before
-    /// it, so the second sees the note of the previous holder.
-    ///
-    /// Statements that were planned before the wait need no planning between it and the answer. `prepared`: whether the
-    /// connection was prepared.
-    pub(super) fn take(&self, prefix: &str, name: &str, waits: bool, prepared: bool) -> String {
-        let text = |text| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hexadecimal(text));
-        let take = match (waits, prepared) {
-            (true, false) => &self.take.wait,
-            (false, false) => &self.take.at_once,
-            (true, true) => &self.take.prepared_wait,
-            (false, true) => &self.take.prepared_at_once,
-        };
-        take.replace("{prefix}", &text(prefix)).replace("{name}", &text(name))
-    }
 }
 
-impl Take {
-    fn new(table: &str) -> Self {
-        let last = last("{prefix}", "{name}");
-        let row = ROW.replace("$1", "{prefix}").replace("$2", "{name}");
-        let take = |lock: &str| format!("{row} {lock}; {last}").replace("{t}", table);
-        let prepared = |row: &str| {
-            format!("EXECUTE {row}({{prefix}}, {{name}}); EXECUTE tenure_last({{prefix}}, {{name}})")
-        };
-        Self {
-            wait: take("FOR UPDATE"),
-            at_once: take("FOR UPDATE SKIP LOCKED"),
-            prepared_wait: prepared("tenure_wait"),
-            prepared_at_once: prepared("tenure_try"),
-        }
-    }
+/// Begins a transaction, locks the row, and then returns what its [`Issue`](crate::issue::Issue) is made of: one more
+/// row if it was locked. All of it is one message, so no transaction is ever idle without a limit. But each statement
+/// sees what was committed before it, so the last one sees the note of the previous holder.
+///
+/// Statements that were planned before the wait need no planning between it and the answer.
+fn take(waits: bool, limit: Option<Duration>) -> String {
+    let locks = match limit {
+        None if waits => "EXECUTE tenure_wait($1, $2, $3, $4); EXECUTE tenure_last($1, $2)".to_owned(),
+        None => "EXECUTE tenure_try($1, $2, $3, $4); EXECUTE tenure_last($1, $2)".to_owned(),
+        Some(limit) => format!(
+            "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = 0; {}; {LAST}",
+            in_millis(limit),
+            locking(waits)
+        ),
+    };
+    format!("BEGIN ISOLATION LEVEL READ COMMITTED; {locks}")
+}
+
+/// Locks the row, in a transaction that first shows its claim and limits how long it may be idle, and how long it waits
+/// for the row, where 0 would mean for ever. These are settings of this transaction only, so that a pooler in
+/// transaction mode keeps them together. A condition makes them, which is evaluated once and before any row is locked:
+/// each as a statement of its own would cost as much as the lock.
+fn locking(waits: bool) -> String {
+    let (limit, lock) =
+        if waits { (", set_config('lock_timeout', '1h', true)", "") } else { ("", " SKIP LOCKED") };
+    format!(
+        "{ROW} AND (SELECT concat(set_config('application_name', $3, true), \
+         set_config('idle_in_transaction_session_timeout', $4, true){limit})) <> '' FOR UPDATE{lock}"
+    )
 }
 
 /// The application name of a claim's connection.
@@ -174,19 +173,17 @@ pub(super) fn application(claim: tenure_core::ClaimId) -> String {
 const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = $1 AND name = $2 AND part = 0";
 
 const PREPARE: &str = "
-PREPARE tenure_wait(text, text) AS {row} FOR UPDATE;
-PREPARE tenure_try(text, text) AS {row} FOR UPDATE SKIP LOCKED;
-PREPARE tenure_last(text, text) AS {last}";
+PREPARE tenure_wait(text, text, text, text) AS {wait};
+PREPARE tenure_try(text, text, text, text) AS {try};
+PREPARE tenure_last(text, text) AS {last};
+SET statement_timeout = 0";
 
-/// The last noted token, if any, and the server's time.
-fn last(prefix: &str, name: &str) -> String {
-    format!(
-        "SELECT (SELECT token FROM {{t}} WHERE prefix = {prefix} AND name = {name} AND part = 1), {MICROS}"
-    )
-}
-
-/// The server's time in microseconds since 1970.
-pub(super) const MICROS: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+/// The last noted token, if any; the server's time in microseconds since 1970; and how long before that the transaction
+/// began.
+const LAST: &str = "\
+SELECT (SELECT token FROM {t} WHERE prefix = $1 AND name = $2 AND part = 1), \
+(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
+(extract(epoch FROM clock_timestamp() - now()) * 1000000)::bigint";
 
 /// It is not part of the holder's transaction, which is always rolled back. A note that arrives after a later holder's
 /// changes nothing.
@@ -246,3 +243,20 @@ const FORCED: &str =
 const HOLDER: &str = "
 name, claim, token, floor(extract(epoch FROM acquired_at) * 1000)::bigint,
 floor(extract(epoch FROM clock_timestamp() - acquired_at) * 1000)::bigint, label, host, pid";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hand-off takes two more: the note, and the end of the transaction.
+    #[test]
+    fn a_lock_takes_three_statements_and_behind_a_pooler_five() {
+        let table = TablePath::new("t").unwrap();
+        for (limit, number) in [(None, 3), (Some(Duration::from_secs(4)), 5)] {
+            let RowStatements { wait, at_once, .. } = RowStatements::new(&table, limit);
+            for message in [wait, at_once] {
+                assert_eq!(message.text().split(';').count(), number, "{}", message.text());
+            }
+        }
+    }
+}
