@@ -10,7 +10,9 @@ use tenure_conformance::{Method, Probe};
 use tenure_core::{Error, Locks};
 
 cases!("row_locks":
-    tokens_rise_also_past_a_holder_that_was_rolled_back.of_row_locks(), a_cancelled_wait_leaves_the_queue.of_row_locks(),
+    tokens_rise_also_past_a_holder_that_was_rolled_back.of_row_locks(),
+    who_waited_knows_what_was_noted_meanwhile.of_row_locks(), a_cancelled_wait_leaves_the_queue.of_row_locks(),
+    an_idle_connection_that_ended_costs_no_attempt.of_row_locks(),
     a_row_that_was_deleted_is_not_taken_for_locked.of_row_locks(),
     a_note_that_lost_its_token_is_written_anew.of_row_locks(),
     one_connection_too_many_is_refused_and_says_so.of_row_locks(), a_release_over_a_dead_connection_is_no_release.of_row_locks(),
@@ -35,6 +37,40 @@ async fn tokens_rise_also_past_a_holder_that_was_rolled_back(table: &Table) {
     assert_eq!(second.token.get(), first.token.get() + 3_600_000_001, "the clock was behind the token");
     assert_eq!(theirs.release(&second).await.unwrap(), RELEASED);
     assert_eq!(theirs.release(&second).await.unwrap(), Release::Lost(LossCause::SessionEnded));
+}
+
+/// The statement that waits sees what was committed before it. The token is made of what comes after.
+async fn who_waited_knows_what_was_noted_meanwhile(table: &Table) {
+    let (ours, theirs) = (table.open_with_row("a").await, table.open().await);
+    let held = granted(&ours, &claim("a")).await;
+    let noted = format!("SELECT COUNT(*) FROM {{t}} WHERE part = 1 AND claim = '{}'", held.claim);
+    until(async || table.number(&noted).await == 1).await;
+    let waits = waiting("a");
+    let mut acquiring = pin!(theirs.acquire(&waits));
+    assert!(acquiring.as_mut().now_or_never().is_none());
+    table.until_waits(waits.id).await;
+    // As if the clock had gone back by an hour.
+    let ahead = "UPDATE {t} SET token = token + 3600000000 WHERE prefix = '' AND name = 'a' AND part = 1";
+    table.execute(ahead).await;
+    assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
+    let next = soon(acquiring).await.unwrap();
+    assert_eq!(next.token.get(), held.token.get() + 3_600_000_001);
+    assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
+}
+
+/// The first message over it is the one that locks.
+async fn an_idle_connection_that_ended_costs_no_attempt(table: &Table) {
+    let (proxy, options) = table.through_proxy().await;
+    let store = options.open().await.unwrap();
+    for waits in [false, true] {
+        proxy.cut().await;
+        let next = if waits {
+            soon(store.acquire(&waiting("a"))).await.unwrap()
+        } else {
+            granted(&store, &claim("a")).await
+        };
+        assert_eq!(store.release(&next).await.unwrap(), RELEASED);
+    }
 }
 
 async fn a_cancelled_wait_leaves_the_queue(table: &Table) {
