@@ -25,7 +25,7 @@
 //! | what disturbs the clients, and what they leave | `injector`, `leaks` |
 //! | the clients | `process`, one in a process of its own; `client`; `worker`, one of its tasks; `step`, what that takes |
 //! | what is planned, and what is counted | `schedule`, `options`; `figures` |
-//! | what the locks protect | `resource` |
+//! | what the locks protect, and what a guard says of itself | `resource`; `word` |
 
 mod client;
 #[cfg(feature = "command")]
@@ -41,6 +41,7 @@ mod resource;
 mod run;
 mod schedule;
 mod step;
+mod word;
 mod worker;
 
 #[cfg(feature = "command")]

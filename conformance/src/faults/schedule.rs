@@ -15,8 +15,8 @@ pub struct Means {
     pub processes: usize,
     /// How many locks can be released by force.
     pub names: usize,
-    /// Whether writers become readers and readers writers.
-    pub conversions: bool,
+    /// Which requests of clients can be disturbed. One that is named twice is disturbed twice as often.
+    pub methods: Vec<Method>,
     /// How the server can be hurt.
     pub hurts: Vec<Hurt>,
 }
@@ -31,10 +31,26 @@ impl Means {
             clients: options.clients,
             processes: if subject.environment().is_some() { options.processes } else { 0 },
             names: if capabilities.listing { options.names } else { 0 },
-            conversions: capabilities.shared,
+            methods: methods(capabilities),
             hurts: Hurt::ALL.into_iter().filter(can).collect(),
         }
     }
+}
+
+fn methods(can: Capabilities) -> Vec<Method> {
+    use Method::{Acquire, Convert, Latch, Release, Renew, TryAcquire, TryAcquireAll, Withdraw};
+    // Renewals more often: they are what a hold depends on.
+    let mut methods = vec![TryAcquire, Acquire, Renew, Renew, Renew, Release, Withdraw];
+    if can.shared {
+        methods.extend([Convert, Convert]);
+    }
+    if can.together {
+        methods.push(TryAcquireAll);
+    }
+    if can.latches {
+        methods.push(Latch);
+    }
+    methods
 }
 
 /// The faults of one round: some tracks beside each other, on each one fault after the other.
@@ -128,12 +144,29 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
     let mut planned = Vec::new();
     let mut at = between(&mut rng, lease / 4, lease);
     while at < options.round {
-        let lasts = between(&mut rng, lease / 10, lease * 5 / 2);
+        let lasts = length(track, &mut rng, options, options.round - at);
         let Some(what) = draw(track, &mut rng, lease, means) else { break };
         planned.push(Planned { at, lasts, what });
         at += lasts + between(&mut rng, lease / 4, lease * 2);
     }
     planned
+}
+
+/// How long a fault lasts, of what is left of the round.
+///
+/// One in four outlasts a lease and the allowance, if there is time for it. Only such a fault shows a guard that does not
+/// notice its loss, or a waiter that does not end, before the store is back: what a shorter one delays, the judge allows
+/// for. A process that stands still is excused for as long as it does.
+fn length(track: Track, rng: &mut Rng, options: &Options, left: Duration) -> Duration {
+    let lease = options.lease;
+    if !matches!(track, Track::Process(_)) {
+        let allowed = lease + options.allowance;
+        let least = allowed + lease / 2;
+        if rng.u8(..4) == 0 && least <= left {
+            return between(rng, least, left.min(allowed + lease * 2));
+        }
+    }
+    between(rng, lease / 10, lease * 5 / 2)
 }
 
 fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<AnyFault> {
@@ -148,21 +181,16 @@ fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<A
                 None => AnyFault::Force(rng.usize(..means.names)),
             }
         }
-        Track::Client(_) if rng.u8(..5) == 0 => AnyFault::Hang,
+        Track::Client(_) if means.methods.is_empty() || rng.u8(..5) == 0 => AnyFault::Hang,
         Track::Client(_) => {
-            use Method::{Acquire, Convert, Release, Renew, TryAcquire, Withdraw};
-            // Renewals more often: they are what a hold depends on.
-            const METHODS: [Method; 9] =
-                [TryAcquire, Acquire, Renew, Renew, Renew, Release, Withdraw, Convert, Convert];
             let late = between(rng, lease / 20, lease * 3 / 2);
-            let there = if means.conversions { METHODS.len() } else { METHODS.len() - 2 };
-            let method = METHODS[rng.usize(..there)];
+            let method = means.methods[rng.usize(..means.methods.len())];
             let fault = match rng.u8(..5) {
                 0 => Fault::Refuse,
                 1 => Fault::LoseReply,
                 2 => Fault::DelayReply(late),
                 // An acquisition is many requests, of which none comes after the client has gone away.
-                _ if method == Acquire => Fault::DelayRequest(late),
+                _ if method == Method::Acquire => Fault::DelayRequest(late),
                 _ => Fault::Straggle(late),
             };
             AnyFault::Request(method, fault)

@@ -4,6 +4,7 @@ use super::{
     resource::Resource,
     schedule::between,
     step::{Held, PARTIES, Step, Wanted},
+    word::{SAME, Word},
 };
 use crate::{
     judge::{Outcome, Recorder, Stamp, What},
@@ -158,7 +159,9 @@ impl Worker {
             4..=7 => self.lease,
             _ => self.lease * 3,
         };
-        let mut done = pin!(sleep(between(&mut self.rng, Duration::from_millis(1), longest)));
+        let after = between(&mut self.rng, Duration::from_millis(1), longest);
+        let stays = self.rng.u8(..3) == 0;
+        let mut done = pin!(had_its_time(&holds, after, stays));
         let stop = self.stop.clone();
         let mut looking = pin!(self.look(&holds));
         loop {
@@ -206,19 +209,16 @@ impl Worker {
 
     /// Asks the guard again and again until when it holds, also while it is being converted.
     fn look<'h>(&self, holds: &'h [Hold]) -> impl Future<Output = Infallible> + use<'h> {
-        /// Closer than this it is the same deadline, read twice.
-        const SAME: Duration = Duration::from_millis(2);
         let (recorder, lane, pause) = (self.recorder.clone(), self.lane.clone(), self.lease / 50);
         let mut last_words = vec![Stamp::ZERO; holds.len()];
         async move {
             loop {
                 for (hold, last_word) in holds.iter().zip(&mut last_words) {
-                    if hold.is_held()
-                        && let Some(until) = hold.deadline().map(Stamp::of)
-                        && until.since(*last_word) > SAME
+                    if let Some(word) = Word::of(hold)
+                        && (word.is_late() || word.until.since(*last_word) > SAME)
                     {
-                        *last_word = until;
-                        recorder.note(&lane, What::Holds { claim: hold.claim().to_string(), until });
+                        *last_word = word.until;
+                        word.note(&recorder, &lane, hold);
                     }
                 }
                 sleep(pause).await;
@@ -229,11 +229,22 @@ impl Worker {
     /// Uses what the lock protects, and changes how it is held now and then.
     async fn use_it(&mut self, held: &mut Held, holds: &[Hold]) {
         match self.rng.u8(..20) {
-            0..=4 if holds.iter().all(Hold::is_held) => self.update(holds).await,
+            0..=4 if self.all_hold(holds) => self.update(holds).await,
             5 if self.locks.capabilities().shared => self.convert(held).await,
             _ => {}
         }
         sleep(self.lease / 50).await;
+    }
+
+    /// Whether all guards say that they hold; one that says so too late is noted.
+    fn all_hold(&self, holds: &[Hold]) -> bool {
+        holds.iter().all(|hold| {
+            let word = Word::of(hold);
+            if let Some(late) = word.filter(Word::is_late) {
+                late.note(&self.recorder, &self.lane, hold);
+            }
+            word.is_some()
+        })
     }
 
     /// Makes a writer a reader, or the only reader a writer.
@@ -291,6 +302,18 @@ impl Worker {
 
     pub(super) fn note(&self, what: What) {
         self.recorder.note(&self.lane, what);
+    }
+}
+
+/// Ends when a holder has had its time. One that `stays` gives nothing back while it is not being renewed, until it is: a
+/// loss that comes too late can only be seen by who still holds.
+async fn had_its_time(holds: &[Hold], after: Duration, stays: bool) {
+    const BLINK: Duration = Duration::from_millis(10);
+    sleep(after).await;
+    let until = || holds.iter().filter_map(Hold::deadline).min();
+    let Some(first) = until().filter(|_| stays) else { return };
+    while until().is_none_or(|until| until <= first) {
+        sleep(BLINK).await;
     }
 }
 
@@ -359,5 +382,24 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_mins(1), "no conversion took longer than a lease");
         };
         assert!(told > released, "the deadline it told of had passed {:?} before", released.since(told));
+    }
+
+    /// Else it would give back what the judge is to see lost.
+    #[tokio::test]
+    async fn who_stays_gives_nothing_back_before_it_is_renewed_or_lost() {
+        let locks = Locks::new(Memory::new());
+        // So long that it is renewed in time, however busy the machine is.
+        for (lease, renewed) in [(LEASE * 6, true), (LEASE, false)] {
+            let guard = locks.lock("a").lease(lease).renew(renewed).acquire().await.expect("a free lock");
+            let (holds, deadline) = ([guard.hold()], guard.deadline().expect("a new guard has a deadline"));
+            tokio::select! {
+                biased;
+                _ = Held::lost(&holds) => assert!(!renewed, "it was not renewed"),
+                () = had_its_time(&holds, Duration::ZERO, true) => {
+                    let later = guard.deadline().is_some_and(|now| now > deadline);
+                    assert!(later, "it gave back what was not being renewed");
+                }
+            }
+        }
     }
 }

@@ -8,6 +8,9 @@ use super::{
 use std::time::Duration;
 use tenure_core::LossCause;
 
+/// How far apart two readings of a machine's clocks are at most where they should be one.
+const READINGS: Duration = Duration::from_millis(1);
+
 /// Clause T1: a later grant's token is greater.
 ///
 /// The order of grants is the store's, and the notes tell it well enough. If the later note was of the earlier grant, that grant
@@ -70,8 +73,12 @@ pub(super) fn losses(
 ) {
     for hold in holds {
         let limit = |until| account.at_the_latest(hold.client, until, allowance);
-        // A guard that was asked too late and still said yes …
-        let late_word = hold.words.iter().find(|(at, until)| *at > limit(*until)).copied();
+        // A guard that was asked past its deadline and still said yes: nothing excuses that, since the time is from before
+        // it was asked …
+        let late_word = hold.words.iter().skip(1).find(|(at, until)| at.since(*until) > READINGS);
+        // … or one that was handed out far too late …
+        let late_grant = hold.words.first().filter(|(at, until)| *at > limit(*until));
+        let late_word = late_word.or(late_grant).copied();
         // … or one that said nothing for too long.
         let noticed = hold.noticed().or(hold.died).unwrap_or(account.end);
         let late = late_word.or((noticed > limit(hold.until())).then_some((noticed, hold.until())));

@@ -4,12 +4,26 @@ use proptest::prelude::*;
 use std::{collections::BTreeSet, time::Duration};
 use tenure_conformance::{
     Fault, Method,
-    faults::{AnyFault, Means, Options, Schedule, Track},
+    faults::{AnyFault, Means, Options, Planned, Schedule, Track},
+    judge::{Broken, Event, History, Judge, Stamp, What},
     saboteur::Hurt,
 };
+use tenure_core::Mode;
+
+/// The requests that are disturbed where a store has every mode.
+const METHODS: [Method; 8] = [
+    Method::TryAcquire,
+    Method::TryAcquireAll,
+    Method::Acquire,
+    Method::Release,
+    Method::Renew,
+    Method::Withdraw,
+    Method::Convert,
+    Method::Latch,
+];
 
 fn means() -> Means {
-    Means { clients: 2, processes: 2, names: 2, conversions: true, hurts: Hurt::ALL.to_vec() }
+    Means { clients: 2, processes: 2, names: 2, methods: METHODS.to_vec(), hurts: Hurt::ALL.to_vec() }
 }
 
 proptest! {
@@ -63,9 +77,57 @@ fn every_kind_of_fault_comes() {
     // Every hurt, forced releases, four kinds of requests, a hang, frozen and killed processes.
     assert_eq!(kinds.len(), Hurt::ALL.len() + 8, "{kinds:?}");
     // A request that comes after the client has given it up: each but an acquisition, which is many requests.
-    for method in [Method::TryAcquire, Method::Renew, Method::Release, Method::Withdraw, Method::Convert] {
+    for method in METHODS.into_iter().filter(|method| *method != Method::Acquire) {
         let straggles =
             |fault: &AnyFault| matches!(fault, AnyFault::Request(of, Fault::Straggle(_)) if *of == method);
         assert!(faults.iter().any(straggles), "{method:?} never straggles");
+    }
+}
+
+/// What a holder and a waiter note who believe, and wait, until the fault is over, instead of a lease.
+fn noticing_nothing_during(fault: &Planned, options: &Options) -> History {
+    let begins = Stamp::ZERO + Duration::from_secs(100) + fault.at;
+    let (due, over) = (begins + options.lease, begins + fault.lasts);
+    let (name, claim, lease) = ("a".to_owned(), "x".to_owned(), options.lease);
+    let (mode, token) = (Mode::Exclusive, 7);
+    let granted =
+        What::Granted { call: 1, name: name.clone(), claim: claim.clone(), mode, token, until: due, lease };
+    let notes = [
+        (begins, "holder", What::Asks { call: 1, name: name.clone(), by: None }),
+        (begins, "holder", granted),
+        (begins, "waiter", What::Asks { call: 1, name, by: Some(due) }),
+        (over, "holder", What::Lost { claim: claim.clone(), cause: "session_ended".into() }),
+        (over, "holder", What::Releases { claim }),
+        (over, "waiter", What::Ended { call: 1, why: "timeout".into() }),
+    ];
+    let event = |(at, client, what): (Stamp, &str, What)| Event { at, client: client.into(), what };
+    notes.into_iter().map(event).collect::<Vec<_>>().into()
+}
+
+/// Faults lasted 2.5 leases at most, and the judge allows for 3: a loss that is noticed late, and a waiter that hangs, were
+/// never seen.
+#[test]
+fn some_faults_outlast_what_the_judge_allows_for() {
+    let options = Options::seeded(7);
+    let judge = Judge::new().allowing(options.allowance);
+    let found = |fault: &Planned| {
+        let violations = judge.judge(&noticing_nothing_during(fault, &options));
+        violations.into_iter().map(|violation| violation.broken).collect::<Vec<_>>()
+    };
+    let schedules: Vec<_> = (0..40).map(|round| Schedule::of(&options, round, &means())).collect();
+    for track in [Track::Store, Track::Client(0), Track::Client(1)] {
+        let of_track = schedules.iter().flat_map(|schedule| &schedule.tracks).filter(|(of, _)| *of == track);
+        let faults: Vec<&Planned> = of_track.flat_map(|(_, planned)| planned).collect();
+        let all = faults.len();
+        let (long, short): (Vec<&Planned>, Vec<&Planned>) =
+            faults.into_iter().partition(|fault| fault.lasts > options.lease * 5 / 2);
+        for fault in &long {
+            assert_eq!(found(fault), [Broken::LossLate, Broken::WaiterHung], "{fault:?}");
+            assert!(fault.at + fault.lasts <= options.round, "it is over before the round is: {fault:?}");
+        }
+        assert!(short.iter().all(|fault| found(fault).is_empty()), "{short:?}");
+        // One in four, but for those that come late in a round.
+        let long = long.len();
+        assert!((all / 8..=all / 4).contains(&long), "{track:?}: {long} of {all}");
     }
 }

@@ -214,11 +214,20 @@ fn losses_are_noticed_at_the_deadline() {
         script.note(1000, "store", What::Over);
         assert_eq!(found(&script), vec![Broken::LossLate; expected], "{lost:?} {frozen_to}");
     }
-    // A guard that says yes after its deadline.
-    let mut script = Script::default();
-    script.asks(0, "a", None);
-    script.granted(1, "a", 7, 290).holds(400, "a", 7, 295).lost(401, "a", 7);
-    assert_eq!(found(&script), [Broken::LossLate]);
+}
+
+/// The time is from before the guard was asked: there is nothing to allow for.
+#[test]
+fn nothing_excuses_a_guard_that_says_yes_past_its_deadline() {
+    for (asked, expected) in [(294, 0), (296, 0), (297, 1), (400, 1)] {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290).holds(asked, "a", 7, 295).lost(asked + 1, "a", 7);
+        assert_eq!(found(&script), vec![Broken::LossLate; expected], "{asked}");
+        // Whatever stood still meanwhile.
+        script.fault(290, 500, "a", "frozen", Effect::Stops);
+        assert_eq!(found(&script), vec![Broken::LossLate; expected], "{asked}");
+    }
 }
 
 #[test]
