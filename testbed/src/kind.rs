@@ -1,6 +1,7 @@
 //! The kinds of servers.
 
 use std::fmt;
+use tenure_conformance::saboteur::Hurt;
 
 /// A kind of server, or of servers that are one to their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +69,34 @@ impl Kind {
         )
     }
 
+    /// Whether a store on such servers forgets its grants when they suffer this fault, as
+    /// [`Subject::forgets`](tenure_conformance::Subject::forgets) says it. Nothing else is excused. `row_locks` says that its
+    /// grants are locked rows.
+    #[must_use]
+    pub fn forgets(self, hurt: Hurt, row_locks: bool) -> bool {
+        if row_locks {
+            // The server frees a row at once when its connection ends, and the holder notices only with its next heartbeat. A
+            // fault that keeps the holder's note from being written is no excuse: the holder is told before the row is free.
+            return Hurt::ENDS_CONNECTIONS.contains(&hurt);
+        }
+        match self {
+            // Sentinels that lose their connections, or get none, take the master for one that does not answer.
+            Self::RedisSentinel if matches!(hurt, Hurt::TerminateBackends | Hurt::FillConnections) => true,
+            // A replica that replaces an unresponsive master may lack its latest writes.
+            Self::RedisSentinel | Self::RedisCluster => matches!(
+                hurt,
+                Hurt::Freeze
+                    | Hurt::Kill
+                    | Hurt::Wipe
+                    | Hurt::Refuse
+                    | Hurt::Delay
+                    | Hurt::HalfOpen
+                    | Hurt::DropReplies
+            ),
+            _ => matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions),
+        }
+    }
+
     /// The variable of the environment that says this of servers of this kind: `variable("URL")` names one that runs
     /// already, `variable("IMAGE")` the image to start one from.
     #[must_use]
@@ -79,5 +108,37 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excused(kind: Kind, row_locks: bool) -> Vec<Hurt> {
+        Hurt::ALL.into_iter().filter(|hurt| kind.forgets(*hurt, row_locks)).collect()
+    }
+
+    #[test]
+    fn only_what_wipes_or_expires_is_excused() {
+        for kind in [
+            Kind::Redis,
+            Kind::Redlock(5),
+            Kind::Postgres,
+            Kind::Pgbouncer,
+            Kind::Mariadb,
+            Kind::Mysql,
+            Kind::Zookeeper,
+            Kind::ZookeeperEnsemble(3),
+        ] {
+            assert_eq!(excused(kind, false), [Hurt::Wipe, Hurt::ExpireSessions], "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_leaves_connections_alone_is_excused_of_a_row_lock() {
+        for kind in [Kind::Postgres, Kind::Mariadb, Kind::Mysql] {
+            assert_eq!(excused(kind, true), Hurt::ENDS_CONNECTIONS, "{kind:?}");
+        }
     }
 }

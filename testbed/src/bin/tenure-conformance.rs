@@ -147,80 +147,11 @@ impl Subject for Store {
     }
 
     fn forgets(&self, hurt: Hurt) -> bool {
-        forgets(self.use_, self.kind(), hurt)
+        // A store given by URL is not hurt.
+        self.kind().is_some_and(|kind| kind.forgets(hurt, self.use_ == Use::RowLock))
     }
 
     fn session_timeout(&self) -> Option<Duration> {
         matches!(self.kind(), Some(Kind::Zookeeper | Kind::ZookeeperEnsemble(_))).then_some(SESSION)
-    }
-}
-
-/// Whether such a store forgets its grants when its server suffers this fault. Nothing else is excused.
-fn forgets(use_: Use, kind: Option<Kind>, hurt: Hurt) -> bool {
-    match (use_, kind) {
-        // This includes faults that only keep the note from being written: the holder is told, and its connection ends.
-        (Use::RowLock, _) => {
-            Hurt::ENDS_CONNECTIONS.contains(&hurt)
-                || matches!(
-                    hurt,
-                    Hurt::ReadOnly
-                        | Hurt::FillConnections
-                        | Hurt::FillDisk
-                        | Hurt::LockRows
-                        | Hurt::LockTables
-                )
-        }
-        // Sentinels that lose their connections, or get none, take the master for one that does not answer.
-        (_, Some(Kind::RedisSentinel)) if matches!(hurt, Hurt::TerminateBackends | Hurt::FillConnections) => {
-            true
-        }
-        // A replica that replaces an unresponsive master may lack its latest writes.
-        (_, Some(Kind::RedisSentinel | Kind::RedisCluster)) => matches!(
-            hurt,
-            Hurt::Freeze
-                | Hurt::Kill
-                | Hurt::Wipe
-                | Hurt::Refuse
-                | Hurt::Delay
-                | Hurt::HalfOpen
-                | Hurt::DropReplies
-        ),
-        _ => matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn excused(use_: Use, kind: Kind) -> Vec<Hurt> {
-        Hurt::ALL.into_iter().filter(|hurt| forgets(use_, Some(kind), *hurt)).collect()
-    }
-
-    #[test]
-    fn only_what_wipes_or_expires_is_excused() {
-        for kind in [
-            Kind::Redis,
-            Kind::Postgres,
-            Kind::Pgbouncer,
-            Kind::Mariadb,
-            Kind::Mysql,
-            Kind::Zookeeper,
-            Kind::ZookeeperEnsemble(3),
-        ] {
-            let mut excused = excused(Use::AsItIs, kind);
-            excused.sort_by_key(|hurt| *hurt != Hurt::Wipe);
-            assert_eq!(excused, [Hurt::Wipe, Hurt::ExpireSessions], "{kind:?}");
-        }
-    }
-
-    #[test]
-    fn nothing_that_leaves_connections_alone_is_excused_of_a_row_lock() {
-        for kind in [Kind::Postgres, Kind::Mariadb, Kind::Mysql] {
-            let excused = excused(Use::RowLock, kind);
-            for hurt in [Hurt::Freeze, Hurt::Delay, Hurt::Refuse, Hurt::HalfOpen] {
-                assert!(!excused.contains(&hurt), "{kind:?}: {excused:?}");
-            }
-        }
     }
 }
