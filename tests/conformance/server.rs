@@ -81,13 +81,8 @@ impl Subject for OnServer {
         Some(vec![(URL.to_owned(), self.url().ok()?)])
     }
 
-    /// A row lock ends with its connection, and a replica that takes over may lack what its master granted last.
     fn forgets(&self, hurt: Hurt) -> bool {
-        let row_locks = self.parameters.contains("strategy=row-lock");
-        let replicas = matches!(self.kind, Kind::RedisSentinel | Kind::RedisCluster);
-        matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions)
-            || (row_locks && Hurt::ENDS_CONNECTIONS.contains(&hurt))
-            || (replicas && hurt == Hurt::Kill)
+        self.kind.forgets(hurt, self.parameters.contains("strategy=row-lock"))
     }
 
     async fn wipe(&self) -> Result<bool, BoxError> {

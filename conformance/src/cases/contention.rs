@@ -1,18 +1,19 @@
 //! Clients that take turns while faults happen, and a resource that would notice a violation.
 
 use crate::{
-    Check, Client, FencedRegister, Stage,
-    check::{Stop, chain, ensure, eventually},
+    Check, Client, FencedRegister, Refused, Stage,
+    check::{Stop, chain, ensure, eventually, rises},
+    saboteur::Hurt,
 };
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
-use tenure_core::{Error, Token};
+use tenure_core::{Error, Guard, Token};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How many clients take turns.
@@ -33,7 +34,10 @@ pub(super) struct Contention {
 struct Shared {
     register: FencedRegister,
     /// Every token that was seen.
-    tokens: Mutex<HashSet<Token>>,
+    tokens: Mutex<BTreeSet<Token>>,
+    /// Whether the store forgets grants under this fault. Then two clients may believe at once that they hold the lock, until
+    /// the older grant's deadline (clause F4).
+    forgets: bool,
     /// How many turns each worker has had.
     turns: [AtomicU64; WORKERS],
     /// A violation that no fault excuses.
@@ -41,9 +45,11 @@ struct Shared {
 }
 
 impl Contention {
-    pub(super) async fn begin(stage: &Stage) -> Check<Self> {
-        let this =
-            Self { shared: Arc::default(), workers: TaskTracker::new(), over: CancellationToken::new() };
+    /// Begins before these faults are injected.
+    pub(super) async fn begin(stage: &Stage, hurts: &[Hurt]) -> Check<Self> {
+        let forgets = hurts.iter().any(|hurt| stage.subject().forgets(*hurt));
+        let shared = Arc::new(Shared { forgets, ..Shared::default() });
+        let this = Self { shared, workers: TaskTracker::new(), over: CancellationToken::new() };
         for (index, client) in stage.clients::<WORKERS>().await?.into_iter().enumerate() {
             let (shared, name) = (Arc::clone(&this.shared), stage.name("turns"));
             let work = this.over.clone().run_until_cancelled_owned(async move {
@@ -57,7 +63,8 @@ impl Contention {
         Ok(this)
     }
 
-    /// Checks that every worker still gets another turn, that no token was given twice, and that no update was lost.
+    /// Checks that every worker still gets another turn, that tokens rose, that nobody was refused without an excuse, and that
+    /// no update was lost.
     pub(super) async fn goes_on(self) -> Check {
         let turns = || self.shared.turns.iter().map(|turns| turns.load(Ordering::Relaxed));
         let before: Vec<u64> = turns().collect();
@@ -83,27 +90,166 @@ impl Drop for Contention {
 }
 
 impl Shared {
-    fn broken(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+    fn broken(&self) -> MutexGuard<'_, Option<String>> {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, BTreeSet<Token>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn take_turns(&self, index: usize, client: &Client, name: &str) -> Check {
         loop {
+            let before = self.tokens().last().copied();
             // An outage is no reason to give up while there is patience left.
             let guard = client.rival(name).lease(LEASE).wait(PATIENCE).acquire().await?;
             let token = guard.token();
-            let is_new = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(token);
+            // The others were granted before this one was asked for, which no fault undoes.
+            rises(before, token)?;
+            let is_new = self.tokens().insert(token);
             ensure!(is_new, "token {token} was given twice");
-            // The fence may refuse: somebody came in between.
-            if let Ok(value) = self.register.read(token) {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-                let _refused = self.register.write(token, value + 1);
+            if let Err(refused) = self.increment(token).await {
+                self.excuse(refused, &guard)?;
             }
             match guard.release().await {
                 Ok(()) | Err(Error::Lost { .. } | Error::Unavailable { .. }) => {}
                 Err(error) => return Err(Stop::failed(chain(&error))),
             }
             self.turns[index].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    async fn increment(&self, token: Token) -> Result<(), Refused> {
+        let value = self.register.read(token)?;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.register.write(token, value + 1)
+    }
+
+    /// Somebody with a greater token came in between. That is right if this holder has lost the lock, as it then knows, or if
+    /// the store was made to forget it.
+    fn excuse(&self, refused: Refused, guard: &Guard) -> Check {
+        let times = self.register.refused();
+        ensure!(
+            self.forgets || !guard.is_held(),
+            "{refused}, and the one who is refused still holds the lock: {guard:?} (refusals so far: {times})"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BoxError, Form, Subject, async_trait};
+    use tenure_core::{
+        Attempt, Backend, Capabilities, Claim, ClaimId, Grant, Moment, Release, Renewal, StoreError,
+    };
+
+    /// A store of one name.
+    #[derive(Clone, Default)]
+    struct OneName {
+        excludes: bool,
+        rises: bool,
+        /// Whether it says that it forgets when it is killed.
+        forgets: bool,
+        state: Arc<Mutex<State>>,
+    }
+
+    #[derive(Default)]
+    struct State {
+        holder: Option<ClaimId>,
+        granted: u64,
+    }
+
+    impl OneName {
+        fn state(&self) -> MutexGuard<'_, State> {
+            self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    #[async_trait]
+    impl Subject for OneName {
+        fn name(&self) -> &'static str {
+            "one name"
+        }
+
+        async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
+            Ok(Arc::new(self.clone()))
+        }
+
+        fn forgets(&self, hurt: Hurt) -> bool {
+            self.forgets && hurt == Hurt::Kill
+        }
+    }
+
+    #[async_trait]
+    impl Backend for OneName {
+        fn store(&self) -> &'static str {
+            "one name"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::POLLED
+        }
+
+        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+            let mut state = self.state();
+            if self.excludes && state.holder.is_some_and(|holder| holder != claim.id) {
+                return Ok(Attempt::Busy { expires_in: None });
+            }
+            state.holder = Some(claim.id);
+            state.granted += 1;
+            let token = if self.rises { state.granted } else { 1_000_000 - state.granted };
+            let token = Token::new(token).expect("a small number");
+            Ok(Attempt::Granted(Grant::leased(claim, token, Moment::now())))
+        }
+
+        async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+            let mut state = self.state();
+            state.holder = state.holder.filter(|holder| *holder != grant.claim);
+            Ok(Release::Released { awaited: false })
+        }
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            Ok(vec![Renewal::Renewed; grants.len()])
+        }
+    }
+
+    async fn turns(store: OneName) -> Check<Contention> {
+        let stage = Stage::new(Arc::new(store), "turns", Form::Lock).await?;
+        Contention::begin(&stage, &[Hurt::Kill]).await
+    }
+
+    /// What is said of a store that is broken.
+    async fn said_of(store: OneName) -> Check<String> {
+        let contention = turns(store).await?;
+        eventually!(PATIENCE, contention.shared.broken().is_some());
+        match contention.goes_on().await {
+            Err(Stop::Failed(what)) => Ok(what),
+            other => Err(Stop::failed(format_args!("it went on: {other:?}"))),
+        }
+    }
+
+    /// The fence keeps updates from being lost, and each has a token of its own: nothing else would show it.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn two_holders_are_noticed_though_the_fence_protects_the_resource() {
+        let what = said_of(OneName { rises: true, ..OneName::default() }).await.expect("it is noticed");
+        assert!(what.contains("still holds the lock"), "{what}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn tokens_that_fall_are_noticed_even_where_the_store_forgets() {
+        let store = OneName { excludes: true, forgets: true, ..OneName::default() };
+        let what = said_of(store).await.expect("it is noticed");
+        assert!(what.contains("tokens only rise"), "{what}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_excludes_or_was_made_to_forget_is_excused() {
+        for excludes in [true, false] {
+            let store = OneName { excludes, rises: true, forgets: !excludes, ..OneName::default() };
+            let contention = turns(store).await.expect("clients");
+            contention.goes_on().await.expect("all is well");
         }
     }
 }

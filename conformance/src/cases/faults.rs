@@ -50,7 +50,7 @@ impl Scene {
     async fn set(stage: &Stage, hurts: &[Hurt]) -> Check<Self> {
         let saboteur = stage.saboteur(hurts)?;
         let [one, other] = stage.clients().await?;
-        let contention = Contention::begin(stage).await?;
+        let contention = Contention::begin(stage, hurts).await?;
         let standing = stage.capabilities().standing;
         Ok(Self { one, other, name: stage.name("a"), standing, saboteur, contention })
     }
@@ -342,7 +342,7 @@ async fn reply_delayed_past_timeout(stage: &Stage) -> Check {
 async fn client_killed(stage: &Stage) -> Check {
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
-    let contention = Contention::begin(stage).await?;
+    let contention = Contention::begin(stage, &[]).await?;
     let mut victim = stage.victim().await?;
     let asked = Moment::now();
     let token = victim.hold(&name, LEASE).await?;
@@ -371,7 +371,7 @@ async fn client_killed(stage: &Stage) -> Check {
 async fn client_frozen_past_lease(stage: &Stage) -> Check {
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
-    let contention = Contention::begin(stage).await?;
+    let contention = Contention::begin(stage, &[]).await?;
     let mut victim = stage.victim().await?;
     let token = victim.hold(&name, LEASE).await?;
     victim.keeps_out(&client.rival(&name)).await?;
