@@ -3,6 +3,7 @@
 use crate::{
     Form, Subject, Subjects,
     check::{Check, Stop, chain, ensure, within},
+    parent,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Another process that holds locks of the store under test: this very program, started once more.
 ///
 /// It reads one command per line from its standard input, and answers each with one line on its standard output. It
-/// ends when its input does, so it does not outlive the suite.
+/// ends when its input does, so it does not outlive the suite. On Linux that is also true of one that is stopped.
 #[derive(Debug)]
 pub struct Victim {
     process: Child,
@@ -42,6 +43,7 @@ impl Victim {
         let mut process = Command::new(env::current_exe()?)
             .env(SUBJECT, subject)
             .env(FORM, form.to_string())
+            .envs([parent::is_this()])
             .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -180,7 +182,10 @@ where
     if !is_victim() {
         return;
     }
-    let outcome = play(subjects().await).await;
+    let outcome = match parent::end_with_it() {
+        Ok(()) => play(subjects().await).await,
+        stop => stop,
+    };
     if let Err(Stop::Failed(error)) = outcome {
         say(&format!("error {error}"));
     }

@@ -2,10 +2,11 @@
 
 use std::process::{Command, Output};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tenure-conformance");
+
 fn faults(arguments: &[&str]) -> Output {
-    let program = env!("CARGO_BIN_EXE_tenure-conformance");
     let directory = tempfile::tempdir().expect("a directory");
-    let mut command = Command::new(program);
+    let mut command = Command::new(PROGRAM);
     command.arg("faults").args(arguments).current_dir(directory.path());
     command.output().expect("the program runs")
 }
@@ -44,5 +45,80 @@ fn what_cannot_be_is_said() {
         let output = faults(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
         assert!(text(&output).contains(said), "{}", text(&output));
+    }
+}
+
+/// What Linux tells of processes.
+#[cfg(target_os = "linux")]
+mod killed {
+    use super::PROGRAM;
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::{
+        fs,
+        process::{Command, Stdio},
+        thread::sleep,
+        time::{Duration, Instant},
+    };
+
+    /// The state and the parent of a process; `None` when it has gone.
+    fn state(pid: i32) -> Option<(String, u32)> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // Behind its name, which may be anything.
+        let mut rest = stat.rsplit(')').next()?.split_whitespace();
+        Some((rest.next()?.to_owned(), rest.next()?.parse().ok()?))
+    }
+
+    /// Whether it has opened the store, so that it is at work.
+    fn is_at_work(pid: i32) -> bool {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file.ends_with("locks.db"))
+    }
+
+    /// The processes that `parent` has started, as far as they are at work.
+    fn children(parent: u32) -> Vec<i32> {
+        let all = fs::read_dir("/proc").expect("all processes").flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        numbers.filter(|pid| state(*pid).is_some_and(|(_, of)| of == parent) && is_at_work(*pid)).collect()
+    }
+
+    /// Looks again and again until there is something.
+    fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let until = Instant::now() + Duration::from_mins(1);
+        loop {
+            if let Some(seen) = look() {
+                return seen;
+            }
+            assert!(Instant::now() < until, "not within a minute: {what}");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A stopped process reads nothing, so the end of its input does not end it.
+    #[test]
+    fn a_frozen_client_does_not_outlive_a_run_that_is_killed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut run = Command::new(PROGRAM)
+            .args(["faults", "sqlite", "--seed", "7", "--minutes", "5"])
+            .current_dir(directory.path())
+            // What a killed run leaves behind goes with this directory.
+            .env("TMPDIR", directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program runs");
+        let of = run.id();
+        // The run freezes, thaws and kills them as well: one that stands still just now.
+        let stopped = wait_for("a client that stands still", || {
+            children(of).into_iter().find(|pid| {
+                let stopped = Pid::from_raw(*pid).map(|pid| kill_process(pid, Signal::STOP));
+                stopped.is_some_and(|done| done.is_ok()) && state(*pid).is_some_and(|(state, _)| state == "T")
+            })
+        });
+        run.kill().expect("the run is killed");
+        run.wait().expect("the run has ended");
+        // Dead it may still be listed, until somebody has asked what came of it.
+        wait_for("the end of its client", || {
+            state(stopped).is_none_or(|(state, _)| state == "Z" || state == "X").then_some(())
+        });
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It is this very program, started once more. It writes its notes and its requests to the resource on its standard
 //! output, one JSON object a line, and reads the answers on its standard input. It ends when its input does, so it
-//! does not outlive the run.
+//! does not outlive the run; on Linux neither does one that is frozen.
 
 use super::{
     client::{Client, Setting, patience},
@@ -12,6 +12,7 @@ use crate::{
     Subject,
     check::{Check, Stop, chain, within},
     judge::{Event, Recorder},
+    parent,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -100,6 +101,7 @@ impl Process {
         };
         let mut child = Command::new(env::current_exe()?)
             .env(PART, serde_json::to_string(&part)?)
+            .envs([parent::is_this()])
             .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -206,6 +208,7 @@ async fn play<Making>(subject: impl FnOnce(String) -> Making) -> Check
 where
     Making: Future<Output = Result<Arc<dyn Subject>, crate::BoxError>>,
 {
+    parent::end_with_it()?;
     let part: Part = serde_json::from_str(&env::var(PART)?)?;
     let subject = subject(part.subject).await.map_err(|error| Stop::failed(chain(&*error)))?;
     let recorder = Recorder::to(|event| say(&Said::Note(event)));
