@@ -13,7 +13,7 @@ use crate::{
     own_runtime::in_own_runtime,
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::Locks;
+use tenure_core::{Locks, Owner};
 use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -174,6 +174,8 @@ impl Setting {
             resource: Arc::clone(&self.resource),
             recorder: self.recorder.clone(),
             stop: stop.clone(),
+            owner: Owner::new(),
+            owned: None,
             calls: 0,
         }
     }

@@ -1,10 +1,12 @@
 //! What a worker acquires in one step: one lock in some form, or several.
 
+use super::schedule::between;
 use crate::Form;
 use fastrand::Rng;
 use std::time::Duration;
 use tenure_core::{
-    Capabilities, Election, Error, Guard, Hold, Lock, LockSet, LockSetGuard, Locks, LossCause,
+    Capabilities, Election, Error, Guard, Hold, Lock, LockSet, LockSetGuard, Locks, LossCause, StandingKind,
+    lease::MIN_LEASE,
 };
 
 /// How many permits every name has.
@@ -37,6 +39,35 @@ impl Step {
             12 | 13 if names > 1 => Self::Several,
             14 if can.latches => Self::Latch,
             _ => Self::One(Form::Lock),
+        }
+    }
+}
+
+/// How long a hold may last, or stays held at least.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Bound {
+    None,
+    AtMost(Duration),
+    AtLeast(Duration),
+}
+
+impl Bound {
+    /// Draws from what this step can have. Several names have none: one of them would be over while another is waited for.
+    pub(super) fn draw(rng: &mut Rng, step: Step, can: Capabilities, lease: Duration) -> Self {
+        let span = between(rng, lease / 2, lease).max(MIN_LEASE);
+        match rng.u8(..8) {
+            _ if step == Step::Several => Self::None,
+            0 => Self::AtMost(span * 2),
+            1 if can.standing == StandingKind::Lease => Self::AtLeast(span),
+            _ => Self::None,
+        }
+    }
+
+    pub(super) fn of(self, lock: Lock) -> Lock {
+        match self {
+            Self::None => lock,
+            Self::AtMost(longest) => lock.max_hold(longest),
+            Self::AtLeast(shortest) => lock.hold_at_least(shortest),
         }
     }
 }

@@ -3,16 +3,17 @@
 use super::{
     resource::Resource,
     schedule::between,
-    step::{Held, PARTIES, Step, Wanted},
+    step::{Bound, Held, PARTIES, Step, Wanted},
     word::{SAME, Word},
 };
 use crate::{
+    Form,
     judge::{Outcome, Recorder, Stamp, What},
     own_runtime::in_own_runtime,
 };
 use fastrand::Rng;
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
-use tenure_core::{Error, Hold, Locks, Mode};
+use tenure_core::{ClaimId, Error, Hold, Locks, Mode, Owner};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,10 @@ pub(super) struct Worker {
     pub(super) recorder: Recorder,
     pub(super) rng: Rng,
     pub(super) stop: CancellationToken,
+    /// As whom it re-enters what it holds.
+    pub(super) owner: Owner,
+    /// What it was granted last as that owner.
+    pub(super) owned: Option<ClaimId>,
     /// How often it has asked so far.
     pub(super) calls: u64,
 }
@@ -110,8 +115,12 @@ impl Worker {
             Asking::Endlessly => None,
         };
         let (renew, lease, lane) = (self.rng.u8(..5) > 0, self.lease, self.lane.clone());
-        let wanted =
-            Wanted::of(step, &self.locks, names, |lock| lock.lease(lease).renew(renew).label(&*lane));
+        let bound = Bound::draw(&mut self.rng, step, self.locks.capabilities(), lease);
+        let owns = step == Step::One(Form::Lock) && self.rng.u8(..3) == 0;
+        let wanted = Wanted::of(step, &self.locks, names, |lock| {
+            let lock = bound.of(lock.lease(lease).renew(renew).label(&*lane));
+            if owns { lock.owner(&self.owner) } else { lock }
+        });
         let by = budget.map(|budget| Stamp::now() + budget);
         for (call, name) in calls.iter().zip(names) {
             self.note(What::Asks { call: *call, name: name.clone(), by });
@@ -128,7 +137,9 @@ impl Worker {
         };
         let why = match outcome {
             Ok(held) => {
-                self.note_grants(calls, names, &held.holds());
+                let holds = held.holds();
+                self.note_grants(calls, names, &holds);
+                self.owned = holds.first().filter(|_| owns).map(Hold::claim);
                 return Some(held);
             }
             Err(why) => why,
@@ -231,6 +242,9 @@ impl Worker {
         match self.rng.u8(..20) {
             0..=4 if self.all_hold(holds) => self.update(holds).await,
             5 if self.locks.capabilities().shared => self.convert(held).await,
+            // As long as all leases are alike, this makes no deadline earlier than the judge has heard. A session has none.
+            6 => _ = holds[0].extend(self.lease).await,
+            7 | 8 => self.reenter(&holds[0]).await,
             _ => {}
         }
         sleep(self.lease / 50).await;
@@ -245,6 +259,23 @@ impl Worker {
             }
             word.is_some()
         })
+    }
+
+    /// Enters again what it holds as its owner, and leaves it: the first guard goes on holding.
+    async fn reenter(&mut self, hold: &Hold) {
+        if self.owned != Some(hold.claim()) {
+            return;
+        }
+        let name = hold.name().as_str();
+        // What it has lost, or holds as a reader by now, it cannot enter.
+        let Ok(Some(again)) = self.locks.lock(name).owner(&self.owner).try_acquire().await else { return };
+        if again.claim() != hold.claim() {
+            // A new grant, which the judge will find beside the first.
+            self.calls += 1;
+            self.note_grants(&[self.calls], &[name.to_owned()], &[again.hold()]);
+            self.note(What::Releases { claim: again.claim().to_string() });
+        }
+        let _ = again.release().await;
     }
 
     /// Makes a writer a reader, or the only reader a writer.
@@ -370,6 +401,8 @@ mod tests {
             recorder,
             rng: Rng::with_seed(7),
             stop: CancellationToken::new(),
+            owner: Owner::new(),
+            owned: None,
             calls: 0,
         };
         let begun = Instant::now();
