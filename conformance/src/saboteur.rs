@@ -53,11 +53,15 @@ pub enum Hurt {
     LockTables,
     /// [`Saboteur::partition`].
     Partition,
+    /// [`Saboteur::freeze_one`].
+    FreezeOne,
+    /// [`Saboteur::kill_one`].
+    KillOne,
 }
 
 impl Hurt {
     /// All faults.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Freeze,
         Self::Kill,
         Self::Wipe,
@@ -78,10 +82,15 @@ impl Hurt {
         Self::LockRows,
         Self::LockTables,
         Self::Partition,
+        Self::FreezeOne,
+        Self::KillOne,
     ];
 
     /// The faults of the network, which need only a proxy of ours in front of the server.
     pub const NETWORK: [Self; 5] = [Self::Cut, Self::Refuse, Self::Delay, Self::HalfOpen, Self::DropReplies];
+
+    /// The faults of a single member of an ensemble.
+    pub const OF_ONE: [Self; 3] = [Self::Partition, Self::FreezeOne, Self::KillOne];
 
     /// The faults that end the server's connections when they begin or when they are undone. They are what a store
     /// forgets if its grants last no longer than the connections on which they were made.
@@ -119,6 +128,8 @@ impl fmt::Display for Hurt {
             Self::LockRows => "lock rows",
             Self::LockTables => "lock tables",
             Self::Partition => "partition",
+            Self::FreezeOne => "freeze one member",
+            Self::KillOne => "kill one member",
         })
     }
 }
@@ -352,6 +363,23 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
     async fn partition(&self, members: &[usize]) -> Sabotage {
         let _ = members;
         self.cannot(Hurt::Partition)
+    }
+
+    /// Returns how many members an ensemble has. They are counted from 0.
+    fn members(&self) -> usize {
+        1
+    }
+
+    /// Does the same as [`freeze`](Self::freeze) to one member of an ensemble. Undone by [`thaw`](Self::thaw).
+    async fn freeze_one(&self, member: usize) -> Sabotage {
+        let _ = member;
+        self.cannot(Hurt::FreezeOne)
+    }
+
+    /// Does the same as [`kill`](Self::kill) to one member of an ensemble. Undone by [`heal`](Self::heal).
+    async fn kill_one(&self, member: usize) -> Sabotage {
+        let _ = member;
+        self.cannot(Hurt::KillOne)
     }
 
     /// Reconnects the members of an ensemble.

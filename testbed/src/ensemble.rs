@@ -1,4 +1,4 @@
-//! How an ensemble is hurt as a whole.
+//! How an ensemble is hurt, as a whole or one member of it.
 
 use crate::assembly::Assembly;
 use crate::sabotage::NodeSaboteur;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tenure_conformance::saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur};
 use tokio::runtime::Handle;
 
-/// Hurts every member that can be hurt so, all at once.
+/// Hurts every member that can be hurt so, all at once, or one of them.
 #[derive(Debug)]
 pub(crate) struct EnsembleSaboteur {
     name: String,
@@ -89,6 +89,8 @@ impl Saboteur for EnsembleSaboteur {
     fn can(&self, hurt: Hurt) -> bool {
         match hurt {
             Hurt::Partition => self.assembly.links.is_some(),
+            Hurt::FreezeOne => self.can(Hurt::Freeze),
+            Hurt::KillOne => self.can(Hurt::Kill),
             hurt => self.members.iter().any(|member| member.can(hurt)),
         }
     }
@@ -231,6 +233,24 @@ impl Saboteur for EnsembleSaboteur {
         let Some(links) = &self.assembly.links else { return self.cannot(Hurt::Partition) };
         links.partition(members);
         Ok(())
+    }
+
+    fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    async fn freeze_one(&self, member: usize) -> Sabotage {
+        match self.members.get(member) {
+            Some(member) => member.freeze().await,
+            None => self.cannot(Hurt::FreezeOne),
+        }
+    }
+
+    async fn kill_one(&self, member: usize) -> Sabotage {
+        match self.members.get(member) {
+            Some(member) => member.kill().await,
+            None => self.cannot(Hurt::KillOne),
+        }
     }
 
     async fn rejoin(&self) -> Sabotage {

@@ -407,6 +407,8 @@ fn what(hurt: Hurt) -> &'static str {
         Hurt::LockRows => "lock its rows",
         Hurt::LockTables => "lock its tables",
         Hurt::Partition => "be partitioned",
+        Hurt::FreezeOne => "have one member frozen",
+        Hurt::KillOne => "have one member killed",
         // A hurt that the suite has learnt since.
         _ => "be hurt",
     }

@@ -143,10 +143,10 @@ impl Injector {
                     let _ = people.force_release(&Name::new(name)?).await;
                     self.end(Event::STORE, fault);
                 }
-                (AnyFault::Server(hurt), Some(saboteur)) => {
+                (AnyFault::Server(hurt) | AnyFault::Member(hurt, _), Some(saboteur)) => {
                     let before = done(saboteur.last_failover().await)?;
                     let fault = self.begin(Event::STORE, planned.what, effect(hurt, &*subject));
-                    done(do_hurt(&**saboteur, hurt, planned.lasts).await)?;
+                    done(do_hurt(&**saboteur, &planned, hurt).await)?;
                     if lasts(hurt) {
                         self.last_for(planned.lasts).await;
                     }
@@ -176,7 +176,9 @@ fn lasts(hurt: Hurt) -> bool {
     )
 }
 
-async fn do_hurt(saboteur: &dyn Saboteur, hurt: Hurt, lasts: Duration) -> Sabotage {
+async fn do_hurt(saboteur: &dyn Saboteur, planned: &Planned, hurt: Hurt) -> Sabotage {
+    let lasts = planned.lasts;
+    let member = if let AnyFault::Member(_, member) = planned.what { member } else { 0 };
     match hurt {
         Hurt::Freeze => saboteur.freeze().await,
         Hurt::Kill => saboteur.kill().await,
@@ -197,7 +199,9 @@ async fn do_hurt(saboteur: &dyn Saboteur, hurt: Hurt, lasts: Duration) -> Sabota
         Hurt::FillDisk => saboteur.fill_disk().await,
         Hurt::LockRows => saboteur.lock_rows().await,
         Hurt::LockTables => saboteur.lock_tables().await,
-        Hurt::Partition => saboteur.partition(&[0]).await,
+        Hurt::Partition => saboteur.partition(&[member]).await,
+        Hurt::FreezeOne => saboteur.freeze_one(member).await,
+        Hurt::KillOne => saboteur.kill_one(member).await,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Means {
     pub methods: Vec<Method>,
     /// How the server can be hurt.
     pub hurts: Vec<Hurt>,
+    /// How many members it has, of which some hurts hit one.
+    pub members: usize,
 }
 
 impl Means {
@@ -33,6 +35,7 @@ impl Means {
             names: if capabilities.listing { options.names } else { 0 },
             methods: methods(capabilities),
             hurts: Hurt::ALL.into_iter().filter(can).collect(),
+            members: saboteur.as_ref().map_or(1, |saboteur| saboteur.members()),
         }
     }
 }
@@ -88,6 +91,8 @@ pub struct Planned {
 pub enum AnyFault {
     /// The server is hurt.
     Server(Hurt),
+    /// This member of an ensemble is hurt.
+    Member(Hurt, usize),
     /// This lock is released by force.
     Force(usize),
     /// Every such request of the client meets this.
@@ -177,6 +182,9 @@ fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<A
                 return None;
             }
             match means.hurts.get(rng.usize(..kinds)) {
+                Some(hurt) if Hurt::OF_ONE.contains(hurt) => {
+                    AnyFault::Member(*hurt, rng.usize(..means.members.max(1)))
+                }
                 Some(hurt) => AnyFault::Server(*hurt),
                 None => AnyFault::Force(rng.usize(..means.names)),
             }
@@ -211,7 +219,7 @@ impl AnyFault {
     #[must_use]
     pub fn kind(&self) -> String {
         match self {
-            Self::Server(hurt) => format!("server: {hurt}"),
+            Self::Server(hurt) | Self::Member(hurt, _) => format!("server: {hurt}"),
             Self::Force(_) => "forced release".into(),
             Self::Request(_, Fault::Refuse) => "requests refused".into(),
             Self::Request(_, Fault::LoseReply) => "replies lost".into(),
@@ -237,6 +245,7 @@ impl fmt::Display for AnyFault {
             }
             Self::Request(method, _) => write!(f, " ({method:?})"),
             Self::Force(name) => write!(f, " of lock {name}"),
+            Self::Member(_, member) => write!(f, " ({member})"),
             _ => Ok(()),
         }
     }

@@ -23,7 +23,8 @@ const METHODS: [Method; 8] = [
 ];
 
 fn means() -> Means {
-    Means { clients: 2, processes: 2, names: 2, methods: METHODS.to_vec(), hurts: Hurt::ALL.to_vec() }
+    let (methods, hurts) = (METHODS.to_vec(), Hurt::ALL.to_vec());
+    Means { clients: 2, processes: 2, names: 2, methods, hurts, members: 3 }
 }
 
 proptest! {

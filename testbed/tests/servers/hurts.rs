@@ -89,6 +89,8 @@ async fn says_what_it_cannot(server: &Server) {
             Hurt::LockRows => saboteur.lock_rows().await,
             Hurt::LockTables => saboteur.lock_tables().await,
             Hurt::Partition => saboteur.partition(&[]).await,
+            Hurt::FreezeOne => saboteur.freeze_one(0).await,
+            Hurt::KillOne => saboteur.kill_one(0).await,
             _ => continue,
         };
         match done {
