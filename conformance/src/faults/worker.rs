@@ -13,7 +13,7 @@ use crate::{
 };
 use fastrand::Rng;
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
-use tenure_core::{ClaimId, Error, Hold, Locks, Mode, Owner};
+use tenure_core::{ClaimId, Error, Hold, Locks, Mode, Moment, Owner};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -172,7 +172,7 @@ impl Worker {
         };
         let after = between(&mut self.rng, Duration::from_millis(1), longest);
         let stays = self.rng.u8(..3) == 0;
-        let mut done = pin!(had_its_time(&holds, after, stays));
+        let mut done = pin!(had_its_time(&holds, after, stays.then_some(self.lease)));
         let stop = self.stop.clone();
         let mut looking = pin!(self.look(&holds));
         loop {
@@ -336,13 +336,14 @@ impl Worker {
     }
 }
 
-/// Ends when a holder has had its time. One that `stays` gives nothing back while it is not being renewed, until it is: a
-/// loss that comes too late can only be seen by who still holds.
-async fn had_its_time(holds: &[Hold], after: Duration, stays: bool) {
+/// Ends when a holder has had its time. Some give nothing back while they are not being renewed, if less than this lease is
+/// left to them: a loss that comes too late can only be seen by who still holds.
+async fn had_its_time(holds: &[Hold], after: Duration, unless_within: Option<Duration>) {
     const BLINK: Duration = Duration::from_millis(10);
     sleep(after).await;
     let until = || holds.iter().filter_map(Hold::deadline).min();
-    let Some(first) = until().filter(|_| stays) else { return };
+    let near = |until: &Moment| unless_within.is_some_and(|lease| until.left() <= lease);
+    let Some(first) = until().filter(near) else { return };
     while until().is_none_or(|until| until <= first) {
         sleep(BLINK).await;
     }
@@ -428,7 +429,7 @@ mod tests {
             tokio::select! {
                 biased;
                 _ = Held::lost(&holds) => assert!(!renewed, "it was not renewed"),
-                () = had_its_time(&holds, Duration::ZERO, true) => {
+                () = had_its_time(&holds, Duration::ZERO, Some(lease)) => {
                     let later = guard.deadline().is_some_and(|now| now > deadline);
                     assert!(later, "it gave back what was not being renewed");
                 }
