@@ -56,6 +56,13 @@ async fn important(server: &Server) -> Member {
     panic!("no member of {members:?} was written to");
 }
 
+/// Which of the members it is.
+fn place(server: &Server, member: &Member) -> usize {
+    let members = server.members();
+    assert_eq!(server.saboteur().members(), members.len());
+    members.iter().position(|other| other.address() == member.address()).expect("one of them")
+}
+
 async fn serves(server: &Server) {
     assert!(server.address().is_none() && server.proxy().is_none(), "there are several");
     client(server).await.put("one").await.unwrap();
@@ -68,7 +75,7 @@ async fn serves(server: &Server) {
 
 async fn goes_on_without_a_member(server: &Server) {
     let victim = important(server).await;
-    victim.saboteur().kill().await.unwrap();
+    server.saboteur().kill_one(place(server, &victim)).await.unwrap();
     goes_on_without(server, &victim).await;
     victim.saboteur().restart().await.unwrap();
     // Waits until the member has its place again.
@@ -78,7 +85,7 @@ async fn goes_on_without_a_member(server: &Server) {
 
 async fn goes_on_without_a_frozen_member(server: &Server) {
     let victim = important(server).await;
-    victim.saboteur().freeze().await.unwrap();
+    server.saboteur().freeze_one(place(server, &victim)).await.unwrap();
     goes_on_without(server, &victim).await;
     server.saboteur().heal().await.unwrap();
     served(server).await;
