@@ -62,7 +62,7 @@ impl Live {
         names: &str,
     ) -> Result<Vec<Holder>, StoreError> {
         let root = if prefix.is_empty() { "/" } else { prefix };
-        let elements = match self.client.list_children(root).await {
+        let elements = match self.list_synced(root).await {
             Ok(elements) => elements,
             Err(Error::NoNode) => return Ok(Vec::new()),
             Err(error) => return Err(explain(root, error)),

@@ -83,7 +83,12 @@ async fn list_by_prefix(stage: &Stage) -> Check {
     let lasts = ["b", "a", "a/1", "a/2", "ab", "A", "x%", "xy", "x_", "x%z", "*", "é", "["];
     let mut guards = Vec::new();
     for last in lasts {
-        guards.push(one.lock(stage.name(last)).acquire().await?);
+        let guard = one.lock(stage.name(last)).acquire().await?;
+        // At once, also if another server of an ensemble is asked than the one that granted it.
+        let listed = other.list(&**guard.name()).await?;
+        let listed = listed.iter().any(|holder| holder.claim == Some(guard.claim()));
+        ensure!(listed, "it was granted, and another client's list lacks it: {guard:?}");
+        guards.push(guard);
     }
     // A name that contains the prefix, but does not begin with it.
     let inside = one.lock(format!("x{}", stage.name("a"))).acquire().await?;
