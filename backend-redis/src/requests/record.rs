@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn waiter(known: &str) -> Option<Waiter> {
-        let (now, claim) = (Duration::from_millis(1_700_000_010_000), ClaimId::new().to_string());
+        let (now, claim) = (Duration::from_secs(1_700_000_010), ClaimId::new().to_string());
         let came = Some(Duration::from_secs(1_700_000_000));
         let waiter = SeenWaiter { now, claim: &claim, came, known }.waiter(&Name::new("a").unwrap())?;
         assert_eq!(waiter.claim.unwrap().to_string(), claim);

@@ -149,7 +149,7 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
     let mut planned = Vec::new();
     let mut at = between(&mut rng, lease / 4, lease);
     while at < options.round {
-        let lasts = length(track, &mut rng, options, options.round - at);
+        let lasts = length(track, &mut rng, options, options.round.saturating_sub(at));
         let Some(what) = draw(track, &mut rng, lease, means) else { break };
         planned.push(Planned { at, lasts, what });
         at += lasts + between(&mut rng, lease / 4, lease * 2);
