@@ -3,7 +3,7 @@
 use crate::{
     lane::Again,
     lease_renewals,
-    lease_table::{Answer, LeaseTable},
+    lease_table::{Answer, LeaseTable, Listed},
     parts::{end_of_renewal, renew_in_parts},
     record_rows::{self, Seen, Write, by_latch, by_record, latch_key},
     settle::{Basis, Via},
@@ -311,11 +311,19 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         Ok(seen.record(name)?.holders(name, seen.now()))
     }
 
+    /// A row that cannot be read lets nobody in, so its name counts as held by somebody unknown. It hides no other.
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let mut holders = Vec::new();
-        for (name, seen) in self.table.list(prefix).await? {
-            let name = Name::new(name).map_err(StoreError::failed)?;
-            holders.extend(seen.record(&name)?.holders(&name, seen.now()));
+        for Listed { name, seen } in self.table.list(prefix).await? {
+            // No lock has any other name.
+            let Ok(name) = Name::new(name) else { continue };
+            match seen.and_then(|seen| Ok(seen.record(&name)?.holders(&name, seen.now()))) {
+                Ok(known) => holders.extend(known),
+                Err(error) => {
+                    tracing::warn!(lock.store = %self.table.store(), %error, "cannot tell who holds a name");
+                    holders.push(Holder::of(name));
+                }
+            }
         }
         Ok(holders)
     }

@@ -34,6 +34,12 @@ pub(crate) struct Swap<'s> {
     pub(crate) to: &'s Change,
 }
 
+/// A row in a list.
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) seen: Result<Seen, StoreError>,
+}
+
 /// The outcome of a renewal by the columns.
 #[derive(Default)]
 pub(crate) struct Renewed {
@@ -143,8 +149,8 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
         swaps: &[Swap<'_>],
     ) -> impl Future<Output = Result<HashSet<String>, StoreError>> + Send;
 
-    /// Reads the rows of all names that begin with `prefix`.
-    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<(String, Seen)>, StoreError>> + Send;
+    /// Reads the rows of all names that begin with `prefix`. Leaves out those whose names are no text.
+    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
 
     /// Connects, and returns how long ago idle rows were deleted.
     fn open(&self) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send;

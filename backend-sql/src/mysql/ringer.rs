@@ -71,7 +71,14 @@ async fn work(server: Arc<MySql>, mut rings: mpsc::Receiver<Bell>) {
         while let Ok(bell) = rings.try_recv() {
             bells.insert(bell);
         }
-        if let Err(error) = ring(&server, &mut connection, bells).await {
+        let used = connection.is_some();
+        let mut rung = ring(&server, &mut connection, &bells).await;
+        if used && rung.is_err() {
+            // The server may have ended the connection long ago, while it was idle. Who was rung already looks once more.
+            connection = None;
+            rung = ring(&server, &mut connection, &bells).await;
+        }
+        if let Err(error) = rung {
             tracing::debug!(lock.store = %server.store, %error, "could not tell another process of a release; it polls");
             connection = None;
             tokio::time::sleep(RECONNECT).await;
@@ -87,7 +94,7 @@ async fn work(server: Arc<MySql>, mut rings: mpsc::Receiver<Bell>) {
 async fn ring(
     server: &MySql,
     connection: &mut Option<MySqlConnection>,
-    bells: HashSet<Bell>,
+    bells: &HashSet<Bell>,
 ) -> Result<(), StoreError> {
     let connection = match connection {
         Some(connection) => connection,
@@ -99,7 +106,7 @@ async fn ring(
     let longest = server.options.response_timeout;
     for bell in bells {
         // No connection has this number.
-        let kill = format!("KILL QUERY COALESCE(IS_USED_LOCK('{}'), -1)", lock_of(bell));
+        let kill = format!("KILL QUERY COALESCE(IS_USED_LOCK('{}'), -1)", lock_of(*bell));
         match timeout(longest, connection.execute(AssertSqlSafe(kill))).await {
             Err(_) => return Err(StoreError::unavailable(format!("no answer within {longest:?}"))),
             Ok(Err(error)) if errors::verdict(&error) == Verdict::Broken => return Err(server.said(error)),

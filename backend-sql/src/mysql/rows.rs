@@ -11,7 +11,7 @@ use crate::{
     batches,
     hints::Hint,
     lane::{Again, Lane, Server},
-    lease_table::{Answer, LeaseTable, Renewed, Swap},
+    lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
     record_rows::{Change, Row, Seen, mode_column},
     rows::beyond_all_names,
     server::{Checked, Lanes},
@@ -324,13 +324,15 @@ impl LeaseTable for MySqlRows {
         Ok(if done.affected == swaps.len() as u64 { unlocked } else { HashSet::new() })
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Seen)>, StoreError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         // No name has control characters, so none comes before a space.
         let from = if prefix.is_empty() { " " } else { prefix };
         let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
         let (sent, arguments) = (Moment::now(), arguments![self.prefix(), from, end]);
         let done = self.lanes.first().run(&self.statements.list, arguments, Again::Safe).await?;
-        self.all_seen(sent, &done)
+        let listed =
+            |row: &MySqlRow| Some(Listed { name: row.try_get(READ).ok()?, seen: self.seen(sent, row) });
+        Ok(done.rows.iter().filter_map(listed).collect())
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {

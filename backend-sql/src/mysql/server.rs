@@ -74,13 +74,16 @@ impl MySql {
         // Each statement commits by itself, however the server's sessions begin. The upsert needs its assignments to be
         // made one after another, which a mode of MariaDB changes.
         let Patience { lock, statement } = Patience::of(self.options.response_timeout);
-        let (lock, statement) = (in_seconds(lock), statement.as_secs_f64());
+        let (lock, seconds, millis) =
+            (in_seconds(lock), statement.as_secs_f64(), statement.as_millis().max(1));
         // Makes the server give up what takes too long, unless its own limit is shorter. MySQL has no limit for a whole
-        // statement that writes.
+        // statement that writes. 0 is no limit.
         let settings = format!(
             "SET SESSION autocommit = 1, SESSION {}, {}, \
              SESSION sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '') /*M! , SESSION max_statement_time = \
-             IF(@@max_statement_time > 0, LEAST(@@max_statement_time, {statement:.3}), {statement:.3}) */",
+             IF(@@max_statement_time > 0, LEAST(@@max_statement_time, {seconds:.3}), {seconds:.3}) */ \
+             /*!80000 , SESSION max_execution_time = CAST(IF(@@max_execution_time > 0, \
+             LEAST(@@max_execution_time, {millis}), {millis}) AS SIGNED) */",
             at_most("innodb_lock_wait_timeout", lock),
             self.table_bound()
         );
@@ -104,12 +107,17 @@ impl MySql {
         Ok(connection)
     }
 
-    /// A connection for statements that use no table, and may take as long as they like.
+    /// A connection for bells: its statements may take as long as they like, except to wait for a table. Each commits by
+    /// itself, so that it sees what others have committed, and keeps no table from being altered.
     pub(super) async fn open_bare(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut connection = self.connect.connect().await?;
-        // MariaDB's setting, and MySQL's.
-        let unlimited = "SET SESSION /*M! max_statement_time = 0 */ /*!80000 max_execution_time = 0 */";
-        connection.execute(unlimited).await?;
+        // The last two are MariaDB's setting, and MySQL's.
+        let settings = format!(
+            "SET SESSION autocommit = 1, {}, \
+             SESSION /*M! max_statement_time = 0 */ /*!80000 max_execution_time = 0 */",
+            self.table_bound()
+        );
+        connection.execute(AssertSqlSafe(settings)).await?;
         Ok(connection)
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Statements {
     /// Objects with name, the version that it `was`, the `latest` time to write it, and the columns from `token` on,
     /// prefix. As many rows as were written.
     pub(super) swap_all: Statement,
-    /// Objects with name, prefix. Name and version of those rows that are not held by one alone.
+    /// Objects with name, prefix. Name and version of those rows that are not held by one alone, or have no mark.
     pub(super) changed: Statement,
     /// Prefix, the first name, the first name beyond the last. Rows like those of `read`, with their names.
     pub(super) list: Statement,
@@ -317,11 +317,14 @@ SET
   held.version = held.version + 1
 WHERE held.version = asked.was AND {now} <= asked.latest";
 
+/// A mark goes with the next grant. Whoever had it, or waited beside it, must leave another: the next release is told to
+/// nobody else.
 const CHANGED: &str = "
 SELECT CONVERT(held.name USING utf8mb4), held.version
 FROM JSON_TABLE(?, '$[*]' COLUMNS ({asked})) AS asked
 STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
-WHERE held.claim IS NULL OR held.expires_at < {now} OR held.mode IS NOT NULL OR held.record IS NOT NULL";
+WHERE held.claim IS NULL OR held.expires_at < {now} OR held.mode IS NOT NULL OR held.record IS NOT NULL
+  OR held.awaited_by IS NULL";
 
 /// Leaves out latches and the floor: their keys sort before all names.
 const LIST: &str = "
@@ -334,9 +337,12 @@ const PREPARE_SWEEP: &str = "
 INSERT IGNORE INTO {t} (prefix, name, version, token, since, expires_at, awaited_until, host, pid)
 VALUES ('', '', 0, 0, {now}, 0, 0, '', 0)";
 
+/// Leaves out rows whose tokens no clock has reached, because another program damaged them: once they were swept, all
+/// new names would have to come after them.
 const FIND_IDLE: &str = "
 SELECT CONVERT(prefix USING utf8mb4), CONVERT(name USING utf8mb4), token FROM {t}
 WHERE (prefix > ? OR (prefix = ? AND name > ?)) AND name <> '' AND expires_at < {now} - ?
+  AND token < 4611686018427387904
 ORDER BY prefix, name LIMIT ?";
 
 /// Their greatest token was noted before, so it need not be compared here.

@@ -4,7 +4,7 @@ use super::{file::File, options::Checked, statements::Statements};
 use crate::{
     batches,
     lane::{Again, Lane, Server as _},
-    lease_table::{Answer, LeaseTable, Renewed, Swap},
+    lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
     record_rows::{Change, Row, Seen, mode_column},
     statement::{Statement, arguments},
     sweep::{BATCH, Broom, IDLE},
@@ -205,7 +205,7 @@ impl LeaseTable for SqliteRows {
         Ok(written)
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(String, Seen)>, StoreError> {
+    async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         // No name has control characters, so none comes before a space.
         let from = if prefix.is_empty() { " " } else { prefix };
         // SQLite sorts every blob after every text.
@@ -216,11 +216,10 @@ impl LeaseTable for SqliteRows {
         };
         let sent = Moment::now();
         let rows = self.reader.run(&self.file.statements.list, arguments, Again::Safe).await?;
-        let named = |row: &SqliteRow| {
-            let name = row.try_get(READ).map_err(|error| self.file.explain(error))?;
-            Ok((name, self.file.seen(sent, Some(row))?))
+        let listed = |row: &SqliteRow| {
+            Some(Listed { name: row.try_get(READ).ok()?, seen: self.file.seen(sent, Some(row)) })
         };
-        rows.iter().map(named).collect()
+        Ok(rows.iter().filter_map(listed).collect())
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {

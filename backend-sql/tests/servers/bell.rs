@@ -1,7 +1,8 @@
 //! How waiters learn of a release where the server cannot notify them.
 
 use crate::{
-    Claim, Duration, Grant, Kind, LEASE, Store, Table, case::cases, claim, granted, soon, until, waiting,
+    Claim, Duration, Grant, Kind, LEASE, Store, Table, blocked::lock_table, busy, case::cases, claim,
+    granted, soon, until, waiting,
 };
 use std::time::Instant;
 use tenure_core::Release;
@@ -12,6 +13,10 @@ cases!("bell":
     a_release_is_heard_in_the_same_client.of_lease_rows().on(SERVERS),
     a_release_is_heard_in_a_queue.of_lease_rows().on(SERVERS),
     rings_for_nothing_and_late_ones_do_no_harm.of_lease_rows().on(SERVERS),
+    a_session_that_begins_without_autocommit_hears_of_every_release.of_lease_rows().on(SERVERS),
+    a_table_that_is_locked_keeps_no_bell.of_lease_rows().on(SERVERS),
+    who_comes_too_late_after_a_ring_hears_the_next.of_lease_rows().on(SERVERS),
+    who_rang_long_ago_rings_again.of_lease_rows().on(SERVERS),
     a_bell_that_is_lost_is_replaced.of_lease_rows().on(SERVERS),
     another_user_s_bell_is_not_rung.of_lease_rows().on(SERVERS),
     a_hundred_waiters_have_one_bell.of_lease_rows().on(SERVERS),
@@ -131,6 +136,93 @@ async fn rings_for_nothing_and_late_ones_do_no_harm(table: &Table) {
     let waiter = begin(table, &theirs, "a").await;
     assert_eq!((bell_of(table, "a").await, connection_of(table, bell).await), (bell, connection));
     hand_over(&ours, &grant, waiter).await;
+}
+
+/// Where a client waits for several names, its bell looks which of them is free: each time as the table is by then, and
+/// nothing stays open in which it looked.
+async fn a_session_that_begins_without_autocommit_hears_of_every_release(table: &Table) {
+    let ours = table.open().await;
+    let theirs = table.options().poll(POLL).open_with("autocommit", "0").await.unwrap();
+    let mut waits = Vec::new();
+    for name in ["a", "b", "c"] {
+        let grant = granted(&ours, &held(name)).await;
+        waits.push((grant, begin(table, &theirs, name).await));
+    }
+    let connection = connection_of(table, bell_of(table, "c").await).await;
+    assert!(connection > 0);
+    for (grant, waiter) in waits {
+        // A ring between two sleeps is lost.
+        until(async || table.is_asleep(connection).await).await;
+        hand_over(&ours, &grant, waiter).await;
+    }
+    let mut migration = table.raw().await;
+    migration.execute("SET SESSION lock_wait_timeout = 10").await;
+    migration.execute(&table.sql("ALTER TABLE {t} COMMENT = 'altered'")).await;
+}
+
+/// The server gives up the bell's look at the table before the client does, and so no session of a client that has given
+/// up stays behind.
+async fn a_table_that_is_locked_keeps_no_bell(table: &Table) {
+    let ours = table.open().await;
+    let theirs = table.options().poll(POLL).open().await.unwrap().locks();
+    let mut waits = Vec::new();
+    for name in ["a", "b"] {
+        granted(&ours, &held(name)).await;
+        let lock = theirs.lock(name);
+        waits.push(tokio::spawn(async move { lock.acquire().await.map(drop) }));
+        until(async || bell_of(table, name).await > 1).await;
+    }
+    let bell = bell_of(table, "b").await;
+    let connection = connection_of(table, bell).await;
+    assert!(connection > 0);
+    until(async || table.is_asleep(connection).await).await;
+    let mut stranger = lock_table(table).await;
+    ring(table, bell).await;
+    until(async || connection_of(table, bell).await == 0).await;
+    stranger.execute("UNLOCK TABLES").await;
+    for wait in waits {
+        wait.abort();
+    }
+    soon(theirs.close()).await;
+}
+
+/// A third client was granted the name before the bell has looked which one is free, and the waiter's mark went with that.
+async fn who_comes_too_late_after_a_ring_hears_the_next(table: &Table) {
+    let ours = table.open().await;
+    let theirs = table.options().poll(POLL).open().await.unwrap();
+    let mut waiters = Vec::new();
+    for name in ["a", "b"] {
+        granted(&ours, &held(name)).await;
+        waiters.push(begin(table, &theirs, name).await);
+    }
+    let bell = bell_of(table, "a").await;
+    let connection = connection_of(table, bell).await;
+    until(async || table.is_asleep(connection).await).await;
+    let third = held("a").id;
+    let taken = format!("version = version + 2, token = token + 1, claim = '{third}', since = {{now}}");
+    let taken = format!("UPDATE {{t}} SET {taken}, awaited_until = 0, awaited_by = NULL WHERE name = 'a'");
+    table.execute(&taken).await;
+    let rung = Instant::now();
+    ring(table, bell).await;
+    until(async || bell_of(table, "a").await == bell).await;
+    assert!(rung.elapsed() < TOLD, "it was not told: {:?}", rung.elapsed());
+    for waiter in waiters {
+        waiter.abort();
+    }
+}
+
+/// The server ends what has been idle for long, and so the connection over which bells are rung.
+async fn who_rang_long_ago_rings_again(table: &Table) {
+    let ours = table.options().open_with("wait_timeout", "2").await.unwrap();
+    let theirs = table.options().poll(POLL).open().await.unwrap();
+    for name in ["a", "b"] {
+        let grant = granted(&ours, &held(name)).await;
+        let waiter = begin(table, &theirs, name).await;
+        // The release, which is not repeated, needs a connection that is there.
+        busy(&ours, &claim(name)).await;
+        hand_over(&ours, &grant, waiter).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
 }
 
 async fn a_bell_that_is_lost_is_replaced(table: &Table) {

@@ -118,7 +118,7 @@ async fn a_blocked_table_uses_up_no_connections(table: &Table) {
 }
 
 /// A stranger's session that has locked the whole table, as a migration does.
-async fn lock_table(table: &Table) -> Raw {
+pub(crate) async fn lock_table(table: &Table) -> Raw {
     let mut stranger = table.raw().await;
     if table.is_postgres() {
         stranger.execute("BEGIN").await;

@@ -5,7 +5,7 @@ mod damaged_rows;
 
 use crate::{
     Attempt, LEASE, RELEASED, Store, Table, case::cases, chain, claim, granted, name, store::Options,
-    table::Raw,
+    table::Raw, until,
 };
 use damaged_rows::{Kept, Row, ask, number, rows, rows_that_were_wrong_once, texts};
 use proptest::{
@@ -22,6 +22,7 @@ cases!("foreign":
     rows_that_were_wrong_once_are_not_wrong_again.of_lease_rows(),
     a_row_that_is_not_ours_says_so_and_lets_nobody_in.of_lease_rows(),
     a_row_that_cannot_be_renewed_costs_no_other_its_lease.of_lease_rows(),
+    a_row_with_the_last_token_costs_no_other_name.of_lease_rows(),
     a_latch_that_is_not_ours_says_so,
     whatever_stands_in_a_note_grants_nothing_twice.of_row_locks(),
 );
@@ -66,7 +67,7 @@ struct Asking<'t> {
 impl<'t> Asking<'t> {
     async fn begin(table: &'t Table, options: Options) -> Self {
         let sweeps = table.open().await;
-        // Its token may be the greatest there is, and no other's comes after it once it is swept.
+        // Every name that is new comes after its token once it is swept.
         table.execute("DELETE FROM {t} WHERE name = 'a'").await;
         sweeps.sweep().await.unwrap();
         // Opened after that sweep, it does not sweep by itself.
@@ -114,6 +115,7 @@ fn no_text(table: &Table) -> Option<&'static str> {
 
 async fn a_row_that_is_not_ours_says_so_and_lets_nobody_in(table: &Table) {
     let store = table.open().await;
+    let beside = granted(&store, &Claim { lease: LEASE * 20, ..claim("beside") }).await;
     let mut spoils = vec![
         "record = '{broken'",
         "record = '{\"lent\": []}'",
@@ -130,7 +132,6 @@ async fn a_row_that_is_not_ours_says_so_and_lets_nobody_in(table: &Table) {
         let refused = [
             store.try_acquire(&claim("a")).await.map(drop),
             store.holders(&held.name).await.map(drop),
-            store.list("").await.map(drop),
             store.force_release(&held.name).await.map(drop),
         ];
         for refused in refused {
@@ -145,6 +146,10 @@ async fn a_row_that_is_not_ours_says_so_and_lets_nobody_in(table: &Table) {
                 "{spoil}: {said}"
             );
         }
+        // Nobody knows who holds it, and it hides no other.
+        let listed = store.list("").await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|holder| (&*holder.name, holder.claim)).collect();
+        assert_eq!(listed, [("a", None), ("beside", Some(beside.claim))], "{spoil}");
         table.execute("DELETE FROM {t} WHERE name = 'a'").await;
     }
     granted(&store, &claim("a")).await;
@@ -182,6 +187,22 @@ async fn a_row_that_cannot_be_renewed_costs_no_other_its_lease(table: &Table) {
         assert!(spoilt.iter().all(|told| *told == Renewal::Unanswered), "{spoil}: {spoilt:?}");
         assert_eq!(others, [Renewal::Renewed; 3], "{spoil}");
     }
+}
+
+/// It stays, or every name that is new would have to come after it.
+async fn a_row_with_the_last_token_costs_no_other_name(table: &Table) {
+    let store = table.open().await;
+    for text in ["damaged", "idle"] {
+        let grant = granted(&store, &claim(text)).await;
+        assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    }
+    table.execute("UPDATE {t} SET token = 9223372036854775807 WHERE name = 'damaged'").await;
+    table.execute("UPDATE {t} SET expires_at = expires_at - {day} - {day} WHERE name <> ''").await;
+    // The first release sweeps too, in the background.
+    store.sweep().await.unwrap();
+    until(async || table.number("SELECT COUNT(*) FROM {t} WHERE name = 'idle'").await == 0).await;
+    granted(&store, &claim("idle")).await;
+    assert_eq!(table.number("SELECT COUNT(*) FROM {t} WHERE name = 'damaged'").await, 1);
 }
 
 async fn a_latch_that_is_not_ours_says_so(table: &Table) {

@@ -1,8 +1,8 @@
 //! What only MySQL or MariaDB has.
 
 use crate::{
-    Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, leases::tokens_rise, soon, until,
-    waiting,
+    Duration, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, leases::tokens_rise, soon,
+    until, waiting,
 };
 use futures_util::FutureExt;
 use std::pin::pin;
@@ -11,6 +11,7 @@ cases!("mysql":
     another_mode_of_assignment_changes_nothing.on(&[Kind::Mariadb]).of_lease_rows(),
     a_session_that_begins_without_autocommit_commits.on(&[Kind::Mariadb, Kind::Mysql]),
     a_password_without_tls.on(&[Kind::Mysql]),
+    what_reads_for_too_long_is_ended_by_the_server.on(&[Kind::Mysql]).of_lease_rows(),
     who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
 );
 
@@ -41,6 +42,18 @@ async fn a_password_without_tls(table: &Table) {
     let error = table.options_at(&format!("{url}?ssl-mode=disabled")).open().await.map(drop).unwrap_err();
     let said = chain(&error);
     assert!(said.contains("ssl-mode") && !said.contains("hunter2"), "{said}");
+}
+
+/// Nothing is locked here, so no limit of a wait ends it. In MariaDB, one limit is for all statements.
+async fn what_reads_for_too_long_is_ended_by_the_server(table: &Table) {
+    let store = table.options().response_timeout(Duration::from_secs(2)).open().await.unwrap();
+    granted(&store, &claim("a")).await;
+    table.execute("RENAME TABLE {t} TO {t}_slow").await;
+    let slowly = "BENCHMARK(1000000000000, SHA2(name, 512)) = 0";
+    table.execute(&format!("CREATE VIEW {{t}} AS SELECT * FROM {{t}}_slow WHERE {slowly}")).await;
+    let error = store.list("").await.unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    until(async || table.asking(&table.name).await == 0).await;
 }
 
 /// Whoever makes a name's row has a user-level lock, on a connection that is kept.

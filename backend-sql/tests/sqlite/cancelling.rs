@@ -80,6 +80,33 @@ async fn no_statement_keeps_the_write_lock() {
     assert!(started.elapsed() < Duration::from_secs(4), "something held the file");
 }
 
+/// Closing does not wait for long for what is under way, and what is asked after it still comes behind that. On another
+/// connection it would come first, because SQLite asks for the write lock less and less often.
+#[tokio::test]
+async fn a_claim_is_withdrawn_behind_its_grant_though_another_client_closes() {
+    let file = File::new();
+    let backend = file.open().await;
+    let earlier = granted(&backend, &claim("a")).await;
+    backend.release(&earlier).await.unwrap();
+
+    let mut blocker = file.raw().await;
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut blocker).await.unwrap();
+    let dropped = claim("a");
+    // Before its turn it would not be carried out at all.
+    let asked = tokio::time::timeout(Duration::from_millis(500), backend.try_acquire(&dropped)).await;
+    assert!(asked.is_err(), "the write lock was not in the way");
+    backend.close().await;
+    let mut withdrawing = pin!(backend.withdraw(&dropped));
+    assert!(withdrawing.as_mut().now_or_never().is_none());
+    sqlx::query("COMMIT").execute(&mut blocker).await.unwrap();
+    withdrawing.await.unwrap();
+
+    let token = file.number("SELECT token FROM tenure_locks WHERE name = 'a'").await;
+    assert!(token > earlier.token.as_i64(), "the dropped request was never carried out: this shows nothing");
+    assert_eq!(file.number("SELECT count(*) FROM tenure_locks WHERE claim IS NOT NULL").await, 0);
+    granted(&file.open().await, &claim("a")).await;
+}
+
 #[tokio::test]
 async fn a_busy_file_is_unavailable_and_serves_afterwards() {
     let file = File::new();

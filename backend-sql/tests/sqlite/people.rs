@@ -67,7 +67,15 @@ async fn rows_of_others_are_an_error_and_no_panic() {
     let file = File::new();
     let backend = file.open().await;
     granted(&backend, &claim("a")).await;
-    file.execute("UPDATE tenure_locks SET claim = 'somebody'").await;
-    assert!(backend.list("").await.is_err());
-    assert!(backend.try_acquire(&claim("a")).await.is_err());
+    let beside = granted(&backend, &claim("beside")).await;
+    for claim_of_a in ["'somebody'", "CAST(x'ff' AS TEXT)"] {
+        let update = format!("UPDATE tenure_locks SET claim = {claim_of_a} WHERE name = 'a'");
+        sqlx::query(sqlx::AssertSqlSafe(update)).execute(&mut file.raw().await).await.unwrap();
+        assert!(backend.holders(&name("a")).await.is_err(), "{claim_of_a}");
+        assert!(backend.try_acquire(&claim("a")).await.is_err(), "{claim_of_a}");
+        // Nobody knows who holds it, and it hides no other.
+        let listed = backend.list("").await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|holder| (&*holder.name, holder.claim)).collect();
+        assert_eq!(listed, [("a", None), ("beside", Some(beside.claim))], "{claim_of_a}");
+    }
 }

@@ -306,7 +306,7 @@ async fn shares_of_others_are_an_error_and_no_panic() {
     for record in ["'{\"x\": 1}'", "'[broken'"] {
         let update = sqlx::AssertSqlSafe(format!("UPDATE tenure_locks SET record = {record}"));
         sqlx::query(update).execute(&mut file.raw().await).await.unwrap();
-        assert!(backend.list("").await.is_err(), "{record}");
+        assert!(backend.holders(&name("a")).await.is_err(), "{record}");
         assert!(backend.try_acquire(&reader("a")).await.is_err(), "{record}");
     }
 }

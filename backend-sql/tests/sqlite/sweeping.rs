@@ -38,6 +38,22 @@ async fn idle_rows_go_and_tokens_rise_though_the_clock_went_back() {
     assert_eq!(backend.list("").await.unwrap().len(), 1, "the floor was listed as a lock");
 }
 
+/// It stays, or every name that is new would have to come after it.
+#[tokio::test]
+async fn a_row_with_the_last_token_costs_no_other_name() {
+    let file = File::new();
+    let backend = open_swept(&file).await;
+    for text in ["damaged", "idle"] {
+        let grant = granted(&backend, &claim(text)).await;
+        backend.release(&grant).await.unwrap();
+    }
+    file.execute("UPDATE tenure_locks SET token = 9223372036854775807 WHERE name = 'damaged'").await;
+    file.execute("UPDATE tenure_locks SET expires_at = expires_at - 2 * 86400000 WHERE name <> ''").await;
+    assert_eq!(backend.sweep().await.unwrap(), 1);
+    assert_eq!(rows(&file).await, 1);
+    granted(&backend, &claim("idle")).await;
+}
+
 #[tokio::test]
 async fn what_is_held_or_was_used_today_stays() {
     let file = File::new();
