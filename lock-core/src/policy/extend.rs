@@ -1,6 +1,6 @@
 //! A lease that is extended by hand.
 
-use super::hold::Hold;
+use super::{hold::Hold, timing::Ticket};
 use crate::{Capability, Error, Moment, Operation, Renewal, Standing, StoreError, lease};
 use std::time::Duration;
 
@@ -9,6 +9,9 @@ impl Hold {
     ///
     /// For locks acquired with [`renew(false)`](crate::Lock::renew). If renewal is on, it goes on with the new lease,
     /// which is never shorter than what is left of [`hold_at_least`](crate::Lock::hold_at_least).
+    ///
+    /// If it crosses a request for a shorter lease, the store may carry out that one last. So the hold relies on the
+    /// shorter lease until it has been renewed once more, which happens at once, even if renewal is off.
     ///
     /// # Cancel safety
     ///
@@ -29,9 +32,9 @@ impl Hold {
         if !self.is_held() {
             return Err(self.lost_error());
         }
-        let mut extending = Extending { hold: self, lease, sent: Moment::now(), answer: Renewal::Unanswered };
-        holding.extension_sent(lease, extending.sent);
-        let answers = holding.store.renew(&[holding.grant_now()]).await;
+        let (grant, ticket) = holding.start_extension(lease, Moment::now());
+        let mut extending = Extending { hold: self, ticket, answer: Renewal::Unanswered };
+        let answers = holding.store.renew(&[grant]).await;
         let answers = answers.map_err(|error| self.extending(error))?;
         let answer = answers.first().copied().unwrap_or(Renewal::Unanswered);
         extending.answer = answer;
@@ -53,36 +56,165 @@ impl Hold {
 /// An extension on its way. Dropping it records the answer, even if the extension was cancelled.
 struct Extending<'a> {
     hold: &'a Hold,
-    lease: Duration,
-    sent: Moment,
+    ticket: Ticket,
     answer: Renewal,
 }
 
 impl Drop for Extending<'_> {
     fn drop(&mut self) {
         let Hold { client, holding } = self.hold;
-        holding.finish_extension(self.lease, self.sent, self.answer);
+        holding.finish_renewal(self.ticket, self.answer);
         client.renewals.move_on(holding);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{Locks, Memory};
-    use std::time::Duration;
-    use tokio::time::Instant;
+    use crate::{Backend, Grant, Locks, Memory, Renewal, StoreError, async_trait, forward_backend};
+    use std::{
+        future::pending,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicBool, Ordering},
+        },
+        thread::{self, ThreadId},
+        time::Duration,
+    };
+    use tokio::{
+        runtime::{Builder, Runtime},
+        time::{Instant, sleep, timeout},
+    };
+
+    const HOUR: Duration = Duration::from_hours(1);
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
     async fn what_must_stay_held_is_not_free_sooner() {
-        let (memory, hour, began) = (Memory::new(), Duration::from_hours(1), Instant::now());
+        let (memory, hour, began) = (Memory::new(), HOUR, Instant::now());
         let lock = Locks::new(memory.clone()).lock("a").renew(false).hold_at_least(hour);
         let guard = lock.acquire().await.unwrap();
-        tokio::time::sleep(hour / 4).await;
+        sleep(hour / 4).await;
         guard.extend(hour / 8).await.unwrap();
         // As if the holder's process had died now.
         let next = Locks::new(memory).lock("a").acquire().await.unwrap();
         let stayed = began.elapsed();
         assert!(stayed >= hour && stayed < hour + Duration::from_mins(1), "it stayed held for {stayed:?}");
         assert!(next.is_held() && !guard.is_held());
+    }
+
+    /// Carries out a request for a second after one for longer that was sent later, and answers it first.
+    struct Crosses(Memory);
+
+    const WAY: Duration = Duration::from_millis(10);
+
+    #[async_trait]
+    impl Backend for Crosses {
+        forward_backend!(self => self.0, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            let is_short = grants[0].lease == SECOND;
+            if is_short {
+                sleep(WAY).await;
+            }
+            let renewed = self.0.renew(grants).await;
+            if !is_short {
+                sleep(WAY * 2).await;
+            }
+            renewed
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn extensions_that_cross_count_as_the_shorter_until_it_is_asked_once_more() {
+        let memory = Memory::new();
+        let guard = Locks::new(Crosses(memory.clone())).lock("a").renew(false).acquire().await.unwrap();
+        let (short, long) = tokio::join!(guard.extend(SECOND), guard.extend(HOUR));
+        short.unwrap();
+        long.unwrap();
+        assert!(guard.deadline().unwrap().left() < SECOND, "the store keeps it for a second");
+        sleep(SECOND * 2).await;
+        assert!(guard.deadline().unwrap().left() > HOUR / 2, "{:?}", guard.loss());
+        assert!(Locks::new(memory).lock("a").try_acquire().await.unwrap().is_none());
+    }
+
+    /// Breaks when it is asked to renew for the first time, or does not answer.
+    struct BreaksOnce {
+        memory: Memory,
+        hangs: bool,
+        has_broken: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Backend for BreaksOnce {
+        forward_backend!(self => self.memory, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            if self.has_broken.swap(true, Ordering::Relaxed) {
+                return self.memory.renew(grants).await;
+            }
+            if self.hangs {
+                pending::<()>().await;
+            }
+            Err(StoreError::unavailable("the connection was reset"))
+        }
+    }
+
+    /// However much longer the new lease would be.
+    #[tokio::test(start_paused = true)]
+    async fn an_extension_that_fails_or_is_dropped_costs_no_renewal() {
+        for hangs in [false, true] {
+            let store = BreaksOnce { memory: Memory::new(), hangs, has_broken: AtomicBool::new(false) };
+            let guard = Locks::new(store).lock("a").lease(SECOND * 30).acquire().await.unwrap();
+            sleep(SECOND).await;
+            let extended = timeout(SECOND / 2, guard.extend(HOUR)).await;
+            assert!(!matches!(extended, Ok(Ok(()))), "{extended:?}");
+            sleep(SECOND * 60).await;
+            assert!(guard.is_held(), "{:?}; hangs: {hangs}", guard.loss());
+        }
+    }
+
+    /// Remembers which thread asked for which lease.
+    struct Remembers {
+        memory: Memory,
+        asked: Arc<Mutex<Vec<(ThreadId, Duration)>>>,
+    }
+
+    #[async_trait]
+    impl Backend for Remembers {
+        forward_backend!(self => self.memory, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            self.asked.lock().unwrap().push((thread::current().id(), grants[0].lease));
+            self.memory.renew(grants).await
+        }
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn each_thread_asks_for_its_own_lease() {
+        let asked = Arc::<Mutex<Vec<_>>>::default();
+        let (locks, callers) =
+            (Locks::new(Remembers { memory: Memory::new(), asked: Arc::clone(&asked) }), runtime());
+        let guard = callers.block_on(locks.lock("a").renew(false).acquire()).unwrap();
+        thread::scope(|scope| {
+            for lease in [HOUR, HOUR * 2] {
+                let (guard, asked) = (&guard, &asked);
+                scope.spawn(move || {
+                    runtime().block_on(async {
+                        for _ in 0..5_000 {
+                            guard.extend(lease).await.unwrap();
+                        }
+                    });
+                    let me = thread::current().id();
+                    let asked = asked.lock().unwrap();
+                    let others = asked.iter().find(|(who, what)| *who == me && *what != lease);
+                    assert_eq!(others, None, "this thread wanted {lease:?}");
+                });
+            }
+        });
+        callers.block_on(guard.release()).unwrap();
     }
 }

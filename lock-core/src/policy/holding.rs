@@ -3,7 +3,7 @@
 use super::{
     queue::{Seat, Turn},
     store::Store,
-    timing::Timing,
+    timing::{Ticket, Timing},
 };
 use crate::{
     Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing,
@@ -251,7 +251,10 @@ impl Holding {
 
     /// The grant as the store has it now.
     pub(super) fn grant_now(&self) -> Grant {
-        let life = self.life();
+        self.grant_in(&self.life())
+    }
+
+    fn grant_in(&self, life: &Life) -> Grant {
         Grant { mode: life.mode, lease: life.timing.lease(), ..self.grant.clone() }
     }
 
@@ -423,26 +426,27 @@ impl Holding {
         self.life().timing.patience()
     }
 
-    /// Starts a renewal, and returns the grant to renew.
-    pub(super) fn start_renewal(&self) -> Grant {
-        let due = self.life().timing.renewal_sent();
+    /// Starts a renewal at `sent`, and returns the grant to renew.
+    pub(super) fn start_renewal(&self, sent: Moment) -> (Grant, Ticket) {
+        let (grant, ticket, due) = {
+            let mut life = self.life();
+            let (ticket, due) = life.timing.renewal_sent(sent);
+            (self.grant_in(&life), ticket, due)
+        };
         self.store.meters.renewal_sent(due);
-        self.grant_now()
+        (grant, ticket)
     }
 
-    /// Notes that a request for another lease was sent at `sent`.
-    pub(super) fn extension_sent(&self, lease: Duration, sent: Moment) {
-        self.life().timing.extension_sent(lease, sent);
+    /// Starts an extension to `lease` at `sent`, and returns the grant to renew, with this lease: another thread may ask
+    /// for another one at once.
+    pub(super) fn start_extension(&self, lease: Duration, sent: Moment) -> (Grant, Ticket) {
+        let mut life = self.life();
+        let ticket = life.timing.extension_sent(lease, sent);
+        (self.grant_in(&life), ticket)
     }
 
-    /// Records the answer to an extension to `lease` that was sent at `sent`.
-    pub(super) fn finish_extension(&self, lease: Duration, sent: Moment, answer: Renewal) {
-        self.life().timing.extension_ended(lease);
-        self.finish_renewal(lease, sent, answer);
-    }
-
-    /// Records the answer to a request for the lease `asked` that was sent at `sent`.
-    pub(super) fn finish_renewal(&self, asked: Duration, sent: Moment, answer: Renewal) {
+    /// Records the answer to a renewal or extension.
+    pub(super) fn finish_renewal(&self, ticket: Ticket, answer: Renewal) {
         let now = Moment::now();
         let outcome = match answer {
             Renewal::Lost(cause) => {
@@ -452,7 +456,7 @@ impl Holding {
             // Checks the clock first: an answer after the deadline revives nothing.
             Renewal::Renewed if self.is_held() => {
                 let mut life = self.life();
-                life.timing.renewed(asked, sent, now);
+                life.timing.renewed(ticket, now);
                 if let Some(renewed) = &self.late
                     && !life.timing.is_provisional()
                 {
@@ -462,10 +466,11 @@ impl Holding {
             }
             Renewal::Renewed => Renewed::Late,
             Renewal::Unanswered => {
-                self.life().timing.unanswered(asked, sent, now);
+                self.life().timing.unanswered(ticket, now);
                 Renewed::Unanswered
             }
         };
+        self.life().timing.ended(ticket);
         // Once the release has begun, the answer says nothing about the hold.
         if !matches!(self.life().state, State::Released) {
             self.measured.renewed(outcome);

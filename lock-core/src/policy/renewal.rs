@@ -1,6 +1,6 @@
 //! The renewal of leases in the background: one task per client, nearest event first, in batches.
 
-use super::{holding::Holding, store::Store};
+use super::{holding::Holding, store::Store, timing::Ticket};
 use crate::{Grant, Moment, Renewal};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -128,12 +128,13 @@ impl Renewals {
                 self.remove(hold.id);
                 continue;
             }
-            let due = hold.wants_renewal(now).then(|| hold.start_renewal());
+            let due = hold.wants_renewal(now).then(|| hold.start_renewal(now));
             // While an answer is awaited, the next event is the deadline.
             self.move_on(&hold);
-            if let Some(grant) = due {
+            if let Some((grant, ticket)) = due {
                 let patience = hold.patience().as_millis().max(1).ilog2();
-                alike.entry((patience, self.store.shard(&grant.name))).or_default().push(Due { hold, grant });
+                let batch = alike.entry((patience, self.store.shard(&grant.name))).or_default();
+                batch.push(Due { hold, grant, ticket });
             }
         }
         let largest = self.store.capabilities().renew_batch.max(1);
@@ -179,20 +180,20 @@ impl Renewals {
                     let given_up = std::mem::replace(&mut waiting, later);
                     self.failed(&given_up, &"no answer");
                     for (_, due, _) in given_up {
-                        self.finish(due, sent, Renewal::Unanswered);
+                        self.finish(due, Renewal::Unanswered);
                     }
                     continue;
                 }
             };
             for (_, due, at) in waiting {
-                self.finish(due, sent, answers.get(at).copied().unwrap_or(Renewal::Unanswered));
+                self.finish(due, answers.get(at).copied().unwrap_or(Renewal::Unanswered));
             }
             return;
         }
     }
 
-    fn finish(&self, due: &Due, sent: Moment, answer: Renewal) {
-        due.hold.finish_renewal(due.grant.lease, sent, answer);
+    fn finish(&self, due: &Due, answer: Renewal) {
+        due.hold.finish_renewal(due.ticket, answer);
         self.move_on(&due.hold);
     }
 
@@ -207,6 +208,7 @@ impl Renewals {
 struct Due {
     hold: Arc<Holding>,
     grant: Grant,
+    ticket: Ticket,
 }
 
 async fn reached(next: Option<Moment>) {

@@ -5,21 +5,48 @@ use std::time::Duration;
 
 /// Until when the store certainly keeps a lease (clause L3), and when to renew it (clause L4).
 ///
-/// Requests for different leases may be carried out in any order, and a request that was never answered may still be
-/// carried out. So the holder relies only on the shortest of them.
+/// A lease ends as the request says that was carried out last. Requests that are under way together may be carried out
+/// in any order, and one that was never answered at any time. So what does it prove that X, sent at `sent`, has been
+/// answered? Whichever request is the last to be carried out, now or later, that was or will be no sooner than X, and
+/// so after `sent`. It is one of these:
+///
+/// - X, or a request that was under way at the same time as X: its lease is no shorter than X's `least`.
+/// - One that was never answered: its lease is no shorter than the `doubt`.
+/// - One that is sent after X was answered: sending it makes the deadline no later than its own.
+///
+/// What had been answered when X was sent is none of them, because it was carried out before X. So the grant stands
+/// until `sent` + the shorter of `least` and `doubt`, and the deadline may move there. It never moves back: what was
+/// proven earlier still is.
 pub(crate) struct Timing {
+    /// The lease that was last asked for.
     lease: Duration,
     renews: bool,
     deadline: Moment,
+    /// The lease that the deadline counts on: no longer than any that may still be carried out.
+    trusted: Duration,
     /// When the next renewal is due; `None` while one is on its way, or if there is none.
     renew_at: Option<Moment>,
-    /// The leases of extensions on their way, which may be carried out in any order.
-    extending: Vec<Duration>,
+    under_way: Vec<Request>,
+    last: Ticket,
     /// The shortest lease among requests that were never answered: they may still be carried out at any time.
     doubt: Option<Duration>,
-    /// How long the store keeps a grant that was handed over, or came late, and has not been renewed yet.
-    provisional: Option<Duration>,
+    /// Whether the store may keep the grant for less than its lease until it is renewed, which happens in any case: it
+    /// was handed over, came late, or its request crossed one for less.
+    provisional: bool,
 }
+
+/// A request for a lease, which has no answer yet.
+struct Request {
+    ticket: Ticket,
+    asked: Duration,
+    sent: Moment,
+    /// The shortest lease of this and all that were under way at the same time.
+    least: Duration,
+}
+
+/// Which request is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
 
 impl Timing {
     /// For a lease that was requested at `sent`, and lasts for `stands` until it is renewed.
@@ -27,16 +54,25 @@ impl Timing {
     /// A lease that was handed over, or came so late that its renewal is due, is always renewed.
     pub(crate) fn leased(lease: Duration, sent: Moment, stands: Duration, renews: bool, now: Moment) -> Self {
         let due = sent + lease::renewal_period(stands);
-        let provisional = (now >= due || stands < lease).then_some(stands);
-        let renew_at = (renews || provisional.is_some()).then_some(due);
-        let (deadline, extending) = (lease::deadline(sent, stands), Vec::new());
-        Self { lease, renews, deadline, renew_at, extending, doubt: None, provisional }
+        let provisional = now >= due || stands < lease;
+        let renew_at = (renews || provisional).then_some(due);
+        let deadline = lease::deadline(sent, stands);
+        Self { renews, trusted: stands.min(lease), renew_at, provisional, ..Self::kept(lease, deadline) }
     }
 
     /// For a grant that a session keeps: it is not renewed here.
     pub(crate) fn kept(lease: Duration, deadline: Moment) -> Self {
-        let extending = Vec::new();
-        Self { lease, renews: false, deadline, renew_at: None, extending, doubt: None, provisional: None }
+        Self {
+            lease,
+            renews: false,
+            deadline,
+            trusted: lease,
+            renew_at: None,
+            under_way: Vec::new(),
+            last: Ticket(0),
+            doubt: None,
+            provisional: false,
+        }
     }
 
     /// The lease that was last asked for.
@@ -48,15 +84,9 @@ impl Timing {
         self.deadline
     }
 
-    /// Whether the store keeps the grant for less than its lease until it is renewed.
+    /// Whether the store may keep the grant for less than its lease until it is renewed.
     pub(crate) fn is_provisional(&self) -> bool {
-        self.provisional.is_some()
-    }
-
-    /// The lease that the store keeps at least, whatever happens to unanswered requests.
-    fn trusted(&self) -> Duration {
-        let least = [self.doubt, self.provisional].into_iter().flatten().fold(self.lease, Duration::min);
-        self.extending.iter().copied().fold(least, Duration::min)
+        self.provisional
     }
 
     /// When to renew it, or when it has expired.
@@ -70,54 +100,96 @@ impl Timing {
 
     /// Whether a renewal is due, or so nearly due that it may share a batch.
     pub(crate) fn wants_renewal(&self, now: Moment) -> bool {
-        self.is_due(now + lease::renewal_slack(self.trusted()))
+        self.is_due(now + lease::renewal_slack(self.trusted))
     }
 
-    /// How long a renewal may take before another one is sent.
+    /// How long a renewal may take before another one is sent: never longer than its own lease allows.
     pub(crate) fn patience(&self) -> Duration {
-        lease::renewal_patience(self.trusted())
+        lease::renewal_patience(self.trusted)
     }
 
-    /// Returns when it was due.
-    pub(crate) fn renewal_sent(&mut self) -> Option<Moment> {
-        self.renew_at.take()
+    /// A renewal goes out at `sent`. Also returns when it was due.
+    pub(crate) fn renewal_sent(&mut self, sent: Moment) -> (Ticket, Option<Moment>) {
+        let due = self.renew_at.take();
+        (self.send(self.lease, sent), due)
     }
 
-    /// Another lease was requested. Until there is an answer, only the shorter of the two counts.
-    pub(crate) fn extension_sent(&mut self, lease: Duration, sent: Moment) {
+    /// A request for another lease goes out at `sent`.
+    pub(crate) fn extension_sent(&mut self, lease: Duration, sent: Moment) -> Ticket {
         self.lease = lease;
-        self.extending.push(lease);
-        self.deadline = self.deadline.min(lease::deadline(sent, lease));
+        let ticket = self.send(lease, sent);
+        // A shorter lease, if it is carried out and never answered, is to be renewed in time.
+        let soon = sent + lease::renewal_period(self.trusted);
+        self.renew_at = self.renew_at.map(|due| due.min(soon));
+        ticket
     }
 
-    /// The wait for an extension to this lease is over. The next call says whether it was answered.
-    pub(crate) fn extension_ended(&mut self, lease: Duration) {
-        if let Some(at) = self.extending.iter().position(|one| *one == lease) {
-            self.extending.swap_remove(at);
+    fn send(&mut self, asked: Duration, sent: Moment) -> Ticket {
+        let mut least = asked;
+        for other in &mut self.under_way {
+            least = least.min(other.asked);
+            other.least = other.least.min(asked);
         }
-    }
-
-    /// The request for the lease `asked`, sent at `sent`, was carried out.
-    pub(crate) fn renewed(&mut self, asked: Duration, sent: Moment, now: Moment) {
-        if self.lease == asked {
-            self.provisional = None;
-            self.deadline = lease::deadline(sent, self.trusted());
-            self.renew_at(sent + lease::renewal_period(self.trusted()));
-        } else {
-            self.deadline = self.deadline.min(lease::deadline(sent, asked));
-            self.renew_at(now);
-        }
-    }
-
-    /// Nobody knows whether the request for the lease `asked`, sent at `sent`, was or will be carried out.
-    pub(crate) fn unanswered(&mut self, asked: Duration, sent: Moment, now: Moment) {
-        self.doubt = Some(self.doubt.map_or(asked, |shortest| shortest.min(asked)));
         self.deadline = self.deadline.min(lease::deadline(sent, asked));
-        self.renew_at(now + lease::renewal_retry(self.trusted()));
+        self.trusted = self.trusted.min(asked);
+        self.last = Ticket(self.last.0 + 1);
+        self.under_way.push(Request { ticket: self.last, asked, sent, least });
+        self.last
     }
 
-    fn renew_at(&mut self, at: Moment) {
-        self.renew_at = (self.renews || self.is_provisional()).then_some(at);
+    /// The request was carried out, and this is the answer.
+    pub(crate) fn renewed(&mut self, ticket: Ticket, now: Moment) {
+        let Some(Request { sent, least, .. }) = self.end(ticket) else { return };
+        let trusted = self.doubt.map_or(least, |doubt| doubt.min(least));
+        let proven = lease::deadline(sent, trusted);
+        // What is answered late may prove less than a request that was sent after it.
+        let counts = proven >= self.deadline;
+        if counts {
+            (self.deadline, self.trusted) = (proven, trusted);
+        }
+        if least >= self.lease {
+            self.provisional = false;
+        } else if counts {
+            self.provisional = true;
+        }
+        if self.provisional && !self.is_crossed() {
+            self.plan(now);
+        } else if counts || self.renew_at.is_none() {
+            self.plan(sent + lease::renewal_period(self.trusted));
+        }
+    }
+
+    /// Nobody knows whether the request was or will be carried out.
+    pub(crate) fn unanswered(&mut self, ticket: Ticket, now: Moment) {
+        let Some(Request { asked, .. }) = self.end(ticket) else { return };
+        self.doubt = Some(self.doubt.map_or(asked, |shortest| shortest.min(asked)));
+        let again = now + lease::renewal_retry(self.trusted);
+        self.plan(self.renew_at.map_or(again, |due| due.min(again)));
+    }
+
+    /// The request was not sent after all, or its answer matters no more. Does nothing after the two above.
+    pub(crate) fn ended(&mut self, ticket: Ticket) {
+        self.end(ticket);
+    }
+
+    pub(crate) fn is_anything_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    fn end(&mut self, ticket: Ticket) -> Option<Request> {
+        let at = self.under_way.iter().position(|one| one.ticket == ticket)?;
+        Some(self.under_way.swap_remove(at))
+    }
+
+    /// Whether a request for less is under way: another renewal would cross that one too.
+    fn is_crossed(&self) -> bool {
+        self.under_way.iter().any(|one| one.asked < self.lease)
+    }
+
+    /// Plans the next renewal. Without renewal, only what is provisional is asked for, once more.
+    fn plan(&mut self, at: Moment) {
+        let once_more = self.provisional && !self.is_crossed();
+        self.renew_at = (self.renews || once_more).then_some(at);
     }
 }
 
@@ -133,14 +205,68 @@ mod tests {
     fn what_was_never_answered_shortens_what_is_believed() {
         let sent = Moment::now();
         let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
-        timing.extension_sent(SHORT, sent);
-        timing.extension_ended(SHORT);
-        timing.unanswered(SHORT, sent, sent);
-        timing.extension_sent(LONG, sent);
-        timing.extension_ended(LONG);
-        timing.renewed(LONG, sent, sent);
+        let short = timing.extension_sent(SHORT, sent);
+        timing.unanswered(short, sent);
+        let long = timing.extension_sent(LONG, sent);
+        timing.renewed(long, sent);
         // The short request may be carried out after the long one.
         assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.lease() == LONG);
+        assert!(timing.is_due(sent + lease::renewal_period(SHORT)) && !timing.is_due(sent));
+    }
+
+    /// The store may have carried out the short request last, whichever answer came last.
+    #[test]
+    fn requests_that_cross_count_as_the_shorter_and_are_followed_by_another() {
+        for renews in [true, false] {
+            for short_first in [true, false] {
+                let sent = Moment::now();
+                let mut timing = Timing::leased(LONG, sent, LONG, renews, sent);
+                let short = timing.extension_sent(SHORT, sent);
+                let long = timing.extension_sent(LONG, sent);
+                let (one, other) = if short_first { (short, long) } else { (long, short) };
+                timing.renewed(one, sent);
+                assert_eq!(timing.is_due(sent), short_first, "another would cross the short one too");
+                timing.renewed(other, sent);
+                assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.is_due(sent));
+                let (again, _) = timing.renewal_sent(sent);
+                timing.renewed(again, sent);
+                assert!(timing.deadline() == lease::deadline(sent, LONG) && !timing.is_provisional());
+                assert_eq!(timing.is_due(sent + lease::renewal_period(LONG)), renews);
+            }
+        }
+    }
+
+    #[test]
+    fn a_renewal_that_crosses_an_extension_counts_too() {
+        let sent = Moment::now();
+        let mut timing = Timing::leased(SHORT, sent, SHORT, true, sent);
+        let (renewal, _) = timing.renewal_sent(sent);
+        let long = timing.extension_sent(LONG, sent);
+        // Nobody waits for it as if its lease were the longer one.
+        assert!(timing.patience() <= lease::renewal_patience(SHORT));
+        timing.renewed(long, sent);
+        assert!(timing.deadline() == lease::deadline(sent, SHORT));
+        timing.renewed(renewal, sent);
+        assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.is_due(sent));
+    }
+
+    /// As when its connection breaks, or the program drops it.
+    #[test]
+    fn an_extension_without_an_answer_delays_no_renewal() {
+        let sent = Moment::now();
+        let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+        let patience = timing.patience();
+        let longer = timing.extension_sent(LONG * 120, sent);
+        timing.unanswered(longer, sent);
+        assert!(timing.deadline() == lease::deadline(sent, LONG) && timing.patience() == patience);
+        assert!(timing.is_due(sent + lease::renewal_retry(LONG)));
+    }
+
+    #[test]
+    fn a_shorter_lease_is_renewed_in_time_whether_it_is_answered_or_not() {
+        let sent = Moment::now();
+        let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+        timing.extension_sent(SHORT, sent);
         assert!(timing.is_due(sent + lease::renewal_period(SHORT)));
     }
 
@@ -149,10 +275,10 @@ mod tests {
         let sent = Moment::now();
         let later = sent + Duration::from_secs(1);
         let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
-        timing.renewal_sent();
+        let (renewal, _) = timing.renewal_sent(sent);
         assert!(!timing.is_due(sent + LONG) && timing.next_event() == timing.deadline());
         timing.extension_sent(SHORT, later);
-        timing.renewed(LONG, sent, later);
+        timing.renewed(renewal, later);
         assert!(timing.deadline() == lease::deadline(later, SHORT) && timing.is_due(later));
     }
 
@@ -165,7 +291,9 @@ mod tests {
             let mut timing = Timing::leased(LONG, sent, stands, false, now);
             assert!(timing.is_provisional() && timing.is_due(late));
             assert!(timing.deadline() == lease::deadline(sent, stands));
-            timing.renewed(LONG, late, late);
+            let (renewal, due) = timing.renewal_sent(late);
+            assert_eq!(due, Some(sent + lease::renewal_period(stands)));
+            timing.renewed(renewal, late);
             assert!(!timing.is_provisional() && !timing.is_due(late + LONG), "renewed once more");
             assert!(timing.deadline() == lease::deadline(late, LONG));
         }
@@ -182,25 +310,18 @@ mod tests {
         GiveUp(Index),
     }
 
-    struct Request {
+    struct Sent {
+        ticket: Ticket,
         asked: Duration,
-        sent: Moment,
         /// Until when its answer is awaited: that to an extension as long as the program likes.
         until: Option<Moment>,
         is_carried_out: bool,
         is_awaited: bool,
     }
 
-    impl Request {
-        fn new(asked: Duration, sent: Moment, until: Option<Moment>) -> Self {
-            Self { asked, sent, until, is_carried_out: false, is_awaited: true }
-        }
-
-        fn ended(&mut self, timing: &mut Timing) {
-            self.is_awaited = false;
-            if self.until.is_none() {
-                timing.extension_ended(self.asked);
-            }
+    impl Sent {
+        fn new(ticket: Ticket, asked: Duration, until: Option<Moment>) -> Self {
+            Self { ticket, asked, until, is_carried_out: false, is_awaited: true }
         }
     }
 
@@ -220,7 +341,7 @@ mod tests {
         prop::collection::vec((wait, step), 1..40)
     }
 
-    fn pick(requests: &mut [Request], at: Index, which: impl Fn(&Request) -> bool) -> Option<&mut Request> {
+    fn pick(requests: &mut [Sent], at: Index, which: impl Fn(&Sent) -> bool) -> Option<&mut Sent> {
         let mut those: Vec<_> = requests.iter_mut().filter(|request| which(request)).collect();
         (!those.is_empty()).then(|| those.swap_remove(at.index(those.len())))
     }
@@ -228,37 +349,38 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
-        /// Clause L3, whatever is carried out, when, and in which order.
+        /// Clause L3, whatever is carried out, when, and in which order: at no time does the deadline count on more
+        /// than the store has. And nothing that may be had for longer is left as it is.
         #[test]
-        fn the_deadline_is_never_after_the_expiry(lease in lease(), stands in lease(), steps in steps()) {
+        fn the_deadline_is_never_after_the_expiry(
+            lease in lease(), stands in lease(), renews in any::<bool>(), steps in steps()
+        ) {
             let (mut now, stands) = (Moment::now(), stands.min(lease));
             let mut expiry = now + stands;
-            let mut timing = Timing::leased(lease, now, stands, true, now);
-            let mut requests: Vec<Request> = Vec::new();
+            let mut timing = Timing::leased(lease, now, stands, renews, now);
+            let mut requests: Vec<Sent> = Vec::new();
             for (wait, step) in steps {
                 let end = now + Duration::from_millis(wait);
                 loop {
                     let given_up = requests.iter_mut().filter(|request| request.is_awaited);
                     let given_up = given_up.filter(|request| request.until.is_some_and(|until| until <= end));
                     let given_up = given_up.min_by_key(|request| request.until);
-                    let next = given_up.as_ref().and_then(|request| request.until).unwrap_or(end);
-                    prop_assert!(timing.deadline().min(next) <= expiry, "held after its expiry");
-                    now = next;
+                    now = given_up.as_ref().and_then(|request| request.until).unwrap_or(end);
                     if timing.deadline() <= now {
                         return Ok(());
                     }
                     let Some(request) = given_up else { break };
                     request.is_awaited = false;
-                    timing.unanswered(request.asked, request.sent, now);
+                    timing.unanswered(request.ticket, now);
                 }
                 match step {
                     Step::Renew => {
-                        timing.renewal_sent();
-                        requests.push(Request::new(timing.lease(), now, Some(now + timing.patience())));
+                        let (ticket, _) = timing.renewal_sent(now);
+                        requests.push(Sent::new(ticket, timing.lease(), Some(now + timing.patience())));
                     }
                     Step::Extend(lease) => {
-                        timing.extension_sent(lease, now);
-                        requests.push(Request::new(lease, now, None));
+                        let ticket = timing.extension_sent(lease, now);
+                        requests.push(Sent::new(ticket, lease, None));
                     }
                     Step::CarryOut(at) => {
                         if let Some(request) = pick(&mut requests, at, |one| !one.is_carried_out) {
@@ -267,20 +389,25 @@ mod tests {
                         }
                     }
                     Step::Answer(at) => {
-                        let answers = |one: &Request| one.is_carried_out && one.is_awaited;
+                        let answers = |one: &Sent| one.is_carried_out && one.is_awaited;
                         if let Some(request) = pick(&mut requests, at, answers) {
-                            request.ended(&mut timing);
-                            timing.renewed(request.asked, request.sent, now);
+                            request.is_awaited = false;
+                            timing.renewed(request.ticket, now);
                         }
                     }
                     Step::GiveUp(at) => {
                         if let Some(request) = pick(&mut requests, at, |one| one.is_awaited) {
-                            request.ended(&mut timing);
-                            timing.unanswered(request.asked, request.sent, now);
+                            request.is_awaited = false;
+                            timing.unanswered(request.ticket, now);
                         }
                     }
                 }
-                prop_assert!(timing.next_event() <= timing.deadline());
+                prop_assert!(timing.deadline() <= expiry, "counts on more than the store has");
+                if !requests.iter().any(|request| request.is_awaited) {
+                    prop_assert!(!timing.is_anything_under_way());
+                    let must_ask = renews || timing.is_provisional();
+                    prop_assert!(timing.renew_at.is_some() || !must_ask, "never asks again");
+                }
             }
         }
     }
