@@ -17,7 +17,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{runtime::Handle, task::AbortHandle};
+use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug_span};
 
@@ -38,6 +38,8 @@ pub(crate) struct Holding {
     /// When `max_hold` ends.
     ends: Option<Moment>,
     life: Mutex<Life>,
+    /// Told when a renewal or an extension is over.
+    answered: Notify,
     lost: CancellationToken,
     /// For a grant that came so late that its renewal was due: cancelled when the first renewal has been answered.
     late: Option<CancellationToken>,
@@ -131,6 +133,7 @@ impl Holding {
             delivered: AtomicBool::new(false),
             ends: options.max_hold.map(|longest| now + longest),
             life: Mutex::new(life),
+            answered: Notify::new(),
             lost: CancellationToken::new(),
             late,
             measured: store.meters.held(&grant.name, grant.mode),
@@ -437,8 +440,8 @@ impl Holding {
         (grant, ticket)
     }
 
-    /// Starts an extension to `lease` at `sent`, and returns the grant to renew, with this lease: another thread may ask
-    /// for another one at once.
+    /// Starts an extension to `lease` at `sent`, and returns the grant to renew. It has this lease, even if another
+    /// thread asks for another one.
     pub(super) fn start_extension(&self, lease: Duration, sent: Moment) -> (Grant, Ticket) {
         let mut life = self.life();
         let ticket = life.timing.extension_sent(lease, sent);
@@ -470,10 +473,27 @@ impl Holding {
                 Renewed::Unanswered
             }
         };
-        self.life().timing.ended(ticket);
+        self.abandon_renewal(ticket);
         // Once the release has begun, the answer says nothing about the hold.
         if !matches!(self.life().state, State::Released) {
             self.measured.renewed(outcome);
+        }
+    }
+
+    /// This renewal is not sent, or nobody waits for its answer any more.
+    pub(super) fn abandon_renewal(&self, ticket: Ticket) {
+        self.life().timing.ended(ticket);
+        self.answered.notify_waiters();
+    }
+
+    /// Waits until no renewal or extension is under way.
+    pub(super) async fn settled(&self) {
+        loop {
+            let answered = self.answered.notified();
+            if !self.life().timing.is_anything_under_way() {
+                return;
+            }
+            answered.await;
         }
     }
 

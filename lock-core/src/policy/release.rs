@@ -119,7 +119,12 @@ impl Unfinished {
     }
 
     async fn tell_store(&self) -> Result<(), Error> {
-        let (store, grant) = (&self.hold.client.store, self.hold.holding.grant_now());
+        let (store, holding) = (&self.hold.client.store, &self.hold.holding);
+        if holding.stays_for().is_some() {
+            // A renewal that is carried out after the last lease outlasts it, and would hold the name for nobody.
+            let _ = tokio::time::timeout(holding.patience(), holding.settled()).await;
+        }
+        let grant = holding.grant_now();
         let mut pauses = Pauses::new();
         loop {
             let request = self.give_up(&grant);
@@ -139,7 +144,7 @@ impl Unfinished {
                     }
                     // A loss that was noticed before has been counted.
                     if self.hold.loss().is_none() {
-                        self.hold.holding.measured.lost_after_all(cause);
+                        holding.measured.lost_after_all(cause);
                     }
                     return Err(store.lost(&grant.name, cause));
                 }
@@ -187,7 +192,8 @@ impl Unfinished {
 
     /// Releases the grant, or leaves it to a last lease if the name must stay held for longer.
     ///
-    /// A renewal that is still on its way carries at least that lease, so it cannot free the name too soon.
+    /// A renewal that is still on its way, because it was not answered in time, carries at least that lease. So it cannot
+    /// free the name too soon, but it can keep it for one more lease.
     async fn give_up(&self, grant: &Grant) -> Result<Release, StoreError> {
         let (store, holding) = (&self.hold.client.store, &self.hold.holding);
         let Some(lease) = holding.stays_for() else { return store.release(grant).await };
@@ -436,6 +442,38 @@ mod tests {
             assert!(released.is_ok(), "{lost:?}: {released:?}");
             assert!(stayed < HOUR * 2 + second, "{lost:?}: it stayed held for {stayed:?}");
         }
+    }
+
+    /// A store to which the first renewal takes so long.
+    struct Slow {
+        memory: Memory,
+        way: Mutex<Option<Duration>>,
+    }
+
+    #[async_trait]
+    impl Backend for Slow {
+        forward_backend!(self => self.memory, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            let way = self.way.lock().unwrap().take();
+            tokio::time::sleep(way.unwrap_or_default()).await;
+            self.memory.renew(grants).await
+        }
+    }
+
+    /// A renewal that comes after the last lease would hold the name for nobody.
+    #[tokio::test(start_paused = true)]
+    async fn what_must_stay_held_is_not_held_for_longer() {
+        let (memory, way, second) = (Memory::new(), Duration::from_mins(5), Duration::from_secs(1));
+        let locks = Locks::new(Slow { memory: memory.clone(), way: Mutex::new(Some(way)) });
+        let began = Instant::now();
+        let guard = locks.lock("a").hold_at_least(HOUR).acquire().await.unwrap();
+        // A renewal is under way.
+        tokio::time::sleep(HOUR / 3 + way / 2).await;
+        guard.release().await.unwrap();
+        drop(Locks::new(memory).lock("a").acquire().await.unwrap());
+        let stayed = began.elapsed();
+        assert!(stayed >= HOUR && stayed < HOUR + second, "it stayed held for {stayed:?}");
     }
 
     #[tokio::test(start_paused = true)]

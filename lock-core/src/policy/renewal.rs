@@ -158,7 +158,18 @@ impl Renewals {
 
     /// Each hold waits for the answer as long as its own lease allows: a lease too short for a distant store costs no
     /// other hold its renewal (clause L9).
-    async fn renew(self: Arc<Self>, batch: Vec<Due>) {
+    async fn renew(self: Arc<Self>, mut batch: Vec<Due>) {
+        // A release may have begun since they were chosen, and no renewal is sent after it (clause L4).
+        batch.retain(|due| {
+            let is_held = due.hold.is_held();
+            if !is_held {
+                due.hold.abandon_renewal(due.ticket);
+            }
+            is_held
+        });
+        if batch.is_empty() {
+            return;
+        }
         let grants: Vec<Grant> = batch.iter().map(|due| due.grant.clone()).collect();
         let sent = Moment::now();
         let mut answer = pin!(self.store.renew(&grants));
