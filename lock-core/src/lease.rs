@@ -66,6 +66,13 @@ pub(crate) fn renewal_patience(lease: Duration) -> Duration {
     renewal_period(lease) / 2
 }
 
+/// How long one request may take that gives up a lease of which nothing is left at `end`: no longer than that, but a
+/// second in any case, so that a request is made even when it has passed.
+pub(crate) fn farewell_patience(lease: Duration, end: Moment) -> Duration {
+    const AT_LEAST: Duration = Duration::from_secs(1);
+    renewal_patience(lease).min(end.left().max(AT_LEAST))
+}
+
 /// How soon after a failed renewal the next one is sent.
 pub(crate) fn renewal_retry(lease: Duration) -> Duration {
     renewal_period(lease) / 8

@@ -129,7 +129,8 @@ impl Unfinished {
         loop {
             let request = self.give_up(&grant);
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let error = match tokio::time::timeout(lease::renewal_patience(grant.lease), request).await {
+            let patience = lease::farewell_patience(grant.lease, self.until);
+            let error = match tokio::time::timeout(patience, request).await {
                 Ok(Ok(Release::Released { awaited })) => {
                     self.answered.store(true, Ordering::Relaxed);
                     tracing::debug!(lock.name = %grant.name, token = %grant.token, lock.store = %store.name, "lock released");
@@ -180,7 +181,7 @@ impl Unfinished {
     /// as having come after it, as they nearly always do.
     async fn was_overtaken(&self) -> bool {
         let (store, holding) = (&self.hold.client.store, &self.hold.holding);
-        let patience = lease::renewal_patience(holding.grant.lease);
+        let patience = lease::farewell_patience(holding.grant.lease, self.until);
         let answer = tokio::time::timeout(patience, store.holders(&holding.grant.name)).await;
         let Ok(Ok(holders)) = answer else { return false };
         let passed = Moment::now().since(self.began);
@@ -459,6 +460,30 @@ mod tests {
             tokio::time::sleep(way.unwrap_or_default()).await;
             self.memory.renew(grants).await
         }
+    }
+
+    /// A store that answers no release.
+    struct Deaf(Memory);
+
+    #[async_trait]
+    impl Backend for Deaf {
+        forward_backend!(self => self.0, except release);
+
+        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_without_an_answer_ends_with_the_lease() {
+        let guard = Locks::new(Deaf(Memory::new())).lock("a").lease(HOUR).acquire().await.unwrap();
+        let left = guard.deadline().unwrap().left();
+        let began = Instant::now();
+        let released = guard.release().await;
+        assert!(matches!(released, Err(Error::Unavailable { .. })), "{released:?}");
+        let took = began.elapsed();
+        let in_time = left.as_secs()..=left.as_secs() + 5;
+        assert!(in_time.contains(&took.as_secs()), "{took:?}, and {left:?} were left");
     }
 
     /// A renewal that comes after the last lease would hold the name for nobody.

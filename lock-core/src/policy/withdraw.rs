@@ -63,7 +63,8 @@ async fn withdraw(store: &Store, claim: &Claim, refused: bool) {
     let mut pauses = Pauses::new();
     loop {
         let request = store.withdraw(claim);
-        let error = match tokio::time::timeout(lease::renewal_patience(claim.lease), request).await {
+        let patience = lease::farewell_patience(claim.lease, give_up);
+        let error = match tokio::time::timeout(patience, request).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error,
             Err(_) => StoreError::unavailable("no answer to the withdrawal"),
@@ -85,11 +86,17 @@ async fn withdraw(store: &Store, claim: &Claim, refused: bool) {
 mod tests {
     use crate::{
         Attempt, Backend, Capabilities, Claim, Grant, Locks, Release, Renewal, StoreError, async_trait,
+        forward_backend, hung::Hung,
     };
-    use std::sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+    use std::{
+        future::pending,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        time::Duration,
     };
+    use tokio::time::{Instant, sleep, timeout};
     use tracing::level_filters::LevelFilter;
     use tracing_subscriber::prelude::*;
 
@@ -136,5 +143,37 @@ mod tests {
         assert!(locks.lock("a").acquire().await.is_err());
         locks.close().await;
         assert!(!told.load(Ordering::SeqCst));
+    }
+
+    const LEASE: Duration = Duration::from_hours(1);
+
+    /// A store that grants nothing. A withdrawal fails after a while, and no other is answered.
+    struct Silent {
+        hung: Hung,
+        is_asked: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Backend for Silent {
+        forward_backend!(self => self.hung, except withdraw);
+
+        async fn withdraw(&self, _: &Claim) -> Result<(), StoreError> {
+            if self.is_asked.swap(true, Ordering::SeqCst) {
+                return pending().await;
+            }
+            sleep(LEASE / 12).await;
+            Err(StoreError::unavailable("the connection broke"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_withdrawal_without_an_answer_ends_with_the_lease() {
+        let locks = Locks::new(Silent { hung: Hung, is_asked: AtomicBool::new(false) });
+        let lock = locks.lock("a").lease(LEASE);
+        assert!(timeout(Duration::from_secs(1), lock.try_acquire()).await.is_err());
+        let began = Instant::now();
+        locks.close().await;
+        let took = began.elapsed();
+        assert!(LEASE <= took && took < LEASE + Duration::from_secs(5), "{took:?}");
     }
 }
