@@ -6,7 +6,10 @@ use crate::{
 };
 use futures_util::future::{join_all, select_all};
 use std::{fmt, future::Future, time::Duration};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+/// How long a try waits until the locks that it had already are released; the background then goes on with it.
+const GIVING_BACK: Duration = Duration::from_secs(1);
 
 /// Several locks that are acquired all or none. Made by [`Locks::all`](crate::Locks::all).
 ///
@@ -136,7 +139,8 @@ impl LockSet {
     }
 
     /// Acquires all the locks if they are free, with at most one attempt for each or for all together. Returns `None`
-    /// if one is not free.
+    /// if one is not free. Those that it acquired before are released then, in the background if that takes more than a
+    /// second.
     ///
     /// # Cancel safety
     ///
@@ -160,7 +164,10 @@ impl LockSet {
         for lock in locks {
             match lock.try_acquire().await? {
                 Some(next) => guard.0.push(next),
-                None => return guard.release().await.map(|()| None),
+                None => {
+                    let released = timeout(GIVING_BACK, guard.release()).await;
+                    return released.unwrap_or(Ok(())).map(|()| None);
+                }
             }
         }
         Ok(Some(guard))
@@ -248,7 +255,7 @@ async fn attempt_all(locks: &[Lock], then_apart: bool) -> Result<AllOrNone, Erro
 /// Returns `None` if time runs out first.
 async fn within<T>(until: Option<Moment>, work: impl Future<Output = T>) -> Option<T> {
     match until {
-        Some(until) => tokio::time::timeout(until.left(), work).await.ok(),
+        Some(until) => timeout(until.left(), work).await.ok(),
         None => Some(work.await),
     }
 }
@@ -327,8 +334,11 @@ impl fmt::Debug for LockSetGuard {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Error, Locks, Memory, hung::Hung};
-    use std::time::Duration;
+    use crate::{
+        Backend, Capabilities, Error, Grant, Locks, Memory, Release, StoreError, async_trait,
+        forward_backend, hung::Hung,
+    };
+    use std::{future::pending, time::Duration};
     use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
@@ -352,5 +362,32 @@ mod tests {
         let outcome = locks.all(["a", "b"]).wait(wait).acquire().await;
         assert!(matches!(outcome, Err(Error::Timeout { waited, .. }) if waited == wait), "{outcome:?}");
         assert!(began.elapsed() < wait * 2, "{:?}", began.elapsed());
+    }
+
+    /// A store that acquires names one by one, and answers no release.
+    struct Deaf(Memory);
+
+    #[async_trait]
+    impl Backend for Deaf {
+        forward_backend!(self => self.0, except capabilities, release);
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { together: false, ..self.0.capabilities() }
+        }
+
+        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+            pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_does_not_wait_until_what_it_had_is_released() {
+        let memory = Memory::new();
+        let _other = Locks::new(memory.clone()).lock("b").acquire().await.unwrap();
+        let (locks, began) = (Locks::new(Deaf(memory)), Instant::now());
+        assert!(locks.all(["a", "b"]).try_acquire().await.unwrap().is_none());
+        let no_wait = locks.all(["aa", "b"]).wait(Duration::ZERO).acquire().await;
+        assert!(matches!(no_wait, Err(Error::Timeout { .. })), "{no_wait:?}");
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     }
 }
