@@ -15,7 +15,14 @@ use crate::{
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures_util::{StreamExt, stream};
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +52,8 @@ struct Inner<S> {
     background: Background,
     idle: IdleNames,
     closed: CancellationToken,
+    /// How many times it was asked to renew.
+    renewals: AtomicU32,
 }
 
 /// How long a request keeps trying while other clients change the record first.
@@ -77,6 +86,7 @@ impl<S: RecordStore> Records<S> {
             background,
             idle: IdleNames::default(),
             closed: CancellationToken::new(),
+            renewals: AtomicU32::new(0),
         }))
     }
 
@@ -240,6 +250,15 @@ fn key_of(name: &Name) -> String {
     format!("{LOCKS}{name}")
 }
 
+/// Which of `count` records is the first in this call.
+///
+/// Steps of the golden ratio soon come near every record, also for whoever makes only every second call, or every third.
+fn first_of(call: u32, count: usize) -> usize {
+    const GOLDEN_RATIO: u32 = 0x9E37_79B9;
+    let part = u64::from(call.wrapping_mul(GOLDEN_RATIO));
+    usize::try_from((part * count as u64) >> 32).unwrap_or_default()
+}
+
 /// One answer for each grant, or an error if there is no answer for any.
 fn told(
     grants: &[Grant],
@@ -339,8 +358,10 @@ impl<S: RecordStore> Backend for Records<S> {
         // A record that cannot be read, or a request that hangs, costs no other lock its lease: what was renewed in
         // time counts.
         let mut answers: Vec<Option<Result<Renewal, StoreError>>> = grants.iter().map(|_| None).collect();
-        let grants_in_order: Vec<_> = grants.iter().cloned().enumerate().collect();
-        let renewals = stream::iter(grants_in_order).map(renew);
+        let mut in_turn: Vec<_> = grants.iter().cloned().enumerate().collect();
+        // Nor do many that hang: each call begins with others.
+        in_turn.rotate_left(first_of(self.0.renewals.fetch_add(1, Ordering::Relaxed), grants.len()));
+        let renewals = stream::iter(in_turn).map(renew);
         let renewals = renewals.buffer_unordered(RENEWED_AT_ONCE).take_until(sleep(patience / 4 * 3));
         let mut renewals = pin!(renewals);
         while let Some((at, answer)) = renewals.next().await {

@@ -24,8 +24,8 @@ struct Kept {
     overtaken: AtomicBool,
     /// Each swap is sent twice, and the second answer told.
     resends: AtomicBool,
-    /// Nothing is heard of this key.
-    hangs: Mutex<Option<String>>,
+    /// Nothing is heard of these keys.
+    hang: Mutex<Vec<String>>,
 }
 
 impl Texts {
@@ -58,7 +58,7 @@ impl RecordStore for Texts {
     }
 
     async fn read(&self, key: &str) -> Result<Stored<Self::Version>, StoreError> {
-        if self.0.hangs.lock().unwrap().as_deref() == Some(key) {
+        if self.0.hang.lock().unwrap().iter().any(|hangs| hangs == key) {
             std::future::pending::<()>().await;
         }
         Ok(self.stored(self.texts().get(key)))
@@ -221,7 +221,7 @@ async fn a_record_that_hangs_costs_no_other_lock_its_lease() {
     for number in 0..50 {
         grants.push(granted(&records, &claim(&format!("n{number}"))).await);
     }
-    *texts.0.hangs.lock().unwrap() = Some("lock/n0".to_owned());
+    texts.0.hang.lock().unwrap().push("lock/n0".to_owned());
     let patience = lease::renewal_patience(grants[0].lease);
     let renewed =
         timeout(patience, records.renew(&grants)).await.expect("it ends within the caller's patience");
@@ -230,6 +230,36 @@ async fn a_record_that_hangs_costs_no_other_lock_its_lease() {
     assert!(renewed[1..].iter().all(|renewal| *renewal == Renewal::Renewed), "{renewed:?}");
     // Of one that is alone the policy above says that it failed.
     assert!(records.renew(&grants[..1]).await.unwrap_err().is_unavailable());
+}
+
+/// More than are tried in one call.
+#[tokio::test(start_paused = true)]
+async fn many_records_that_hang_cost_no_other_lock_its_lease() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    let (mut grants, hanging) = (Vec::new(), 40);
+    for number in 0..hanging * 2 {
+        grants.push(granted(&records, &claim(&format!("n{number}"))).await);
+    }
+    texts.0.hang.lock().unwrap().extend((0..hanging).map(|number| format!("lock/n{number}")));
+    let mut renewed = vec![false; grants.len()];
+    for _ in 0..3 {
+        // As long as none is renewed, it is an error.
+        for (is_renewed, answer) in renewed.iter_mut().zip(records.renew(&grants).await.unwrap_or_default()) {
+            *is_renewed |= answer == Renewal::Renewed;
+        }
+    }
+    let expected: Vec<bool> = (0..hanging * 2).map(|number| number >= hanging).collect();
+    assert_eq!(renewed, expected);
+}
+
+#[test]
+fn every_record_is_soon_the_first() {
+    for (clients, count) in [(1, 100), (2, 74), (2, 64), (3, 100), (8, 33)] {
+        let firsts: Vec<usize> = (0..64).map(|call| first_of(call * clients, count)).collect();
+        let near = |at: usize| firsts.iter().any(|first| (at + count - first) % count < RENEWED_AT_ONCE * 2);
+        assert!((0..count).all(near), "{clients} {count}: {firsts:?}");
+    }
 }
 
 /// The client of a store may send a swap again whose answer was lost.
