@@ -3,7 +3,7 @@
 use crate::{
     args,
     exit::{self, Failure},
-    people, store, warnings,
+    people, stderr, store, warnings,
 };
 use serde::Serialize;
 use std::{
@@ -11,13 +11,17 @@ use std::{
     time::{Duration, Instant},
 };
 use tenure::{
-    Capabilities, Guard, HolderInfo, Locks,
+    Capabilities, Error, Guard, HolderInfo, Locks,
     backend::{StandingKind, Wakeup},
 };
 use tokio::time::{sleep, timeout};
 
-/// How long an acquisition may take.
+/// How long each request may take.
 const WAIT: Duration = Duration::from_secs(10);
+/// The lease, whatever the store's URL says: a store that freezes is told of, and not waited for until that is over.
+const LEASE: Duration = WAIT;
+/// How long the end waits for the store.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// How many names a machine has. They are few, so that a store that is asked all day does not fill up, and more than
 /// one, so that a ping need not wait for others, nor for the lease of one that was killed.
 const NAMES: usize = 8;
@@ -33,7 +37,11 @@ pub(crate) async fn ping(store: &args::Store, args: &args::Ping) -> Result<ExitC
     let connect_ms = millis(began.elapsed());
     let measured = measure(&locks, args.count).await.map_err(Failure::of_store);
     let (store, capabilities) = (locks.store().to_owned(), locks.capabilities());
-    locks.close().await;
+    if timeout(FAREWELL, locks.close()).await.is_err() {
+        stderr::mention(&format!(
+            "{store} does not answer; what it still keeps of this ping expires in {LEASE:?}"
+        ));
+    }
     let [look_ms, acquire_ms, release_ms] = measured?.map(Spread::of);
     let report = Report {
         store,
@@ -56,13 +64,13 @@ async fn measure(locks: &Locks, count: u32) -> Result<[Vec<Duration>; 3], Failur
     for _ in 0..count {
         if lists {
             let began = Instant::now();
-            locks.holders(&names[0]).await?;
+            answer(locks, locks.holders(&names[0])).await?;
             looks.push(began.elapsed());
         }
         let (guard, took) = acquire(locks, &mut names).await?;
         acquisitions.push(took);
         let began = Instant::now();
-        guard.release().await?;
+        answer(locks, guard.release()).await?;
         releases.push(began.elapsed());
     }
     Ok([looks, acquisitions, releases])
@@ -80,12 +88,8 @@ async fn acquire(locks: &Locks, names: &mut [String; NAMES]) -> Result<(Guard, D
     loop {
         for _ in 0..NAMES {
             let began = Instant::now();
-            let lock = locks.lock(&names[0]).label("tenure ping");
-            let Ok(acquired) = timeout(WAIT, lock.try_acquire()).await else {
-                let what = format!("{} did not answer within {WAIT:?}", locks.store());
-                return Err(Failure::Busy(what, Vec::new()));
-            };
-            if let Some(guard) = acquired? {
+            let lock = locks.lock(&names[0]).lease(LEASE).label("tenure ping");
+            if let Some(guard) = answer(locks, lock.try_acquire()).await? {
                 return Ok((guard, began.elapsed()));
             }
             names.rotate_left(1);
@@ -93,10 +97,19 @@ async fn acquire(locks: &Locks, names: &mut [String; NAMES]) -> Result<(Guard, D
         if Instant::now() >= end {
             let what =
                 format!("all names for tenure ping in {} are busy, such as {:?}", locks.store(), names[0]);
-            return Err(Failure::Busy(what, locks.holders(&names[0]).await.unwrap_or_default()));
+            let holders = answer(locks, locks.holders(&names[0])).await.unwrap_or_default();
+            return Err(Failure::Busy(what, holders));
         }
         sleep(PAUSE).await;
     }
+}
+
+/// Waits for an answer of the store, but not for ever.
+async fn answer<T>(locks: &Locks, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+    let Ok(answer) = timeout(WAIT, asked).await else {
+        return Err(Failure::Busy(format!("{} did not answer within {WAIT:?}", locks.store()), Vec::new()));
+    };
+    Ok(answer?)
 }
 
 /// In milliseconds, to a microsecond.

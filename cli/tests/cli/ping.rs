@@ -1,6 +1,6 @@
 //! `tenure ping`.
 
-use crate::stage::Stage;
+use crate::stage::{Frozen, Stage, until};
 use serde_json::Value;
 use tenure::HolderInfo;
 
@@ -74,4 +74,18 @@ fn a_store_that_does_not_answer() {
     let done = stage.done(&["--store", "redis://127.0.0.1:1/", "ping"]).expect(69);
     assert_eq!(done.out, "");
     stage.done(&["ping", "--count", "0"]).expect(64);
+}
+
+/// It ends long before the lease that the URL gives, whether it is acquiring or releasing when the store freezes.
+#[test]
+fn a_store_that_freezes_meanwhile() {
+    let stage = Stage::new();
+    // Creates the table.
+    stage.done(&["ls"]).expect(0);
+    let url = format!("{}&lease=1h", Frozen::URL);
+    let ping = stage.start(&["--store", &url, "ping", "--count", "10000"]);
+    until("it is under way", || stage.rows("tenure-ping/") > 0);
+    let frozen = stage.freeze();
+    assert_eq!(ping.end().expect(69).out, "");
+    frozen.thaw();
 }
