@@ -14,6 +14,7 @@
 //! | `hold` | what a program can ask about its hold |
 //! | `client` | what all locks of one client share |
 //! | `owned`, `renewal` | which holds may be re-entered; which to renew, and when |
+//! | `withdrawals` | what is withdrawn, and repeated if that fails |
 //! | `holding` | the state of one grant: held, lost or released |
 //! | `timing` | its deadline, and when its renewal is due |
 //! | `queue` | who of this client may contend for a name |
@@ -58,3 +59,4 @@ pub(crate) mod several;
 mod store;
 mod timing;
 mod withdraw;
+mod withdrawals;

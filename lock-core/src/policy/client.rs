@@ -1,6 +1,6 @@
 //! What the locks of one client share: the store, waiters, holders and background tasks.
 
-use super::{owned::Owned, queue::Queues, renewal::Renewals, store::Store};
+use super::{owned::Owned, queue::Queues, renewal::Renewals, store::Store, withdrawals::Withdrawals};
 use crate::{Backend, Error, HolderInfo};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::OnceCell;
@@ -17,6 +17,7 @@ pub(crate) struct Client {
     pub(crate) queues: Arc<Queues>,
     pub(super) owned: Owned,
     pub(crate) renewals: Arc<Renewals>,
+    pub(super) withdrawals: Arc<Withdrawals>,
     /// Releases and withdrawals in the background, for which `close` waits.
     pub(crate) tasks: TaskTracker,
     /// Acquisitions under way, which end when the client closes.
@@ -37,6 +38,7 @@ impl Client {
             queues: Arc::default(),
             owned: Owned::default(),
             renewals: Arc::new(Renewals::new(Arc::clone(&store), stop.clone())),
+            withdrawals: Arc::new(Withdrawals::new(Arc::clone(&store))),
             tasks: TaskTracker::new(),
             acquisitions: TaskTracker::new(),
             closing: CancellationToken::new(),

@@ -1,7 +1,12 @@
 //! A claim that the store may know, and its withdrawal when it is no longer wanted.
 
-use super::{chore, client::Client, pauses::Pauses, store::Store};
-use crate::{Claim, Moment, StoreError, lease};
+use super::{
+    chore,
+    client::Client,
+    pauses::Pauses,
+    withdrawals::{Asked, Withdrawal},
+};
+use crate::{Claim, StoreError, lease};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -40,7 +45,10 @@ impl OpenClaim {
     ///
     /// When dropped, the withdrawal goes on in the background.
     pub(super) async fn withdraw(mut self) {
-        withdraw(&self.client.store, &self.claim, self.refused).await;
+        let (withdrawal, mut pauses) = (Withdrawal::of(self.claim.clone(), self.refused), Pauses::new());
+        while withdrawal.ask(&self.client.store).await == Asked::Again {
+            pauses.pause().await;
+        }
         self.open = false;
     }
 }
@@ -48,37 +56,17 @@ impl OpenClaim {
 impl Drop for OpenClaim {
     fn drop(&mut self) {
         if self.open {
-            let (client, claim, refused) = (Arc::clone(&self.client), self.claim.clone(), self.refused);
-            let patience = lease::renewal_patience(claim.lease);
+            let withdrawal = Withdrawal::of(self.claim.clone(), self.refused);
+            let (client, patience) = (Arc::clone(&self.client), lease::renewal_patience(self.claim.lease));
             chore::leave(&self.client, &self.callers, patience, move || {
-                let (client, claim) = (Arc::clone(&client), claim.clone());
-                async move { withdraw(&client.store, &claim, refused).await }
+                let (client, withdrawal) = (Arc::clone(&client), withdrawal.clone());
+                async move {
+                    if withdrawal.ask(&client.store).await == Asked::Again {
+                        client.withdrawals.repeat(withdrawal, &client.tasks);
+                    }
+                }
             });
         }
-    }
-}
-
-async fn withdraw(store: &Store, claim: &Claim, refused: bool) {
-    let give_up = Moment::now() + claim.lease;
-    let mut pauses = Pauses::new();
-    loop {
-        let request = store.withdraw(claim);
-        let patience = lease::farewell_patience(claim.lease, give_up);
-        let error = match tokio::time::timeout(patience, request).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error,
-            Err(_) => StoreError::unavailable("no answer to the withdrawal"),
-        };
-        if !error.is_unavailable() || give_up.has_passed() {
-            let (name, id, store) = (&claim.name, claim.id, &store.name);
-            if refused && !error.is_unavailable() {
-                tracing::debug!(lock.name = %name, claim = %id, lock.store = %store, %error, "could not withdraw a refused claim");
-            } else {
-                tracing::warn!(lock.name = %name, claim = %id, lock.store = %store, %error, "could not withdraw a claim; it ends when its lease expires");
-            }
-            return;
-        }
-        pauses.pause().await;
     }
 }
 

@@ -1,0 +1,240 @@
+//! Withdrawals: asked once where the claim was dropped, and repeated by one task for all of a client's claims.
+
+use super::{pauses::Pauses, store::Store};
+use crate::{Claim, Moment, StoreError, lease};
+use futures_util::future::join_all;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{task::AbortHandle, time::timeout};
+use tokio_util::task::TaskTracker;
+
+/// How long one request may take, however long the lease: the others wait for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many are sent at a time while the store answers. While it does not, it is one.
+const AT_ONCE: usize = 16;
+
+/// A claim to withdraw.
+#[derive(Clone)]
+pub(super) struct Withdrawal {
+    claim: Claim,
+    /// Whether the caller got an error that the store refuses requests.
+    refused: bool,
+    /// When the claim's lease has expired.
+    end: Moment,
+}
+
+/// What came of asking once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// The store has answered.
+    Answered,
+    /// It has not, and is to be asked again.
+    Again,
+    /// It has not, and the claim's lease has expired.
+    TooLate,
+}
+
+impl Withdrawal {
+    pub(super) fn of(claim: Claim, refused: bool) -> Self {
+        let end = Moment::now() + claim.lease;
+        Self { claim, refused, end }
+    }
+
+    pub(super) async fn ask(&self, store: &Store) -> Asked {
+        let patience = lease::farewell_patience(self.claim.lease, self.end).min(PATIENCE);
+        let error = match timeout(patience, store.withdraw(&self.claim)).await {
+            Ok(Ok(())) => return Asked::Answered,
+            Ok(Err(error)) => error,
+            Err(_) => StoreError::unavailable("no answer to the withdrawal"),
+        };
+        if error.is_unavailable() && !self.end.has_passed() {
+            return Asked::Again;
+        }
+        let (name, id, store) = (&self.claim.name, self.claim.id, &store.name);
+        if self.refused && !error.is_unavailable() {
+            tracing::debug!(lock.name = %name, claim = %id, lock.store = %store, %error, "could not withdraw a refused claim");
+        } else {
+            tracing::warn!(lock.name = %name, claim = %id, lock.store = %store, %error, "could not withdraw a claim; it ends when its lease expires");
+        }
+        if error.is_unavailable() { Asked::TooLate } else { Asked::Answered }
+    }
+}
+
+/// The withdrawals that failed. In an outage every try leaves one behind, and a store that comes back is not to be met
+/// by all of them at once.
+pub(crate) struct Withdrawals {
+    store: Arc<Store>,
+    failed: Mutex<Failed>,
+}
+
+#[derive(Default)]
+struct Failed {
+    claims: VecDeque<Withdrawal>,
+    /// The task that repeats them, until it finds none.
+    task: Option<AbortHandle>,
+}
+
+impl Withdrawals {
+    pub(super) fn new(store: Arc<Store>) -> Self {
+        Self { store, failed: Mutex::default() }
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Failed> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Repeats this one in the background until it succeeds or the claim's lease has expired. Its task is one of
+    /// `tasks`.
+    pub(super) fn repeat(self: &Arc<Self>, withdrawal: Withdrawal, tasks: &TaskTracker) {
+        let background = self.store.background.handle();
+        let mut failed = self.failed();
+        failed.claims.push_back(withdrawal);
+        // Its runtime may have gone away.
+        if failed.task.as_ref().is_none_or(AbortHandle::is_finished) {
+            let all = Arc::clone(self);
+            let task = tasks.spawn_on(async move { all.run().await }, &background);
+            failed.task = Some(task.abort_handle());
+        }
+    }
+
+    /// Asks about one after another, so that one that fails for its name alone does not keep the others waiting.
+    async fn run(&self) {
+        let (mut at_once, mut pauses) = (1, Pauses::new());
+        while let Some(some) = self.take(at_once) {
+            let asked = join_all(some.iter().map(|one| one.ask(&self.store))).await;
+            let (fails, answers) = (asked.contains(&Asked::Again), asked.contains(&Asked::Answered));
+            let again = some.into_iter().zip(asked).filter(|(_, asked)| *asked == Asked::Again);
+            self.failed().claims.extend(again.map(|(one, _)| one));
+            if fails {
+                at_once = 1;
+                pauses.pause().await;
+            } else if answers {
+                (at_once, pauses) = (AT_ONCE, Pauses::new());
+            }
+        }
+    }
+
+    /// Takes at most so many, the oldest first, without those whose leases have expired. Returns `None` if none is left,
+    /// and then the task ends.
+    fn take(&self, at_most: usize) -> Option<Vec<Withdrawal>> {
+        let (now, mut some, mut expired) = (Moment::now(), Vec::new(), 0_usize);
+        {
+            let mut failed = self.failed();
+            while some.len() < at_most
+                && let Some(one) = failed.claims.pop_front()
+            {
+                if now < one.end {
+                    some.push(one);
+                } else {
+                    expired += 1;
+                }
+            }
+            if some.is_empty() {
+                failed.task = None;
+            }
+        }
+        if expired > 0 {
+            tracing::warn!(lock.store = %self.store.name, count = expired, "claims could not be withdrawn before their leases expired");
+        }
+        (!some.is_empty()).then_some(some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Attempt, Backend, Capabilities, Claim, Grant, Locks, Name, Release, Renewal, StoreError, async_trait,
+    };
+    use std::{
+        collections::HashSet,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicBool, AtomicUsize, Ordering},
+        },
+        time::Duration,
+    };
+    use tokio::{
+        runtime::Handle,
+        time::{Instant, sleep},
+    };
+
+    const MINUTE: Duration = Duration::from_mins(1);
+    const TRIES: usize = 10_000;
+
+    /// A store that is down for a while.
+    #[derive(Clone, Default)]
+    struct Down(Arc<Seen>);
+
+    #[derive(Default)]
+    struct Seen {
+        is_back: AtomicBool,
+        asked: AtomicUsize,
+        at_once: AtomicUsize,
+        most: AtomicUsize,
+        withdrawn: Mutex<HashSet<Name>>,
+    }
+
+    #[async_trait]
+    impl Backend for Down {
+        fn store(&self) -> &'static str {
+            "down"
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::POLLED
+        }
+
+        async fn try_acquire(&self, _: &Claim) -> Result<Attempt, StoreError> {
+            Err(StoreError::unavailable("connection refused"))
+        }
+
+        async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+            Err(StoreError::unavailable("connection refused"))
+        }
+
+        async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            Err(StoreError::unavailable("connection refused"))
+        }
+
+        /// When it is back, somebody has locked the row of the name `0`.
+        async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
+            let Seen { is_back, asked, at_once, most, withdrawn } = &*self.0;
+            asked.fetch_add(1, Ordering::Relaxed);
+            if !is_back.load(Ordering::Relaxed) || claim.name.as_str() == "0" {
+                return Err(StoreError::unavailable("no answer"));
+            }
+            most.fetch_max(at_once.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            sleep(Duration::from_millis(1)).await;
+            at_once.fetch_sub(1, Ordering::Relaxed);
+            withdrawn.lock().unwrap().insert(claim.name.clone());
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_leaves_no_crowd_behind() {
+        let store = Down::default();
+        let (locks, seen) = (Locks::new(store.clone()), &store.0);
+        for number in 0..TRIES {
+            assert!(locks.lock(number.to_string()).lease(MINUTE).try_acquire().await.is_err());
+            sleep(Duration::from_millis(1)).await;
+        }
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        assert!(tasks < 10, "{tasks} tasks");
+        let before = seen.asked.load(Ordering::Relaxed);
+        sleep(Duration::from_secs(10)).await;
+        let asked = seen.asked.load(Ordering::Relaxed) - before;
+        assert!((1..20).contains(&asked), "asked {asked} times in 10 s");
+        seen.is_back.store(true, Ordering::Relaxed);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(seen.withdrawn.lock().unwrap().len(), TRIES - 1);
+        let most = seen.most.load(Ordering::Relaxed);
+        assert!((2..=super::AT_ONCE).contains(&most), "{most} at a time");
+        let began = Instant::now();
+        locks.close().await;
+        assert!(began.elapsed() < MINUTE, "closing took {:?}", began.elapsed());
+    }
+}
