@@ -21,7 +21,7 @@ cases!("lease":
     extend_after_expiry_is_lost, per_lock_lease, max_hold_ends, renewal_stops_after_release,
     deadline_counts_from_send, stalled_answer_counts_from_send, delayed_answer_counts_from_send.alone(),
     delayed_proof_counts_from_send.alone().punctual(), extend_meets_renewal, extend_given_up_is_harmless,
-    slow_acquire_refused,
+    extensions_cross, slow_acquire_refused,
     bad_durations_refused,
     many_renewals_one_batch.alone(),
 );
@@ -343,6 +343,22 @@ async fn extend_meets_renewal(stage: &Stage) -> Check {
         guard.release().await?;
     }
     Ok(())
+}
+
+/// The shorter lease is carried out last and answered first. It must not count as the longer one, and is asked to be that
+/// once more, although the lock is not renewed.
+async fn extensions_cross(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
+    let guard = one.lock(&name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
+    one.probe.next(Method::Renew, Fault::Straggle(millis(200)));
+    one.probe.next(Method::Renew, Fault::DelayReply(millis(400)));
+    let (shorter, longer) = tokio::join!(guard.extend(lease), guard.extend(millis(20_000)));
+    shorter?;
+    longer?;
+    tokio::time::sleep(lease + millis(800)).await;
+    still_excludes(&other, &name, &guard).await?;
+    Ok(guard.release().await?)
 }
 
 async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
