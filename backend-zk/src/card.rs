@@ -77,6 +77,7 @@ mod tests {
             mode: Mode::Exclusive,
             lease: std::time::Duration::from_secs(30),
             waits: true,
+            reserve: 0,
             holder: Arc::new(holder.clone()),
         };
         let (card, node) = (Card::of(&claim), node(claim.id));

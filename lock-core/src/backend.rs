@@ -42,7 +42,9 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Grants the name if it is free or its lease has expired by the store's clock, and grants it again to a claim that
     /// already holds it. A new grant's token is greater than all earlier ones of that name, even after the store forgot
-    /// the name: `max(last + 1, the store's clock in µs)`. Leaves nothing behind if the answer is [`Attempt::Busy`].
+    /// the name: `max(last + 1, the store's clock in µs)`. A store that can [reserve](Claim::reserve) tokens for the claim
+    /// adds their number to that, and says so with [`Grant::reserving`]; a claim that already holds the name has the
+    /// same ones again. A store that ignores it grants one token, and has no succession. Leaves nothing behind if the answer is [`Attempt::Busy`].
     ///
     /// # Errors
     ///

@@ -37,6 +37,9 @@ pub struct Capabilities {
     pub listing: bool,
     /// Whether [`waiting`](crate::Backend::waiting) lists waiters. That takes a queue that says who waits in it.
     pub waiting: bool,
+    /// Whether a grant can [reserve tokens](crate::Claim::reserve), which
+    /// [succession](crate::Locks::with_succession) needs.
+    pub succession: bool,
     /// How many grants one renewal request may carry.
     pub renew_batch: usize,
 }
@@ -74,6 +77,7 @@ impl Capabilities {
         together: false,
         listing: false,
         waiting: false,
+        succession: false,
         renew_batch: 500,
     };
 }
@@ -98,6 +102,8 @@ pub enum Capability {
     Permits,
     /// Latches.
     Latches,
+    /// [Succession](crate::Locks::with_succession) inside a process.
+    Succession,
 }
 
 impl fmt::Display for Capability {
@@ -113,6 +119,7 @@ impl fmt::Display for Capability {
             Self::Shared => "shared mode",
             Self::Permits => "semaphores",
             Self::Latches => "latches",
+            Self::Succession => "succession, because its own queue is fair or its tokens cannot be reserved",
         })
     }
 }

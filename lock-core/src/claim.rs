@@ -73,6 +73,10 @@ pub struct Claim {
     /// Whether the contender goes on waiting if the name is busy. A store without a queue may then leave a mark, so
     /// that the releasing client learns of the waiter.
     pub waits: bool,
+    /// How many tokens to reserve for successors in the same process: see
+    /// [`Locks::with_succession`](crate::Locks::with_succession). Zero unless the store has
+    /// [`Capabilities::succession`](crate::Capabilities::succession), and for all but exclusive claims.
+    pub reserve: u32,
     /// What people see of the holder.
     pub holder: Arc<HolderInfo>,
 }

@@ -12,8 +12,12 @@ pub struct Grant {
     pub name: Name,
     /// How it holds the name.
     pub mode: Mode,
-    /// Greater than the tokens of all earlier grants of that name.
+    /// Greater than the tokens of all earlier grants of that name. With [reserved](Self::reserved) tokens, the last of
+    /// them.
     pub token: Token,
+    /// How many of the tokens up to [`token`](Self::token) are for successors: all of these are greater than those of
+    /// earlier grants. Zero unless the claim asked for some: see [`reserving`](Self::reserving).
+    pub reserved: u32,
     /// The lease to ask for when this grant is renewed.
     pub lease: Duration,
     /// What ends the grant.
@@ -57,8 +61,28 @@ impl Grant {
         Self::new(claim, token, Standing::Session(liveness))
     }
 
+    /// The same grant, if the store has reserved that many tokens below its [token](Self::token) for it: see
+    /// [`Claim::reserve`]. Its first holder has the smallest of them.
+    #[must_use]
+    pub fn reserving(self, tokens: u32) -> Self {
+        Self { reserved: tokens, ..self }
+    }
+
+    /// The token of the hold that has the grant. Those above it are for its successors.
+    pub(crate) fn token_now(&self) -> Token {
+        let token = self.token.get().saturating_sub(u64::from(self.reserved));
+        Token::new(token).unwrap_or(Token::MIN)
+    }
+
+    /// The same grant for its next hold in this process, if a token is left.
+    pub(crate) fn for_successor(&self) -> Option<Self> {
+        let reserved = self.reserved.checked_sub(1)?;
+        Some(Self { reserved, ..self.clone() })
+    }
+
     fn new(claim: &Claim, token: Token, standing: Standing) -> Self {
         let Claim { id, name, mode, lease, .. } = claim;
-        Self { claim: *id, name: name.clone(), mode: *mode, token, lease: *lease, standing }
+        let (name, reserved) = (name.clone(), 0);
+        Self { claim: *id, name, mode: *mode, token, reserved, lease: *lease, standing }
     }
 }

@@ -210,6 +210,7 @@ impl Backend for Memory {
             together: true,
             listing: true,
             waiting: true,
+            succession: true,
             ask_again: Duration::from_secs(1),
             ..Capabilities::POLLED
         }
@@ -343,6 +344,7 @@ mod tests {
             mode: Mode::Exclusive,
             lease: Duration::from_secs(10),
             waits: true,
+            reserve: 0,
             holder: Arc::new(HolderInfo::here(None)),
         }
     }

@@ -68,6 +68,7 @@ use std::{sync::Arc, time::Duration};
 ///     mode: Mode::Exclusive,
 ///     lease: Duration::from_secs(30),
 ///     waits: false,
+///     reserve: 0,
 ///     holder: Arc::new(HolderInfo::default()),
 /// };
 /// let (mut record, now) = (Record::default(), StoreTime::from_micros(1_000_000));
@@ -170,8 +171,8 @@ impl Record {
     ///
     /// A claim that already holds the name is granted it again, with the same token and a fresh lease, unless the one
     /// that it has lasts longer (clause F1). A new grant's token is greater than all before it, and at least the store's
-    /// clock in microseconds (clauses T1 and T2). A refused claim leaves nothing behind; see
-    /// [`join_queue`](Self::join_queue) and [`leave_mark`](Self::leave_mark).
+    /// clock in microseconds (clauses T1 and T2), and so are those that it [reserves](Claim::reserve). A refused claim
+    /// leaves nothing behind; see [`join_queue`](Self::join_queue) and [`leave_mark`](Self::leave_mark).
     ///
     /// `sent` is the instant before the request was sent: the holder's deadline counts from it (clause L3).
     ///
@@ -184,12 +185,14 @@ impl Record {
         if let Some(held) = self.live_of(claim.id, now) {
             // The request may come late, and the lease may have been extended before.
             held.until = held.until.max(until);
-            return Ok(Attempt::Granted(Grant::leased(claim, held.token, sent)));
+            return Ok(Attempt::Granted(Grant::leased(claim, held.token, sent).reserving(claim.reserve)));
         }
         if let Some(expires_in) = self.obstacle(claim, now)? {
             return Ok(Attempt::Busy { expires_in: Some(expires_in) });
         }
-        let token = self.token.saturating_add(1).max(now.as_micros());
+        let first = self.token.saturating_add(1).max(now.as_micros());
+        // The holder is kept with the last of its tokens, so that the next grant's is greater than all of them.
+        let token = first.saturating_add(u64::from(claim.reserve));
         let token = Token::new(token).ok_or_else(|| StoreError::failed("there are no more tokens"))?;
         self.token = token.get();
         self.bury(now);
@@ -209,7 +212,7 @@ impl Record {
             until,
             holder: Arc::clone(holder),
         });
-        Ok(Attempt::Granted(Grant::leased(claim, token, sent)))
+        Ok(Attempt::Granted(Grant::leased(claim, token, sent).reserving(claim.reserve)))
     }
 
     /// Whether [`acquire`](Self::acquire) would grant the name to the claim.

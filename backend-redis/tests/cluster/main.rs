@@ -83,6 +83,7 @@ fn claim(name: &str, lease: Duration) -> Claim {
         mode: Mode::Exclusive,
         lease,
         waits: false,
+        reserve: 0,
         holder: Arc::new(HolderInfo::here(None)),
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn claim(name: &str, lease: Duration) -> Claim {
         mode: Mode::Exclusive,
         lease,
         waits: false,
+        reserve: 0,
         holder: Arc::new(HolderInfo::here(None)),
     }
 }

@@ -83,6 +83,7 @@ pub(crate) fn claim(name: &str) -> Claim {
         mode: Mode::Exclusive,
         lease: LONG,
         waits: false,
+        reserve: 0,
         holder: Arc::new(HolderInfo::here(None)),
     }
 }

@@ -34,6 +34,7 @@ fn claim(name: &str) -> Claim {
         mode: Mode::Exclusive,
         lease: LEASE,
         waits: false,
+        reserve: 0,
         holder: Arc::new(HolderInfo::here(None)),
     }
 }

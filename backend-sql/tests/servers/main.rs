@@ -100,6 +100,7 @@ fn claim(text: &str) -> Claim {
         mode: Mode::Exclusive,
         lease: LEASE,
         waits: false,
+        reserve: 0,
         holder: Arc::new(HolderInfo::here(None)),
     }
 }

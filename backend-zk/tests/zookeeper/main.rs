@@ -131,6 +131,7 @@ fn claim(name: &str) -> Claim {
         mode: Mode::Exclusive,
         lease: Duration::from_secs(30),
         waits: true,
+        reserve: 0,
         holder: Arc::new(HolderInfo::here(None)),
     }
 }

@@ -260,7 +260,7 @@ async fn stale_release_harmless(stage: &Stage) -> Check {
 /// The claim of this grant, as it was sent.
 fn claim_of(grant: &Grant) -> Claim {
     let Grant { claim: id, name, mode, lease, .. } = grant.clone();
-    Claim { id, name, mode, lease, waits: true, holder: Arc::default() }
+    Claim { id, name, mode, lease, waits: true, reserve: 0, holder: Arc::default() }
 }
 
 async fn stale_extend_harmless(stage: &Stage) -> Check {

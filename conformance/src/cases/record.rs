@@ -112,6 +112,7 @@ impl History<'_> {
             mode: self.mode(),
             lease: LEASE,
             waits: false,
+            reserve: 0,
             holder: Arc::new(HolderInfo::default()),
         };
         told.push(format!("{client} asks ({})", claim.mode));
@@ -187,7 +188,7 @@ impl History<'_> {
         let Some((client, grant)) = self.somebody() else { return Ok(()) };
         told.push(format!("{client} withdraws token {}", grant.token));
         let Grant { claim: id, name, mode, lease, .. } = grant;
-        let claim = Claim { id, name, mode, lease, waits: false, holder: Arc::default() };
+        let claim = Claim { id, name, mode, lease, waits: false, reserve: 0, holder: Arc::default() };
         self.stores[client].withdraw(&claim).await?;
         self.record.withdraw(id);
         self.grants.retain(|(_, grant)| grant.claim != id);

@@ -30,7 +30,7 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 fn claim(name: &str, lease: Duration) -> Check<Claim> {
     let (id, holder) = (ClaimId::new(), Arc::new(HolderInfo::here(None)));
-    Ok(Claim { id, name: Name::new(name)?, mode: Mode::Exclusive, lease, waits: false, holder })
+    Ok(Claim { id, name: Name::new(name)?, mode: Mode::Exclusive, lease, waits: false, reserve: 0, holder })
 }
 
 async fn granted(store: &dyn Backend, claim: &Claim) -> Check<Grant> {

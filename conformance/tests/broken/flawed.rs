@@ -426,7 +426,8 @@ impl Backend for Client {
                         continue;
                     }
                     self.world.memory.force_release(&name).await?;
-                    let again = Claim { id, name, mode, lease, waits: false, holder: Arc::default() };
+                    let again =
+                        Claim { id, name, mode, lease, waits: false, reserve: 0, holder: Arc::default() };
                     if let Attempt::Granted(_) = self.world.memory.try_acquire(&again).await? {
                         *answer = Renewal::Renewed;
                     }
@@ -437,7 +438,8 @@ impl Backend for Client {
             Flaw::RenewsExpired => {
                 for (answer, grant) in answers.iter_mut().zip(inner) {
                     let Grant { claim: id, name, mode, lease, .. } = grant;
-                    let again = Claim { id, name, mode, lease, waits: false, holder: Arc::default() };
+                    let again =
+                        Claim { id, name, mode, lease, waits: false, reserve: 0, holder: Arc::default() };
                     if let Attempt::Granted(_) = self.world.memory.try_acquire(&again).await? {
                         *answer = Renewal::Renewed;
                     }
@@ -467,7 +469,8 @@ impl Backend for Client {
                 // Whoever waits comes first.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let Grant { claim: id, name, lease, .. } = inner;
-                let again = Claim { id, name, mode: to, lease, waits: false, holder: Arc::default() };
+                let again =
+                    Claim { id, name, mode: to, lease, waits: false, reserve: 0, holder: Arc::default() };
                 return Ok(match self.world.memory.try_acquire(&again).await? {
                     Attempt::Granted(_) => Conversion::Converted,
                     Attempt::Busy { .. } => Conversion::Lost(LossCause::TakenOver),

@@ -226,7 +226,7 @@ impl Backend for Client {
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let Grant { claim: id, name, mode, lease, .. } = grant.clone();
-        let claim = Claim { id, name, mode, lease, waits: false, holder: Arc::default() };
+        let claim = Claim { id, name, mode, lease, waits: false, reserve: 0, holder: Arc::default() };
         if self.flaw == SessionFlaw::GivesRemovalsUp {
             return self.server.wire.carry(self.server.delete(&claim)).await?;
         }

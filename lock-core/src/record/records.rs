@@ -302,6 +302,7 @@ impl<S: RecordStore> Backend for Records<S> {
             latches: true,
             listing: true,
             waiting: true,
+            succession: true,
             renew_batch: 100,
             ..Capabilities::POLLED
         }

@@ -19,6 +19,7 @@ pub(super) fn claim(mode: Mode, lease: u64) -> Claim {
         mode,
         lease: Duration::from_millis(lease),
         waits: true,
+        reserve: 0,
         holder: Arc::new(HolderInfo { label: None, host: "h".to_owned(), pid: 1 }),
     }
 }

@@ -90,6 +90,7 @@ fn claim(name: &str) -> Claim {
         mode: Mode::Exclusive,
         lease: Duration::from_secs(10),
         waits: false,
+        reserve: 0,
         holder: Arc::new(HolderInfo::here(None)),
     }
 }
