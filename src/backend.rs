@@ -16,8 +16,9 @@ use tenure_core::url::encode;
 
 /// Opens the store that `url` names, without [`Locks`](crate::Locks) on top.
 ///
-/// Works like [`connect`](crate::connect), except that the URL's `lease` is checked but has no effect: leases are
-/// chosen above the store, with [`Locks::with_lease`](crate::Locks::with_lease).
+/// Works like [`connect`](crate::connect), except that the URL's `lease` and `succession` are checked but have no
+/// effect: they are chosen above the store, with [`Locks::with_lease`](crate::Locks::with_lease) and
+/// [`Locks::with_succession`](crate::Locks::with_succession).
 ///
 /// # Cancel safety
 ///

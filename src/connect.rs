@@ -1,7 +1,10 @@
 //! From a URL to locks.
 
 use crate::stores::opening;
-use tenure_core::{Error, Locks, url::lease};
+use tenure_core::{
+    Error, Locks,
+    url::{lease, succession},
+};
 
 /// Opens the store that `url` names, and returns its locks.
 ///
@@ -19,7 +22,8 @@ use tenure_core::{Error, Locks, url::lease};
 /// # Errors
 ///
 /// [`Error::InvalidUrl`] for an invalid URL, or one whose store is not built in, with what would be valid and without
-/// passwords. [`Error::Unavailable`] and [`Error::Store`] if the store cannot be opened.
+/// passwords. [`Error::Unavailable`] and [`Error::Store`] if the store cannot be opened. [`Error::Unsupported`] if it
+/// cannot have the `succession` that the URL asks for.
 ///
 /// # Panics
 ///
@@ -40,6 +44,13 @@ use tenure_core::{Error, Locks, url::lease};
 /// ```
 pub async fn connect(url: impl AsRef<str>) -> Result<Locks, Error> {
     let url = url.as_ref();
-    let (store, lease) = (opening(url)?, lease(url)?);
-    Locks::with_lease(store.await?, lease)
+    let (store, lease, successors) = (opening(url)?, lease(url)?, succession(url)?);
+    let locks = Locks::with_lease(store.await?, lease)?;
+    match locks.clone().with_succession(successors) {
+        Ok(locks) => Ok(locks),
+        Err(refused) => {
+            locks.close().await;
+            Err(refused)
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Mode, Name};
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, ops::RangeInclusive, str::FromStr, sync::Arc, time::Duration};
 use uuid::Uuid;
 
 /// The identity of one claim: a fresh UUID v4 each time, never one per process or per lock object.
@@ -79,6 +79,11 @@ pub struct Claim {
     pub reserve: u32,
     /// What people see of the holder.
     pub holder: Arc<HolderInfo>,
+}
+
+impl Claim {
+    /// The range of [`reserve`](Self::reserve).
+    pub const RESERVE_RANGE: RangeInclusive<u32> = 0..=1000;
 }
 
 /// What people see of a holder or waiter: stored with the grant, and with a place in a store's queue; shown by

@@ -3,9 +3,14 @@
 use crate::{
     Capability, Error, Guard, HolderInfo, InvalidName, Mode, Name, Owner, StandingKind,
     lease::{self, MIN_LEASE},
-    policy::{acquire::Acquisition, client::Client, holding::HoldOptions},
+    policy::{acquire::Acquisition, client::Client, holding::HoldOptions, succession::Terms},
 };
-use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    num::NonZeroU32,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use tracing::Span;
 
 /// A lock to acquire: a name and options. Made by [`Locks::lock`](crate::Locks::lock).
@@ -252,7 +257,13 @@ impl Lock {
         let mode = self.mode.checked()?;
         client.store.can_hold(mode)?;
         let (owner, renews, callers) = (self.owner.clone(), self.renews, Span::current());
-        let options = HoldOptions { owner, renews, max_hold, hold_at_least, callers };
+        let successors = client.successors.load(Ordering::Relaxed);
+        let is_plain = mode == Mode::Exclusive && renews && max_hold.is_none() && hold_at_least.is_none();
+        let terms = (successors > 0 && is_plain).then(|| {
+            let holder = Arc::clone(&holder);
+            Terms { lease, holder, successors }
+        });
+        let options = HoldOptions { owner, renews, max_hold, hold_at_least, terms, callers };
         Ok(Acquisition { client: Arc::clone(client), name, lease, wait, mode, options, holder })
     }
 }

@@ -18,6 +18,7 @@
 //! | `holding` | the state of one grant: held, lost or released |
 //! | `timing` | its deadline, and when its renewal is due |
 //! | `queue` | who of this client may contend for a name |
+//! | `succession` | a grant that passes on with the turn |
 //! | `look` | who keeps a waiter waiting |
 //! | `requests` | what is asked of the store |
 //! | `store` | whom to ask, and what to call it in messages |
@@ -37,8 +38,10 @@
 //! One `release()`:
 //!
 //! 1. `Hold::leave` removes one guard from the `Holding`. After the last one, it is no longer renewed or re-entered.
-//! 2. `Releasing` asks the backend until it answers, or leaves that to `chore` when it is dropped.
-//! 3. The seat is dropped, and its turn passes to the next in the queue.
+//! 2. If [succession](crate::Locks::with_succession) is on and the next in the queue may have the grant, the turn passes
+//!    on with it, and that is all.
+//! 3. `Releasing` asks the backend until it answers, or leaves that to `chore` when it is dropped.
+//! 4. The seat is dropped, and its turn passes to the next in the queue.
 
 pub(crate) mod acquire;
 mod chore;
@@ -57,6 +60,7 @@ mod renewal;
 mod requests;
 pub(crate) mod several;
 mod store;
+pub(crate) mod succession;
 mod timing;
 mod withdraw;
 mod withdrawals;

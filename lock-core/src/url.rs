@@ -84,19 +84,25 @@ pub use place::{Place, Servers};
 pub use refusal::Refusal;
 pub use scheme::Scheme;
 
-use crate::{Error, lease};
+use crate::{Claim, Error, lease};
 use std::time::Duration;
 
-/// The parameter that every store's URLs have: it is for the locks above the store.
+/// A parameter that every store's URLs have: it is for the locks above the store.
 const LEASE: Parameter<Duration> =
     Parameter::duration("lease", lease::MIN_LEASE..=lease::MAX_LEASE, "30s", |_, lease| lease)
         .about("how long the store keeps a lock for a silent holder");
+
+/// The other one.
+const SUCCESSION: Parameter<u32> =
+    Parameter::number("succession", Claim::RESERVE_RANGE, "0", |_, count| count).about(
+        "how often in a row a process hands a lock on to its own waiters",
+    );
 
 /// The URLs of a store, which are read into its options, of type `O`.
 pub struct Urls<O: 'static> {
     /// The schemes, of which the first is the store's name in documentation.
     pub schemes: &'static [Scheme],
-    /// The parameters, in one or more tables. `lease` is added to them.
+    /// The parameters, in one or more tables. `lease` and `succession` are added to them.
     pub parameters: &'static [&'static [Parameter<O>]],
 }
 
@@ -106,7 +112,7 @@ pub struct Urls<O: 'static> {
 pub struct Guide {
     /// The schemes.
     pub schemes: &'static [Scheme],
-    /// The parameters, `lease` first.
+    /// The parameters, those of every store first.
     pub parameters: Vec<Entry>,
 }
 
@@ -114,7 +120,8 @@ impl<O> Urls<O> {
     /// Reads `url`: `begin` makes options of its place, and each parameter changes them.
     ///
     /// The place is read first: if it is wrong, what follows may be the rest of a password instead of parameters.
-    /// `lease` is checked, but has no effect on the options; see [`lease`](lease()).
+    /// `lease` and `succession` are checked, but have no effect on the options; see [`lease`](lease()) and
+    /// [`succession`].
     ///
     /// # Errors
     ///
@@ -155,6 +162,7 @@ impl<O> Urls<O> {
             options = match self.own().find(|parameter| parameter.name() == name) {
                 Some(parameter) => parameter.read(options, value)?,
                 None if name == LEASE.name() => LEASE.read(lease::DEFAULT_LEASE, value).map(|_| options)?,
+                None if name == SUCCESSION.name() => SUCCESSION.read(0, value).map(|_| options)?,
                 None => return Err(self.unknown(name, scheme)),
             };
             if given.contains(&name) {
@@ -187,7 +195,8 @@ impl<O> Urls<O> {
     #[must_use]
     pub fn guide(&self) -> Guide {
         let own = self.own().map(Parameter::entry);
-        Guide { schemes: self.schemes, parameters: [LEASE.entry()].into_iter().chain(own).collect() }
+        let common = [LEASE.entry(), SUCCESSION.entry()];
+        Guide { schemes: self.schemes, parameters: common.into_iter().chain(own).collect() }
     }
 }
 
@@ -221,6 +230,17 @@ pub fn lease(url: &str) -> Result<Duration, Error> {
     given.map_or(Ok(lease::DEFAULT_LEASE), |(_, value)| {
         LEASE.read(lease::DEFAULT_LEASE, value).map_err(|refusal| refusal.of(url, None))
     })
+}
+
+/// Reads from `url` how many successors a hold may have, for
+/// [`Locks::with_succession`](crate::Locks::with_succession). Default: 0.
+///
+/// # Errors
+///
+/// [`Error::InvalidUrl`] for an invalid number. [`Urls::read`] refuses such a URL too.
+pub fn succession(url: &str) -> Result<u32, Error> {
+    let given = pairs(url).find(|(name, _)| *name == SUCCESSION.name());
+    given.map_or(Ok(0), |(_, value)| SUCCESSION.read(0, value).map_err(|refusal| refusal.of(url, None)))
 }
 
 /// Puts a password from elsewhere, such as a vault, into `url`. `None` if the URL names no host, or has a password or a

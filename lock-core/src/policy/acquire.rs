@@ -8,6 +8,7 @@ use super::{
     look::Look,
     pauses::Pauses,
     queue::{Occupant, Seat},
+    succession::Estate,
     withdraw::OpenClaim,
 };
 use crate::{
@@ -132,10 +133,17 @@ impl Acquisition {
     /// Waits for its turn in this client, then contends until the store grants the claim.
     async fn contend(&self, findings: &mut Findings) -> Result<Guard, Error> {
         let mut seat = self.client.queues.join(&self.name);
+        let terms = self.options.terms.as_ref();
         if self.options.owner.is_none() {
-            seat.wait().await;
-        } else if let Some(entered) = seat.wait_or(|| self.reenter()).await {
+            seat.wait(terms).await;
+        } else if let Some(entered) = seat.wait_or(terms, || self.reenter()).await {
             return self.entered(entered);
+        }
+        if let Some(estate) = seat.inherit() {
+            match self.succeed(estate, seat) {
+                Ok(guard) => return Ok(guard),
+                Err(kept) => seat = kept,
+            }
         }
         loop {
             let mut open = OpenClaim::new(&self.client, self.claim(true));
@@ -160,6 +168,14 @@ impl Acquisition {
                 }
             }
         }
+    }
+
+    /// Begins to hold what another of this client has handed on. If that took too long, it is released in the background.
+    fn succeed(&self, estate: Estate, seat: Seat) -> Result<Guard, Seat> {
+        let Some(grant) = estate.grant().cloned() else { return Err(seat) };
+        let guard = self.hold(grant, seat)?;
+        estate.taken();
+        Ok(guard)
     }
 
     /// Asks the store until it grants the claim. While it is unavailable, pauses and asks again with the same claim.
@@ -216,13 +232,14 @@ impl Acquisition {
             mode: self.mode,
             lease: self.lease,
             waits,
+            reserve: self.options.terms.as_ref().map_or(0, |terms| terms.successors),
             holder: Arc::clone(&self.holder),
         }
     }
 
     /// Begins to hold what was granted, unless it has already expired.
     pub(super) fn hold(&self, grant: Grant, seat: Seat) -> Result<Guard, Seat> {
-        let (claim, token, info) = (grant.claim, grant.token, Arc::clone(&self.holder));
+        let (claim, token, info) = (grant.claim, grant.token_now(), Arc::clone(&self.holder));
         seat.occupied_by(Some(Occupant { claim, token, info, since: Moment::now() }));
         let hold = Hold::begin(&self.client, grant, self.options.clone(), seat)
             .inspect_err(|seat| seat.occupied_by(None))?;

@@ -2,7 +2,10 @@
 
 use super::{owned::Owned, queue::Queues, renewal::Renewals, store::Store, withdrawals::Withdrawals};
 use crate::{Backend, Error, HolderInfo};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicU32},
+    time::Duration,
+};
 use tokio::sync::OnceCell;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -12,6 +15,8 @@ use tokio_util::{
 pub(crate) struct Client {
     pub(crate) store: Arc<Store>,
     pub(crate) default_lease: Duration,
+    /// How many holds of this client may follow each other in memory with one grant of the store.
+    pub(crate) successors: AtomicU32,
     /// This process, for locks without a label.
     pub(crate) here: Arc<HolderInfo>,
     pub(crate) queues: Arc<Queues>,
@@ -34,6 +39,7 @@ impl Client {
         let (store, stop) = (Arc::new(Store::new(backend)), CancellationToken::new());
         Self {
             default_lease,
+            successors: AtomicU32::new(0),
             here: Arc::new(HolderInfo::here(None)),
             queues: Arc::default(),
             owned: Owned::default(),

@@ -50,7 +50,8 @@ impl Guard {
 
     /// Releases this guard; with the owner's last guard, the lock itself.
     ///
-    /// A request whose reply is lost is sent again, until the lease would have expired.
+    /// A request whose reply is lost is sent again, until the lease would have expired. With
+    /// [succession](crate::Locks::with_succession), a waiter of this client may have the lock at once instead.
     ///
     /// # Cancel safety
     ///

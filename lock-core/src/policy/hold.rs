@@ -57,7 +57,7 @@ impl Hold {
     /// refuse a smaller one.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.holding.grant.token
+        self.holding.token()
     }
 
     /// Returns how the lock is held: exclusively, shared, or with permits.

@@ -3,10 +3,11 @@
 use super::{
     queue::{Seat, Turn},
     store::Store,
+    succession::{self, Terms},
     timing::{Ticket, Timing},
 };
 use crate::{
-    Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing,
+    Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing, Token,
     lease::MIN_LEASE,
     metrics::{Held, Renewed},
 };
@@ -37,6 +38,8 @@ pub(crate) struct Holding {
     delivered: AtomicBool,
     /// When `max_hold` ends.
     ends: Option<Moment>,
+    /// On which another of this client may take the grant over.
+    terms: Option<Terms>,
     life: Mutex<Life>,
     /// Told when a renewal or an extension is over.
     answered: Notify,
@@ -75,6 +78,8 @@ pub(crate) struct HoldOptions {
     pub(crate) max_hold: Option<Duration>,
     /// How long the store keeps the name at least, even if it is released sooner.
     pub(crate) hold_at_least: Option<Duration>,
+    /// On which it may take a grant over from another of this client, and hand it on.
+    pub(crate) terms: Option<Terms>,
     /// The span in which the program asked. That of the hold is its child, and no child of the wait's, which would
     /// then last as long.
     pub(crate) callers: Span,
@@ -132,6 +137,7 @@ impl Holding {
             stays: options.hold_at_least.map(|shortest| now + shortest),
             delivered: AtomicBool::new(false),
             ends: options.max_hold.map(|longest| now + longest),
+            terms: options.terms,
             life: Mutex::new(life),
             answered: Notify::new(),
             lost: CancellationToken::new(),
@@ -150,7 +156,7 @@ impl Holding {
 
     /// Begins its span, as a child of that in which the program asked.
     pub(super) fn trace(&self, callers: &Span) {
-        let (name, store, token) = (&self.grant.name, &self.store.name, self.grant.token);
+        let (name, store, token) = (&self.grant.name, &self.store.name, self.token());
         let span = debug_span!(parent: callers, "lock.hold", lock.name = %name, lock.store = %store, %token);
         let mut life = self.life();
         if matches!(life.state, State::Held) {
@@ -190,6 +196,25 @@ impl Holding {
 
     fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its fencing token. Holds that had the grant before it had smaller ones.
+    pub(super) fn token(&self) -> Token {
+        self.grant.token_now()
+    }
+
+    /// The grant for a successor in this process, and the terms on which it may have it; `None` if this hold has to be
+    /// released at the store.
+    pub(super) fn bequest(&self) -> Option<(Grant, &Terms)> {
+        let terms = self.terms.as_ref()?;
+        let is_unchanged = {
+            let life = self.life();
+            let Life { mode, timing, downgrades, .. } = &*life;
+            let grant = &self.grant;
+            *mode == grant.mode && timing.lease() == grant.lease && timing.is_settled() && *downgrades == 0
+        };
+        let grant = succession::next(&self.grant).filter(|_| is_unchanged)?;
+        Some((grant, terms))
     }
 
     /// The current mode.
@@ -344,7 +369,7 @@ impl Holding {
             (life.seat.take(), std::mem::replace(&mut life.span, Span::none()))
         };
         self.lost.cancel();
-        let (name, token, store) = (self.grant.name.clone(), self.grant.token, Arc::clone(&self.store.name));
+        let (name, token, store) = (self.grant.name.clone(), self.token(), Arc::clone(&self.store.name));
         // Not here: a loss must not wait for a log that blocks (clause F8).
         self.background().spawn(async move {
             tracing::error!(parent: &span, lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");

@@ -1,13 +1,14 @@
 //! The queue inside one client: one contender for each name asks the store, the others wait behind it in memory.
 
+use super::succession::{Estate, Terms};
 use crate::{ClaimId, Holder, HolderInfo, Moment, Name, Token};
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, oneshot};
 
 /// The queues of one client: one for each name in use, and no others (clause W8).
 #[derive(Default)]
@@ -17,13 +18,35 @@ pub(crate) struct Queues {
 }
 
 /// One name's queue.
+#[derive(Default)]
 struct Queue {
-    /// One permit: the turn. Tokio's semaphore is fair.
-    turn: Semaphore,
+    line: Mutex<Line>,
     /// Notified when waiters may find something better than the turn.
     news: Notify,
     /// For those who wait for the turn: whoever has it, and holds the name.
     occupant: Mutex<Option<Occupant>>,
+}
+
+/// Who waits for the turn.
+#[derive(Default)]
+struct Line {
+    /// Whether somebody has the turn. Nobody waits otherwise.
+    taken: bool,
+    /// By number, in order of arrival.
+    waiting: BTreeMap<u64, Waiter>,
+    last_number: u64,
+}
+
+struct Waiter {
+    /// Those on which it may take a grant over.
+    terms: Option<Terms>,
+    turn: oneshot::Sender<Turn>,
+}
+
+/// A waiter's place in the line, which it leaves when this is dropped.
+struct Place<'a> {
+    queue: &'a Queue,
+    number: u64,
 }
 
 /// A holder of this client.
@@ -50,11 +73,7 @@ impl Queues {
                 Arc::clone(queue)
             }
             Entry::Vacant(entry) => {
-                let queue = Arc::new(Queue {
-                    turn: Semaphore::new(1),
-                    news: Notify::new(),
-                    occupant: Mutex::default(),
-                });
+                let queue = Arc::<Queue>::default();
                 entry.insert((Arc::clone(&queue), 1));
                 queue
             }
@@ -99,20 +118,28 @@ pub(crate) struct Seat {
 }
 
 /// The right to contend for a name, and then to hold it exclusively; passes to the next in the queue when dropped.
-pub(crate) struct Turn(Arc<Queue>);
+pub(crate) struct Turn {
+    queue: Arc<Queue>,
+    /// The grant that comes with it. It passes on with the turn, or is released.
+    estate: Option<Box<Estate>>,
+}
 
 impl Seat {
-    /// Waits, in order of arrival, for the turn.
-    pub(crate) async fn wait(&mut self) {
-        let turn = self.queue.next().await;
+    /// Waits, in order of arrival, for the turn. On these terms, a grant may [come with it](Self::inherit).
+    pub(super) async fn wait(&mut self, terms: Option<&Terms>) {
+        let turn = self.queue.next(terms).await;
         self.turn = Some(turn);
     }
 
     /// Waits for the turn, or until `look` finds something better. It looks at once, whenever it is
     /// [told](Queues::tell), and when the turn comes, which passes on if there is something better.
-    pub(crate) async fn wait_or<T>(&mut self, look: impl Fn() -> Option<T>) -> Option<T> {
+    pub(super) async fn wait_or<T>(
+        &mut self,
+        terms: Option<&Terms>,
+        look: impl Fn() -> Option<T>,
+    ) -> Option<T> {
         let turn = {
-            let mut turn = pin!(self.queue.next());
+            let mut turn = pin!(self.queue.next(terms));
             loop {
                 let mut news = pin!(self.queue.news.notified());
                 news.as_mut().enable();
@@ -135,7 +162,7 @@ impl Seat {
     /// Takes the turn if nobody has it or waits for it. Returns whether it has the turn.
     pub(crate) fn try_turn(&mut self) -> bool {
         if self.turn.is_none() {
-            self.turn = self.queue.turn.try_acquire().ok().map(|permit| self.queue.turn(permit));
+            self.turn = self.queue.try_next();
         }
         self.turn.is_some()
     }
@@ -151,6 +178,23 @@ impl Seat {
     pub(crate) fn pass_turn(&mut self) -> Option<Turn> {
         self.turn.take()
     }
+
+    /// Whether the next in the queue may take over a grant on these terms.
+    pub(super) fn is_awaited(&self, terms: &Terms) -> bool {
+        self.turn.is_some() && self.queue.line().first_terms() == Some(terms)
+    }
+
+    /// Passes the turn on together with a grant.
+    pub(super) fn leave_to_next(mut self, estate: Estate) {
+        if let Some(turn) = &mut self.turn {
+            turn.estate = Some(Box::new(estate));
+        }
+    }
+
+    /// Takes the grant that came with the turn.
+    pub(super) fn inherit(&mut self) -> Option<Estate> {
+        self.turn.as_mut()?.estate.take().map(|estate| *estate)
+    }
 }
 
 impl Queue {
@@ -158,23 +202,77 @@ impl Queue {
         self.occupant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn next(self: &Arc<Self>) -> Turn {
-        match self.turn.acquire().await {
-            Ok(permit) => self.turn(permit),
-            Err(_) => unreachable!("the semaphore of a queue is never closed"),
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn next(self: &Arc<Self>, terms: Option<&Terms>) -> Turn {
+        let (number, turn) = {
+            let mut line = self.line();
+            if !line.taken {
+                line.taken = true;
+                return self.turn();
+            }
+            line.join(terms.cloned())
+        };
+        let _place = Place { queue: self, number };
+        match turn.await {
+            Ok(turn) => turn,
+            Err(_) => unreachable!("whoever stands in the line gets the turn"),
         }
     }
 
-    fn turn(self: &Arc<Self>, permit: SemaphorePermit<'_>) -> Turn {
-        permit.forget();
-        Turn(Arc::clone(self))
+    fn try_next(self: &Arc<Self>) -> Option<Turn> {
+        let taken = std::mem::replace(&mut self.line().taken, true);
+        (!taken).then(|| self.turn())
+    }
+
+    fn turn(self: &Arc<Self>) -> Turn {
+        Turn { queue: Arc::clone(self), estate: None }
+    }
+}
+
+impl Line {
+    /// Takes the last place. Returns its number, and where the turn comes.
+    fn join(&mut self, terms: Option<Terms>) -> (u64, oneshot::Receiver<Turn>) {
+        let (turn, comes) = oneshot::channel();
+        self.last_number += 1;
+        self.waiting.insert(self.last_number, Waiter { terms, turn });
+        (self.last_number, comes)
+    }
+
+    fn first_terms(&self) -> Option<&Terms> {
+        let (_, first) = self.waiting.first_key_value()?;
+        first.terms.as_ref()
+    }
+
+    /// The waiter that has the turn from now on; nobody has it if nobody waits.
+    fn advance(&mut self) -> Option<Waiter> {
+        let next = self.waiting.pop_first().map(|(_, waiter)| waiter);
+        self.taken = next.is_some();
+        next
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // Dropped after unlocking.
+        let _gone = self.queue.line().waiting.remove(&self.number);
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        *self.0.occupant() = None;
-        self.0.turn.add_permits(1);
+        *self.queue.occupant() = None;
+        let mut estate = self.estate.take();
+        let next = self.queue.line().advance();
+        let Some(Waiter { terms, turn }) = next else { return };
+        if estate.as_ref().is_some_and(|estate| !estate.suits(terms.as_ref())) {
+            // Its release begins before the next one contends.
+            estate = None;
+        }
+        // If that waiter has just gone, this turn is dropped too, and passes on to the one after it.
+        drop(turn.send(Self { queue: Arc::clone(&self.queue), estate }));
     }
 }
 
@@ -206,7 +304,7 @@ mod tests {
         let queues = Arc::new(Queues::default());
         let with_turn = || async {
             let mut seat = queues.join(&name());
-            seat.wait().await;
+            seat.wait(None).await;
             seat
         };
         let one = with_turn().await;
@@ -240,7 +338,7 @@ mod tests {
         assert!(one.try_turn());
         let better = Cell::new(None);
         {
-            let mut waiting = pin!(other.wait_or(|| better.get()));
+            let mut waiting = pin!(other.wait_or(None, || better.get()));
             assert!(waiting.as_mut().now_or_never().is_none());
             better.set(Some("re-entry"));
             drop(one);

@@ -1,6 +1,6 @@
 //! What happens when a guard goes: with the last one the hold ends, and the store is told until it answers.
 
-use super::{chore, hold::Hold, holding::Departure, pauses::Pauses, queue::Seat};
+use super::{chore, hold::Hold, holding::Departure, pauses::Pauses, queue::Seat, succession::Estate};
 use crate::{
     Capabilities, Error, Grant, LossCause, Moment, Operation, Release, Renewal, Standing, StoreError, Wakeup,
     lease,
@@ -18,7 +18,8 @@ use tracing::{Instrument, Span};
 const TOLD_AND_ASKED: Duration = Duration::from_millis(20);
 
 impl Hold {
-    /// Removes a guard. Returns `None` while the owner has others, and the release to be done after the last one.
+    /// Removes a guard. Returns the release to be done after the last one; `None` while the owner has others, or if a
+    /// waiter of this client has the grant now.
     ///
     /// # Errors
     ///
@@ -36,6 +37,11 @@ impl Hold {
             Departure::Others(None) => Ok(None),
             Departure::Others(Some(cause)) => Err(cause),
             Departure::Release(seat, until, span) => {
+                let seat = match seat.map(|seat| self.hand_on(seat, until, &span)) {
+                    Some(Ok(())) => return Ok(None),
+                    Some(Err(kept)) => Some(kept),
+                    None => None,
+                };
                 Ok(Some(Releasing::new(self.clone(), seat, until, span)))
             }
             Departure::Lost(cause) => {
@@ -47,6 +53,21 @@ impl Hold {
                 Err(cause)
             }
         }
+    }
+
+    /// Hands the grant on to the next waiter of this client. Returns the seat if that one may not have it.
+    fn hand_on(&self, seat: Seat, until: Moment, span: &Span) -> Result<(), Seat> {
+        let Self { client, holding } = self;
+        let Some((grant, terms)) = holding.bequest() else { return Err(seat) };
+        if client.closing.is_cancelled() || !seat.is_awaited(terms) {
+            return Err(seat);
+        }
+        tracing::debug!(lock.name = %grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed on");
+        let (hold, span) = (self.clone(), span.clone());
+        // If that waiter goes before it has the grant, and nobody else may have it.
+        let release = move || drop(Releasing::new(hold, None, until, span));
+        seat.leave_to_next(Estate::new(grant, terms.clone(), release));
+        Ok(())
     }
 }
 
@@ -133,7 +154,7 @@ impl Unfinished {
             let error = match tokio::time::timeout(patience, request).await {
                 Ok(Ok(Release::Released { awaited })) => {
                     self.answered.store(true, Ordering::Relaxed);
-                    tracing::debug!(lock.name = %grant.name, token = %grant.token, lock.store = %store.name, "lock released");
+                    tracing::debug!(lock.name = %grant.name, token = %self.hold.holding.token(), lock.store = %store.name, "lock released");
                     if awaited {
                         self.let_others_in();
                     }

@@ -89,6 +89,12 @@ impl Timing {
         self.provisional
     }
 
+    /// Whether every request since the grant has been answered, and a renewal is to come.
+    pub(crate) fn is_settled(&self) -> bool {
+        let in_doubt = self.doubt.is_some() || self.is_provisional() || !self.extending.is_empty();
+        self.renew_at.is_some() && !in_doubt
+    }
+
     /// When to renew it, or when it has expired.
     pub(crate) fn next_event(&self) -> Moment {
         self.renew_at.map_or(self.deadline, |due| due.min(self.deadline))
