@@ -145,6 +145,7 @@ impl Backend for RedisBackend {
             together: !fair,
             listing: true,
             waiting: fair,
+            succession: !fair,
             renew_batch: RENEW_BATCH,
             ..Capabilities::POLLED
         }

@@ -84,7 +84,7 @@ impl<T: LeaseTable> LeaseRows<T> {
         let seen = match self.table.ask(claim).await? {
             Answer::Done(token) => {
                 let token = Token::try_from(token).map_err(StoreError::failed)?;
-                return Ok(Asked::Granted(Grant::leased(claim, token, sent)));
+                return Ok(Asked::Granted(Grant::leased(claim, token, sent).reserving(claim.reserve)));
             }
             Answer::No => None,
             Answer::Seen(seen) => Some(seen),
@@ -171,6 +171,8 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
             wakeup: self.table.wakeup(),
             ask_again: self.table.poll(),
             fair: self.table.fair(),
+            // A queue would be passed over.
+            succession: !self.table.fair(),
             together: self.table.together(),
             shared: true,
             permits: true,

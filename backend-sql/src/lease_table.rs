@@ -71,7 +71,7 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// How long to keep trying while other clients keep changing the row first.
     fn patience(&self) -> Duration;
 
-    /// The upsert. Returns the token.
+    /// The upsert. Returns the last of the claim's tokens: all that it [reserves](Claim::reserve) are new.
     fn ask(&self, claim: &Claim) -> impl Future<Output = Result<Answer<i64>, StoreError>> + Send;
 
     /// Whether [`ask_all`](Self::ask_all) is supported.

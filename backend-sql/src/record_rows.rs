@@ -135,7 +135,9 @@ pub(crate) fn is_latch(key: &str) -> bool {
 pub(crate) fn acquire(record: &mut Record, claim: &Claim, seen: &Seen) -> Result<Attempt, StoreError> {
     let lasting = Claim { lease: claim.lease + TICK, ..claim.clone() };
     Ok(match record.acquire(&lasting, seen.now(), seen.sent)? {
-        Attempt::Granted(grant) => Attempt::Granted(Grant::leased(claim, grant.token, seen.sent)),
+        Attempt::Granted(grant) => {
+            Attempt::Granted(Grant::leased(claim, grant.token, seen.sent).reserving(grant.reserved))
+        }
         busy @ Attempt::Busy { .. } => busy,
     })
 }

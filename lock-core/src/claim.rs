@@ -82,8 +82,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The range of [`reserve`](Self::reserve).
-    pub const RESERVE_RANGE: RangeInclusive<u32> = 0..=1000;
+    /// The range of [`reserve`](Self::reserve). A grant and its release take a store's clients longer than that many
+    /// microseconds, so tokens do not run ahead of the store's clock, from which a store that forgets the last one goes
+    /// on (clause T2).
+    pub const RESERVE_RANGE: RangeInclusive<u32> = 0..=32;
 }
 
 /// What people see of a holder or waiter: stored with the grant, and with a place in a store's queue; shown by

@@ -55,7 +55,7 @@ impl Locks {
         Ok(Self(Arc::new(Client::new(Arc::new(backend), lease))))
     }
 
-    /// Hands grants on inside this process from now on, to at most this many successors in a row: 0 to 1000. Default:
+    /// Hands grants on inside this process from now on, to at most this many successors in a row: 0 to 32. Default:
     /// 0, which turns it off.
     ///
     /// When an exclusive lock is released while another task of this client waits for it, with the same lease and

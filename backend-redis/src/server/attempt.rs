@@ -48,6 +48,11 @@ impl Server {
             call.write_arg_fmt(ModeText(claim.mode));
             call.arg(mode::take(claim.mode));
         }
+        // Whoever is next in the queue is granted its claim by another's request, which knows nothing of this.
+        let reserved = if fair || !alone { 0 } else { claim.reserve };
+        if reserved > 0 {
+            call.arg(reserved);
+        }
         if let Leaves::Place(inbox) = leaves {
             call.arg(inbox.channel());
         }
@@ -68,7 +73,7 @@ impl Server {
         let (attempt, at) = match replies::attempt(&value)? {
             replies::AttemptReply::Granted(token) => {
                 self.confirm(std::slice::from_ref(claim), connection).await?;
-                (Attempt::Granted(Grant::leased(claim, token, sent)), None)
+                (Attempt::Granted(Grant::leased(claim, token, sent).reserving(reserved)), None)
             }
             replies::AttemptReply::Busy { expires_in, at } => (Attempt::Busy { expires_in }, at),
             replies::AttemptReply::Otherwise(held) => {

@@ -164,16 +164,17 @@ impl LeaseTable for MySqlRows {
         let Claim { id, name, mode, lease, holder, .. } = claim;
         let (id, lease, mode) = (id.to_string(), millis(*lease), mode_column(*mode)?);
         let (label, host, pid) = (holder.label.as_deref(), holder.host.as_str(), i64::from(holder.pid));
-        let (prefix, name_text) = (self.prefix(), name.as_str());
+        let (prefix, name_text, more) = (self.prefix(), name.as_str(), i64::from(claim.reserve));
         let (statement, arguments) = match self.guesses.of(name) {
             Guess::Record => return Ok(Answer::No),
             Guess::Columns => {
                 let mode = mode.as_deref();
-                let arguments = arguments![id, mode, lease, label, host, pid, prefix, name_text, mode];
+                let arguments = arguments![more, id, mode, lease, label, host, pid, prefix, name_text, mode];
                 (&self.statements.take_free, arguments)
             }
             Guess::Nothing => {
-                let arguments = arguments![prefix, name_text, id, mode, lease, label, host, pid];
+                let arguments =
+                    arguments![prefix, name_text, more, id, mode, lease, label, host, pid, more + 1];
                 (&self.statements.acquire, arguments)
             }
         };

@@ -10,10 +10,12 @@ use tenure_core::Error;
 /// let another claim in up to a millisecond before the lease expires.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// Prefix, name, claim, mode, unless exclusive, lease, label, host, pid. The last insert id is the token, or 0 if
-    /// another holds the name or the columns do not say everything.
+    /// Prefix, name, how many more tokens to reserve, claim, mode, unless exclusive, lease, label, host, pid, and by how
+    /// much the token rises at least. The last insert id is the last token, or 0 if another holds the name or the columns
+    /// do not say everything.
     pub(super) acquire: Statement,
-    /// Claim, mode, lease, label, host, pid, prefix, name, mode. Like `acquire`, on a row that nobody holds.
+    /// How many more tokens to reserve, claim, mode, lease, label, host, pid, prefix, name, mode. Like `acquire`, on a row
+    /// that nobody holds.
     pub(super) take_free: Statement,
     /// Prefix, name, claim. One row if released. The last insert id is 0 if nobody waits for the name, 1 if one without a
     /// bell does, and otherwise the bell to ring.
@@ -165,9 +167,9 @@ const FREE: &str = "record IS NULL AND (
 /// tells, which costs the server a tenth of that. An older `since` tells that it held the row before.
 const ACQUIRE: &str = "
 INSERT INTO {t} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
-VALUES (?, ?, {us}, LAST_INSERT_ID({first}), ?, ?, {now}, {now} + ?, 0, ?, ?, ?)
+VALUES (?, ?, {us}, LAST_INSERT_ID({first} + ?), ?, ?, {now}, {now} + ?, 0, ?, ?, ?)
 ON DUPLICATE KEY UPDATE
-  token = IF({free}, LAST_INSERT_ID(IF({again}, token, GREATEST(token + 1, VALUES(token)))), token + LAST_INSERT_ID(0)),
+  token = IF({free}, LAST_INSERT_ID(IF({again}, token, GREATEST(token + ?, VALUES(token)))), token + LAST_INSERT_ID(0)),
   mode = IF({free}, IF({again}, mode, VALUES(mode)), mode),
   since = IF({free}, IF({again}, since, VALUES(since)), since),
   claim = IF({free}, VALUES(claim), claim),
@@ -186,7 +188,7 @@ ON DUPLICATE KEY UPDATE
 const TAKE_FREE: &str = "
 UPDATE {t} SET
   version = version + 1,
-  token = LAST_INSERT_ID(GREATEST(token + 1, {us})),
+  token = LAST_INSERT_ID(GREATEST(token + 1, {us}) + ?),
   claim = ?,
   mode = ?,
   since = {now},

@@ -174,6 +174,7 @@ impl LeaseTable for PostgresRows {
             holder.host.as_str(),
             i64::from(holder.pid),
             mode,
+            i64::from(claim.reserve),
         ];
         let Statements { acquire, acquire_or_read, .. } = &*self.statements;
         let statement = if alone { acquire } else { acquire_or_read };

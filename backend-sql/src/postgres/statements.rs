@@ -10,8 +10,9 @@ use tenure_core::Error;
 /// let another claim in up to a millisecond before the lease expires.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` lease, `$5` label, `$6` host, `$7` pid, `$8` mode, unless exclusive.
-    /// Returns a row with the token if granted; none if another holds the name or the columns do not say everything.
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` lease, `$5` label, `$6` host, `$7` pid, `$8` mode, unless exclusive,
+    /// `$9` how many more tokens to reserve. Returns a row with the last token if granted; none if another holds the name
+    /// or the columns do not say everything.
     pub(super) acquire: Statement,
     /// The same, but always returns a row like that of `read`, which is empty unless there is a record, followed by the
     /// token.
@@ -108,6 +109,7 @@ impl Statements {
         let fill = |text: &str| {
             let text = text
                 .replace("{take}", TAKE)
+                .replace("{more}", "$9::bigint")
                 .replace("{again}", "held.claim = excluded.claim AND held.expires_at >= excluded.since")
                 .replace("{columns}", COLUMNS)
                 .replace("{swapped}", SWAPPED)
@@ -128,7 +130,7 @@ impl Statements {
             create: Statement::new(schema(table)),
             acquire: fill(ACQUIRE),
             acquire_or_read: or_read(ACQUIRE, "token"),
-            acquire_all: fill(ACQUIRE_ALL),
+            acquire_all: fill(&ACQUIRE_ALL.replace("{take}", &TAKE.replace("{more}", "0"))),
             release: fill(RELEASE),
             release_or_read: or_read(RELEASE, "awaited"),
             withdraw: fill(WITHDRAW),
@@ -162,7 +164,7 @@ const FIRST: &str = "greatest(
 const ACQUIRE: &str = "
 INSERT INTO {t} AS held
   (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
-VALUES ($1, $2, {us}, {first}, $3::text, $8::text, {now}, {now} + $4::bigint, 0, $5, $6, $7)
+VALUES ($1, $2, {us}, {first} + {more}, $3::text, $8::text, {now}, {now} + $4::bigint, 0, $5, $6, $7)
 {take}";
 
 /// The same for several names: for all of them, or for none if one is held. If another client acquires one of them
@@ -188,7 +190,7 @@ WHERE CASE WHEN number IN (0, (SELECT count(*) FROM asked)) THEN true ELSE 1 / (
 /// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   version = held.version + 1,
-  token = CASE WHEN {again} THEN held.token ELSE greatest(held.token + 1, excluded.token) END,
+  token = CASE WHEN {again} THEN held.token ELSE greatest(held.token + 1 + {more}, excluded.token) END,
   mode = CASE WHEN {again} THEN held.mode ELSE excluded.mode END,
   since = CASE WHEN {again} THEN held.since ELSE excluded.since END,
   claim = excluded.claim,

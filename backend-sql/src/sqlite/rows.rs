@@ -135,6 +135,7 @@ impl LeaseTable for SqliteRows {
             holder.host.as_str(),
             holder.pid,
             mode,
+            claim.reserve,
         ];
         self.answer(sent, &self.writer.run(statement, arguments, Again::Safe).await?)
     }

@@ -16,8 +16,8 @@ pub(super) struct Statements {
     /// Compiles `acquire` without running it: an error means that the table has another shape.
     pub(super) check: Statement,
     /// `?1` prefix, `?2` name, `?3` claim, `?4` lease in ms, `?5` label, `?6` host, `?7` pid, `?8` mode, unless
-    /// exclusive. Returns a row with the token if granted; none if another holds the name or the columns do not say
-    /// everything.
+    /// exclusive, `?9` how many more tokens to reserve. Returns a row with the last token if granted; none if another
+    /// holds the name or the columns do not say everything.
     pub(super) acquire: Statement,
     /// The same, but if the columns do not say everything, returns a row like that of `read`.
     pub(super) acquire_or_read: Statement,
@@ -100,6 +100,7 @@ impl Statements {
         let fill = |text: &str| {
             let text = text
                 .replace("{take}", TAKE)
+                .replace("{more}", "?9")
                 .replace("{columns}", COLUMNS)
                 .replace("{first}", FIRST)
                 .replace("{us}", "({now} * 1000)")
@@ -112,7 +113,7 @@ impl Statements {
             check: fill(&format!("EXPLAIN {ACQUIRE}")),
             acquire: fill(ACQUIRE),
             acquire_or_read: fill(&format!("{ACQUIRE};{READ_RECORD}")),
-            acquire_all: fill(ACQUIRE_ALL),
+            acquire_all: fill(&ACQUIRE_ALL.replace("{take}", &TAKE.replace("{more}", "0"))),
             release: fill(RELEASE),
             release_or_read: fill(&format!("{RELEASE};{READ_RECORD}")),
             withdraw: fill(WITHDRAW),
@@ -135,7 +136,7 @@ const FIRST: &str = "max({us}, 1 + coalesce((SELECT floor.token FROM {t} floor W
 /// One upsert. In the update, a bare column is the old row's, and `excluded` is the row that would be inserted.
 const ACQUIRE: &str = "
 INSERT INTO {t} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
-VALUES (?1, ?2, {us}, {first}, ?3, ?8, {now}, {now} + ?4, 0, ?5, ?6, ?7)
+VALUES (?1, ?2, {us}, {first} + {more}, ?3, ?8, {now}, {now} + ?4, 0, ?5, ?6, ?7)
 {take}";
 
 /// The same for several names: for all of them, or for none if one is held. Nobody else writes in the meantime.
@@ -156,7 +157,7 @@ WHERE NOT EXISTS (
 /// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   version = version + 1,
-  token = iif(claim = excluded.claim AND expires_at >= excluded.since, token, max(token + 1, excluded.token)),
+  token = iif(claim = excluded.claim AND expires_at >= excluded.since, token, max(token + 1 + {more}, excluded.token)),
   mode = iif(claim = excluded.claim AND expires_at >= excluded.since, mode, excluded.mode),
   since = iif(claim = excluded.claim AND expires_at >= excluded.since, since, excluded.since),
   claim = excluded.claim,

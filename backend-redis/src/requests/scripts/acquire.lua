@@ -1,7 +1,8 @@
 -- Grants a lock that is free, and again to the claim that has it.
 -- KEYS: lock, record; and the key that stops newcomers, if the claim has asked before and goes on waiting. ARGV: claim,
--- lease in ms, what people are told of the holder, seconds to remember the record.
--- Answers with the token as text; with what is left of another's lease in ms, or -1; with nil to a withdrawn claim.
+-- lease in ms, what people are told of the holder, seconds to remember the record; and how many more tokens to reserve, if
+-- any.
+-- Answers with the last token as text; with what is left of another's lease in ms, or -1; with nil to a withdrawn claim.
 local call, lock, record, claim = redis.call, KEYS[1], KEYS[2], ARGV[1]
 if not call('SET', lock, claim, 'NX', 'PX', ARGV[2]) then
   local holder = call('GET', lock)
@@ -21,7 +22,7 @@ if not call('SET', lock, claim, 'NX', 'PX', ARGV[2]) then
     return token or bad
   end
 end
-local token, bad = issue(record, call('TIME'), claim, ARGV[3], ARGV[4])
+local token, bad = issue(record, call('TIME'), claim, ARGV[3], ARGV[4], ARGV[5])
 if not token then
   call('DEL', lock)
 elseif KEYS[3] then

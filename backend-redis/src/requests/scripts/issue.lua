@@ -1,17 +1,18 @@
 -- Issues the next token of a lock, and remembers it with the claim it is for: the server's clock in microseconds, or one
--- more than the last token if that is greater. Answers with nil for a claim that is marked as withdrawn; with nil and an
--- error where no greater token follows the last.
-local function issue(record, time, claim, told, remember)
+-- more than the last token if that is greater. With more, the last of so many more tokens, which are the claim's too.
+-- Answers with nil for a claim that is marked as withdrawn; with nil and an error where no greater token follows the last.
+local function issue(record, time, claim, told, remember, more)
   local micros = time[2]
   if #micros < 6 then
     micros = string.rep('0', 6 - #micros) .. micros
   end
-  local token = time[1] .. micros
+  local first = time[1] .. micros
+  local token = more and string.format('%.0f', first + more) or first
   -- Nearly always this is all: it is remembered, and what was remembered before asks for nothing else. Both begin with
   -- sixteen digits, until the year 2286.
   local last = redis.pcall('SET', record, token .. ' ' .. claim .. ' ' .. told, 'EX', remember, 'GET')
   local before = type(last) == 'string'
-  if not last or before and last < token and string.find(last, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d ')
+  if not last or before and last < first and string.find(last, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d ')
     and not string.find(last, '\n', 1, true) then
     return token
   end
@@ -24,13 +25,13 @@ local function issue(record, time, claim, told, remember)
     end
   end
   local number = last == '' and '0' or string.match(last, '^0*(%d+) ')
-  if not number or at_least(number, MOST) then
+  if not number or at_least(more and string.format('%.0f', number + more) or number, MOST) then
     if before then
       redis.call('SET', record, last, 'EX', remember)
     end
     return nil, refused(record, last)
-  elseif at_least(number, token) then
-    token = string.format('%.0f', number + 1)
+  elseif at_least(number, first) then
+    token = string.format('%.0f', number + 1 + (more or 0))
   end
   local marks = {}
   for mark, till in string.gmatch(last, '\n(%S+) (%d+)') do
