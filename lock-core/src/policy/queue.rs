@@ -332,6 +332,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_waiter_that_goes_leaves_the_line() {
+        let queues = Arc::new(Queues::default());
+        let (mut one, mut two, mut three) =
+            (queues.join(&name()), queues.join(&name()), queues.join(&name()));
+        assert!(one.try_turn());
+        {
+            let mut gone = pin!(two.wait(None));
+            let mut next = pin!(three.wait(None));
+            assert!(gone.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
+            assert_eq!(one.queue.line().waiting.len(), 2);
+        }
+        assert_eq!(one.queue.line().waiting.len(), 0, "places that nobody waits in are kept");
+        let mut late = Box::pin(two.wait(None));
+        assert!(late.as_mut().now_or_never().is_none());
+        drop(one);
+        // It has got the turn, and goes without looking.
+        drop(late);
+        assert!(three.try_turn(), "the turn went with it");
+    }
+
+    #[tokio::test]
     async fn a_turn_that_comes_with_something_better_is_passed_on() {
         let queues = Arc::new(Queues::default());
         let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));

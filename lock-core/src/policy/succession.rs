@@ -70,3 +70,6 @@ fn is_timely(grant: &Grant) -> bool {
         Standing::Lease { .. } | Standing::Session(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,8 @@ use crate::record::{SECOND, recorded};
 use futures_util::{future::LocalBoxFuture, poll};
 use std::future::Future;
 use tenure_core::{
-    Attempt, AttemptAll, Backend, Claim, Conversion, Grant, Locks, Memory, Mode, Owner, Release, Renewal,
-    StoreError, async_trait, forward_backend,
+    Attempt, AttemptAll, Backend, Claim, Conversion, Grant, Lock, Locks, Memory, Mode, Owner, Release,
+    Renewal, StoreError, async_trait, forward_backend,
 };
 use tokio::task::yield_now;
 
@@ -56,7 +56,7 @@ impl Backend for Slow {
 type Work = fn(Locks) -> LocalBoxFuture<'static, ()>;
 
 /// What a program does with its locks: each is dropped at every await.
-const DONE: [(&str, Work); 7] = [
+const DONE: [(&str, Work); 8] = [
     ("a try", |locks| Box::pin(async move { drop(locks.lock("a").try_acquire().await.unwrap()) })),
     ("a wait", |locks| {
         Box::pin(async move {
@@ -67,6 +67,19 @@ const DONE: [(&str, Work); 7] = [
                 other.release().await.unwrap();
             });
             waited.unwrap().release().await.unwrap();
+        })
+    }),
+    ("a succession", |locks| {
+        Box::pin(async move {
+            let locks = locks.with_succession(1).unwrap();
+            let first = locks.lock("a").acquire().await.unwrap();
+            let (lock, held) = (locks.lock("a"), async |lock: &Lock| {
+                lock.acquire().await.unwrap().release().await.unwrap();
+            });
+            tokio::join!(held(&lock), held(&lock), async {
+                yield_now().await;
+                first.release().await.unwrap();
+            });
         })
     }),
     ("a run", |locks| Box::pin(async move { locks.lock("a").run(|_| yield_now()).await.unwrap() })),

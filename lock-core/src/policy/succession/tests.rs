@@ -1,0 +1,380 @@
+//! Chains of holds with one grant: how long they are, who may be in them, and what remains of them.
+
+use crate::{
+    Attempt, Backend, Capability, Claim, ClaimId, Error, Grant, Guard, Lock, Locks, LossCause, Memory, Name,
+    Owner, Release, StoreError, async_trait, forward_backend, hung::Hung,
+};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    task::{JoinHandle, yield_now},
+    time::{sleep, timeout},
+};
+
+const LEASE: Duration = Duration::from_secs(9);
+const SOON: Duration = Duration::from_secs(1);
+
+/// Memory that takes its time, with awaits before and after each request, and counts grants and releases.
+#[derive(Clone, Default)]
+struct Counted {
+    memory: Memory,
+    grants: Arc<AtomicUsize>,
+    releases: Arc<AtomicUsize>,
+}
+
+async fn slowly<T>(answer: impl Future<Output = T>) -> T {
+    yield_now().await;
+    let answer = answer.await;
+    yield_now().await;
+    answer
+}
+
+#[async_trait]
+impl Backend for Counted {
+    forward_backend!(self => self.memory, except try_acquire, acquire, release);
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        self.grants.fetch_add(1, Relaxed);
+        slowly(self.memory.try_acquire(claim)).await
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        self.grants.fetch_add(1, Relaxed);
+        slowly(self.memory.acquire(claim)).await
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        self.releases.fetch_add(1, Relaxed);
+        slowly(self.memory.release(grant)).await
+    }
+}
+
+impl Counted {
+    fn with_successors(&self, successors: u32) -> Locks {
+        Locks::with_lease(self.clone(), LEASE).unwrap().with_succession(successors).unwrap()
+    }
+
+    fn requests(&self) -> (usize, usize) {
+        (self.grants.load(Relaxed), self.releases.load(Relaxed))
+    }
+
+    /// Stops the test unless nobody holds or waits for "a" once the client has closed.
+    async fn is_left_free(&self, locks: &Locks, what: &str) {
+        timeout(SOON, locks.close()).await.unwrap_or_else(|_| panic!("{what}: closing takes too long"));
+        assert_eq!(locks.names_in_use(), 0, "{what}");
+        let left = self.memory.holders(&Name::new("a").unwrap()).await.unwrap();
+        assert!(left.is_empty(), "{what}: {left:?}");
+    }
+}
+
+/// A task that waits for the lock, in the queue by the time this returns.
+async fn waiter(lock: Lock) -> JoinHandle<Result<Guard, Error>> {
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    yield_now().await;
+    waiting
+}
+
+async fn acquired(waiter: JoinHandle<Result<Guard, Error>>) -> Guard {
+    timeout(LEASE * 2, waiter).await.expect("it gets in").unwrap().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_has_so_many_successors_in_order_and_then_the_store_is_asked() {
+    let store = Counted::default();
+    let locks = store.with_successors(3);
+    let mut waiters = vec![waiter(locks.lock("a")).await];
+    for _ in 1..10 {
+        waiters.push(waiter(locks.lock("a")).await);
+    }
+    let (mut claims, mut last) = (Vec::<ClaimId>::new(), None);
+    for waiter in waiters {
+        let guard = acquired(waiter).await;
+        assert!(guard.is_held() && Some(guard.token()) > last, "{guard:?} after {last:?}");
+        last = Some(guard.token());
+        claims.push(guard.claim());
+        guard.release().await.unwrap();
+    }
+    let chains: Vec<usize> = claims.chunk_by(|one, next| one == next).map(<[ClaimId]>::len).collect();
+    assert_eq!(chains, [4, 4, 2]);
+    assert_eq!(store.requests(), (3, 3));
+    store.is_left_free(&locks, "after three chains").await;
+    let next = Locks::new(store.memory.clone()).lock("a").acquire().await.unwrap();
+    assert!(Some(next.token()) > last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_nobody_used_are_not_used_by_another_process() {
+    let store = Counted::default();
+    let locks = store.with_successors(3);
+    for round in 0..3 {
+        let guard = if round == 0 {
+            locks.lock("a").try_acquire().await.unwrap().unwrap()
+        } else {
+            locks.lock("a").acquire().await.unwrap()
+        };
+        let token = guard.token().get();
+        guard.release().await.unwrap();
+        let next = Locks::new(store.memory.clone()).lock("a").acquire().await.unwrap();
+        assert!(next.token().get() > token + 3, "{next:?} after {token}, which reserved three more");
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_succession_each_release_goes_to_the_store() {
+    let store = Counted::default();
+    let locks = store.with_successors(0);
+    let first = locks.lock("a").acquire().await.unwrap();
+    let second = waiter(locks.lock("a")).await;
+    let claim = first.claim();
+    first.release().await.unwrap();
+    assert_ne!(acquired(second).await.claim(), claim);
+    assert_eq!(store.requests(), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_ends_after_a_third_of_the_lease_and_its_last_hold_is_renewed() {
+    let moment = Duration::from_millis(50);
+    for (held, goes_on) in [(LEASE / 3 - moment, true), (LEASE / 3 + moment, false)] {
+        let locks = Counted::default().with_successors(9);
+        let first = locks.lock("a").acquire().await.unwrap();
+        let second = waiter(locks.lock("a")).await;
+        let (claim, deadline) = (first.claim(), first.deadline());
+        sleep(held).await;
+        first.release().await.unwrap();
+        let second = acquired(second).await;
+        assert_eq!(second.claim() == claim, goes_on, "after {held:?}");
+        if goes_on {
+            assert_eq!(second.deadline(), deadline, "the lease counts from the request for the grant");
+        }
+        let (claim, third) = (second.claim(), waiter(locks.lock("a")).await);
+        sleep(LEASE * 2).await;
+        assert!(second.is_held(), "{:?}", second.loss());
+        second.release().await.unwrap();
+        assert_ne!(acquired(third).await.claim(), claim);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_gets_it_too_late_asks_the_store() {
+    let store = Counted::default();
+    let locks = store.with_successors(9);
+    let first = locks.lock("a").acquire().await.unwrap();
+    let lock = locks.lock("a");
+    let mut second = pin!(lock.acquire());
+    assert!(futures_util::poll!(&mut second).is_pending());
+    let claim = first.claim();
+    first.release().await.unwrap();
+    assert_eq!(store.requests(), (1, 0), "it was handed on");
+    // Its runtime does not poll it meanwhile.
+    sleep(LEASE / 3).await;
+    let second = timeout(SOON, second).await.expect("it gets in").unwrap();
+    assert!(second.claim() != claim && second.is_held());
+    second.release().await.unwrap();
+    assert_eq!(store.requests(), (2, 2));
+    store.is_left_free(&locks, "late").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_terms_are_not_handed_on() {
+    type Other = fn(Lock) -> Lock;
+    let others: [(&str, Other); 5] = [
+        ("lease", |lock| lock.lease(LEASE / 2)),
+        ("label", |lock| lock.label("backup")),
+        ("renew", |lock| lock.renew(false)),
+        ("max_hold", |lock| lock.max_hold(LEASE)),
+        ("hold_at_least", |lock| lock.hold_at_least(Duration::from_millis(100))),
+    ];
+    for (what, other) in others {
+        for is_first in [true, false] {
+            let store = Counted::default();
+            let locks = store.with_successors(9);
+            let [one, next] = [is_first, !is_first].map(|differs| {
+                let lock = locks.lock("a");
+                if differs { other(lock) } else { lock }
+            });
+            let first = one.acquire().await.unwrap();
+            let second = waiter(next).await;
+            let claim = first.claim();
+            first.release().await.unwrap();
+            let second = acquired(second).await;
+            assert!(second.claim() != claim && second.is_held(), "{what}, first: {is_first}");
+        }
+    }
+    let locks = Counted::default().with_successors(9);
+    let writer = locks.rw("a").write().acquire().await.unwrap();
+    let reader = waiter(locks.rw("a").read()).await;
+    let claim = writer.claim();
+    writer.release().await.unwrap();
+    assert_ne!(acquired(reader).await.claim(), claim);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_extended_or_converted_is_not_handed_on() {
+    for extends in [true, false] {
+        let locks = Counted::default().with_successors(9);
+        let mut first = locks.rw("a").write().acquire().await.unwrap();
+        if extends {
+            first.extend(LEASE * 2).await.unwrap();
+        } else {
+            first.downgrade().await.unwrap();
+        }
+        let second = waiter(locks.rw("a").write()).await;
+        let claim = first.claim();
+        first.release().await.unwrap();
+        assert_ne!(acquired(second).await.claim(), claim, "extended: {extends}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_hand_on_with_their_last_guard() {
+    let store = Counted::default();
+    let locks = store.with_successors(9);
+    let [me, you] = [Owner::new(), Owner::new()].map(|owner| locks.lock("a").owner(&owner));
+    let (outer, inner) = (me.acquire().await.unwrap(), me.acquire().await.unwrap());
+    let second = waiter(you.clone()).await;
+    let (claim, token) = (outer.claim(), outer.token());
+    outer.release().await.unwrap();
+    yield_now().await;
+    assert!(!second.is_finished() && inner.is_held(), "handed on under a guard that is alive");
+    inner.release().await.unwrap();
+    let second = acquired(second).await;
+    assert!(second.claim() == claim && second.token() > token);
+    let again = you.acquire().await.unwrap();
+    assert_eq!((again.claim(), again.token()), (claim, second.token()));
+    assert!(me.try_acquire().await.unwrap().is_none(), "who has handed on does not re-enter");
+    assert_eq!(store.requests(), (1, 0));
+}
+
+/// By the next contact with the store: a renewal, or the last release.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_is_noticed_by_the_chain_and_its_stale_guard_touches_nobody() {
+    for renews in [true, false] {
+        let store = Counted::default();
+        let locks = store.with_successors(9);
+        let first = locks.lock("a").acquire().await.unwrap();
+        let second = waiter(locks.lock("a")).await;
+        assert_eq!(locks.force_release("a").await.unwrap().len(), 1);
+        let other = Locks::new(store.memory.clone()).lock("a").acquire().await.unwrap();
+        first.release().await.unwrap();
+        let second = acquired(second).await;
+        assert!(second.is_held() && second.token() < other.token());
+        if renews {
+            let lost = timeout(LEASE / 2, second.lost()).await.expect("its renewal tells it");
+            assert_eq!(lost, LossCause::Forced);
+        }
+        let released = second.release().await;
+        assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
+        locks.close().await;
+        let holders = store.memory.holders(other.name()).await.unwrap();
+        assert_eq!(holders.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [Some(other.claim())]);
+        assert!(other.is_held());
+    }
+}
+
+/// One hold of the lock and no longer.
+async fn held_once(lock: Lock) {
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_that_is_dropped_at_any_await_leaves_nothing_held() {
+    let mut polls = 0;
+    loop {
+        let store = Counted::default();
+        let locks = store.with_successors(2);
+        let is_done = {
+            let mut chain = pin!(async {
+                let first = locks.lock("a").acquire().await.unwrap();
+                let lock = || locks.lock("a");
+                tokio::join!(held_once(lock()), held_once(lock()), held_once(lock()), async {
+                    yield_now().await;
+                    first.release().await.unwrap();
+                });
+            });
+            let mut is_done = false;
+            for _ in 0..polls {
+                is_done = futures_util::poll!(&mut chain).is_ready();
+                if is_done {
+                    break;
+                }
+                yield_now().await;
+            }
+            is_done
+        };
+        store.is_left_free(&locks, &format!("dropped after {polls} polls")).await;
+        if is_done {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(polls >= 8, "only {polls} polls");
+    let store = Counted::default();
+    let locks = store.with_successors(2);
+    let first = locks.lock("a").acquire().await.unwrap();
+    drop(waiter(locks.lock("a")).await);
+    drop(first);
+    store.is_left_free(&locks, "a waiter that nobody joins").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_goes_with_the_grant_on_its_way_leaves_it_to_the_next_one() {
+    for (other_waits, same_terms) in [(true, true), (true, false), (false, true)] {
+        let store = Counted::default();
+        let locks = store.with_successors(9);
+        let first = locks.lock("a").acquire().await.unwrap();
+        let goes = waiter(locks.lock("a")).await;
+        let other = if same_terms { locks.lock("a") } else { locks.lock("a").label("other") };
+        let other = if other_waits { Some(waiter(other).await) } else { None };
+        let (claim, token) = (first.claim(), first.token());
+        first.release().await.unwrap();
+        // It has not run since.
+        goes.abort();
+        assert!(goes.await.unwrap_err().is_cancelled());
+        if let Some(other) = other {
+            let other = acquired(other).await;
+            assert!(other.token() > token && other.is_held());
+            assert_eq!(other.claim() == claim, same_terms);
+            other.release().await.unwrap();
+        }
+        store.is_left_free(&locks, &format!("{other_waits} {same_terms}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_hands_nothing_on() {
+    let store = Counted::default();
+    let locks = store.with_successors(9);
+    let first = locks.lock("a").acquire().await.unwrap();
+    let second = waiter(locks.lock("a")).await;
+    let closing = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.close().await }
+    });
+    assert!(matches!(second.await.unwrap(), Err(Error::Closed { .. })));
+    closing.await.unwrap();
+    first.release().await.unwrap();
+    assert_eq!(store.requests(), (1, 1));
+    store.is_left_free(&locks, "closed").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn succession_is_refused_where_it_cannot_be() {
+    let refused = Locks::new(Hung).with_succession(1);
+    assert!(
+        matches!(&refused, Err(Error::Unsupported { capability: Capability::Succession, .. })),
+        "{refused:?}"
+    );
+    assert!(Locks::new(Hung).with_succession(0).is_ok());
+    let refused = Locks::new(Memory::new()).with_succession(*Claim::RESERVE_RANGE.end() + 1);
+    assert!(matches!(&refused, Err(Error::InvalidOption { option: "succession", .. })), "{refused:?}");
+    let locks = Locks::new(Memory::new()).with_succession(*Claim::RESERVE_RANGE.end()).unwrap();
+    assert!(!locks.capabilities().fair, "waiters of other processes are passed over");
+}
