@@ -21,6 +21,7 @@ mod running;
 mod runtimes;
 mod several;
 mod store;
+mod succession;
 mod tokens;
 mod unheard;
 mod waiting;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Case> {
         running::CASES,
         runtimes::CASES,
         tokens::CASES,
+        succession::CASES,
         reentrancy::CASES,
         release::CASES,
         closing::CASES,

@@ -33,6 +33,8 @@ pub enum Need {
     Together,
     /// The store tells who holds what: [`Capabilities::listing`](tenure_core::Capabilities::listing).
     Listing,
+    /// A grant can reserve tokens: [`Capabilities::succession`](tenure_core::Capabilities::succession).
+    Succession,
     /// Clients are served in order: [`Capabilities::fair`](tenure_core::Capabilities::fair).
     Fair,
     /// Another process can reach the store: [`Subject::environment`](crate::Subject::environment).
@@ -58,6 +60,7 @@ impl fmt::Display for Need {
             Self::Latches => "needs latches: this store has none",
             Self::Together => "needs several names in one request: this store asks for one by one",
             Self::Listing => "needs listing: this store does not tell who holds what",
+            Self::Succession => "needs succession: this store's grants reserve no tokens",
             Self::Fair => "needs fair: this store has no order between clients",
             Self::Processes => "needs processes: no other process reaches this store",
             Self::Namespaces => "needs namespaces: this subject has only one",

@@ -125,6 +125,7 @@ impl Stage {
             Need::Latches => self.capabilities.latches,
             Need::Together => self.capabilities.together,
             Need::Listing => self.capabilities.listing,
+            Need::Succession => self.capabilities.succession,
             Need::Fair => self.capabilities.fair,
             Need::Processes => self.subject.environment().is_some(),
             Need::Hurt(hurt) => self.subject.saboteur().is_some_and(|saboteur| saboteur.can(hurt)),

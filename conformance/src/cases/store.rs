@@ -10,11 +10,11 @@ use futures_util::{TryFutureExt, poll};
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 use tenure_core::{
     Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, LossCause, Mode, Moment, Name, Release, Renewal,
-    StoreError, lease::MIN_LEASE,
+    StoreError, Token, lease::MIN_LEASE,
 };
 
 cases!("store":
-    claim_is_idempotent, late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
+    claim_is_idempotent, reserved_tokens_are_nobody_elses, late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
     renewal_revives_nothing, release_says_what_it_did,
     withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
     stalled_changes_touch_no_successor, stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(),
@@ -71,6 +71,26 @@ async fn claim_is_idempotent(stage: &Stage) -> Check {
     let next = granted(&**store, &self::claim(&name, LEASE)?).await?;
     rises(first.token, next.token)?;
     released(&**store, &next).await
+}
+
+/// So many that the store's clock does not pass them meanwhile: the tokens of ten seconds.
+async fn reserved_tokens_are_nobody_elses(stage: &Stage) -> Check {
+    const MANY: u32 = 10_000_000;
+    stage.needs(Need::Succession)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let store = &**client.probe.backend();
+    let mut last: Option<Token> = None;
+    for reserve in [MANY, MANY, 0, 1, 0] {
+        let claim = Claim { reserve, ..claim(&name, LEASE)? };
+        let (grant, again) = (granted(store, &claim).await?, granted(store, &claim).await?);
+        ensure_eq!((grant.reserved, again.reserved), (reserve, reserve));
+        ensure_eq!(again.token, grant.token);
+        let first = Token::new(grant.token.get() - u64::from(reserve));
+        rises(last, first.ok_or_else(|| Stop::failed("the first token is not valid"))?)?;
+        last = Some(grant.token);
+        released(store, &grant).await?;
+    }
+    Ok(())
 }
 
 /// An attempt was sent twice, and its first copy arrives when the lease has been extended.

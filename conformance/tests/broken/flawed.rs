@@ -29,6 +29,7 @@ pub(crate) enum Flaw {
     GrantsEverybody,
     RepeatsTokens,
     CountsFromOne,
+    ReservesNothing,
     RenewsAnything,
     RenewsExpired,
     ForgetsRenewals,
@@ -189,6 +190,9 @@ impl Client {
         let mut inner = claim.clone();
         inner.name = self.name(&claim.name, claim.id);
         inner.lease = self.lease(claim.lease);
+        if self.flaw == Flaw::ReservesNothing {
+            inner.reserve = 0;
+        }
         if self.flaw == Flaw::ForgetsLabels {
             inner.holder = Arc::new(HolderInfo { label: None, ..(*claim.holder).clone() });
         }
@@ -225,7 +229,8 @@ impl Client {
                 _ => grant.token,
             }
         };
-        let mut grant = Grant { name: claim.name.clone(), lease: claim.lease, token, ..grant };
+        let (name, lease, reserved) = (claim.name.clone(), claim.lease, claim.reserve);
+        let mut grant = Grant { name, lease, token, reserved, ..grant };
         let late = match self.flaw {
             Flaw::DatesGrantsLate => {
                 tokio::time::sleep(HOP).await;

@@ -40,6 +40,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         ],
     ),
     (Flaw::CountsFromOne, &["tokens::increasing_after_wipe"]),
+    (Flaw::ReservesNothing, &["store::reserved_tokens_are_nobody_elses"]),
     (
         Flaw::RenewsAnything,
         &[
