@@ -174,7 +174,7 @@ impl Acquisition {
     fn succeed(&self, estate: Estate, seat: Seat) -> Result<Guard, Seat> {
         let Some(grant) = estate.grant().cloned() else { return Err(seat) };
         let guard = self.hold(grant, seat)?;
-        estate.taken();
+        estate.inherited();
         Ok(guard)
     }
 

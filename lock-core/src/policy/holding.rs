@@ -38,7 +38,7 @@ pub(crate) struct Holding {
     delivered: AtomicBool,
     /// When `max_hold` ends.
     ends: Option<Moment>,
-    /// On which another of this client may take the grant over.
+    /// On which another of this client may inherit the grant.
     terms: Option<Terms>,
     life: Mutex<Life>,
     /// Told when a renewal or an extension is over.
@@ -78,7 +78,7 @@ pub(crate) struct HoldOptions {
     pub(crate) max_hold: Option<Duration>,
     /// How long the store keeps the name at least, even if it is released sooner.
     pub(crate) hold_at_least: Option<Duration>,
-    /// On which it may take a grant over from another of this client, and hand it on.
+    /// On which it may inherit a grant from another of this client, and hand it on.
     pub(crate) terms: Option<Terms>,
     /// The span in which the program asked. That of the hold is its child, and no child of the wait's, which would
     /// then last as long.

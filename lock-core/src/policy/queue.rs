@@ -20,7 +20,7 @@ pub(crate) struct Queues {
 /// One name's queue.
 #[derive(Default)]
 struct Queue {
-    line: Mutex<Line>,
+    order: Mutex<Order>,
     /// Notified when waiters may find something better than the turn.
     news: Notify,
     /// For those who wait for the turn: whoever has it, and holds the name.
@@ -29,22 +29,22 @@ struct Queue {
 
 /// Who waits for the turn.
 #[derive(Default)]
-struct Line {
+struct Order {
     /// Whether somebody has the turn. Nobody waits otherwise.
-    taken: bool,
+    is_given: bool,
     /// By number, in order of arrival.
     waiting: BTreeMap<u64, Waiter>,
     last_number: u64,
 }
 
 struct Waiter {
-    /// Those on which it may take a grant over.
+    /// Those on which it may inherit a grant, if it may at all.
     terms: Option<Terms>,
     turn: oneshot::Sender<Turn>,
 }
 
-/// A waiter's place in the line, which it leaves when this is dropped.
-struct Place<'a> {
+/// What a waiter has: it leaves the queue when this is dropped.
+struct Ticket<'a> {
     queue: &'a Queue,
     number: u64,
 }
@@ -179,9 +179,9 @@ impl Seat {
         self.turn.take()
     }
 
-    /// Whether the next in the queue may take over a grant on these terms.
+    /// Whether the next in the queue may inherit a grant on these terms.
     pub(super) fn is_awaited(&self, terms: &Terms) -> bool {
-        self.turn.is_some() && self.queue.line().first_terms() == Some(terms)
+        self.turn.is_some() && self.queue.order().first_terms() == Some(terms)
     }
 
     /// Passes the turn on together with a grant.
@@ -202,29 +202,29 @@ impl Queue {
         self.occupant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn next(self: &Arc<Self>, terms: Option<&Terms>) -> Turn {
         let (number, turn) = {
-            let mut line = self.line();
-            if !line.taken {
-                line.taken = true;
+            let mut order = self.order();
+            if !order.is_given {
+                order.is_given = true;
                 return self.turn();
             }
-            line.join(terms.cloned())
+            order.join(terms.cloned())
         };
-        let _place = Place { queue: self, number };
+        let _ticket = Ticket { queue: self, number };
         match turn.await {
             Ok(turn) => turn,
-            Err(_) => unreachable!("whoever stands in the line gets the turn"),
+            Err(_) => unreachable!("whoever waits gets the turn, or goes"),
         }
     }
 
     fn try_next(self: &Arc<Self>) -> Option<Turn> {
-        let taken = std::mem::replace(&mut self.line().taken, true);
-        (!taken).then(|| self.turn())
+        let given = std::mem::replace(&mut self.order().is_given, true);
+        (!given).then(|| self.turn())
     }
 
     fn turn(self: &Arc<Self>) -> Turn {
@@ -232,8 +232,8 @@ impl Queue {
     }
 }
 
-impl Line {
-    /// Takes the last place. Returns its number, and where the turn comes.
+impl Order {
+    /// Lets another wait. Returns its number, and where the turn comes.
     fn join(&mut self, terms: Option<Terms>) -> (u64, oneshot::Receiver<Turn>) {
         let (turn, comes) = oneshot::channel();
         self.last_number += 1;
@@ -249,15 +249,15 @@ impl Line {
     /// The waiter that has the turn from now on; nobody has it if nobody waits.
     fn advance(&mut self) -> Option<Waiter> {
         let next = self.waiting.pop_first().map(|(_, waiter)| waiter);
-        self.taken = next.is_some();
+        self.is_given = next.is_some();
         next
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         // Dropped after unlocking.
-        let _gone = self.queue.line().waiting.remove(&self.number);
+        let _gone = self.queue.order().waiting.remove(&self.number);
     }
 }
 
@@ -265,7 +265,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         *self.queue.occupant() = None;
         let mut estate = self.estate.take();
-        let next = self.queue.line().advance();
+        let next = self.queue.order().advance();
         let Some(Waiter { terms, turn }) = next else { return };
         if estate.as_ref().is_some_and(|estate| !estate.suits(terms.as_ref())) {
             // Its release begins before the next one contends.
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiter_that_goes_leaves_the_line() {
+    async fn a_waiter_that_goes_leaves_the_queue() {
         let queues = Arc::new(Queues::default());
         let (mut one, mut two, mut three) =
             (queues.join(&name()), queues.join(&name()), queues.join(&name()));
@@ -341,9 +341,9 @@ mod tests {
             let mut gone = pin!(two.wait(None));
             let mut next = pin!(three.wait(None));
             assert!(gone.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
-            assert_eq!(one.queue.line().waiting.len(), 2);
+            assert_eq!(one.queue.order().waiting.len(), 2);
         }
-        assert_eq!(one.queue.line().waiting.len(), 0, "places that nobody waits in are kept");
+        assert_eq!(one.queue.order().waiting.len(), 0, "those who went are kept");
         let mut late = Box::pin(two.wait(None));
         assert!(late.as_mut().now_or_never().is_none());
         drop(one);

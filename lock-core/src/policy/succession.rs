@@ -3,8 +3,8 @@
 use crate::{Grant, HolderInfo, Moment, Standing, lease};
 use std::{sync::Arc, time::Duration};
 
-/// What an acquisition that takes part in succession asks for: only another that asks for the same may take its grant
-/// over. Both are exclusive, are renewed, and may be held for any time.
+/// What an acquisition that takes part in succession asks for: only another that asks for the same may inherit its
+/// grant. Both are exclusive, are renewed, and may be held for any time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
@@ -14,8 +14,8 @@ pub(crate) struct Terms {
     pub(crate) successors: u32,
 }
 
-/// A grant that one hold has left to the next. Unless that one [takes](Self::taken) it, it is released in the background
-/// when it is dropped.
+/// A grant that one hold has left to the next. Unless that one [inherits](Self::inherited) it, it is released in the
+/// background when it is dropped.
 pub(super) struct Estate {
     grant: Grant,
     terms: Terms,
@@ -28,7 +28,7 @@ impl Estate {
         Self { grant, terms, release: Some(Box::new(release)) }
     }
 
-    /// Whether an acquisition on these terms may take it.
+    /// Whether an acquisition on these terms may inherit it.
     pub(super) fn suits(&self, terms: Option<&Terms>) -> bool {
         terms == Some(&self.terms)
     }
@@ -39,7 +39,7 @@ impl Estate {
     }
 
     /// It has its next holder, which will release it.
-    pub(super) fn taken(mut self) {
+    pub(super) fn inherited(mut self) {
         self.release = None;
     }
 }
