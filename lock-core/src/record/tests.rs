@@ -97,7 +97,9 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(modes: &[Mode]) -> Self {
-        let claims = modes.iter().map(|mode| claim(*mode, 1_000)).collect();
+        // Some reserve the tokens of seconds, so that only what is remembered keeps the next one's apart.
+        let reserving = |(who, mode): (u32, &Mode)| Claim { reserve: who * 1_000_000, ..claim(*mode, 1_000) };
+        let claims = (0..).zip(modes).map(reserving).collect();
         Self { record: Record::default(), now: start(), claims, grants: HashMap::new(), greatest: 0 }
     }
 
@@ -116,9 +118,11 @@ impl World {
                             "granted again with another token"
                         );
                     } else {
-                        assert!(grant.token.get() > self.greatest, "{} after {}", grant.token, self.greatest);
+                        let first = grant.token_now();
+                        assert!(first.get() > self.greatest, "{first} after {}", self.greatest);
                         self.greatest = grant.token.get();
                     }
+                    assert_eq!(grant.reserved, claim.reserve);
                     self.grants.insert(claim.id, grant);
                 }
             }
