@@ -95,6 +95,22 @@ async fn both_ends_of_a_range_are_taken_and_what_is_beyond_is_refused() {
 }
 
 #[tokio::test]
+async fn succession_is_turned_on_where_no_queue_would_be_passed_over() {
+    let locks = tenure::connect("memory:?succession=4").await.unwrap();
+    assert!(!locks.capabilities().fair, "it is not on");
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", folder.path().join("locks.db").display());
+    let url = format!("{file}?succession=4");
+    let first = tenure::connect(&url).await.unwrap().lock("a").acquire().await.unwrap();
+    first.release().await.unwrap();
+    let refused = tenure::connect(format!("{url}&fair=true")).await;
+    assert!(matches!(&refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("succession") && said.contains("queue"), "{said}");
+    assert!(tenure::connect(format!("{file}?succession=0&fair=true")).await.is_ok(), "off is refused");
+}
+
+#[tokio::test]
 async fn names_of_lease_rows_are_spread_over_fewer_connections_than_row_locks_may_have() {
     for url in ["postgres://u:p@127.0.0.1:1/d?connections=", "mysql://u:p@127.0.0.1:1/d?connections="] {
         assert!(!is_refused(&format!("{url}64")).await, "{url}64 is refused");

@@ -85,8 +85,8 @@ async fn reserved_tokens_are_nobody_elses(stage: &Stage) -> Check {
         let (grant, again) = (granted(store, &claim).await?, granted(store, &claim).await?);
         ensure_eq!((grant.reserved, again.reserved), (reserve, reserve));
         ensure_eq!(again.token, grant.token);
-        let first = Token::new(grant.token.get() - u64::from(reserve));
-        rises(last, first.ok_or_else(|| Stop::failed("the first token is not valid"))?)?;
+        let first = grant.token.get().checked_sub(u64::from(reserve)).and_then(Token::new);
+        rises(last, first.ok_or_else(|| Stop::failed("the first of the tokens is not valid"))?)?;
         last = Some(grant.token);
         released(store, &grant).await?;
     }

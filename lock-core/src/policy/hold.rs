@@ -53,7 +53,7 @@ impl Hold {
         &self.holding.grant.name
     }
 
-    /// Returns the grant's fencing token. Send it along with every write that the lock protects, and let the resource
+    /// Returns the hold's fencing token. Send it along with every write that the lock protects, and let the resource
     /// refuse a smaller one.
     #[must_use]
     pub fn token(&self) -> Token {
