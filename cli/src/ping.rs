@@ -160,6 +160,7 @@ struct Abilities {
     together: bool,
     listing: bool,
     waiting: bool,
+    succession: bool,
 }
 
 impl Abilities {
@@ -182,6 +183,7 @@ impl Abilities {
             together: store.together,
             listing: store.listing,
             waiting: store.waiting,
+            succession: store.succession,
         }
     }
 }
@@ -228,6 +230,7 @@ impl Report {
             ["--permits".to_owned(), yes(can.permits)],
             ["latches".to_owned(), yes(can.latches)],
             ["several names in one request".to_owned(), yes(can.together)],
+            ["succession inside a process".to_owned(), yes(can.succession)],
             ["ls, show, wait".to_owned(), yes(can.listing)],
             ["ls --waiting".to_owned(), yes(can.waiting)],
         ];
