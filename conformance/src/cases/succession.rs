@@ -30,7 +30,7 @@ fn with_succession(client: &Client) -> Check {
 fn waiting(lock: &Lock) -> Check<Waiting> {
     let lock = lock.clone();
     let mut waiting: Waiting = Box::pin(async move { lock.acquire().await });
-    ensure!((&mut waiting).now_or_never().is_none(), "acquired at once, while another holds it");
+    ensure!(waiting.as_mut().now_or_never().is_none(), "acquired at once, while another holds it");
     Ok(waiting)
 }
 
