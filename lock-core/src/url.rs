@@ -94,9 +94,8 @@ const LEASE: Parameter<Duration> =
 
 /// The other one.
 const SUCCESSION: Parameter<u32> =
-    Parameter::number("succession", Claim::RESERVE_RANGE, "0", |_, count| count).about(
-        "how often in a row a process hands a lock on to its own waiters",
-    );
+    Parameter::number("succession", Claim::RESERVE_RANGE, "0", |_, count| count)
+        .about("how often in a row a process hands a lock on to its own waiters");
 
 /// The URLs of a store, which are read into its options, of type `O`.
 pub struct Urls<O: 'static> {
