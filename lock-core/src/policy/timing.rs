@@ -91,7 +91,7 @@ impl Timing {
 
     /// Whether every request since the grant has been answered, and a renewal is to come.
     pub(crate) fn is_settled(&self) -> bool {
-        let in_doubt = self.doubt.is_some() || self.is_provisional() || !self.extending.is_empty();
+        let in_doubt = self.doubt.is_some() || self.provisional || !self.under_way.is_empty();
         self.renew_at.is_some() && !in_doubt
     }
 
