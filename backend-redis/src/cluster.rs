@@ -6,20 +6,18 @@ use crate::{
     connection::{address::Address, lane::Answer},
     options::{CheckedOptions, RedisOptions},
     requests::keys,
-    server::{Doubts, Nodes, Redirect, Server, fitness, redirect},
+    server::{Doubts, Nodes, Redirect, Server, fitness, redirect, took_no_requests},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::Value;
 use slots::{NodeSlots, Slots};
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tenure_core::{Background, Holder, Moment, Name, PerRuntime, StoreError};
+use tokio::sync::watch;
 
 /// How often a request may be redirected.
 const REDIRECTIONS: u32 = 5;
@@ -37,18 +35,29 @@ pub(crate) struct Cluster {
     nodes: Arc<Nodes>,
     /// The nodes that have been asked about a name.
     servers: Mutex<HashMap<Address, Arc<Server>>>,
-    slots: Mutex<Arc<Slots>>,
-    /// Whether the known slots may be out of date.
-    stale: AtomicBool,
-    looked: PerRuntime<tokio::sync::Mutex<Option<LookUp>>>,
+    known: Mutex<KnownSlots>,
+    looked: PerRuntime<Mutex<Option<LookUp>>>,
+}
+
+/// What is known of the slots.
+#[derive(Default)]
+struct KnownSlots {
+    slots: Arc<Slots>,
+    /// Whether they may have changed since.
+    stale: bool,
+    /// The nodes that have taken no requests since: others may keep their slots by now.
+    doubted: HashSet<Address>,
 }
 
 /// The last look-up of the slots.
 struct LookUp {
     began: Moment,
-    /// Why it failed, if it did.
-    failure: Option<Arc<StoreError>>,
+    /// Told to all who wait for it. Closed when it is over.
+    outcome: watch::Receiver<Option<Outcome>>,
 }
+
+/// The slots, or why no node told them.
+type Outcome = Result<Arc<Slots>, Arc<StoreError>>;
 
 impl Cluster {
     pub(crate) fn new(
@@ -66,8 +75,7 @@ impl Cluster {
             doubts: Doubts::default(),
             background: background.clone(),
             servers: Mutex::default(),
-            slots: Mutex::default(),
-            stale: AtomicBool::new(false),
+            known: Mutex::default(),
             looked: PerRuntime::new(),
         }
     }
@@ -109,24 +117,24 @@ impl Cluster {
 
     /// The server that keeps a name, as a number.
     pub(crate) fn shard(&self, name: &Name) -> u64 {
-        self.slots().place(self.slot(name)).map_or(0, |place| place as u64 + 1)
+        self.known().slots.place(self.slot(name)).map_or(0, |place| place as u64 + 1)
     }
 
     /// The route of a request about a name.
-    pub(crate) fn route(&self, name: &Name) -> SlotRoute<'_> {
-        SlotRoute { cluster: self, slot: self.slot(name), left: REDIRECTIONS, next: None }
+    pub(crate) fn route(self: &Arc<Self>, name: &Name) -> SlotRoute<'_> {
+        SlotRoute { cluster: self, slot: self.slot(name), left: REDIRECTIONS, next: None, asked: None }
     }
 
     /// Whether these servers can keep locks.
-    pub(crate) async fn check(&self) -> Result<(), StoreError> {
+    pub(crate) async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
         let key = fitness::key(self.prefix());
-        let server = self.server(keys::slot_of(&key)).await?;
+        let (_, server) = self.server(keys::slot_of(&key)).await?;
         fitness::check(&server.lane, &server.scripts, self.prefix(), true).await.map(drop)
     }
 
     /// The holders of all names that begin with `prefix`, sorted by name.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        let slots = self.look().await?;
+    pub(crate) async fn list(self: &Arc<Self>, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        let slots = self.look(|_| false).await?;
         let mut holders = Vec::new();
         for node in slots.nodes() {
             holders.extend(self.at(node)?.list(prefix).await?);
@@ -143,56 +151,80 @@ impl Cluster {
     }
 
     /// The node that keeps a slot, as far as is known.
-    async fn server(&self, slot: u16) -> Result<Arc<Server>, StoreError> {
-        let slots = self.look().await?;
+    async fn server(self: &Arc<Self>, slot: u16) -> Result<(Address, Arc<Server>), StoreError> {
+        let slots = self.look(|known| known.serves(slot)).await?;
         let Some(node) = slots.node(slot) else {
-            self.stale.store(true, Ordering::Relaxed);
+            self.doubt(None);
             let what = format!("{}: no known node keeps slot {slot}", self.url());
             return Err(StoreError::unavailable(what));
         };
-        self.at(node)
+        Ok((node.clone(), self.at(node)?))
     }
 
-    fn slots(&self) -> MutexGuard<'_, Arc<Slots>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, KnownSlots> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the slots. Asks for them if they are unknown or may have changed.
-    async fn look(&self) -> Result<Arc<Slots>, StoreError> {
-        let known = Arc::clone(&self.slots());
-        if !known.is_empty() && !self.stale.load(Ordering::Relaxed) {
-            return Ok(known);
-        }
-        let asked = Moment::now();
-        let looked = self.looked.get(Default::default);
-        let mut looked = looked.lock().await;
-        let latest = Arc::clone(&self.slots());
-        if !Arc::ptr_eq(&known, &latest) {
-            // Another task has looked meanwhile.
-            return Ok(latest);
-        }
-        if let Some(LookUp { began, failure }) = &*looked {
-            if let Some(failure) = failure
-                && *began >= asked
-            {
-                // It failed for everybody who waited for it: if no node answers, nobody waits for more than two
-                // look-ups.
-                return Err(again(failure));
+    /// The known slots may have changed, above all those of this node.
+    fn doubt(&self, node: Option<Address>) {
+        let mut known = self.known();
+        known.stale = true;
+        known.doubted.extend(node);
+    }
+
+    /// Returns the slots. If they may have changed, has them looked up, and waits for that unless what is known is
+    /// enough: a look-up takes as long as nodes may be silent, and those that answer go on meanwhile.
+    async fn look(
+        self: &Arc<Self>,
+        is_enough: impl FnOnce(&KnownSlots) -> bool,
+    ) -> Result<Arc<Slots>, StoreError> {
+        let (slots, is_enough) = {
+            let known = self.known();
+            let slots = Arc::clone(&known.slots);
+            if !known.stale && !slots.is_empty() {
+                return Ok(slots);
             }
-            tokio::time::sleep(BREATH.saturating_sub(Moment::now().since(*began))).await;
-        }
-        let began = Moment::now();
-        *looked = Some(LookUp { began, failure: None });
-        let slots = match self.ask(&known).await {
-            Ok(slots) => Arc::new(slots),
-            Err(error) => {
-                let failure = Arc::new(error);
-                *looked = Some(LookUp { began, failure: Some(Arc::clone(&failure)) });
-                return Err(again(&failure));
-            }
+            (slots, is_enough(&known))
         };
-        *self.slots() = Arc::clone(&slots);
-        self.stale.store(false, Ordering::Relaxed);
+        let mut looking = self.looking();
+        if is_enough {
+            return Ok(slots);
+        }
+        let outcome = looking.wait_for(Option::is_some).await.ok().and_then(|told| (*told).clone());
+        match outcome {
+            Some(Ok(slots)) => Ok(slots),
+            Some(Err(failure)) => Err(again(&failure)),
+            None => Err(StoreError::unavailable("the runtime ended while the slots were looked up")),
+        }
+    }
+
+    /// The look-up that is under way, or else a new one.
+    ///
+    /// In a task, so that a caller that gives up does not end it, and one that is not polled holds up nobody. It is the
+    /// same for all who wait: if no node answers, nobody waits for another.
+    fn looking(self: &Arc<Self>) -> watch::Receiver<Option<Outcome>> {
+        let looked = self.looked.get(Mutex::default);
+        let mut last = looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pause = Duration::ZERO;
+        if let Some(LookUp { began, outcome }) = &*last {
+            if outcome.has_changed().is_ok() {
+                return outcome.clone();
+            }
+            pause = BREATH.saturating_sub(Moment::now().since(*began));
+        }
+        let ((tell, outcome), cluster) = (watch::channel(None), Arc::clone(self));
+        *last = Some(LookUp { began: Moment::now() + pause, outcome: outcome.clone() });
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            tell.send_replace(Some(cluster.look_up().await));
+        });
+        outcome
+    }
+
+    async fn look_up(&self) -> Outcome {
+        let before = Arc::clone(&self.known().slots);
+        let slots = Arc::new(self.ask(&before).await?);
+        *self.known() = KnownSlots { slots: Arc::clone(&slots), ..KnownSlots::default() };
         self.keep(&slots.nodes().collect::<Vec<_>>());
         Ok(slots)
     }
@@ -242,6 +274,13 @@ impl Cluster {
     }
 }
 
+impl KnownSlots {
+    /// Whether the node that is known to keep a slot has answered so far.
+    fn serves(&self, slot: u16) -> bool {
+        self.slots.node(slot).is_some_and(|node| !self.doubted.contains(node))
+    }
+}
+
 /// The same failure for another request.
 fn again(failure: &Arc<StoreError>) -> StoreError {
     let same = Arc::clone(failure);
@@ -250,30 +289,34 @@ fn again(failure: &Arc<StoreError>) -> StoreError {
 
 /// A request on its way to the server that keeps its slot.
 pub(crate) struct SlotRoute<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a Arc<Cluster>,
     slot: u16,
     left: u32,
-    next: Option<Arc<Server>>,
+    next: Option<(Address, Arc<Server>)>,
+    /// The node that was asked last.
+    asked: Option<Address>,
 }
 
 impl SlotRoute<'_> {
     /// Where to ask next.
     pub(crate) async fn next(&mut self) -> Result<Arc<Server>, StoreError> {
-        match self.next.take() {
-            Some(server) => Ok(server),
-            None => self.cluster.server(self.slot).await,
-        }
+        let (address, server) = match self.next.take() {
+            Some(next) => next,
+            None => self.cluster.server(self.slot).await?,
+        };
+        self.asked = Some(address);
+        Ok(server)
     }
 
     /// Whether the error is a redirection to another node, which is then next. A redirected request was not carried
     /// out.
     pub(crate) fn follows(&mut self, error: &StoreError) -> bool {
         let moved = match redirect(error) {
-            Some(Redirect::Moved(address)) => self.cluster.at(&address).ok(),
+            Some(Redirect::Moved(address)) => self.cluster.at(&address).ok().map(|server| (address, server)),
             _ => None,
         };
         if moved.is_some() || error.is_unavailable() {
-            self.cluster.stale.store(true, Ordering::Relaxed);
+            self.cluster.doubt(self.asked.take().filter(|_| took_no_requests(error)));
         }
         if moved.is_none() || self.left == 0 {
             return false;

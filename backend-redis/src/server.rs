@@ -32,7 +32,7 @@ mod wait;
 pub(crate) use attempt::Leaves;
 pub(crate) use doubts::Doubts;
 pub(crate) use nodes::Nodes;
-pub(crate) use redirect::{Redirect, is_moving, redirect};
+pub(crate) use redirect::{Redirect, is_moving, redirect, took_no_requests};
 pub(crate) use renewal::RENEW_BATCH;
 
 use crate::{

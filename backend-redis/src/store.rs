@@ -29,7 +29,7 @@ pub(crate) use ask;
 /// Where the locks live.
 pub(crate) enum Store {
     One(Arc<Server>),
-    Cluster(Box<Cluster>),
+    Cluster(Arc<Cluster>),
 }
 
 impl Store {
@@ -41,7 +41,7 @@ impl Store {
         Ok(match options.seeds() {
             Some((seeds, tls)) => {
                 let cluster = Cluster::new(seeds.to_vec(), tls, options.clone(), checked, background);
-                Self::Cluster(Box::new(cluster))
+                Self::Cluster(Arc::new(cluster))
             }
             None => Self::One(Arc::new(Server::new(options.endpoint()?, checked, background))),
         })

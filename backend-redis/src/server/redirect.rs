@@ -33,8 +33,18 @@ pub(crate) fn redirect(error: &StoreError) -> Option<Redirect> {
 /// Whether a request failed because its slot is moving and no node has all of its keys. One about fewer keys may be
 /// served. It was not carried out.
 pub(crate) fn is_moving(error: &StoreError) -> bool {
-    let explanation = error.cause().downcast_ref::<Explanation>();
-    explanation.is_some_and(|Explanation { source, .. }| Trouble::of(source) == Trouble::Moving)
+    trouble(error) == Some(Trouble::Moving)
+}
+
+/// Whether a request failed because its server did not answer, or serves nobody at present. Another may have taken its
+/// place.
+pub(crate) fn took_no_requests(error: &StoreError) -> bool {
+    trouble(error).is_some_and(Trouble::spoils_connection)
+}
+
+fn trouble(error: &StoreError) -> Option<Trouble> {
+    let Explanation { source, .. } = error.cause().downcast_ref::<Explanation>()?;
+    Some(Trouble::of(source))
 }
 
 #[cfg(test)]
@@ -61,6 +71,13 @@ mod tests {
         let is_moving = |reply| is_moving(&refusal(false, reply).unwrap());
         assert!(is_moving("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"));
         assert!(!is_moving("-MOVED 7 ::1:7001\r\n") && !is_moving("-CLUSTERDOWN The cluster is down\r\n"));
+    }
+
+    #[test]
+    fn a_node_that_answers_is_not_doubted() {
+        let doubted = |reply| took_no_requests(&refusal(false, reply).unwrap());
+        assert!(doubted("-CLUSTERDOWN The cluster is down\r\n") && doubted("-READONLY no writes\r\n"));
+        assert!(!doubted("-TRYAGAIN the slot is moving\r\n") && !doubted("-MOVED 7 ::1:7001\r\n"));
     }
 
     proptest::proptest! {

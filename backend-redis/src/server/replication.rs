@@ -9,7 +9,7 @@ use crate::{
     requests::{arguments::millis, replies::unexpected, script::Script},
 };
 use redis::{Cmd, Value};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tenure_core::{Moment, PerRuntime, StoreError};
 use tokio::sync::Mutex;
 
@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 /// another. One answer counts for every attempt that was granted before the `WAIT` was sent: however many wait, each
 /// waits for at most two.
 pub(crate) struct Replication {
-    lane: Lane,
+    lane: Arc<Lane>,
     wanted: u32,
     patience: Duration,
     last: PerRuntime<Mutex<Option<ReplicaCount>>>,
@@ -39,7 +39,7 @@ impl Replication {
     pub(crate) fn new(dial: Dial, wanted: u32) -> Self {
         // An attempt may have to wait behind one `WAIT`, and then for two more.
         let patience = (dial.response_timeout / 4).max(Duration::from_millis(1));
-        Self { lane: Lane::new(dial), wanted, patience, last: PerRuntime::new() }
+        Self { lane: Arc::new(Lane::new(dial)), wanted, patience, last: PerRuntime::new() }
     }
 
     /// Makes an attempt.
@@ -51,20 +51,25 @@ impl Replication {
     /// for as many as are wanted.
     pub(crate) async fn count(&self, connection: u64) -> Result<u32, StoreError> {
         let answered = Moment::now();
-        let last = self.last.get(Mutex::default);
-        let mut last = last.lock().await;
-        if let Some(count) = &*last
-            && count.connection == connection
-            && count.asked >= answered
-        {
-            return Ok(count.had);
-        }
+        let (lane, last) = (Arc::clone(&self.lane), self.last.get(Mutex::default));
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.wanted).arg(millis(self.patience));
-        let Answer { value, sent, .. } = self.lane.ask_on(connection, &wait).await?;
-        let had = acknowledged(&value)?;
-        *last = Some(ReplicaCount { connection, asked: sent, had });
-        Ok(had)
+        // In a task, so that a caller that is not polled does not hold up the others.
+        let counting = tokio::spawn(async move {
+            let mut last = last.lock().await;
+            if let Some(count) = &*last
+                && count.connection == connection
+                && count.asked >= answered
+            {
+                return Ok(count.had);
+            }
+            let Answer { value, sent, .. } = lane.ask_on(connection, &wait).await?;
+            let had = acknowledged(&value)?;
+            *last = Some(ReplicaCount { connection, asked: sent, had });
+            Ok::<_, StoreError>(had)
+        });
+        let ended = |_| StoreError::unavailable("the runtime ended while replicas were counted");
+        counting.await.map_err(ended)?
     }
 
     /// An error unless this many are enough.

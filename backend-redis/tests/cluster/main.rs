@@ -1,5 +1,6 @@
 //! Slots that move, and masters that die.
 
+mod looking;
 mod waking;
 
 use std::{

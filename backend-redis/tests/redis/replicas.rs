@@ -1,8 +1,8 @@
 //! Grants that replicas must have, and what becomes of them when one request is held up.
 
 use crate::{claim, grant, proxy::Proxy, server::Server, until};
-use std::time::Duration;
-use tenure_core::{Backend, Locks};
+use std::{future::poll_fn, task::Poll, time::Duration};
+use tenure_core::{Attempt, Backend, Locks};
 use tenure_redis::{RedisBackend, RedisOptions};
 
 const LEASE: Duration = Duration::from_secs(20);
@@ -59,4 +59,36 @@ async fn a_claim_whose_grant_may_not_have_ended_is_not_used_again() {
     assert!(unanswered.is_unavailable() && unanswered.spends_claim(), "{unanswered}");
     assert!(unanswered.to_string().contains("0 of 1 replicas"), "{unanswered}");
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 1);
+}
+
+/// As in a `select!` in a loop: it may be suspended while the replicas are counted.
+#[tokio::test]
+async fn an_attempt_that_is_not_polled_holds_up_no_other() {
+    let (server, replica) = (Server::with(&["--repl-diskless-sync-delay", "0"]), Server::start());
+    replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
+    let follows = || server.tell::<String>(&["INFO", "replication"]).contains("state=online");
+    until("the replica follows", follows).await;
+    // So patient that a busy replica is no fault.
+    let options = server.options().replicas(1).response_timeout(Duration::from_secs(30));
+    let backend = RedisBackend::connect(options).await.unwrap();
+    for polls in 1..500 {
+        let left = claim(&format!("left {polls}"), LEASE);
+        let (mut attempt, mut to_come) = (backend.try_acquire(&left), polls);
+        let polled = poll_fn(|context| match attempt.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => {
+                to_come -= 1;
+                if to_come == 0 { Poll::Ready(None) } else { Poll::Pending }
+            }
+        });
+        if let Some(outcome) = polled.await {
+            assert!(matches!(outcome.unwrap(), Attempt::Granted(_)));
+            return;
+        }
+        let other = claim("other", LEASE);
+        let held = tokio::time::timeout(LEASE / 2, grant(&backend, &other)).await;
+        let held = held.unwrap_or_else(|_| panic!("held up by one that was polled {polls} times"));
+        backend.release(&held).await.unwrap();
+    }
+    panic!("it is never done");
 }

@@ -1,0 +1,84 @@
+//! Who keeps which slots, and who waits while that is looked up.
+
+use crate::{FAILOVER, begin_to_move, claim, end_move, master_of, move_keys, name_at};
+use std::{future::poll_fn, task::Poll, time::Duration};
+use tenure_core::{Attempt, Backend, Grant, Name, Release, Renewal};
+use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::{Kind, Member, Server};
+
+/// Far longer than nodes that serve need for an answer, and far shorter than one that hangs is waited for.
+const PROMPT: Duration = Duration::from_secs(10);
+
+/// A client that has asked for `{x}a`, whose slot has a key since.
+async fn patient(server: &Server) -> RedisBackend {
+    let options = RedisOptions::from_url(&server.url()).unwrap();
+    let options = options.connect_timeout(FAILOVER).response_timeout(FAILOVER);
+    let backend = RedisBackend::connect(options).await.unwrap();
+    let held = grant(&backend, "{x}a").await;
+    backend.release(&held).await.unwrap();
+    backend
+}
+
+async fn grant(backend: &RedisBackend, name: &str) -> Grant {
+    match backend.try_acquire(&claim(name, FAILOVER)).await.unwrap() {
+        Attempt::Granted(grant) => grant,
+        busy @ Attempt::Busy { .. } => panic!("{name:?} is not free: {busy:?}"),
+    }
+}
+
+async fn moved(from: &Member, to: &Member) {
+    begin_to_move("{x}", from, to).await;
+    move_keys("{x}", from, to).await;
+    end_move("{x}", from, to).await;
+}
+
+/// From now on the client doubts what it knows of the slots.
+async fn finds_out(backend: &RedisBackend) {
+    assert_eq!(backend.holders(&Name::new("{x}a").unwrap()).await.unwrap(), []);
+}
+
+/// A look-up lasts until a majority has answered, or all have had their time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_up_that_takes_long_costs_no_lease_its_renewal() {
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
+    let (members, backend) = (server.members(), patient(&server).await);
+    let from = master_of(&server, "{x}").await;
+    let (to, other) = ((from + 1) % 3, (from + 2) % 3);
+    let held = grant(&backend, &name_at(&server, from).await).await;
+    moved(&members[from], &members[to]).await;
+    // Half of those that are asked. What the master among them keeps has nothing to do with what follows.
+    for number in [other, from + 3, to + 3] {
+        members[number].saboteur().freeze().await.unwrap();
+    }
+    finds_out(&backend).await;
+    let renewal = tokio::time::timeout(PROMPT, backend.renew(std::slice::from_ref(&held))).await;
+    assert_eq!(renewal.expect("it waits for nodes that it does not need").unwrap(), [Renewal::Renewed]);
+    server.stop().await.unwrap();
+}
+
+/// As in a `select!` in a loop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_not_polled_during_a_look_up_holds_up_no_other() {
+    let server = Server::find(Kind::RedisCluster).await.unwrap();
+    let (members, backend) = (server.members(), patient(&server).await);
+    let mut at = master_of(&server, "{x}").await;
+    for polls in 1..=4 {
+        let to = (at + 1) % 3;
+        moved(&members[at], &members[to]).await;
+        at = to;
+        finds_out(&backend).await;
+        let left = claim(&format!("left {polls}"), FAILOVER);
+        let (mut attempt, mut to_come) = (backend.try_acquire(&left), polls);
+        poll_fn(|context| {
+            to_come -= 1;
+            let is_done = attempt.as_mut().poll(context).is_ready();
+            if is_done || to_come == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let held = tokio::time::timeout(PROMPT, grant(&backend, "other")).await;
+        let held = held.unwrap_or_else(|_| panic!("held up by one that was polled {polls} times"));
+        let released = tokio::time::timeout(PROMPT, backend.release(&held)).await.expect("held up");
+        assert!(matches!(released.unwrap(), Release::Released { .. }));
+    }
+    server.stop().await.unwrap();
+}
