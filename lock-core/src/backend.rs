@@ -318,7 +318,8 @@ pub enum Renewal {
     Renewed,
     /// The claim no longer holds the name.
     Lost(LossCause),
-    /// There was no answer for this one; it is asked again soon.
+    /// There was no answer for this one, or the request was sent twice and a copy of it may still arrive; it is asked
+    /// again soon.
     Unanswered,
 }
 

@@ -73,9 +73,10 @@ pub(crate) fn farewell_patience(lease: Duration, end: Moment) -> Duration {
     renewal_patience(lease).min(end.left().max(AT_LEAST))
 }
 
-/// How soon after a failed renewal the next one is sent.
+/// How soon after a failed renewal the next one is sent: so soon that a connection that was found broken, and replaced,
+/// is not idle for long.
 pub(crate) fn renewal_retry(lease: Duration) -> Duration {
-    renewal_period(lease) / 8
+    (renewal_period(lease) / 8).min(Duration::from_secs(10))
 }
 
 #[cfg(test)]

@@ -29,14 +29,20 @@ impl Server {
         for grant in grants {
             arg_claim(&mut call, grant.claim).arg(grant.token.get()).arg(millis(grant.lease));
         }
-        let answers = replies::renewals(&self.run(script, &call, &about).await?.value)?;
+        let Answer { value, resent, .. } = self.run(script, &call, &about).await?;
+        let answers = replies::renewals(&value)?;
         let failed = |(grant, error): (&Grant, String)| {
             let (name, server) = (&grant.name, self.lane.dial().server_name().address);
             tracing::warn!(lock.name = %name, %server, error, "could not renew one lease of a batch; trying again");
             Renewal::Unanswered
         };
+        let settled = |answer| match answer {
+            // The first copy may still come, and cut short a longer lease that is asked for meanwhile.
+            Renewal::Renewed if resent => Renewal::Unanswered,
+            answer => answer,
+        };
         let each = grants.iter().zip(answers);
-        Ok(each.map(|(grant, answer)| answer.unwrap_or_else(|error| failed((grant, error)))).collect())
+        Ok(each.map(|(grant, answer)| answer.map_or_else(|error| failed((grant, error)), settled)).collect())
     }
 
     /// Changes the mode of a grant.

@@ -140,6 +140,29 @@ async fn no_upgrade_follows_a_downgrade_that_was_sent_twice() {
     }
 }
 
+/// The first copy of a renewal that was sent twice may still come, when a longer lease has been asked for.
+#[tokio::test]
+async fn a_renewal_that_was_sent_twice_is_in_doubt() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let backend = RedisBackend::connect(patient(&proxy.url())).await.unwrap();
+    let held = [grant(&backend, &claim("a", LEASE)).await];
+    assert_eq!(backend.renew(&held).await.unwrap(), [Renewal::Renewed]);
+    proxy.cut();
+    assert_eq!(backend.renew(&held).await.unwrap(), [Renewal::Unanswered]);
+    assert_eq!(backend.renew(&held).await.unwrap(), [Renewal::Renewed]);
+    backend.release(&held[0]).await.unwrap();
+    proxy.cut();
+    assert!(matches!(backend.renew(&held).await.unwrap()[..], [Renewal::Lost(_)]), "that is no doubt");
+    let guard = Locks::new(backend).lock("a").renew(false).lease(LEASE).acquire().await.unwrap();
+    proxy.cut();
+    guard.extend(LEASE / 4).await.unwrap();
+    guard.extend(LEASE).await.unwrap();
+    let left = guard.deadline().unwrap().left();
+    assert!(left <= LEASE / 4, "it counts on a lease that may be cut short: {left:?}");
+    guard.release().await.unwrap();
+}
+
 /// A release whose reply was lost is not taken for a loss.
 #[tokio::test]
 async fn the_reply_to_a_release_is_lost() {

@@ -244,7 +244,7 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use crate::{Backend, Grant, Locks, Memory, Moment, Renewal, StoreError, forward_backend};
-    use std::time::Duration;
+    use std::{sync::Mutex, time::Duration};
 
     /// How long each renewal's answer takes.
     const WAY: Duration = Duration::from_millis(80);
@@ -281,6 +281,36 @@ mod tests {
         };
         tokio::join!(short(0), short(1), short(2));
         assert!(long.is_held(), "{:?}", long.loss());
+    }
+
+    /// Whose connection is cut when it was idle for a minute. The next request is then sent twice, so its answer settles
+    /// nothing.
+    struct CutWhenIdle {
+        memory: Memory,
+        last: Mutex<Option<Moment>>,
+    }
+
+    #[async_trait::async_trait]
+    impl Backend for CutWhenIdle {
+        forward_backend!(self => self.memory, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            let now = Moment::now();
+            let before = self.last.lock().unwrap().replace(now);
+            let renewed = self.memory.renew(grants).await?;
+            if before.is_some_and(|before| now.since(before) < Duration::from_mins(1)) {
+                return Ok(renewed);
+            }
+            Ok(vec![Renewal::Unanswered; grants.len()])
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_cut_when_idle_costs_no_long_lease() {
+        let locks = Locks::new(CutWhenIdle { memory: Memory::new(), last: Mutex::default() });
+        let guard = locks.lock("a").lease(Duration::from_hours(2)).acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_hours(6)).await;
+        assert!(guard.is_held(), "{:?}", guard.loss());
     }
 
     /// Needs two trips for all but the first lease, and leaves them unanswered if that takes a twelfth of the shortest
