@@ -3,7 +3,7 @@
 use crate::{
     connection::dial::Endpoint,
     options::RedisOptions,
-    server::{Leaves, RENEW_BATCH, Server},
+    server::{RENEW_BATCH, Server},
     store::{Store, ask},
     timing::ASK_AGAIN,
 };
@@ -152,7 +152,7 @@ impl Backend for RedisBackend {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
-        Ok(ask!(self.0.store, &claim.name, server => server.ask(claim, Leaves::Nothing).await)?.attempt)
+        ask!(self.0.store, &claim.name, server => server.try_once(claim).await)
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {

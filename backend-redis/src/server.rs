@@ -29,7 +29,6 @@ mod replication;
 mod several;
 mod wait;
 
-pub(crate) use attempt::Leaves;
 pub(crate) use doubts::Doubts;
 pub(crate) use nodes::Nodes;
 pub(crate) use redirect::{Redirect, is_moving, redirect, took_no_requests};

@@ -24,6 +24,8 @@ enum Stand {
     },
     No {
         expires_in: Option<Duration>,
+        /// Whether a copy of the request may still come.
+        resent: bool,
     },
     Silent(Failure),
     /// It was asked to raise the token.
@@ -52,7 +54,7 @@ impl Tally {
     pub(crate) fn voted(&mut self, place: usize, vote: Result<Vote, Failure>) {
         self.voters[place] = match vote {
             Ok(Vote::Yes { token, raised }) => Stand::Yes { token, raised },
-            Ok(Vote::No { expires_in }) => Stand::No { expires_in },
+            Ok(Vote::No { expires_in, resent }) => Stand::No { expires_in, resent },
             Err(silence) => Stand::Silent(silence),
         };
     }
@@ -123,9 +125,9 @@ impl Tally {
     /// The servers that may have any of the claim, now or later, and whether they are known to.
     pub(crate) fn to_end(&self) -> Vec<(usize, bool)> {
         let may_have = |(place, voter): (usize, &Stand)| match voter {
-            Stand::No { .. } => None,
+            Stand::No { resent: false, .. } => None,
             Stand::Silent(silence) if !silence.in_doubt => None,
-            Stand::Open | Stand::Silent(_) => Some((place, false)),
+            Stand::Open | Stand::Silent(_) | Stand::No { .. } => Some((place, false)),
             _ => Some((place, true)),
         };
         self.voters.iter().enumerate().filter_map(may_have).collect()
@@ -139,7 +141,7 @@ impl Tally {
     /// When a majority will be free, as far as the servers tell.
     pub(crate) fn free_in(&self) -> Option<Duration> {
         let free_in = |voter: &Stand| match voter {
-            Stand::No { expires_in } => *expires_in,
+            Stand::No { expires_in, .. } => *expires_in,
             voter if voter.is_had() => Some(Duration::ZERO),
             _ => None,
         };
@@ -180,7 +182,7 @@ mod tests {
     }
 
     fn no(millis: u64) -> Vote {
-        Vote::No { expires_in: Some(Duration::from_millis(millis)) }
+        Vote::No { expires_in: Some(Duration::from_millis(millis)), resent: false }
     }
 
     fn silent(in_doubt: bool) -> Failure {
@@ -262,13 +264,14 @@ mod tests {
         let mut tally = tally(5);
         tally.voted(0, Ok(yes(7)));
         tally.voted(1, Ok(no(300)));
-        tally.voted(2, Ok(no(200)));
+        // The first copy of that request may still come.
+        tally.voted(2, Ok(Vote::No { expires_in: Some(Duration::from_millis(200)), resent: true }));
         assert_eq!(tally.next(), NextStep::Wait);
         tally.voted(3, Err(silent(false)));
         assert_eq!(tally.next(), NextStep::Lost);
         assert!(tally.is_split());
         assert_eq!(tally.answered(), 3);
-        assert_eq!(tally.to_end(), [(0, true), (4, false)]);
+        assert_eq!(tally.to_end(), [(0, true), (2, false), (4, false)]);
         assert_eq!(tally.free_in(), Some(Duration::from_millis(300)));
         assert_eq!(tally.silences().len(), 1);
     }

@@ -37,8 +37,9 @@ pub(crate) struct Voter {
 pub(crate) enum Vote {
     /// The claim holds the lock here, with this token. `raised` if an earlier attempt of the claim already raised it.
     Yes { token: Token, raised: bool },
-    /// Another holds the lock, for this much longer if the server tells.
-    No { expires_in: Option<Duration> },
+    /// Another holds the lock, for this much longer if the server tells. `resent` if another copy of the request may still
+    /// come.
+    No { expires_in: Option<Duration>, resent: bool },
 }
 
 /// A server's answer to ending a claim.
@@ -118,7 +119,7 @@ impl Voter {
             self.unanswered.answered(claim.id);
         }
         let Answer { value, connection, .. } = answer?;
-        let vote = vote(&value)?;
+        let vote = vote(&value, in_doubt)?;
         self.identify(connection).await?;
         Ok(vote)
     }
@@ -153,11 +154,11 @@ impl Voter {
 }
 
 /// Reads a server's answer to an attempt.
-fn vote(value: &Value) -> Result<Vote, StoreError> {
+fn vote(value: &Value, resent: bool) -> Result<Vote, StoreError> {
     let raised = text(value).is_some_and(|digits| digits.starts_with('+'));
     Ok(match replies::attempt(value)? {
         AttemptReply::Granted(token) => Vote::Yes { token, raised },
-        AttemptReply::Busy { expires_in, .. } => Vote::No { expires_in },
+        AttemptReply::Busy { expires_in, .. } => Vote::No { expires_in, resent },
         AttemptReply::Otherwise(_) => return Err(unexpected(value)),
     })
 }
@@ -170,7 +171,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_other_answer_is_a_vote(value in any::value()) {
-            if let Ok(Vote::Yes { token, raised }) = vote(&value) {
+            if let Ok(Vote::Yes { token, raised }) = vote(&value, false) {
                 let digits = text(&value).unwrap();
                 proptest::prop_assert_eq!(digits.parse::<u64>().ok(), Some(token.get()));
                 proptest::prop_assert_eq!(digits.starts_with('+'), raised);

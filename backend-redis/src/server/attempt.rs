@@ -35,7 +35,26 @@ pub(crate) struct Attempted {
 }
 
 impl Server {
-    /// Makes one attempt.
+    /// Makes one attempt. A claim that does not wait is not asked for again, and not withdrawn by the caller if it is
+    /// refused.
+    pub(crate) async fn try_once(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let attempt = self.ask(claim, Leaves::Nothing).await?.attempt;
+        if matches!(attempt, Attempt::Busy { .. }) {
+            self.refused(claim).await?;
+        }
+        Ok(attempt)
+    }
+
+    /// Withdraws a claim that does not wait, and was refused, if a copy of its request may still be on its way: once the
+    /// lock is free, that would be granted.
+    pub(super) async fn refused(&self, claim: &Claim) -> Result<(), StoreError> {
+        if !claim.waits && self.doubts.contains(claim.id) {
+            self.withdraw(&claim.name, claim.id, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes one attempt, of perhaps many.
     pub(crate) async fn ask(&self, claim: &Claim, leaves: Leaves<'_>) -> Result<Attempted, StoreError> {
         let script = self.scripts.acquire(claim.mode);
         let (fair, alone) = (self.options.fair, claim.mode == Mode::Exclusive);

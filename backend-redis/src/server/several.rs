@@ -35,9 +35,16 @@ impl Server {
         };
         if sure {
             asking.into_iter().for_each(Asking::settle);
+        } else {
+            drop(asking);
         }
         let Answer { value, sent, connection, .. } = answer.map_err(|failure| failure.error)?;
-        let Some(tokens) = replies::tokens(&value)? else { return Ok(AttemptAll::Busy) };
+        let Some(tokens) = replies::tokens(&value)? else {
+            for claim in claims {
+                self.refused(claim).await?;
+            }
+            return Ok(AttemptAll::Busy);
+        };
         self.confirm(claims, connection).await?;
         let grants = claims.iter().zip(tokens).map(|(claim, token)| Grant::leased(claim, token, sent));
         Ok(AttemptAll::Granted(grants.collect()))

@@ -163,6 +163,34 @@ async fn a_renewal_that_was_sent_twice_is_in_doubt() {
     guard.release().await.unwrap();
 }
 
+/// The first copy of an attempt may still come, when the holder that stood in the way of the second is gone.
+#[tokio::test]
+async fn a_refused_attempt_that_was_sent_twice_is_withdrawn() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let backend = RedisBackend::connect(patient(&proxy.url())).await.unwrap();
+    let other = server.backend().await;
+    // The server has heard of the scripts.
+    let first = claim("a", LEASE);
+    other.release(&grant(&other, &first).await).await.unwrap();
+    let held = grant(&other, &claim("a", LEASE)).await;
+    let (one, several) = (claim("a", LEASE), [claim("a", LEASE), claim("b", LEASE)]);
+    assert!(matches!(backend.try_acquire(&first).await.unwrap(), Attempt::Busy { .. }));
+    proxy.cut();
+    assert!(matches!(backend.try_acquire(&one).await.unwrap(), Attempt::Busy { .. }));
+    proxy.cut();
+    assert!(matches!(backend.try_acquire_all(&several).await.unwrap(), AttemptAll::Busy));
+    other.release(&held).await.unwrap();
+    // As their first copies do.
+    for late in [&one, &several[0], &several[1]] {
+        let late = backend.try_acquire(late).await;
+        assert!(late.is_err(), "nobody waits for it any more: {late:?}");
+    }
+    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a", "tenure:b"]), 0);
+    // That one was sent once, so there was nothing to withdraw.
+    assert!(matches!(backend.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
+}
+
 /// A release whose reply was lost is not taken for a loss.
 #[tokio::test]
 async fn the_reply_to_a_release_is_lost() {
