@@ -52,10 +52,12 @@ impl Server {
         arg_claim(&mut call, grant.claim).arg(self.remember(grant.lease)).arg(grant.token.get());
         call.write_arg_fmt(ModeText(to));
         let Answer { value, resent, .. } = self.run(script, &call, &lock).await?;
-        // The first copy may still come. The caller asks again, and knows that this downgrade was never answered.
-        if resent && to == Mode::Shared {
+        let answer = replies::conversion(&value)?;
+        // The first copy may still come. Whoever downgrades asks again, and knows that this one was never answered. An
+        // upgrade that was refused may be carried out after all, and then keeps other readers out.
+        if resent && (to == Mode::Shared || answer == Conversion::Refused) {
             return Err(StoreError::unavailable("the connection broke while the mode of a lock was changed"));
         }
-        replies::conversion(&value)
+        Ok(answer)
     }
 }

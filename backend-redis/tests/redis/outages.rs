@@ -140,6 +140,25 @@ async fn no_upgrade_follows_a_downgrade_that_was_sent_twice() {
     }
 }
 
+/// The first copy of an upgrade that was sent twice may still come, when the other reader is gone.
+#[tokio::test]
+async fn an_upgrade_that_was_sent_twice_is_not_said_to_be_refused() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let locks = Locks::new(RedisBackend::connect(patient(&proxy.url())).await.unwrap());
+    let other = server.locks().await.rw("a").read().acquire().await.unwrap();
+    let mut guard = locks.rw("a").read().acquire().await.unwrap();
+    assert!(!guard.try_upgrade().await.unwrap());
+    proxy.cut();
+    let doubtful = guard.try_upgrade().await;
+    assert!(matches!(doubtful, Err(Error::Unavailable { .. })), "{doubtful:?}");
+    assert!(!guard.try_upgrade().await.unwrap());
+    other.release().await.unwrap();
+    proxy.cut();
+    assert!(guard.try_upgrade().await.unwrap(), "another copy of it would change nothing");
+    guard.release().await.unwrap();
+}
+
 /// The first copy of a renewal that was sent twice may still come, when a longer lease has been asked for.
 #[tokio::test]
 async fn a_renewal_that_was_sent_twice_is_in_doubt() {
