@@ -59,6 +59,11 @@ impl QueuedClaim {
             None => std::future::pending().await,
         }
     }
+
+    /// Forgets the notices that came so far.
+    pub(crate) fn forget(&mut self) {
+        while self.notes.try_recv().is_ok() {}
+    }
 }
 
 impl Drop for QueuedClaim {
@@ -119,6 +124,12 @@ mod tests {
         let at = Duration::from_micros(1_700_000_000_000_001);
         assert_eq!(second.note().await, Notice::Turn { token: Token::new(17).unwrap(), at });
         assert_eq!(first.note().await, Notice::Look { after: Duration::from_millis(900) });
+        for token in [18, 19] {
+            turns.pass_on(format!("turn {other} {token} 1700000000000002").as_bytes());
+        }
+        second.forget();
+        turns.pass_on(format!("look {other} 7").as_bytes());
+        assert_eq!(second.note().await, Notice::Look { after: Duration::from_millis(7) });
         let again = turns.wait(one);
         drop(first);
         assert_eq!(turns.claims().len(), 2, "the later wait is kept");

@@ -64,6 +64,8 @@ impl Server {
             let interrupted = inbox.next();
             tokio::pin!(interrupted);
             interrupted.as_mut().enable();
+            // What came before is in the answer. After a failover it is from another server, with another clock.
+            waiting.forget();
             let asked = self.ask(claim, Leaves::Place(&inbox)).await?;
             let expires_in = match asked.attempt {
                 Attempt::Granted(grant) => return Ok(grant),

@@ -1,0 +1,73 @@
+//! What a waiter in a queue is told, and when that no longer counts.
+
+use crate::{NO_SHOW_UP, claim, grant, server::Server, until};
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant, SystemTime},
+};
+use tenure_core::{Backend, ClaimId};
+use tenure_redis::RedisBackend;
+
+const LEASE: Duration = Duration::from_secs(60);
+const QUEUE: &str = "tenure:a\u{1f}{tenure:a}q";
+
+/// What a master says whose clock is an hour ahead.
+fn turn(claim: ClaimId) -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + Duration::from_hours(1);
+    format!("turn {claim} {0} {0}", since.as_micros())
+}
+
+/// After a failover, what the old master said before counts no more, however late its clock was.
+#[tokio::test]
+async fn what_was_heard_before_the_store_was_asked_again_is_no_turn() {
+    let server = Server::start();
+    let fair = async || RedisBackend::connect(server.options().fair(true)).await.unwrap();
+    let (holder, backend) = (fair().await, fair().await);
+    let (held, _other) = (grant(&holder, &claim("a", LEASE)).await, grant(&holder, &claim("b", LEASE)).await);
+    let waits = claim("a", LEASE);
+    let mut waiting = backend.acquire(&waits);
+    let inboxes = || server.tell::<Vec<String>>(&["PUBSUB", "CHANNELS", "tenure:\u{1f}*"]);
+    let stands = async {
+        until("it listens in the queue", || {
+            server.tell::<u64>(&["ZCARD", QUEUE]) == 1 && inboxes().len() == 1
+        })
+        .await;
+        // Answers on one connection come in order: now it has been told so too.
+        backend.holders(&held.name).await.unwrap()
+    };
+    tokio::select! {
+        biased;
+        granted = &mut waiting => panic!("it is not free: {granted:?}"),
+        holders = stands => assert_eq!(holders.len(), 1),
+    }
+    let [inbox] = &inboxes()[..] else { panic!("one client waits") };
+    let publish = |said: &str| assert_eq!(server.tell::<u64>(&["PUBLISH", inbox, said]), 1);
+    // From here on the waiter is not polled. It is told of its turn, and then to ask again.
+    publish(&turn(waits.id));
+    publish("");
+    // What this client hears is passed on in order, so another of its waiters shows when that has been done.
+    let (also_waits, (tell, told)) = (claim("b", LEASE), mpsc::channel());
+    let other = std::thread::spawn({
+        let (backend, claim) = (backend.clone(), also_waits.clone());
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let granted = runtime.block_on(backend.acquire(&claim)).unwrap();
+            tell.send(granted.claim).unwrap();
+        }
+    });
+    let begun = Instant::now();
+    let heard = loop {
+        publish(&turn(also_waits.id));
+        if let Ok(heard) = told.recv_timeout(Duration::from_millis(5)) {
+            break heard;
+        }
+        assert!(begun.elapsed() < LEASE / 2, "the other waiter hears nothing");
+    };
+    assert_eq!(heard, also_waits.id);
+    other.join().unwrap();
+    let early = tokio::time::timeout(NO_SHOW_UP, &mut waiting).await;
+    assert!(early.is_err(), "another holds it: {early:?}");
+    holder.release(&held).await.unwrap();
+    let granted = tokio::time::timeout(LEASE / 2, waiting).await.expect("its turn has come").unwrap();
+    assert!(granted.claim == waits.id && granted.token > held.token);
+}
