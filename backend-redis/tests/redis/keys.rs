@@ -2,7 +2,8 @@
 
 use crate::{claim, grant, server::Server};
 use std::time::Duration;
-use tenure_core::{Attempt, Backend, LossCause, Release, Renewal};
+use tenure_core::{Attempt, Backend, Claim, LossCause, Mode, Release, Renewal};
+use tenure_redis::RedisBackend;
 
 const LEASE: Duration = Duration::from_secs(20);
 const RECORD: &str = "tenure:a\u{1f}{tenure:a}r";
@@ -21,6 +22,31 @@ async fn the_key_is_prefix_and_name_and_the_value_is_the_claim() {
     assert_eq!(left, [RECORD]);
     let remembered: i64 = server.tell(&["TTL", RECORD]);
     assert!((86_000..=86_400).contains(&remembered), "{remembered}");
+}
+
+/// It serves all who hold the lock, and so outlasts the longest of their leases.
+#[tokio::test]
+async fn nobody_with_a_short_lease_shortens_how_long_a_lock_is_remembered() {
+    let server = Server::start();
+    let long = Duration::from_hours(30 * 24);
+    let reader = |lease| Claim { mode: Mode::Shared, ..claim("a", lease) };
+    let remembered = || Duration::from_secs(server.tell::<u64>(&["TTL", RECORD]));
+    for fair in [false, true] {
+        let backend = RedisBackend::connect(server.options().fair(fair)).await.unwrap();
+        grant(&backend, &reader(long)).await;
+        let short = grant(&backend, &reader(LEASE)).await;
+        assert!(remembered() > long, "by another grant, fair: {fair}");
+        assert_eq!(backend.renew(std::slice::from_ref(&short)).await.unwrap(), [Renewal::Renewed]);
+        assert!(remembered() > long, "by a renewal, fair: {fair}");
+        // In doubt, and so withdrawn with a mark.
+        let given_up = claim("a", LEASE);
+        let dropped = tokio::time::timeout(Duration::ZERO, backend.try_acquire(&given_up)).await;
+        assert!(dropped.is_err());
+        backend.withdraw(&given_up).await.unwrap();
+        assert!(server.tell::<String>(&["GET", RECORD]).contains(&format!("\n-{}", given_up.id)));
+        assert!(remembered() > long, "by a mark, fair: {fair}");
+        server.tell::<()>(&["FLUSHALL"]);
+    }
 }
 
 #[tokio::test]

@@ -19,9 +19,11 @@ if ARGV[4] and attempt > withdrawn and not bad then
   if #lines > 52 then
     table.remove(lines, 3)
   end
+  -- The record may be another holder's, with a longer lease.
+  local remember = math.max(ARGV[3], math.ceil(call('PTTL', record) / 1000))
   -- A full server takes no value as the first that a script writes, but then it does.
-  call('EXPIRE', record, ARGV[3])
-  call('SET', record, table.concat(lines), 'EX', ARGV[3])
+  call('EXPIRE', record, remember)
+  call('SET', record, table.concat(lines), 'EX', remember)
 end
 if redis.pcall('GET', lock) == claim and granted <= attempt then
   call('DEL', lock)

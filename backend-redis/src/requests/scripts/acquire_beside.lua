@@ -15,7 +15,7 @@ if stopped > 0 then
   return stopped
 end
 clock()
-local token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
+local token, bad = issue(record, time, claim, ARGV[3], no_shorter(record, ARGV[4]))
 if token then
   hold(lock, held, how, claim, token, take, ARGV[3], lease)
 end

@@ -35,7 +35,7 @@ end
 -- Beside one who has it alone there is nobody to serve.
 if held.how ~= 'alone' and (serve(KEYS, held, ARGV[4], claim) or claim) == claim and admits(held, how, take) then
   -- Before anything else is written, so that a full server refuses it.
-  local token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
+  local token, bad = issue(record, time, claim, ARGV[3], held[1] and no_shorter(record, ARGV[4]) or ARGV[4])
   give_up(KEYS, claim)
   if token then
     hold(lock, held, how, claim, token, take, ARGV[3], lease)

@@ -25,6 +25,7 @@ local function mark(record, new, remember)
   if withdrawals > 50 then
     table.remove(marks, oldest)
   end
+  remember = no_shorter(record, remember)
   -- A full server takes no value as the first that a script writes, but then it does.
   redis.call('EXPIRE', record, remember)
   redis.call('SET', record, string.match(last, '^[^\n]*') .. table.concat(marks), 'EX', remember)

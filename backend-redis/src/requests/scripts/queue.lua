@@ -29,6 +29,7 @@ local function serve(keys, held, remember, asker)
       break
     else
       clock()
+      remember = held[1] and no_shorter(record, remember) or remember
       local token, bad = issue(record, time, claim, told, remember)
       if bad then
         -- It is told when it asks. Whoever releases the lock has done so.

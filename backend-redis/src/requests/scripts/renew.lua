@@ -2,17 +2,15 @@
 -- KEYS: lock, record, lock, record, ... ARGV: seconds to remember records, then claim, token, lease in ms of each.
 -- Answers for each with 1; with the word for what became of it; or, in a list, with the error that it alone met.
 local function renew(lock, record, claim, token, lease)
-  local value = redis.pcall('GET', lock)
-  local held = value == claim
-  if held then
+  local value, remember = redis.pcall('GET', lock), math.max(ARGV[1], math.ceil(lease / 500))
+  if value == claim then
     redis.call('PEXPIRE', lock, lease)
+  elseif type(value) == 'string' and renewed(lock, value, claim, lease) then
+    remember = no_shorter(record, remember)
   else
-    held = type(value) == 'string' and renewed(lock, value, claim, lease)
-  end
-  if not held then
     return why(lock, record, claim, token)
   end
-  redis.call('EXPIRE', record, math.max(ARGV[1], math.ceil(lease / 500)))
+  redis.call('EXPIRE', record, remember)
   return 1
 end
 

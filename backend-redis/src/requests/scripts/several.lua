@@ -83,6 +83,11 @@ local function refused_for(lock, held, how)
   return soonest
 end
 
+-- For how many seconds to remember the record of a lock that others hold too, perhaps for longer.
+local function no_shorter(record, remember)
+  return math.max(remember, math.ceil(redis.call('PTTL', record) / 1000))
+end
+
 -- Writes down who holds a lock.
 local function keep(lock, held)
   local last = ''
