@@ -63,8 +63,8 @@ pub(crate) fn latch(value: &Value) -> Result<LatchState, StoreError> {
     let number = |n: &i64| u32::try_from(*n).map_err(|_| unexpected(value));
     match value {
         Value::Array(numbers) => match &numbers[..] {
-            [Value::Int(0), Value::Int(counted)] => Ok(LatchState { of: 0, counted: number(counted)? }),
-            [of, Value::Int(counted)] => {
+            [Value::Int(0), Value::Int(counted), _] => Ok(LatchState { of: 0, counted: number(counted)? }),
+            [of, Value::Int(counted), _] => {
                 let parties = text(of).and_then(|of| of.parse::<NonZeroU32>().ok());
                 let of = parties.ok_or_else(|| StoreError::failed(NO_PARTIES))?.get();
                 Ok(LatchState { of, counted: number(counted)? })
@@ -73,6 +73,12 @@ pub(crate) fn latch(value: &Value) -> Result<LatchState, StoreError> {
         },
         value => Err(unexpected(value)),
     }
+}
+
+/// The id of a latch, whatever else is said of it; empty if there is none.
+pub(crate) fn latch_id(value: &Value) -> Result<&str, StoreError> {
+    let Value::Array(parts) = value else { return Err(unexpected(value)) };
+    parts.get(2).and_then(text).ok_or_else(|| unexpected(value))
 }
 
 const NO_PARTIES: &str = "the latch's number of parties is not in tenure's form, so another program wrote it; remove \
@@ -278,6 +284,7 @@ mod tests {
             if let Ok(state) = latch(&value) && state.of == 0 {
                 prop_assert!(matches!(&value, Value::Array(all) if all[0] == Value::Int(0)));
             }
+            prop_assert!(latch_id(&value).is_err() || matches!(&value, Value::Array(all) if all.len() >= 3));
             if let Ok(holders) = holders(&value, &names) {
                 prop_assert!(matches!(&value, Value::Array(all) if all.len() >= 2) && holders.len() <= 2 * 3);
             }

@@ -8,6 +8,7 @@ mod full;
 mod input;
 mod interop;
 mod keys;
+mod latches;
 mod notices;
 mod outages;
 mod people;
