@@ -7,8 +7,8 @@ use tenure_redis::{RedisBackend, RedisOptions};
 
 const LATCH: &str = "tenure:a\u{1f}{tenure:a}l";
 
-async fn step(backend: &RedisBackend, step: LatchStep) -> LatchState {
-    backend.latch(&Name::new("a").unwrap(), &step).await.unwrap()
+async fn step(backend: &RedisBackend, step: &LatchStep) -> LatchState {
+    backend.latch(&Name::new("a").unwrap(), step).await.unwrap()
 }
 
 fn count_down(party: &str) -> LatchStep {
@@ -22,17 +22,17 @@ async fn a_removal_that_comes_late_leaves_the_next_latch_alone() {
     let options = RedisOptions::from_url(&proxy.url()).unwrap();
     let backend = RedisBackend::connect(options.response_timeout(Duration::from_millis(1500))).await.unwrap();
     let other = server.backend().await;
-    assert_eq!(step(&backend, count_down("x")).await, LatchState { of: 3, counted: 1 });
+    assert_eq!(step(&backend, &count_down("x")).await, LatchState { of: 3, counted: 1 });
     let held = proxy.hold();
     let late = backend.latch(&Name::new("a").unwrap(), &LatchStep::Remove).await;
     assert!(late.unwrap_err().is_unavailable());
-    assert_eq!(step(&other, LatchStep::Remove).await, LatchState::default());
-    assert_eq!(step(&other, count_down("x")).await.counted, 1);
-    assert_eq!(step(&other, count_down("y")).await.counted, 2);
+    assert_eq!(step(&other, &LatchStep::Remove).await, LatchState::default());
+    assert_eq!(step(&other, &count_down("x")).await.counted, 1);
+    assert_eq!(step(&other, &count_down("y")).await.counted, 2);
     let before = server.calls(&["evalsha"]);
     held.let_go();
     until("the late one comes", || server.calls(&["evalsha"]) > before).await;
-    assert_eq!(step(&other, LatchStep::Look).await, LatchState { of: 3, counted: 2 });
+    assert_eq!(step(&other, &LatchStep::Look).await, LatchState { of: 3, counted: 2 });
 }
 
 /// What tells them apart, and a latch without it, as of an earlier version.
@@ -42,19 +42,19 @@ async fn each_latch_has_an_id_and_is_removed_by_it() {
     let backend = server.backend().await;
     let mut ids = Vec::new();
     for _ in 0..2 {
-        assert_eq!(step(&backend, count_down("x")).await.counted, 1);
+        assert_eq!(step(&backend, &count_down("x")).await.counted, 1);
         let id: String = server.tell(&["HGET", LATCH, "id"]);
-        assert_eq!(step(&backend, count_down("y")).await.counted, 2);
+        assert_eq!(step(&backend, &count_down("y")).await.counted, 2);
         assert_eq!(server.tell::<String>(&["HGET", LATCH, "id"]), id, "the same latch");
         ids.push(id);
-        assert_eq!(step(&backend, LatchStep::Remove).await, LatchState::default());
+        assert_eq!(step(&backend, &LatchStep::Remove).await, LatchState::default());
     }
     assert_ne!(ids[0], ids[1]);
     server.tell::<()>(&["HSET", LATCH, "of", "3", "party x", ""]);
-    assert_eq!(step(&backend, LatchStep::Look).await, LatchState { of: 3, counted: 1 });
-    assert_eq!(step(&backend, LatchStep::Remove).await, LatchState::default());
-    assert_eq!(step(&backend, LatchStep::Remove).await, LatchState::default(), "there is none");
+    assert_eq!(step(&backend, &LatchStep::Look).await, LatchState { of: 3, counted: 1 });
+    assert_eq!(step(&backend, &LatchStep::Remove).await, LatchState::default());
+    assert_eq!(step(&backend, &LatchStep::Remove).await, LatchState::default(), "there is none");
     // A number of parties that is none is no reason to keep it.
     server.tell::<()>(&["HSET", LATCH, "of", "x"]);
-    assert_eq!(step(&backend, LatchStep::Remove).await, LatchState::default());
+    assert_eq!(step(&backend, &LatchStep::Remove).await, LatchState::default());
 }

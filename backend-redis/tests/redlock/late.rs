@@ -51,6 +51,11 @@ async fn late_grants_withdrawn_before_they_come() {
     let nodes = Nodes::start(3).await;
     let (backend, next) = (impatient(&nodes).await, nodes.backend().await);
     let (warm, given_up) = (grant(&backend, &claim("warm")).await, claim("a"));
+    // As of a holder with a long lease, which is to be remembered.
+    let long = 60 * 24 * 60 * 60;
+    for node in [1, 2] {
+        nodes.tell::<()>(node, &["SET", &record("a"), "1600000000000000 -", "EX", &long.to_string()]);
+    }
     let proxies = [1, 2].map(|node| nodes.member(node).proxy().expect("a proxy"));
     let held: Vec<_> = proxies.iter().flat_map(|proxy| proxy.connections()).collect();
     hold_up(&held, Flow::Hold);
@@ -62,6 +67,9 @@ async fn late_grants_withdrawn_before_they_come() {
         record.is_some_and(|record| record.contains(&format!("\n-{}#", given_up.id)))
     };
     until("the withdrawal has overtaken", || marked(1) && marked(2)).await;
+    for node in [1, 2] {
+        assert!(nodes.tell::<u64>(node, &["TTL", &record("a")]) > long / 2, "a mark shortened it");
+    }
     let before = [1, 2].map(|node| nodes.scripts_called(node));
     hold_up(&held, Flow::Pass);
     let come = |node: usize| nodes.scripts_called(node) > before[node - 1];
