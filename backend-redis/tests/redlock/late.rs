@@ -52,7 +52,7 @@ async fn late_grants_withdrawn_before_they_come() {
     let (backend, next) = (impatient(&nodes).await, nodes.backend().await);
     let (warm, given_up) = (grant(&backend, &claim("warm")).await, claim("a"));
     // As of a holder with a long lease, which is to be remembered.
-    let long = 60 * 24 * 60 * 60;
+    let long: u64 = 60 * 24 * 60 * 60;
     for node in [1, 2] {
         nodes.tell::<()>(node, &["SET", &record("a"), "1600000000000000 -", "EX", &long.to_string()]);
     }
