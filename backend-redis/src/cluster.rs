@@ -326,3 +326,20 @@ impl SlotRoute<'_> {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_those_who_need_a_node_that_did_not_answer_wait() {
+        let at = |port| Address::Network { host: "10.0.0.1".into(), port, tls: false };
+        let said = "\
+            a 10.0.0.1:7001@17001 myself,master - 0 1 1 connected 0-99\n\
+            b 10.0.0.1:7002@17002 master - 0 1 2 connected 100\n";
+        let slots = Arc::new(Slots::of(slots::read(said, &at(7001))));
+        let known = KnownSlots { slots, stale: true, doubted: HashSet::from([at(7002)]) };
+        assert!(known.serves(99) && !known.serves(100), "one of them did not answer");
+        assert!(!known.serves(101), "nobody keeps it");
+    }
+}

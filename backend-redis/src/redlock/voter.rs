@@ -37,8 +37,8 @@ pub(crate) struct Voter {
 pub(crate) enum Vote {
     /// The claim holds the lock here, with this token. `raised` if an earlier attempt of the claim already raised it.
     Yes { token: Token, raised: bool },
-    /// Another holds the lock, for this much longer if the server tells. `resent` if another copy of the request may still
-    /// come.
+    /// Another holds the lock, for this much longer if the server tells. `resent` if another copy of the request may
+    /// still come.
     No { expires_in: Option<Duration>, resent: bool },
 }
 

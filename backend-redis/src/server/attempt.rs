@@ -45,8 +45,8 @@ impl Server {
         Ok(attempt)
     }
 
-    /// Withdraws a claim that does not wait, and was refused, if a copy of its request may still be on its way: once the
-    /// lock is free, that would be granted.
+    /// Withdraws a claim that does not wait, and was refused, if a copy of its request may still be on its way: once
+    /// the lock is free, that would be granted.
     pub(super) async fn refused(&self, claim: &Claim) -> Result<(), StoreError> {
         if !claim.waits && self.doubts.contains(claim.id) {
             self.withdraw(&claim.name, claim.id, false).await?;

@@ -283,8 +283,8 @@ mod tests {
         assert!(long.is_held(), "{:?}", long.loss());
     }
 
-    /// Whose connection is cut when it was idle for a minute. The next request is then sent twice, so its answer settles
-    /// nothing.
+    /// Whose connection is cut when it was idle for a minute. The next request is then sent twice, so its answer
+    /// settles nothing.
     struct CutWhenIdle {
         memory: Memory,
         last: Mutex<Option<Moment>>,
