@@ -162,13 +162,11 @@ impl LockSet {
         }
         let mut guard = LockSetGuard::default();
         for lock in locks {
-            match lock.try_acquire().await? {
-                Some(next) => guard.0.push(next),
-                None => {
-                    let released = timeout(GIVING_BACK, guard.release()).await;
-                    return released.unwrap_or(Ok(())).map(|()| None);
-                }
-            }
+            let Some(next) = lock.try_acquire().await? else {
+                let released = timeout(GIVING_BACK, guard.release()).await;
+                return released.unwrap_or(Ok(())).map(|()| None);
+            };
+            guard.0.push(next);
         }
         Ok(Some(guard))
     }

@@ -8,7 +8,7 @@ use std::{
 use tenure_core::{Backend, ClaimId};
 use tenure_redis::RedisBackend;
 
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 const QUEUE: &str = "tenure:a\u{1f}{tenure:a}q";
 
 /// What a master says whose clock is an hour ahead.

@@ -270,6 +270,7 @@ mod tests {
             mode: Mode::Exclusive,
             lease: Duration::from_millis(1001),
             waits: true,
+            reserve: 0,
             holder: Arc::new(HolderInfo::here(None)),
         };
         let statements = RowStatements::new(&TablePath::new("t").unwrap());
