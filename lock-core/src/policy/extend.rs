@@ -47,7 +47,9 @@ impl Hold {
     }
 
     async fn ask_for(&self, lease: Duration) -> Result<Renewal, Error> {
-        let (grant, ticket) = self.holding.start_extension(lease, Moment::now());
+        let Some((grant, ticket)) = self.holding.start_extension(lease, Moment::now()) else {
+            return Err(self.lost_error());
+        };
         let mut extending = Extending { hold: self, ticket, answer: Renewal::Unanswered };
         let answers = self.holding.store.renew(&[grant]).await;
         let answers = answers.map_err(|error| self.extending(error))?;
@@ -77,7 +79,7 @@ impl Drop for Extending<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Backend, Grant, Locks, Memory, Renewal, StoreError, async_trait, forward_backend};
+    use crate::{Backend, Error, Grant, Locks, Memory, Renewal, StoreError, async_trait, forward_backend};
     use std::{
         future::pending,
         sync::{
@@ -209,6 +211,23 @@ mod tests {
             sleep(SECOND * 60).await;
             assert!(guard.is_held(), "{:?}; hangs: {hangs}", guard.loss());
         }
+    }
+
+    /// Its guard was released on another thread after it had looked whether it is held.
+    #[tokio::test(start_paused = true)]
+    async fn an_ended_hold_does_not_change_the_lease_of_its_successor() {
+        let locks = Locks::new(Memory::new()).with_succession(1).unwrap();
+        let first = locks.lock("a").acquire().await.unwrap();
+        let (hold, lock) = (first.hold(), locks.lock("a"));
+        let second = tokio::spawn(async move { lock.acquire().await });
+        tokio::task::yield_now().await;
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        assert_eq!(second.claim(), hold.claim(), "it was handed on");
+        let asked = hold.ask_for(SECOND).await;
+        assert!(matches!(asked, Err(Error::Lost { .. })), "{asked:?}");
+        sleep(SECOND * 60).await;
+        assert!(second.is_held(), "{:?}", second.loss());
     }
 
     /// Remembers which thread asked for which lease.

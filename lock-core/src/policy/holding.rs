@@ -466,11 +466,14 @@ impl Holding {
     }
 
     /// Starts an extension to `lease` at `sent`, and returns the grant to renew. It has this lease, even if another
-    /// thread asks for another one.
-    pub(super) fn start_extension(&self, lease: Duration, sent: Moment) -> (Grant, Ticket) {
+    /// thread asks for another one. Returns `None` once the hold has ended: its grant may be another's by now.
+    pub(super) fn start_extension(&self, lease: Duration, sent: Moment) -> Option<(Grant, Ticket)> {
         let mut life = self.life();
+        if !matches!(life.state, State::Held) {
+            return None;
+        }
         let ticket = life.timing.extension_sent(lease, sent);
-        (self.grant_in(&life), ticket)
+        Some((self.grant_in(&life), ticket))
     }
 
     /// Records the answer to a renewal or extension.
