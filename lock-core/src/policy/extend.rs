@@ -51,6 +51,8 @@ impl Hold {
             return Err(self.lost_error());
         };
         let mut extending = Extending { hold: self, ticket, answer: Renewal::Unanswered };
+        // A shorter lease is renewed, or found to have expired, sooner, whenever the answer comes.
+        self.client.renewals.move_on(&self.holding);
         let answers = self.holding.store.renew(&[grant]).await;
         let answers = answers.map_err(|error| self.extending(error))?;
         extending.answer = answers.first().copied().unwrap_or(Renewal::Unanswered);
@@ -228,6 +230,23 @@ mod tests {
         assert!(matches!(asked, Err(Error::Lost { .. })), "{asked:?}");
         sleep(SECOND * 60).await;
         assert!(second.is_held(), "{:?}", second.loss());
+    }
+
+    /// Nor does the loss wait for the answer, if there is no renewal.
+    #[tokio::test(start_paused = true)]
+    async fn a_shorter_lease_that_is_not_answered_is_renewed_in_time() {
+        for renews in [true, false] {
+            let store = BreaksOnce { memory: Memory::new(), hangs: true, has_broken: AtomicBool::new(false) };
+            let guard = Locks::new(store).lock("a").lease(HOUR).renew(renews).acquire().await.unwrap();
+            let lost = timeout(SECOND * 10, guard.lost());
+            let lost = tokio::select! {
+                biased;
+                lost = lost => lost,
+                extended = guard.extend(SECOND * 3) => panic!("{extended:?}"),
+            };
+            assert_eq!(lost.is_ok(), !renews, "{lost:?}");
+            assert_eq!(guard.is_held(), renews, "{:?}", guard.loss());
+        }
     }
 
     /// Remembers which thread asked for which lease.

@@ -67,9 +67,10 @@ impl Renewals {
 
     /// Adds `hold` to the agenda, if it has an event to come.
     pub(super) fn add(self: &Arc<Self>, hold: &Arc<Holding>) {
-        let Some(at) = hold.next_event() else { return };
         let start = {
             let mut agenda = self.agenda();
+            // Asked under the lock, so that an older answer never replaces a newer one.
+            let Some(at) = hold.next_event() else { return };
             self.put(&mut agenda, hold, at);
             !std::mem::replace(&mut agenda.running, true)
         };
@@ -81,9 +82,10 @@ impl Renewals {
 
     /// Moves `hold` to its next event, unless it has left the agenda meanwhile.
     pub(super) fn move_on(&self, hold: &Arc<Holding>) {
-        let Some(at) = hold.next_event() else { return };
         let mut agenda = self.agenda();
-        if agenda.times.contains_key(&hold.id) {
+        if agenda.times.contains_key(&hold.id)
+            && let Some(at) = hold.next_event()
+        {
             self.put(&mut agenda, hold, at);
         }
     }
