@@ -62,11 +62,12 @@ impl Hold {
         if client.closing.is_cancelled() || !seat.is_awaited(terms) {
             return Err(seat);
         }
-        tracing::debug!(lock.name = %grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed on");
         let (hold, span) = (self.clone(), span.clone());
         // If that waiter goes before it has the grant, and nobody else may have it.
         let release = move || drop(Releasing::new(hold, None, until, span));
         seat.leave_to_next(Estate::new(grant, terms.clone(), release));
+        // Not before it is done, because a log may block (clause F8).
+        tracing::debug!(lock.name = %holding.grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed on");
         Ok(())
     }
 }
