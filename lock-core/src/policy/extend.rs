@@ -15,12 +15,13 @@ impl Hold {
     ///
     /// # Cancel safety
     ///
-    /// The request may have been carried out. The hold then relies on the shorter of the old and the new lease.
+    /// The request may have been carried out, or may be later, at any time. So the hold then relies on the shorter of
+    /// the old and the new lease, and never again on a longer one than the new, even if it is extended once more.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`] if the lease has expired or another holds the lock; [`Error::Unavailable`] if the store did not
-    /// answer, and then the old lease still stands; [`Error::InvalidOption`] for a lease out of range;
+    /// answer, and then it is as if this had been dropped; [`Error::InvalidOption`] for a lease out of range;
     /// [`Error::Unsupported`] if a session keeps the grant.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = lease::check("lease", lease, lease::MIN_LEASE)?;
