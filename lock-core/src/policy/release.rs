@@ -143,8 +143,8 @@ impl Unfinished {
     async fn tell_store(&self) -> Result<(), Error> {
         let (store, holding) = (&self.hold.client.store, &self.hold.holding);
         if holding.stays_for().is_some() {
-            // A renewal that is carried out after the last lease outlasts it, and would hold the name for nobody. But the
-            // last lease must be asked for before this one ends.
+            // A renewal that is carried out after the last lease outlasts it, and would hold the name for nobody. But
+            // the last lease must be asked for before this one ends.
             let patience = holding.patience().min(self.until.left() / 2);
             let _ = tokio::time::timeout(patience, holding.settled()).await;
         }
