@@ -23,7 +23,10 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Locks over any [`RecordStore`]: a [`Backend`] with every mode.
@@ -61,7 +64,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A swap is sent no later than this after its read, and its answer counts no later than twice as long after it: a name is
 /// forgotten only much later.
 const FRESH: Duration = Duration::from_secs(20);
-/// How many records are renewed at the same time.
+/// How many records are renewed at the same time, beside those that are slow to answer.
 const RENEWED_AT_ONCE: usize = 16;
 
 /// The prefixes of the keys of locks, and of latches.
@@ -346,24 +349,29 @@ impl<S: RecordStore> Backend for Records<S> {
         let Some(patience) = grants.iter().map(|grant| lease::renewal_patience(grant.lease)).min() else {
             return Ok(Vec::new());
         };
+        let slots = &Semaphore::new(RENEWED_AT_ONCE);
         let renew = |(at, grant): (usize, Grant)| async move {
+            let slot = slots.acquire().await;
             let renewed =
                 self.change(&grant.name, Write::IfChanged, |record, now, _| Ok(record.renew(&grant, now)));
-            (
-                at,
-                timeout(patience / 2, renewed)
-                    .await
-                    .unwrap_or_else(|_| Err(StoreError::unavailable("no answer"))),
-            )
+            let mut renewed = pin!(timeout(patience / 2, renewed));
+            // One that is slow goes on beside the others, which do not wait for it.
+            let answer = if let Ok(answer) = timeout(patience / 16, &mut renewed).await {
+                answer
+            } else {
+                drop(slot);
+                renewed.await
+            };
+            (at, answer.unwrap_or_else(|_| Err(StoreError::unavailable("no answer"))))
         };
         // A record that cannot be read, or a request that hangs, costs no other lock its lease: what was renewed in
         // time counts.
         let mut answers: Vec<Option<Result<Renewal, StoreError>>> = grants.iter().map(|_| None).collect();
         let mut in_turn: Vec<_> = grants.iter().cloned().enumerate().collect();
-        // Nor do many that hang: each call begins with others.
+        // Nor do many that are slow: each call begins with others.
         in_turn.rotate_left(first_of(self.0.renewals.fetch_add(1, Ordering::Relaxed), grants.len()));
         let renewals = stream::iter(in_turn).map(renew);
-        let renewals = renewals.buffer_unordered(RENEWED_AT_ONCE).take_until(sleep(patience / 4 * 3));
+        let renewals = renewals.buffer_unordered(grants.len()).take_until(sleep(patience / 4 * 3));
         let mut renewals = pin!(renewals);
         while let Some((at, answer)) = renewals.next().await {
             answers[at] = Some(answer);
