@@ -102,6 +102,23 @@ async fn the_counter_counts_as_far_as_it_can() {
 }
 
 #[tokio::test]
+async fn no_tokens_are_reserved_beyond_what_redis_counts() {
+    let server = Server::start();
+    let (backend, reserve) = (server.backend().await, 16);
+    let reserving = || Claim { reserve, ..claim("a", LEASE) };
+    for last in [(MOST - 16).to_string(), MOST.to_string(), u64::MAX.to_string(), "9".repeat(400)] {
+        let record = format!("{last} somebody 1 host ");
+        server.tell::<()>(&["SET", RECORD, &record]);
+        names_the_record(&backend.try_acquire(&reserving()).await.expect_err(&record));
+        assert_eq!(server.tell::<u64>(&["EXISTS", KEY]), 0, "{record}: something is held");
+        assert_eq!(server.tell::<String>(&["GET", RECORD]), record);
+    }
+    server.tell::<()>(&["SET", RECORD, &format!("{} somebody 1 host ", MOST - 17)]);
+    let held = grant(&backend, &reserving()).await;
+    assert_eq!((held.token.get(), held.reserved), (MOST, reserve));
+}
+
+#[tokio::test]
 async fn a_counter_that_was_changed_under_its_holder_is_not_granted_again() {
     let server = Server::start();
     for backend in both(&server).await {

@@ -25,7 +25,8 @@ local function issue(record, time, claim, told, remember, more)
     end
   end
   local number = last == '' and '0' or string.match(last, '^0*(%d+) ')
-  if not number or at_least(more and string.format('%.0f', number + more) or number, MOST) then
+  -- A number of hundreds of digits has no sum.
+  if not number or at_least(number, MOST) or more and at_least(string.format('%.0f', number + more), MOST) then
     if before then
       redis.call('SET', record, last, 'EX', remember)
     end
