@@ -9,7 +9,7 @@ use crate::{
     timing::{STANDS, pause, show_up, soon_after},
 };
 use std::time::Duration;
-use tenure_core::{Attempt, Claim, Grant, Moment, StoreError};
+use tenure_core::{Attempt, Claim, Grant, Moment, StoreError, lease};
 use tokio::time::{Instant, sleep_until, timeout};
 
 impl Server {
@@ -79,9 +79,10 @@ impl Server {
                     note = waiting.note() => match note {
                         // Asks again, so that the grant counts only once replicas have it.
                         Notice::Turn { .. } if self.is_replicated() => break,
-                        Notice::Turn { token, at } => if let Some(sent) = asked.before(at) {
-                            return Ok(Grant::handed_over(claim, token, sent, STANDS));
-                        }
+                        Notice::Turn { token, at } => match asked.before(at) {
+                            Some(sent) => return Ok(Grant::handed_over(claim, token, sent, STANDS)),
+                            None => break,
+                        },
                         Notice::Look { after } => look_at = look_at.min(Instant::now() + soon_after(after)),
                     },
                     () = sleep_until(look_at) => break,
@@ -92,12 +93,16 @@ impl Server {
 }
 
 impl Attempted {
-    /// An instant before the server's clock showed `at`, if that was after this answer; otherwise `None`.
+    /// An instant before the server's clock showed `at`, if that was after this answer; otherwise `None`. Also `None` if
+    /// it cannot show that yet: then another server has said so, as before a failover, or its clock was set.
     ///
     /// The answer was given after `sent`. So what came some time after it by the server's clock came at least that long
     /// after `sent`, less the possible difference between the clocks' rates.
     fn before(&self, at: Duration) -> Option<Moment> {
-        let since = at.checked_sub(self.at?)?;
+        let (since, passed) = (at.checked_sub(self.at?)?, Moment::now().since(self.sent));
+        if since > passed + lease::drift_allowance(passed) {
+            return None;
+        }
         Some((self.sent + since * 99 / 100).min(Moment::now()))
     }
 }
@@ -114,8 +119,10 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let handed_over = |after: Duration| asked.before(asked.at.unwrap() + after);
         assert_eq!(handed_over(Duration::from_secs(1)).unwrap(), sent + Duration::from_millis(990));
-        // Never later than now, whatever the server's clock did.
-        assert!(handed_over(Duration::from_hours(1)).unwrap() <= sent + Duration::from_secs(3));
+        // Never later than now, whatever the clocks' rates.
+        assert!(handed_over(Duration::from_millis(2021)).unwrap() <= sent + Duration::from_micros(2_000_500));
+        // The server's clock cannot show that yet.
+        assert_eq!(handed_over(Duration::from_secs(3)), None);
         // A hand-over from before the answer is void: the answer was that another holds the lock.
         assert_eq!(asked.before(Duration::from_secs(1_600_000_000)), None);
     }
