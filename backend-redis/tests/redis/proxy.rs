@@ -11,11 +11,11 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What becomes of the requests on a connection that is open.
+/// What becomes of what is sent one way on a connection that is open.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wire {
     Open,
-    /// Bytes to the server wait, those from the server pass.
+    /// It waits. What is sent the other way passes.
     Held,
 }
 
@@ -29,8 +29,10 @@ pub(crate) struct Proxy {
 struct Shared {
     target: AtomicU16,
     connections: AtomicUsize,
-    /// For the connections that are open now: what becomes of them.
+    /// For the connections that are open now: what becomes of the requests.
     present: Mutex<watch::Sender<Wire>>,
+    /// For all connections: what becomes of the replies.
+    replies: watch::Sender<Wire>,
 }
 
 impl Proxy {
@@ -41,6 +43,7 @@ impl Proxy {
             target: target.into(),
             connections: AtomicUsize::new(0),
             present: Mutex::new(watch::Sender::new(Wire::Open)),
+            replies: watch::Sender::new(Wire::Open),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(listener, Arc::clone(&shared)));
@@ -72,6 +75,12 @@ impl Proxy {
         Held(present.clone())
     }
 
+    /// What the server answers waits, on all connections, until the return value is told to let go.
+    pub(crate) fn hold_replies(&self) -> Held {
+        self.shared.replies.send_replace(Wire::Held);
+        Held(self.shared.replies.clone())
+    }
+
     /// Cuts the present connections.
     pub(crate) fn cut(&self) {
         let mut present = self.shared.present.lock().expect("no panic");
@@ -95,13 +104,12 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         let Ok(server) = TcpStream::connect(("127.0.0.1", shared.target.load(Ordering::SeqCst))).await else {
             continue;
         };
-        let wire = shared.present.lock().expect("no panic").subscribe();
+        let (wire, back) = (shared.present.lock().expect("no panic").subscribe(), shared.replies.subscribe());
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let back = watch::Sender::new(Wire::Open);
         connections.spawn(async move {
             // Requests that were sent before the client hung up still go through.
-            let replies = tokio::spawn(pass(from_server, to_client, back.subscribe()));
+            let replies = tokio::spawn(pass(from_server, to_client, back));
             pass(from_client, to_server, wire).await;
             replies.abort();
         });
