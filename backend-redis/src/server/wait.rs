@@ -93,8 +93,8 @@ impl Server {
 }
 
 impl Attempted {
-    /// An instant before the server's clock showed `at`, if that was after this answer; otherwise `None`. Also `None` if
-    /// it cannot show that yet: then another server has said so, as before a failover, or its clock was set.
+    /// An instant before the server's clock showed `at`, if that was after this answer; otherwise `None`. Also `None`
+    /// if it cannot show that yet: then another server has said so, as before a failover, or its clock was set.
     ///
     /// The answer was given after `sent`. So what came some time after it by the server's clock came at least that long
     /// after `sent`, less the possible difference between the clocks' rates.

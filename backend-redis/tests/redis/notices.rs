@@ -68,7 +68,7 @@ async fn what_another_master_said_is_no_turn() {
     for _ in 0..2 {
         let early = tokio::time::timeout(NO_SHOW_UP, &mut waiting).await;
         assert!(early.is_err(), "another holds it: {early:?}");
-        // Nor does what comes only now.
+        // And this is heard after its answer.
         publish(&turn(waits.id, Duration::from_hours(1)));
     }
     holder.release(&held).await.unwrap();
