@@ -134,7 +134,11 @@ impl<T: RowTable> Keeper<T> {
                 }
                 Ok(Some(Found::Again)) => self.end(connection).await,
                 // The server may have ended it long ago, and the other idle ones too: the next one is fresh.
-                Ok(None) => self.idle.clear(),
+                Ok(None) => {
+                    drop(connection);
+                    self.idle.clear();
+                    self.forsake().await;
+                }
                 Err((keeps, stop)) => {
                     if keeps {
                         self.end(connection).await;
@@ -154,6 +158,17 @@ impl<T: RowTable> Keeper<T> {
             biased;
             order = self.orders.recv() => Err(Stop::Unwanted(order)),
             connection = self.table.connect() => Ok((connection?, false)),
+        }
+    }
+
+    /// Ends a wait whose connection this client has lost. The server may not have noticed that: the claim would stand
+    /// in its queue twice, and in MySQL the next connection would not get the claim's mark.
+    async fn forsake(&self) {
+        if !self.waits {
+            return;
+        }
+        if let Err(error) = in_time(&*self.table, self.table.interrupt(self.claim.id)).await {
+            tracing::debug!(%error, "could not end a connection");
         }
     }
 
@@ -196,10 +211,10 @@ impl<T: RowTable> Keeper<T> {
                 }
                 () = tokio::time::sleep(trusted) => {
                     trusted = ASK_AGAIN;
-                    let lives = table.lives(claim.id).await.map_err(|error| (false, error.into()))?;
-                    if !lives {
-                        let error = StoreError::unavailable("the connection that waited for the lock is gone");
-                        return Err((false, error.into()));
+                    let lives = table.lives(claim.id).await;
+                    if !matches!(lives, Ok(true)) {
+                        let gone = || StoreError::unavailable("the connection that waited for the lock is gone");
+                        return answered(Err(lives.err().unwrap_or_else(gone)));
                     }
                 }
             }

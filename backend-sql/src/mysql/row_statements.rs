@@ -188,9 +188,10 @@ const ROW: &str = "SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 0"
 const PARAMETERS: &str =
     "SET @tenure_prefix = X'', @tenure_name = X'', @tenure_held = '', @tenure_locked = 1, @tenure_begun = 0;";
 
-/// The transaction begins with the first statement that needs one, and ends with the mode.
+/// The transaction begins with the first statement that needs one, and ends with the mode. If the claim waited before, on
+/// a connection that was killed, that one may have the mark for a moment longer.
 const BEGIN_AND_TAKE: &str = "\
-SET SESSION wait_timeout = {lease}, SESSION autocommit = 0, @tenure_mark = GET_LOCK('{mark}', 0), \
+SET SESSION wait_timeout = {lease}, SESSION autocommit = 0, @tenure_mark = GET_LOCK('{mark}', 1), \
 @tenure_begun = {us}, @tenure_prefix = {prefix}, @tenure_name = {name}, @tenure_held = {held}, @tenure_locked = NULL; \
 EXECUTE tenure_{how} USING @tenure_held, @tenure_prefix, @tenure_name; \
 EXECUTE tenure_last USING @tenure_prefix, @tenure_name";
