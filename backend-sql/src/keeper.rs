@@ -133,6 +133,10 @@ impl<T: RowTable> Keeper<T> {
                     self.table.make(&self.claim.name).await?;
                 }
                 Ok(Some(Found::Again)) => self.end(connection).await,
+                Ok(Some(Found::Blocked(error))) => {
+                    self.end(connection).await;
+                    return Err(error.into());
+                }
                 // The server may have ended it long ago, and the other idle ones too: the next one is fresh.
                 Ok(None) => {
                     drop(connection);

@@ -66,6 +66,7 @@ impl<T: RowTable> RowLocks<T> {
             Found::Again => Err(StoreError::unavailable(
                 "the server ended the wait for the lock; roll the transaction back and begin again",
             )),
+            Found::Blocked(error) => Err(error),
         }
     }
 

@@ -91,7 +91,7 @@ pub(crate) trait RowTable: Send + Sync + 'static {
 }
 
 /// The outcome of asking for a row's lock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Found<V> {
     Locked(V),
     /// There is no such row, or it is locked and was not waited for.
@@ -100,6 +100,8 @@ pub(crate) enum Found<V> {
     NoTable,
     /// The wait reached the server's limit, or the server ended the transaction: ask again.
     Again,
+    /// Others keep the whole table locked, which was not to be waited for any longer. The connection works.
+    Blocked(StoreError),
 }
 
 /// The error of a transaction that cannot see the lock's row.
@@ -116,6 +118,7 @@ impl<V> Found<V> {
             Self::Nothing => Found::Nothing,
             Self::NoTable => Found::NoTable,
             Self::Again => Found::Again,
+            Self::Blocked(error) => Found::Blocked(error),
         })
     }
 }

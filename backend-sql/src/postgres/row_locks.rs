@@ -147,7 +147,7 @@ impl RowTable for PostgresRowLocks {
         let told = match rows {
             // Asking again would be waiting: a migration may keep the table locked for long.
             Err(error) if !waits && errors::is_lock_timeout(&error) => {
-                return Err(self.server.explain(error));
+                return Ok(Found::Blocked(self.server.explain(error)));
             }
             rows => rows.map(|rows| rows.into_iter().nth(1)),
         };
