@@ -213,15 +213,15 @@ async fn who_comes_too_late_after_a_ring_hears_the_next(table: &Table) {
 
 /// The server ends what has been idle for long, and so the connection over which bells are rung.
 async fn who_rang_long_ago_rings_again(table: &Table) {
-    let ours = table.options().open_with("wait_timeout", "2").await.unwrap();
+    let ours = table.options().open_with("wait_timeout", "4").await.unwrap();
     let theirs = table.options().poll(POLL).open().await.unwrap();
-    for name in ["a", "b"] {
+    for (name, idle) in [("a", 0), ("b", 6)] {
+        tokio::time::sleep(Duration::from_secs(idle)).await;
         let grant = granted(&ours, &held(name)).await;
         let waiter = begin(table, &theirs, name).await;
         // The release, which is not repeated, needs a connection that is there.
         busy(&ours, &claim(name)).await;
         hand_over(&ours, &grant, waiter).await;
-        tokio::time::sleep(Duration::from_secs(4)).await;
     }
 }
 
