@@ -194,8 +194,9 @@ impl<T: RowTable> Keeper<T> {
         if !self.waits {
             return answered(in_time(&**table, table.take(connection, claim, false)).await);
         }
-        // The first time sooner: an idle connection may have gone without a word.
-        let mut trusted = table.response_timeout().min(ASK_AGAIN);
+        // At first as any request: an idle connection may have gone without a word. And not less: in PostgreSQL, no
+        // claim is shown while it waits for the table, which the server limits to less than that.
+        let mut trusted = table.response_timeout();
         let mut locking = pin!(table.take(connection, claim, true));
         loop {
             tokio::select! {

@@ -159,7 +159,7 @@ impl<T: RowTable> Backend for RowLocks<T> {
         Capabilities {
             standing: StandingKind::Session,
             wakeup: Wakeup::Queue,
-            ask_again: ASK_AGAIN,
+            ask_again: ASK_AGAIN.max(self.table.response_timeout()),
             fair: self.table.fair(),
             listing: true,
             ..Capabilities::POLLED
