@@ -137,7 +137,7 @@ impl<T: RowTable> Keeper<T> {
                     self.end(connection).await;
                     return Err(error.into());
                 }
-                // The server may have ended it long ago, and the other idle ones too: the next one is fresh.
+                // It may have gone long ago, and the idle ones too: the next one is fresh.
                 Ok(None) => {
                     drop(connection);
                     self.idle.clear();
@@ -176,23 +176,23 @@ impl<T: RowTable> Keeper<T> {
         }
     }
 
-    /// Begins a transaction and requests the row's lock. `None` if that failed on a connection that was `used` before.
-    /// An error comes with whether the connection is still usable.
+    /// Begins a transaction and requests the row's lock. `None` if that failed on a connection that `worked` before, or
+    /// was seen to wait. An error comes with whether the connection is still usable.
     async fn ask(
         &mut self,
         connection: &mut T::Connection,
-        used: bool,
+        mut worked: bool,
     ) -> Result<Option<Found<Issue>>, (bool, Stop)> {
         let Self { table, claim, orders, .. } = self;
-        let answered = |found: Result<Found<Issue>, StoreError>| match found {
-            Err(error) if used => {
-                tracing::debug!(%error, "an idle connection no longer works");
+        let answered = |worked: bool, found: Result<Found<Issue>, StoreError>| match found {
+            Err(error) if worked => {
+                tracing::debug!(%error, "a connection no longer works");
                 Ok(None)
             }
             found => found.map(Some).map_err(|error| (false, Stop::Failed(error))),
         };
         if !self.waits {
-            return answered(in_time(&**table, table.take(connection, claim, false)).await);
+            return answered(worked, in_time(&**table, table.take(connection, claim, false)).await);
         }
         // At first as any request: an idle connection may have gone without a word. And not less: in PostgreSQL, no
         // claim is shown while it waits for the table, which the server limits to less than that.
@@ -201,7 +201,7 @@ impl<T: RowTable> Keeper<T> {
         loop {
             tokio::select! {
                 biased;
-                found = &mut locking => return answered(found),
+                found = &mut locking => return answered(worked, found),
                 order = orders.recv() => {
                     let interrupted = async {
                         loop {
@@ -219,8 +219,9 @@ impl<T: RowTable> Keeper<T> {
                     let lives = table.lives(claim.id).await;
                     if !matches!(lives, Ok(true)) {
                         let gone = || StoreError::unavailable("the connection that waited for the lock is gone");
-                        return answered(Err(lives.err().unwrap_or_else(gone)));
+                        return answered(worked, Err(lives.err().unwrap_or_else(gone)));
                     }
+                    worked = true;
                 }
             }
         }
