@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Need, Stage,
     case::cases,
-    check::{Stop, ensure, eventually, lost_with, rises, within},
+    check::{Stop, ensure, ensure_matches, eventually, lost_with, rises, within},
     saboteur::Hurt,
 };
 use std::time::Duration;
@@ -41,7 +41,8 @@ async fn shortened_lease_is_noticed(stage: &Stage) -> Check {
     let guard = one.lock(&name).lease(LONG_LEASE).renew(false).acquire().await?;
     let waiter = asleep(&other, &name).await?;
     let shortened = Moment::now();
-    guard.extend(REST).await?;
+    // On a busy machine it ends before the store's answer.
+    ensure_matches!(guard.extend(REST).await, Ok(()) | Err(Error::Lost { .. }));
     let bound = REST + stage.capabilities().ask_again + SLACK;
     let waited = within(bound, "the end of a lease that its holder had shortened, for who waits", waiter);
     let (taken, had) = waited.await???;
