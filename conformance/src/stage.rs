@@ -16,8 +16,9 @@ use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, StandingKind};
 
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
-/// How long a closed client may still have a queue: by then all is dropped of the tasks that a case aborted.
-const ABORTING: Duration = Duration::from_secs(2);
+/// How long a closed client may still have a queue: by then all is dropped of the tasks that a case aborted, on a busy
+/// machine too.
+const ABORTING: Duration = Duration::from_secs(5);
 /// How long after the end of a case its traces may stay in the store: no lease of a dead client is longer.
 const LEFTOVERS: Duration = Duration::from_secs(8);
 
