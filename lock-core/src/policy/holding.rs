@@ -89,9 +89,16 @@ pub(crate) struct HoldOptions {
 pub(super) enum Departure {
     /// Nothing: the owner has other guards.
     Others(Option<LossCause>),
-    /// It was the last one: tell the store. The lease lasts at least until this moment, so a store that finds nothing
-    /// before then has already released it, or has forgotten it.
-    Release(Option<Seat>, Moment, Span),
+    /// It was the last one: tell the store.
+    Release {
+        seat: Option<Seat>,
+        /// The lease lasts at least until then, so a store that finds nothing before has already released it, or has
+        /// forgotten it.
+        until: Moment,
+        span: Span,
+        /// Whether the grant is as it was made, and nothing about it is on its way.
+        is_unchanged: bool,
+    },
     /// It was the last one of a lost hold.
     Lost(LossCause),
 }
@@ -203,18 +210,16 @@ impl Holding {
         self.grant.token_now()
     }
 
-    /// The grant for a successor in this process, and the terms on which it may have it; `None` if this hold has to be
-    /// released at the store.
+    /// The grant for a successor in this process, if it is unchanged, and the terms on which that one may have it;
+    /// `None` if this hold has to be released at the store.
     pub(super) fn bequest(&self) -> Option<(Grant, &Terms)> {
-        let terms = self.terms.as_ref()?;
-        let is_unchanged = {
-            let life = self.life();
-            let Life { mode, timing, downgrades, .. } = &*life;
-            let grant = &self.grant;
-            *mode == grant.mode && timing.lease() == grant.lease && timing.is_settled() && *downgrades == 0
-        };
-        let grant = succession::next(&self.grant).filter(|_| is_unchanged)?;
-        Some((grant, terms))
+        Some((succession::next(&self.grant)?, self.terms.as_ref()?))
+    }
+
+    /// Whether the grant is as it was made, and nothing about it is on its way.
+    fn is_unchanged(&self, life: &Life) -> bool {
+        let (grant, Life { mode, timing, downgrades, .. }) = (&self.grant, life);
+        *mode == grant.mode && timing.lease() == grant.lease && timing.is_settled() && *downgrades == 0
     }
 
     /// The current mode.
@@ -415,11 +420,13 @@ impl Holding {
         self.is_held();
         let mut life = self.life();
         life.guards -= 1;
-        let (seat, until, span) = match life.state {
+        let departure = match life.state {
             State::Lost(cause) if life.guards > 0 => return Departure::Others(Some(cause)),
             State::Held | State::Released if life.guards > 0 => return Departure::Others(None),
             State::Lost(cause) => return Departure::Lost(cause),
             State::Held | State::Released => {
+                // Both at once: an answer on its way is heard by this hold, or keeps the grant from being handed on.
+                let is_unchanged = self.is_unchanged(&life);
                 life.state = State::Released;
                 if let Some(watch) = life.watch.take() {
                     watch.abort();
@@ -429,12 +436,13 @@ impl Holding {
                 if let Some(seat) = &life.seat {
                     seat.occupied_by(None);
                 }
-                (life.seat.take(), self.stands_until(&life), span)
+                let (seat, until) = (life.seat.take(), self.stands_until(&life));
+                Departure::Release { seat, until, span, is_unchanged }
             }
         };
         drop(life);
         self.measured.over(None);
-        Departure::Release(seat, until, span)
+        departure
     }
 
     /// When the agenda must look at this hold again: to renew it, or to find it lost.

@@ -27,7 +27,7 @@ impl Hold {
     pub(super) fn leave(&self) -> Result<Option<Releasing>, LossCause> {
         let Self { client, holding } = self;
         let departure = holding.leave();
-        if matches!(departure, Departure::Release(..) | Departure::Lost(_)) {
+        if matches!(departure, Departure::Release { .. } | Departure::Lost(_)) {
             client.renewals.remove(holding.id);
             if holding.owner.is_some() {
                 client.owned.remove(holding);
@@ -36,11 +36,13 @@ impl Hold {
         match departure {
             Departure::Others(None) => Ok(None),
             Departure::Others(Some(cause)) => Err(cause),
-            Departure::Release(seat, until, span) => {
-                let seat = match seat.map(|seat| self.hand_on(seat, until, &span)) {
-                    Some(Ok(())) => return Ok(None),
-                    Some(Err(kept)) => Some(kept),
-                    None => None,
+            Departure::Release { seat, until, span, is_unchanged } => {
+                let seat = match seat {
+                    Some(seat) if is_unchanged => match self.hand_on(seat, until, &span) {
+                        Ok(()) => return Ok(None),
+                        Err(kept) => Some(kept),
+                    },
+                    seat => seat,
                 };
                 Ok(Some(Releasing::new(self.clone(), seat, until, span)))
             }

@@ -1,11 +1,11 @@
 //! Chains of holds with one grant: how long they are, who may be in them, and what remains of them.
 
 use crate::{
-    Attempt, Backend, Capability, Claim, ClaimId, Error, Grant, Guard, Lock, Locks, LossCause, Memory, Name,
-    Owner, Release, StoreError, async_trait, forward_backend, hung::Hung,
+    Attempt, Backend, Capability, Claim, ClaimId, Error, Grant, Guard, Lock, Locks, LossCause, Memory,
+    Moment, Name, Owner, Release, Renewal, StoreError, async_trait, forward_backend, hung::Hung,
 };
 use std::{
-    future::Future,
+    future::{Future, pending},
     pin::pin,
     sync::{
         Arc,
@@ -231,6 +231,47 @@ async fn what_was_extended_or_converted_is_not_handed_on() {
         first.release().await.unwrap();
         assert_ne!(acquired(second).await.claim(), claim, "extended: {extends}");
     }
+}
+
+/// A store that answers no renewal.
+struct Mute(Counted);
+
+#[async_trait]
+impl Backend for Mute {
+    forward_backend!(self => self.0, except renew);
+
+    async fn renew(&self, _: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        pending().await
+    }
+}
+
+/// For the same lease, so that nothing else tells.
+#[tokio::test(start_paused = true)]
+async fn what_an_extension_is_on_its_way_for_is_not_handed_on() {
+    let store = Mute(Counted::default());
+    let locks = Locks::with_lease(store, LEASE).unwrap().with_succession(9).unwrap();
+    let first = locks.lock("a").acquire().await.unwrap();
+    let hold = first.hold();
+    let extending = tokio::spawn(async move { hold.extend(LEASE).await });
+    let second = waiter(locks.lock("a")).await;
+    let claim = first.claim();
+    first.release().await.unwrap();
+    assert_ne!(acquired(second).await.claim(), claim);
+    extending.abort();
+}
+
+/// It may have looked just before the release, in another thread.
+#[tokio::test(start_paused = true)]
+async fn a_view_of_an_ended_hold_does_not_shorten_its_successors_lease() {
+    let locks = Counted::default().with_successors(9);
+    let first = locks.lock("a").acquire().await.unwrap();
+    let (second, hold) = (waiter(locks.lock("a")).await, first.hold());
+    first.release().await.unwrap();
+    let second = acquired(second).await;
+    assert_eq!(second.claim(), hold.claim(), "it was not handed on");
+    assert!(hold.holding.start_extension(LEASE / 9, Moment::now()).is_none());
+    let outcome = hold.extend(LEASE / 9).await;
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]
