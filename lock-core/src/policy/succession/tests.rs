@@ -174,7 +174,7 @@ async fn whoever_gets_it_too_late_asks_the_store() {
     first.release().await.unwrap();
     assert_eq!(store.requests(), (1, 0), "it was handed on");
     // Its runtime does not poll it meanwhile.
-    sleep(LEASE / 3).await;
+    sleep(LEASE / 3 + Duration::from_millis(50)).await;
     let second = timeout(SOON, second).await.expect("it gets in").unwrap();
     assert!(second.claim() != claim && second.is_held());
     second.release().await.unwrap();
