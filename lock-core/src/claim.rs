@@ -75,7 +75,8 @@ pub struct Claim {
     pub waits: bool,
     /// How many tokens to reserve for successors in the same process: see
     /// [`Locks::with_succession`](crate::Locks::with_succession). Zero unless the store has
-    /// [`Capabilities::succession`](crate::Capabilities::succession), and for all but exclusive claims.
+    /// [`Capabilities::succession`](crate::Capabilities::succession), for all but exclusive claims, and for several names
+    /// in one request.
     pub reserve: u32,
     /// What people see of the holder.
     pub holder: Arc<HolderInfo>,

@@ -146,7 +146,9 @@ impl Election {
 
     /// Streams who leads, now and after each change, by asking the store at this interval: at least 10 ms.
     ///
-    /// A term that begins and ends between two requests is not seen. After an error it goes on asking.
+    /// A term that begins and ends between two requests is not seen. With
+    /// [succession](crate::Locks::with_succession), leaders of one client that follow each other with one grant are seen as
+    /// one, whose token is the last of those reserved. After an error it goes on asking.
     ///
     /// # Errors
     ///

@@ -62,7 +62,8 @@ impl Locks {
     /// label, that task has it at once, and the store is not asked. Each has its own, greater token: the store reserves
     /// this many with the grant. No more than a third of the lease after the request for the grant, or when nobody here
     /// waits, the lock is released for all clients. Locks with [`max_hold`](crate::Lock::max_hold) or
-    /// [`hold_at_least`](crate::Lock::hold_at_least), or [without renewal](crate::Lock::renew), take no part.
+    /// [`hold_at_least`](crate::Lock::hold_at_least), or [without renewal](crate::Lock::renew), take no part, and neither
+    /// do those that are acquired [together](crate::Capabilities::together).
     ///
     /// For many short holds of one name in a process that is far from its store. What it costs:
     ///

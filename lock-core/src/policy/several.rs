@@ -62,7 +62,9 @@ impl Acquisition {
         let seats = all.iter().map(Self::seat);
         let Some(seats) = seats.collect::<Option<Vec<Seat>>>() else { return Ok(AllOrNone::Busy) };
         let shortest = all.iter().map(|one| one.lease).min().unwrap_or(Duration::ZERO);
-        let mut open: Vec<_> = all.iter().map(|one| OpenClaim::new(client, one.claim(false))).collect();
+        // Not every store reserves tokens in such a request, and asked again it would count others' as reserved (T1).
+        let claims = all.iter().map(|one| Claim { reserve: 0, ..one.claim(false) });
+        let mut open: Vec<_> = claims.map(|claim| OpenClaim::new(client, claim)).collect();
         let claims: Vec<Claim> = open.iter().map(|open| open.claim().clone()).collect();
         let answer = tokio::select! {
             biased;
