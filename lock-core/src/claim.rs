@@ -85,7 +85,7 @@ pub struct Claim {
 impl Claim {
     /// The range of [`reserve`](Self::reserve). A grant and its release take a store's clients longer than that many
     /// microseconds, so tokens do not run ahead of the store's clock, from which a store that forgets the last one goes
-    /// on (clause T2).
+    /// on (clause T2). Only memory may be faster, and it forgets none.
     pub const RESERVE_RANGE: RangeInclusive<u32> = 0..=32;
 }
 

@@ -247,7 +247,7 @@ impl Backend for Mute {
 
 /// For the same lease, so that nothing else tells.
 #[tokio::test(start_paused = true)]
-async fn what_an_extension_is_on_its_way_for_is_not_handed_on() {
+async fn a_grant_with_an_extension_on_its_way_is_not_handed_on() {
     let store = Mute(Counted::default());
     let locks = Locks::with_lease(store, LEASE).unwrap().with_succession(9).unwrap();
     let first = locks.lock("a").acquire().await.unwrap();
