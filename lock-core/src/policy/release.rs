@@ -64,12 +64,12 @@ impl Hold {
         if client.closing.is_cancelled() || !seat.is_awaited(terms) {
             return Err(seat);
         }
-        let (hold, span) = (self.clone(), span.clone());
+        let (hold, ended) = (self.clone(), span.clone());
         // If that waiter goes before it has the grant, and nobody else may have it.
-        let release = move || drop(Releasing::new(hold, None, until, span));
+        let release = move || drop(Releasing::new(hold, None, until, ended));
         seat.leave_to_next(Estate::new(grant, terms.clone(), release));
-        // Not before it is done, because a log may block (clause F8).
-        tracing::debug!(lock.name = %holding.grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed on");
+        // Not before, because a log may block (clause F8).
+        tracing::debug!(parent: span, lock.name = %holding.grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed on");
         Ok(())
     }
 }
