@@ -9,8 +9,8 @@ use tenure_core::{
 /// Opens the store that `url` names, and returns its locks.
 ///
 /// The whole URL is checked before anything is opened: its scheme, its path or host, and every parameter. Only whether
-/// the store can have [succession](Locks::with_succession) is asked once it is open.
-/// [`urls`](crate::urls) and `docs/urls.md` list the schemes and parameters.
+/// the store supports [succession](Locks::with_succession) is checked once it is open. [`urls`](crate::urls) and
+/// `docs/urls.md` list the schemes and parameters.
 ///
 /// `memory:` is a new private store at each call; to share it, hand out clones of one [`Locks`]. `sqlite:` takes a
 /// relative path (`sqlite:locks.db`) or an absolute one (`sqlite:/var/lib/app/locks.db`, also after `sqlite://`); `%XX`
@@ -24,7 +24,7 @@ use tenure_core::{
 ///
 /// [`Error::InvalidUrl`] for an invalid URL, or one whose store is not built in, with what would be valid and without
 /// passwords. [`Error::Unavailable`] and [`Error::Store`] if the store cannot be opened. [`Error::Unsupported`] if it
-/// cannot have the `succession` that the URL turns on.
+/// does not support the `succession` that the URL turns on.
 ///
 /// # Panics
 ///

@@ -55,7 +55,7 @@
 //! | the fault run | `faults` |
 //! | the suite | `harness`, as a program; `report`, as a function |
 //! | the cases | `cases`; `suite`, how one is run |
-//! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process, and `parent`, with which that ends; `own_runtime` |
+//! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process, and `parent`, with which it ends; `own_runtime` |
 //! | in which form a case locks | `form` |
 //! | how it says that the contract is not kept | `check` |
 //! | the store under test | `subject`; `probe`, between a client and the store, and `log`, what was asked; `required` |

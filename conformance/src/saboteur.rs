@@ -365,7 +365,7 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         self.cannot(Hurt::Partition)
     }
 
-    /// Returns how many members an ensemble has. They are counted from 0.
+    /// Returns how many members an ensemble has. They are numbered from 0.
     fn members(&self) -> usize {
         1
     }

@@ -16,8 +16,8 @@ use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, StandingKind};
 
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
-/// How long a closed client may still have a queue: by then all is dropped of the tasks that a case aborted, on a busy
-/// machine too.
+/// How long a closed client may still have a queue: by then, also on a busy machine, whatever tasks a case aborted have
+/// been dropped.
 const ABORTING: Duration = Duration::from_secs(5);
 /// How long after the end of a case its traces may stay in the store: no lease of a dead client is longer.
 const LEFTOVERS: Duration = Duration::from_secs(8);
@@ -157,7 +157,7 @@ impl Stage {
         self.opener.client().await
     }
 
-    /// Makes a new client of the same backend as this one: they share its connections, and nothing else.
+    /// Makes a new client of the backend that `other` uses: they share its connections, and nothing else.
     #[must_use]
     pub fn client_beside(&self, other: &Client) -> Client {
         self.opener.client_of(Arc::clone(other.probe.backend()))

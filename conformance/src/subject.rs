@@ -91,10 +91,10 @@ pub trait Subject: Send + Sync + 'static {
         None
     }
 
-    /// Whether the store may end grants early when this fault is injected into its server. Only then do a fault run, and
-    /// the clients that take turns in the cases of the group `faults`, let their holders believe that they hold the lock
-    /// until the deadline that they had, beside a successor (clause F4), and only then may a restart that ends in time
-    /// cost a lease (clause F2, `faults::server_restarted`).
+    /// Whether the store may end grants early when this fault is injected into its server. Only then may a holder count
+    /// on its lock until the deadline that it had, beside a successor (clause F4): in a fault run, and among the
+    /// clients that take turns in the cases of the group `faults`. And only then may a restart that ends in time cost a
+    /// lease (clause F2, `faults::server_restarted`).
     ///
     /// Faults named here are excused, so name only those that apply. By default, a store forgets what was wiped, and
     /// the sessions that were ended: leases and sessions outlive connections, and also the freeze of a server or its

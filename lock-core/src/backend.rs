@@ -42,9 +42,10 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Grants the name if it is free or its lease has expired by the store's clock, and grants it again to a claim that
     /// already holds it. A new grant's token is greater than all earlier ones of that name, even after the store forgot
-    /// the name: `max(last + 1, the store's clock in µs)`. A store that can [reserve](Claim::reserve) tokens for the claim
-    /// adds their number to that, and says so with [`Grant::reserving`]; a claim that already holds the name has the
-    /// same ones again. A store that ignores it grants one token, and has no succession. Leaves nothing behind if the answer is [`Attempt::Busy`].
+    /// the name: `max(last + 1, the store's clock in µs)`. A store that can [reserve](Claim::reserve) tokens for the
+    /// claim adds their number to that, and says so with [`Grant::reserving`]; a claim that already holds the name gets
+    /// the same tokens again. A store that ignores the reservation grants one token, and has no succession. Leaves
+    /// nothing behind if the answer is [`Attempt::Busy`].
     ///
     /// # Errors
     ///
@@ -192,12 +193,12 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Behaviour
     ///
-    /// Only for people, so it changes nothing. Leaves out the holders, and a waiter that has lost its place. There is one
-    /// waiter for each client: its other tasks wait behind that one, in memory. A claim that makes a single attempt may
-    /// be among them, if the store has it queue for a moment.
+    /// For people only, so it changes nothing. Leaves out the holders, and waiters that have lost their places. Each
+    /// client has one waiter; its other tasks wait behind that one, in memory. A claim that makes a single attempt may
+    /// be listed, if the store lets it queue for a moment.
     ///
     /// The default is right for a store without a queue, and for one whose queue does not say who waits in it, such as
-    /// that for a locked row of a database.
+    /// a database's own queue for a locked row.
     ///
     /// # Errors
     ///
@@ -238,8 +239,8 @@ pub trait Backend: Send + Sync + 'static {
     /// # Behaviour
     ///
     /// Several `Locks` may have been made of this backend, or of its clones, and each calls this when it closes
-    /// ([`Background::clients`] counts them). What the others hold stays held, and whoever waits goes on waiting and is
-    /// still told of releases. A later request opens what it needs again.
+    /// ([`Background::clients`] counts them). What the others hold stays held, and their waiters go on waiting and
+    /// still hear of releases. A later request reopens what it needs.
     async fn close(&self) {}
 }
 

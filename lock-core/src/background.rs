@@ -86,10 +86,10 @@ impl Background {
         }
     }
 
-    /// Returns how many [`Locks`](crate::Locks) use it that are not closed yet.
+    /// Returns how many [`Locks`](crate::Locks) use this background and are not closed yet.
     ///
-    /// For [`Backend::close`](crate::Backend::close), during which the one that closes is still counted: a store whose
-    /// clients share a session ends it only with the last of them.
+    /// For [`Backend::close`](crate::Backend::close): a store whose clients share a session ends it only with the last
+    /// of them. The one that is closing is still counted.
     #[must_use]
     pub fn clients(&self) -> usize {
         self.0.uses.load(Ordering::Relaxed)

@@ -35,7 +35,7 @@ pub struct Capabilities {
     pub together: bool,
     /// Whether [`holders`](crate::Backend::holders) and [`list`](crate::Backend::list) list holders.
     pub listing: bool,
-    /// Whether [`waiting`](crate::Backend::waiting) lists waiters. That takes a queue that says who waits in it.
+    /// Whether [`waiting`](crate::Backend::waiting) lists waiters. This needs a queue that says who waits in it.
     pub waiting: bool,
     /// Whether a grant can [reserve tokens](crate::Claim::reserve), which
     /// [succession](crate::Locks::with_succession) needs.

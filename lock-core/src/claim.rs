@@ -74,18 +74,17 @@ pub struct Claim {
     /// that the releasing client learns of the waiter.
     pub waits: bool,
     /// How many tokens to reserve for successors in the same process: see
-    /// [`Locks::with_succession`](crate::Locks::with_succession). Zero unless the store has
-    /// [`Capabilities::succession`](crate::Capabilities::succession), for all but exclusive claims, and for several names
-    /// in one request.
+    /// [`Locks::with_succession`](crate::Locks::with_succession). Zero unless the claim is exclusive, for one name alone,
+    /// and the store has [`Capabilities::succession`](crate::Capabilities::succession).
     pub reserve: u32,
     /// What people see of the holder.
     pub holder: Arc<HolderInfo>,
 }
 
 impl Claim {
-    /// The range of [`reserve`](Self::reserve). A grant and its release take a store's clients longer than that many
-    /// microseconds, so tokens do not run ahead of the store's clock, from which a store that forgets the last one goes
-    /// on (clause T2). Only memory may be faster, and it forgets none.
+    /// The range of [`reserve`](Self::reserve). A grant and its release take longer than that many microseconds, so
+    /// tokens do not run ahead of the store's clock, from which a store that has forgotten the last token goes on
+    /// (clause T2). Only the memory store may be faster, and it forgets none.
     pub const RESERVE_RANGE: RangeInclusive<u32> = 0..=32;
 }
 

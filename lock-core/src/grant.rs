@@ -12,11 +12,11 @@ pub struct Grant {
     pub name: Name,
     /// How it holds the name.
     pub mode: Mode,
-    /// Greater than the tokens of all earlier grants of that name. With [reserved](Self::reserved) tokens, the last of
-    /// them.
+    /// Greater than the tokens of all earlier grants of that name. If tokens are [reserved](Self::reserved), the last
+    /// of them.
     pub token: Token,
-    /// How many of the tokens up to [`token`](Self::token) are for successors: all of these are greater than those of
-    /// earlier grants. Zero unless the claim asked for some: see [`reserving`](Self::reserving).
+    /// How many of the tokens up to [`token`](Self::token) are for successors. All of these are greater than the tokens
+    /// of earlier grants. Zero unless the claim asked for some: see [`reserving`](Self::reserving).
     pub reserved: u32,
     /// The lease to ask for when this grant is renewed.
     pub lease: Duration,
@@ -61,7 +61,7 @@ impl Grant {
         Self::new(claim, token, Standing::Session(liveness))
     }
 
-    /// The same grant, if the store has reserved that many tokens below its [token](Self::token) for it: see
+    /// The same grant, for which the store has reserved this many tokens below its [token](Self::token): see
     /// [`Claim::reserve`]. Its first holder has the smallest of them.
     #[must_use]
     pub fn reserving(self, tokens: u32) -> Self {

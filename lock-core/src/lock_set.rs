@@ -139,8 +139,8 @@ impl LockSet {
     }
 
     /// Acquires all the locks if they are free, with at most one attempt for each or for all together. Returns `None`
-    /// if one is not free. Those that it acquired before are released then, in the background if that takes more than a
-    /// second.
+    /// if one is not free. Those that it has already acquired are then released, in the background if that takes more
+    /// than a second.
     ///
     /// # Cancel safety
     ///

@@ -58,31 +58,32 @@ impl Locks {
     /// Hands grants on inside this process from now on, to at most this many successors in a row: 0 to 32. Default:
     /// 0, which turns it off.
     ///
-    /// When an exclusive lock is released while another task of this client waits for it, with the same lease and
-    /// label, that task has it at once, and the store is not asked. Each has its own, greater token: the store reserves
-    /// this many with the grant. No more than a third of the lease after the request for the grant, or when nobody here
-    /// waits, the lock is released for all clients. Locks with [`max_hold`](crate::Lock::max_hold) or
-    /// [`hold_at_least`](crate::Lock::hold_at_least), or [without renewal](crate::Lock::renew), take no part, and neither
-    /// do those that are acquired [together](crate::Capabilities::together).
+    /// When an exclusive lock is released while another task of this client waits for it with the same lease and label,
+    /// that task gets it at once, and the store is not asked. Each successor has its own, greater token: the store
+    /// reserves this many with the grant. When nobody here waits, or a third of the lease has passed since the request
+    /// for the grant, a release goes to the store and frees the lock for all clients. Locks with
+    /// [`max_hold`](crate::Lock::max_hold) or [`hold_at_least`](crate::Lock::hold_at_least), or [without
+    /// renewal](crate::Lock::renew), take no part, and neither do those that are acquired
+    /// [together](crate::Capabilities::together).
     ///
-    /// For many short holds of one name in a process that is far from its store. What it costs:
+    /// Meant for many short holds of one name in a process that is far from its store. What it costs:
     ///
-    /// - **Order between processes.** Waiters of other processes are passed over for as long. A successor that is not
+    /// - **Order between processes.** Waiters of other processes are passed over for that long. A successor that is not
     ///   polled keeps them out until the lease expires.
-    /// - **A release that says less.** [`Guard::release`](crate::Guard::release) is `Ok` as soon as a successor has
-    ///   the lock. That it was released by force, or that the store has forgotten it, is learned by whoever holds it at
-    ///   the next contact with the store: a renewal, or the last release. Tokens are as good as ever.
-    /// - **What people see.** The store knows one grant, so it shows the holder's token as the last of those reserved,
-    ///   and its time since the first of the holds.
+    /// - **A release that says less.** [`Guard::release`](crate::Guard::release) is `Ok` as soon as a successor has the
+    ///   lock. If it was released by force, or the store has forgotten it, whoever holds it at the next contact with
+    ///   the store (a renewal, or the last release) learns of it. Tokens protect the resource as before.
+    /// - **What people see.** The store knows one grant, so it shows the last of the reserved tokens, and counts the
+    ///   time from the first hold.
     ///
     /// The idea is that of Dice, Marathe and Shavit, "Lock Cohorting: A General Technique for Designing NUMA Locks"
     /// (`PPoPP` 2012). `docs/decisions/succession.md` says why it is safe.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for another number; [`Error::Unsupported`] unless the store has
-    /// [`Capabilities::succession`]: a fair queue of its own would be passed over, and tokens like `ZooKeeper`'s cannot
-    /// be reserved.
+    /// [`Error::InvalidOption`] for a number outside that range; [`Error::Unsupported`] unless the store has
+    /// [`Capabilities::succession`]: with `fair=true`, a store's queue would be passed over, and tokens like
+    /// `ZooKeeper`'s cannot be reserved.
     ///
     /// # Examples
     ///
@@ -157,7 +158,7 @@ impl Locks {
         Latch::new(Arc::clone(&self.0), Name::new(name), parties)
     }
 
-    /// Returns what the store can do. With [succession](Self::with_succession), it is not fair between processes.
+    /// Returns what the store can do. With [succession](Self::with_succession) on, it does not count as fair.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         let capabilities = self.0.store.capabilities();
@@ -203,8 +204,8 @@ impl Locks {
 
     /// Returns who waits for `name` in the store's queue, in the order in which they will be granted it.
     ///
-    /// There is one waiter for each client: its other tasks wait behind that one, in memory. For people only: the answer
-    /// may be outdated when it arrives.
+    /// Each client has one waiter; its other tasks wait behind that one, in memory. For people only: the answer may be
+    /// outdated when it arrives.
     ///
     /// # Cancel safety
     ///

@@ -38,8 +38,8 @@
 //! One `release()`:
 //!
 //! 1. `Hold::leave` removes one guard from the `Holding`. After the last one, it is no longer renewed or re-entered.
-//! 2. If [succession](crate::Locks::with_succession) is on and the next in the queue may have the grant, the turn passes
-//!    on with it, and that is all.
+//! 2. If [succession](crate::Locks::with_succession) is on and the next in the queue may have the grant, the turn
+//!    passes on with it, and that is all.
 //! 3. `Releasing` asks the backend until it answers, or leaves that to `chore` when it is dropped.
 //! 4. The seat is dropped, and its turn passes to the next in the queue.
 

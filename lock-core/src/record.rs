@@ -340,7 +340,7 @@ impl Record {
         self.live(now).map(|held| held.tell(name, now)).collect()
     }
 
-    /// Who waits for the name in the queue, in order, for people.
+    /// Who waits for the name in the queue, in order. For people.
     #[must_use]
     pub fn waiting(&self, name: &Name, now: StoreTime) -> Vec<Waiter> {
         self.queue.tell(name, now)

@@ -87,12 +87,12 @@ pub use scheme::Scheme;
 use crate::{Claim, Error, lease};
 use std::time::Duration;
 
-/// A parameter that every store's URLs have: it is for the locks above the store.
+/// One of the two parameters that every store's URLs have. Both are for the locks above the store.
 const LEASE: Parameter<Duration> =
     Parameter::duration("lease", lease::MIN_LEASE..=lease::MAX_LEASE, "30s", |_, lease| lease)
         .about("how long the store keeps a lock for a silent holder");
 
-/// The other one.
+/// The other one of the two.
 const SUCCESSION: Parameter<u32> =
     Parameter::number("succession", Claim::RESERVE_RANGE, "0", |_, count| count)
         .about("how often in a row a process hands a lock on to its own waiters");
@@ -111,7 +111,7 @@ pub struct Urls<O: 'static> {
 pub struct Guide {
     /// The schemes.
     pub schemes: &'static [Scheme],
-    /// The parameters, those of every store first.
+    /// The parameters; those that every store has come first.
     pub parameters: Vec<Entry>,
 }
 

@@ -8,8 +8,8 @@ use std::{
 
 /// One waiter in a store's queue for one name, as the store knows it.
 ///
-/// Its place is where it is in the list: see [`Locks::waiting`](crate::Locks::waiting). Show it to people; never decide
-/// by it who may enter.
+/// Its place is its position in the list: see [`Locks::waiting`](crate::Locks::waiting). For people only: never use it
+/// to decide who may enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
@@ -21,7 +21,7 @@ pub struct Waiter {
     pub mode: Mode,
     /// The waiter's label, machine and process.
     pub info: HolderInfo,
-    /// Since when it has its place in the queue, by the store's clock.
+    /// Since when it has had its place in the queue, by the store's clock.
     pub since: Option<SystemTime>,
     /// How long it has had that place, by the store's clock.
     pub age: Option<Duration>,
@@ -64,14 +64,14 @@ impl Waiter {
     }
 }
 
-/// In the words for a [`Holder`]: `backup.sh (4321@web1) for 3m 12s`.
+/// Worded like a [`Holder`]: `backup.sh (4321@web1) for 3m 12s`.
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&Holder::from(self.clone()), f)
     }
 }
 
-/// What is told of a waiter, in the form of a holder that has neither a token nor a lease: so both are shown alike.
+/// A waiter in the form of a holder that has neither a token nor a lease, so that both are shown alike.
 impl From<Waiter> for Holder {
     fn from(Waiter { name, claim, mode, info, since, age }: Waiter) -> Self {
         Self { claim, since, age, ..Self::of(name).mode(mode).info(info) }

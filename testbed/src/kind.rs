@@ -69,8 +69,8 @@ impl Kind {
         )
     }
 
-    /// Whether a store on such servers forgets its grants when they suffer this fault, as
-    /// [`Subject::forgets`](tenure_conformance::Subject::forgets) says it. Nothing else is excused. `row_locks` says that its
+    /// Whether a store on such servers forgets its grants when they suffer this fault: the answer for
+    /// [`Subject::forgets`](tenure_conformance::Subject::forgets). Nothing else is excused. `row_locks` says that its
     /// grants are locked rows.
     #[must_use]
     pub fn forgets(self, hurt: Hurt, row_locks: bool) -> bool {

@@ -19,7 +19,7 @@ pub struct Means {
     pub methods: Vec<Method>,
     /// How the server can be hurt.
     pub hurts: Vec<Hurt>,
-    /// How many members it has, of which some hurts hit one.
+    /// How many members the server has; some hurts hit only one of them.
     pub members: usize,
 }
 
@@ -159,9 +159,9 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
 
 /// How long a fault lasts, of what is left of the round.
 ///
-/// One in four outlasts a lease and the allowance, if there is time for it. Only such a fault shows a guard that does not
-/// notice its loss, or a waiter that does not end, before the store is back: what a shorter one delays, the judge allows
-/// for. A process that stands still is excused for as long as it does.
+/// One in four lasts longer than a lease and the allowance together, if there is time for it. Only such a fault reveals
+/// a guard that does not notice its loss, or a wait that does not end, before the store is back: the judge allows for
+/// what a shorter one delays. A process that stands still is excused for as long as it does.
 fn length(track: Track, rng: &mut Rng, options: &Options, left: Duration) -> Duration {
     let lease = options.lease;
     if !matches!(track, Track::Process(_)) {

@@ -8,8 +8,8 @@ use tenure_core::Mode;
 /// One note: who, when, what.
 ///
 /// Calls are noted before they are made, and returns after they came, so that what is noted as true was true for
-/// certain; only [`Holds`](What::Holds) has the time before the guard was asked. A client with several tasks of its own
-/// gives each a lane: `c1/1`, `c1/2`; what is noted of `c1` is then meant for all of them.
+/// certain; only a [`Holds`](What::Holds) has the time from before the guard was asked. A client with several tasks of
+/// its own gives each a lane: `c1/1`, `c1/2`; what is noted of `c1` is then meant for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When.
@@ -75,8 +75,8 @@ pub enum What {
         /// Why.
         why: String,
     },
-    /// The guard was asked after this note's time, said that it holds, and believes in itself until then. If that had
-    /// passed already, nothing excuses it.
+    /// The guard was asked after this note's time, and said that it holds, and until when. If that had already passed,
+    /// nothing excuses it.
     Holds {
         /// The claim's id.
         claim: String,

@@ -10,7 +10,7 @@ impl Hold {
     /// For locks acquired with [`renew(false)`](crate::Lock::renew). If renewal is on, it goes on with the new lease,
     /// which is never shorter than what is left of [`hold_at_least`](crate::Lock::hold_at_least).
     ///
-    /// If it crosses a request for a shorter lease, the store may carry out that one last. So the hold relies on the
+    /// If it crosses a request for a shorter lease, the store may carry that one out last. So the hold relies on the
     /// shorter lease until it has been renewed once more, which happens at once, even if renewal is off.
     ///
     /// # Cancel safety

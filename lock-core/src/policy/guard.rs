@@ -51,7 +51,7 @@ impl Guard {
     /// Releases this guard; with the owner's last guard, the lock itself.
     ///
     /// A request whose reply is lost is sent again, until the lease would have expired. With
-    /// [succession](crate::Locks::with_succession), a waiter of this client may have the lock at once instead.
+    /// [succession](crate::Locks::with_succession), the lock may instead pass at once to a waiter of this client.
     ///
     /// # Cancel safety
     ///

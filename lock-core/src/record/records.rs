@@ -31,10 +31,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Locks over any [`RecordStore`]: a [`Backend`] with every mode.
 ///
-/// It has readers, permits, latches, elections, lists of holders and waiters, and forced release. Waiters of all clients
-/// are served in the order in which they came. Each request reads one record, asks [`Record`] what becomes of it, and
-/// swaps it if it changed. That takes two trips to the store, three for a name of which it keeps nothing, and more when
-/// clients collide.
+/// It has readers, permits, latches, elections, lists of holders and waiters, and forced release. Waiters of all
+/// clients are served in the order in which they came. Each request reads one record, asks [`Record`] what becomes of
+/// it, and swaps it if it changed. That takes two trips to the store, three for a name of which it keeps nothing, and
+/// more when clients collide.
 ///
 /// Each waiter writes its place every 1.5 s, so one name serves dozens of waiting clients over a fast store, and about
 /// ten where a trip takes 100 ms.
@@ -255,7 +255,7 @@ fn key_of(name: &Name) -> String {
 
 /// Which of `count` records is the first in this call.
 ///
-/// Steps of the golden ratio soon come near every record, also for whoever makes only every second call, or every third.
+/// Steps of the golden ratio soon come near every record, even for those who make only every second or third call.
 fn first_of(call: u32, count: usize) -> usize {
     const GOLDEN_RATIO: u32 = 0x9E37_79B9;
     let part = u64::from(call.wrapping_mul(GOLDEN_RATIO));
