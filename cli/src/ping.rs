@@ -18,7 +18,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long each request may take.
 const WAIT: Duration = Duration::from_secs(10);
-/// The lease, whatever the store's URL says: a store that freezes is told of, and not waited for until that is over.
+/// The lease, whatever the store's URL says: if a store freezes, that is reported, and not waited for until a long
+/// lease is over.
 const LEASE: Duration = WAIT;
 /// How long the end waits for the store.
 const FAREWELL: Duration = Duration::from_secs(2);

@@ -13,7 +13,8 @@ use tokio::{
     sync::Semaphore,
 };
 
-/// How many cases run at once by default (`--test-threads`). Those that have a store for themselves wait most of the time.
+/// How many cases run at once by default (`--test-threads`). Those that have a store for themselves wait most of the
+/// time.
 const TOGETHER: usize = 20;
 /// How many of them at most share their store: these keep a processor busy.
 const SHARING: usize = 12;

@@ -13,8 +13,8 @@ pub(crate) fn is_this() -> (&'static str, String) {
     (PARENT, std::process::id().to_string())
 }
 
-/// From here on the system kills this process when its parent ends, however that ends. The end of its input tells a process
-/// the same, but not one that is stopped.
+/// From here on the system kills this process when its parent ends, however that ends. The end of its input tells a
+/// process the same, unless it is stopped.
 ///
 /// Only Linux can do so. Elsewhere a stopped process stays when the suite is killed.
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -300,8 +300,8 @@ impl RowTable for MySqlRowLocks {
     }
 }
 
-/// Reads the answer to a lock request: the time, how long the transaction has lasted, whether the server is read-only (a
-/// number, or a word in later versions), and the last token.
+/// Reads the answer to a lock request: the time, how long the transaction has lasted, whether the server is read-only
+/// (a number, or a word in later versions), and the last token.
 fn issue(told: &str) -> Option<Issue> {
     let mut words = told.split(' ');
     let (now, after) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

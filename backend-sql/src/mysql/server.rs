@@ -107,8 +107,8 @@ impl MySql {
         Ok(connection)
     }
 
-    /// A connection for bells: its statements may take as long as they like, except to wait for a table. Each commits by
-    /// itself, so that it sees what others have committed, and keeps no table from being altered.
+    /// A connection for bells: its statements may take as long as they like, except to wait for a table. Each commits
+    /// by itself, so that it sees what others have committed, and keeps no table from being altered.
     pub(super) async fn open_bare(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut connection = self.connect.connect().await?;
         // The last two are MariaDB's setting, and MySQL's.

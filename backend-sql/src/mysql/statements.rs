@@ -10,12 +10,12 @@ use tenure_core::Error;
 /// let another claim in up to a millisecond before the lease expires.
 pub(super) struct Statements {
     pub(super) create: Statement,
-    /// Prefix, name, how many more tokens to reserve, claim, mode, unless exclusive, lease, label, host, pid, and by how
-    /// much the token rises at least. The last insert id is the last token, or 0 if another holds the name or the columns
-    /// do not say everything.
+    /// Prefix, name, how many more tokens to reserve, claim, mode, unless exclusive, lease, label, host, pid, and by
+    /// how much the token rises at least. The last insert id is the last token, or 0 if another holds the name or the
+    /// columns do not say everything.
     pub(super) acquire: Statement,
-    /// How many more tokens to reserve, claim, mode, lease, label, host, pid, prefix, name, mode. Like `acquire`, on a row
-    /// that nobody holds.
+    /// How many more tokens to reserve, claim, mode, lease, label, host, pid, prefix, name, mode. Like `acquire`, on a
+    /// row that nobody holds.
     pub(super) take_free: Statement,
     /// Prefix, name, claim. One row if released. The last insert id is 0 if nobody waits for the name, 1 if one without a
     /// bell does, and otherwise the bell to ring.
@@ -319,8 +319,8 @@ SET
   held.version = held.version + 1
 WHERE held.version = asked.was AND {now} <= asked.latest";
 
-/// A mark goes with the next grant. Whoever had it, or waited beside it, must leave another: the next release is told to
-/// nobody else.
+/// A mark goes with the next grant. Whoever had it, or waited beside it, must leave another: the next release is told
+/// to nobody else.
 const CHANGED: &str = "
 SELECT CONVERT(held.name USING utf8mb4), held.version
 FROM JSON_TABLE(?, '$[*]' COLUMNS ({asked})) AS asked

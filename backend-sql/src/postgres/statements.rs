@@ -11,8 +11,8 @@ use tenure_core::Error;
 pub(super) struct Statements {
     pub(super) create: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` lease, `$5` label, `$6` host, `$7` pid, `$8` mode, unless exclusive,
-    /// `$9` how many more tokens to reserve. Returns a row with the last token if granted; none if another holds the name
-    /// or the columns do not say everything.
+    /// `$9` how many more tokens to reserve. Returns a row with the last token if granted; none if another holds the
+    /// name or the columns do not say everything.
     pub(super) acquire: Statement,
     /// The same, but always returns a row like that of `read`, which is empty unless there is a record, followed by the
     /// token.

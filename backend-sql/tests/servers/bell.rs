@@ -160,8 +160,8 @@ async fn a_session_that_begins_without_autocommit_hears_of_every_release(table: 
     migration.execute(&table.sql("ALTER TABLE {t} COMMENT = 'altered'")).await;
 }
 
-/// The server gives up the bell's look at the table before the client does, and so no session of a client that has given
-/// up stays behind.
+/// The server gives up the bell's look at the table before the client does, so a client that has given up leaves no
+/// session behind.
 async fn a_table_that_is_locked_keeps_no_bell(table: &Table) {
     let ours = table.open().await;
     let theirs = table.options().poll(POLL).open().await.unwrap().locks();
@@ -186,7 +186,8 @@ async fn a_table_that_is_locked_keeps_no_bell(table: &Table) {
     soon(theirs.close()).await;
 }
 
-/// A third client was granted the name before the bell has looked which one is free, and the waiter's mark went with that.
+/// A third client was granted the name before the bell looked which one is free, and the waiter's mark went with that
+/// grant.
 async fn who_comes_too_late_after_a_ring_hears_the_next(table: &Table) {
     let ours = table.open().await;
     let theirs = table.options().poll(POLL).open().await.unwrap();

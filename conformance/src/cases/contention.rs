@@ -35,8 +35,8 @@ struct Shared {
     register: FencedRegister,
     /// Every token that was seen.
     tokens: Mutex<BTreeSet<Token>>,
-    /// Whether the store forgets grants under this fault. Then two clients may believe at once that they hold the lock, until
-    /// the older grant's deadline (clause F4).
+    /// Whether the store forgets grants under this fault. Then two clients may believe at once that they hold the lock,
+    /// until the older grant's deadline (clause F4).
     forgets: bool,
     /// How many turns each worker has had.
     turns: [AtomicU64; WORKERS],
@@ -63,8 +63,8 @@ impl Contention {
         Ok(this)
     }
 
-    /// Checks that every worker still gets another turn, that tokens rose, that nobody was refused without an excuse, and that
-    /// no update was lost.
+    /// Checks that every worker still gets another turn, that tokens rose, that nobody was refused without an excuse,
+    /// and that no update was lost.
     pub(super) async fn goes_on(self) -> Check {
         let turns = || self.shared.turns.iter().map(|turns| turns.load(Ordering::Relaxed));
         let before: Vec<u64> = turns().collect();
@@ -125,8 +125,8 @@ impl Shared {
         self.register.write(token, value + 1)
     }
 
-    /// Somebody with a greater token came in between. That is right if this holder has lost the lock, as it then knows, or if
-    /// the store was made to forget it.
+    /// Somebody with a greater token came in between. That is right if this holder has lost the lock, as it then knows,
+    /// or if the store was made to forget it.
     fn excuse(&self, refused: Refused, guard: &Guard) -> Check {
         let times = self.register.refused();
         ensure!(

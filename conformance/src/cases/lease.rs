@@ -345,8 +345,8 @@ async fn extend_meets_renewal(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The shorter lease is carried out last and answered first. It must not count as the longer one, and is asked to be that
-/// once more, although the lock is not renewed.
+/// The shorter lease is carried out last and answered first. It must not count as the longer one, which is requested
+/// once more although the lock is not renewed.
 async fn extensions_cross(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));

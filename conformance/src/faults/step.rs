@@ -52,7 +52,8 @@ pub(super) enum Bound {
 }
 
 impl Bound {
-    /// Draws from what this step can have. Several names have none: one of them would be over while another is waited for.
+    /// Draws from what this step can have. With several names there is none: one hold would be over while another name
+    /// is waited for.
     pub(super) fn draw(rng: &mut Rng, step: Step, can: Capabilities, lease: Duration) -> Self {
         let span = between(rng, lease / 2, lease).max(MIN_LEASE);
         match rng.u8(..8) {

@@ -19,8 +19,8 @@ pub(super) struct Word {
 impl Word {
     /// Asks a guard; `None` if it does not say that it holds.
     ///
-    /// The time is from before it is asked, and its deadline is reckoned from the same reading of the clock. So no pause of
-    /// this thread makes a guard that was right look late, or one that was late look right.
+    /// The time is from before it is asked, and its deadline is reckoned from the same reading of the clock. So no
+    /// pause of this thread makes a guard that was right look late, or one that was late look right.
     pub(super) fn of(hold: &Hold) -> Option<Self> {
         let (asked, now) = (Stamp::now(), Moment::now());
         if !hold.is_held() {

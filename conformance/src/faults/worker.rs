@@ -336,8 +336,8 @@ impl Worker {
     }
 }
 
-/// Ends when a holder has had its time. Some give nothing back while they are not being renewed, if less than this lease is
-/// left to them: a loss that comes too late can only be seen by who still holds.
+/// Ends when a holder has had its time. Some release nothing while they are not being renewed, if less than this lease
+/// is left to them: only a client that still holds can see a loss that comes too late.
 async fn had_its_time(holds: &[Hold], after: Duration, unless_within: Option<Duration>) {
     const BLINK: Duration = Duration::from_millis(10);
     sleep(after).await;

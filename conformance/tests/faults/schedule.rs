@@ -105,8 +105,8 @@ fn noticing_nothing_during(fault: &Planned, options: &Options) -> History {
     notes.into_iter().map(event).collect::<Vec<_>>().into()
 }
 
-/// Faults lasted 2.5 leases at most, and the judge allows for 3: a loss that is noticed late, and a waiter that hangs, were
-/// never seen.
+/// Faults lasted 2.5 leases at most, and the judge allows for 3: a loss that is noticed late, and a waiter that hangs,
+/// were never seen.
 #[test]
 fn some_faults_outlast_what_the_judge_allows_for() {
     let options = Options::seeded(7);

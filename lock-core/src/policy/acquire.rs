@@ -170,7 +170,8 @@ impl Acquisition {
         }
     }
 
-    /// Begins to hold what another of this client has handed on. If that took too long, it is released in the background.
+    /// Begins to hold what another of this client has handed on. If that took too long, it is released in the
+    /// background.
     fn succeed(&self, estate: Estate, seat: Seat) -> Result<Guard, Seat> {
         let Some(grant) = estate.grant().cloned() else { return Err(seat) };
         let guard = self.hold(grant, seat)?;

@@ -219,8 +219,8 @@ impl Unfinished {
 
     /// Releases the grant, or leaves it to a last lease if the name must stay held for longer.
     ///
-    /// A renewal that is still on its way, because it was not answered in time, carries at least that lease. So it cannot
-    /// free the name too soon, but it can keep it for one more lease.
+    /// A renewal that is still on its way, because it was not answered in time, carries at least that lease. So it
+    /// cannot free the name too soon, but it can keep it for one more lease.
     async fn give_up(&self, grant: &Grant) -> Result<Release, StoreError> {
         let (store, holding) = (&self.hold.client.store, &self.hold.holding);
         let Some(lease) = holding.stays_for() else { return store.release(grant).await };

@@ -117,8 +117,8 @@ impl Withdrawals {
         }
     }
 
-    /// Takes at most so many, the oldest first, without those whose leases have expired. Returns `None` if none is left,
-    /// and then the task ends.
+    /// Takes at most so many, the oldest first, without those whose leases have expired. Returns `None` if none is
+    /// left, and then the task ends.
     fn take(&self, at_most: usize) -> Option<Vec<Withdrawal>> {
         let (now, mut some, mut expired) = (Moment::now(), Vec::new(), 0_usize);
         {
