@@ -1,0 +1,285 @@
+//! Releases that are asked for twice, or too soon, and stores whose answers do not come.
+
+use super::*;
+use crate::{Backend, Capability, Holder, Lock, Locks, Memory, Name, async_trait, forward_backend};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::time::{Instant, timeout};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A store without a queue, in which another client always waits.
+#[derive(Clone)]
+struct Awaited {
+    memory: Memory,
+    wakeup: Wakeup,
+    closed: Arc<AtomicBool>,
+}
+
+impl Awaited {
+    fn new(wakeup: Wakeup) -> Self {
+        Self { memory: Memory::new(), wakeup, closed: Arc::default() }
+    }
+}
+
+#[async_trait]
+impl Backend for Awaited {
+    forward_backend!(self => self.memory, except capabilities, acquire, release, close);
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { wakeup: self.wakeup, ask_again: HOUR, permits: true, ..Capabilities::POLLED }
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        self.memory.release(grant).await.map(|_| Release::Released { awaited: true })
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+}
+
+/// How long a client that relocks at once is kept out.
+async fn kept_out(wakeup: Wakeup, lock: impl Fn(&Locks) -> Lock) -> Duration {
+    let locks = Locks::new(Awaited::new(wakeup));
+    lock(&locks).acquire().await.unwrap().release().await.unwrap();
+    let released = Instant::now();
+    drop(lock(&locks).acquire().await.unwrap());
+    released.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relocking_client_gives_others_one_round() {
+    assert_eq!(kept_out(Wakeup::Poll, |locks| locks.lock("a")).await, HOUR);
+    assert_eq!(kept_out(Wakeup::Push, |locks| locks.lock("a")).await, TOLD_AND_ASKED);
+    assert_eq!(kept_out(Wakeup::Poll, |locks| locks.semaphore("a", 2).permits(2)).await, HOUR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_are_let_in_first_do_not_keep_the_store_open() {
+    let store = Awaited::new(Wakeup::Poll);
+    let locks = Locks::new(store.clone());
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_none(), "the other was not let in first");
+    timeout(Duration::from_secs(1), locks.close()).await.expect("close waited for the round");
+    assert!(store.closed.load(Ordering::SeqCst), "the store was not closed");
+}
+
+/// A store whose first answer to a release is lost, and where the lock was released by force before it came.
+struct PutOut {
+    memory: Memory,
+    asked: AtomicBool,
+}
+
+#[async_trait]
+impl Backend for PutOut {
+    forward_backend!(self => self.memory, except release);
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        if self.asked.swap(true, Ordering::SeqCst) {
+            return self.memory.release(grant).await;
+        }
+        self.memory.force_release(&grant.name).await?;
+        Err(StoreError::unavailable("the answer was lost"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_never_looks_like_ones_own() {
+    let locks = Locks::new(PutOut { memory: Memory::new(), asked: AtomicBool::new(false) });
+    let released = locks.lock("a").acquire().await.unwrap().release().await;
+    assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
+}
+
+/// A store whose first answer to a release is lost. What it knows after that is in `after`: it may have restarted.
+struct Interrupted {
+    before: Memory,
+    after: Memory,
+    lists: bool,
+    asked: AtomicBool,
+}
+
+#[async_trait]
+impl Backend for Interrupted {
+    forward_backend!(self => self.before, except release, holders);
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        if self.asked.swap(true, Ordering::SeqCst) {
+            return self.after.release(grant).await;
+        }
+        self.before.release(grant).await?;
+        Err(StoreError::unavailable("the answer was lost"))
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        if self.lists {
+            self.after.holders(name).await
+        } else {
+            Err(StoreError::unsupported(Capability::Listing))
+        }
+    }
+}
+
+fn interrupted(before: &Memory, after: &Memory, lists: bool) -> Locks {
+    let (before, after) = (before.clone(), after.clone());
+    Locks::new(Interrupted { before, after, lists, asked: AtomicBool::new(false) })
+}
+
+/// The connection broke when the server restarted empty, so the release was sent twice.
+#[tokio::test(start_paused = true)]
+async fn what_the_store_forgot_is_not_released() {
+    let (memory, empty, second) = (Memory::new(), Memory::new(), Duration::from_secs(1));
+    let guard = interrupted(&memory, &empty, true).lock("a").acquire().await.unwrap();
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forgotten, .. })), "{released:?}");
+
+    let guard = interrupted(&memory, &empty, true).lock("a").acquire().await.unwrap();
+    tokio::time::sleep(second).await;
+    let other = Locks::new(empty).lock("a").acquire().await.unwrap();
+    assert!(other.token() > guard.token());
+    tokio::time::sleep(second).await;
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::Lost { cause: LossCause::TakenOver, .. })), "{released:?}");
+    assert!(other.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_next_was_granted_at_once_is_released() {
+    for lists in [true, false] {
+        let memory = Memory::new();
+        let guard = interrupted(&memory, &memory, lists).lock("a").acquire().await.unwrap();
+        let next = Locks::new(memory.clone()).lock("a");
+        let next = tokio::spawn(async move { next.acquire().await });
+        // Until it waits.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let name = guard.name().clone();
+        guard.release().await.unwrap();
+        let [holder] = &memory.holders(&name).await.unwrap()[..] else { panic!("the next holds it") };
+        let age = holder.age.unwrap();
+        assert!(age > Duration::from_millis(10), "it came only after the second request: {age:?}");
+        assert!(next.await.unwrap().unwrap().is_held());
+    }
+}
+
+/// A store whose first answers to renewals are lost, before or after the request was carried out.
+struct Mute {
+    memory: Memory,
+    lost: Mutex<Vec<bool>>,
+}
+
+#[async_trait]
+impl Backend for Mute {
+    forward_backend!(self => self.memory, except renew);
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let lost = self.lost.lock().unwrap().pop();
+        if lost != Some(false) {
+            let answers = self.memory.renew(grants).await?;
+            if lost.is_none() {
+                return Ok(answers);
+            }
+        }
+        Err(StoreError::unavailable("the answer was lost"))
+    }
+}
+
+/// How long a lock that must stay held for an hour keeps others out, if it is released after `held`.
+async fn stays_held(store: Mute, held: Duration) -> (Duration, Result<(), Error>) {
+    let (locks, began) = (Locks::new(store), Instant::now());
+    let guard = locks.lock("a").lease(HOUR / 10).hold_at_least(HOUR).acquire().await.unwrap();
+    tokio::time::sleep(held).await;
+    let released = guard.release().await;
+    assert!(began.elapsed() < held + Duration::from_mins(1), "the release waited for {:?}", began.elapsed());
+    drop(locks.lock("a").acquire().await.unwrap());
+    (began.elapsed(), released)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_stay_held_outlasts_its_release() {
+    let second = Duration::from_secs(1);
+    for lost in [vec![], vec![false], vec![true], vec![true, false, true]] {
+        let store = |lost| Mute { memory: Memory::new(), lost: Mutex::new(lost) };
+        let (stayed, released) = stays_held(store(lost.clone()), second).await;
+        assert!(released.is_ok(), "{lost:?}: {released:?}");
+        assert!(stayed >= HOUR && stayed < HOUR + second, "{lost:?}: it stayed held for {stayed:?}");
+        let (stayed, released) = stays_held(store(lost.clone()), HOUR * 2).await;
+        assert!(released.is_ok(), "{lost:?}: {released:?}");
+        assert!(stayed < HOUR * 2 + second, "{lost:?}: it stayed held for {stayed:?}");
+    }
+}
+
+/// A store to which the first renewal takes so long.
+struct Slow {
+    memory: Memory,
+    way: Mutex<Option<Duration>>,
+}
+
+#[async_trait]
+impl Backend for Slow {
+    forward_backend!(self => self.memory, except renew);
+
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+        let way = self.way.lock().unwrap().take();
+        tokio::time::sleep(way.unwrap_or_default()).await;
+        self.memory.renew(grants).await
+    }
+}
+
+/// A store that answers no release.
+struct Deaf(Memory);
+
+#[async_trait]
+impl Backend for Deaf {
+    forward_backend!(self => self.0, except release);
+
+    async fn release(&self, _: &Grant) -> Result<Release, StoreError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_without_an_answer_ends_with_the_lease() {
+    let guard = Locks::new(Deaf(Memory::new())).lock("a").lease(HOUR).acquire().await.unwrap();
+    let left = guard.deadline().unwrap().left();
+    let began = Instant::now();
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::Unavailable { .. })), "{released:?}");
+    let took = began.elapsed();
+    let in_time = left.as_secs()..=left.as_secs() + 5;
+    assert!(in_time.contains(&took.as_secs()), "{took:?}, and {left:?} were left");
+}
+
+/// A renewal that comes after the last lease would hold the name for nobody.
+#[tokio::test(start_paused = true)]
+async fn what_must_stay_held_is_not_held_for_longer() {
+    let (memory, way, second) = (Memory::new(), Duration::from_mins(5), Duration::from_secs(1));
+    let locks = Locks::new(Slow { memory: memory.clone(), way: Mutex::new(Some(way)) });
+    let began = Instant::now();
+    let guard = locks.lock("a").hold_at_least(HOUR).acquire().await.unwrap();
+    // A renewal is under way.
+    tokio::time::sleep(HOUR / 3 + way / 2).await;
+    guard.release().await.unwrap();
+    drop(Locks::new(memory).lock("a").acquire().await.unwrap());
+    let stayed = began.elapsed();
+    assert!(stayed >= HOUR && stayed < HOUR + second, "it stayed held for {stayed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_stay_held_can_be_forced() {
+    let (memory, second) = (Memory::new(), Duration::from_secs(1));
+    let locks = Locks::new(memory.clone());
+    let lock = locks.lock("a").hold_at_least(HOUR);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(locks.force_release("a").await.unwrap().len(), 1);
+    let guard = timeout(second, lock.acquire()).await.expect("it is free").unwrap();
+    memory.force_release(guard.name()).await.unwrap();
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shortest_hold_beyond_the_longest_is_refused() {
+    let locks = Locks::new(Memory::new());
+    let refused = locks.lock("a").hold_at_least(HOUR).max_hold(HOUR / 2).acquire().await;
+    assert!(matches!(refused, Err(Error::InvalidOption { option: "hold_at_least", .. })), "{refused:?}");
+    assert!(locks.lock("a").hold_at_least(HOUR).max_hold(HOUR).acquire().await.is_ok());
+}
