@@ -1,0 +1,218 @@
+//! Renewals and extensions that cross, come late or get no answer, and any history of them.
+
+use super::*;
+use proptest::{prelude::*, sample::Index};
+
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_secs(3);
+
+#[test]
+fn what_was_never_answered_shortens_what_is_believed() {
+    let sent = Moment::now();
+    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+    let short = timing.extension_sent(SHORT, sent);
+    timing.unanswered(short, sent);
+    let long = timing.extension_sent(LONG, sent);
+    timing.renewed(long, sent);
+    // The short request may be carried out after the long one.
+    assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.lease() == LONG);
+    assert!(timing.is_due(sent + lease::renewal_period(SHORT)) && !timing.is_due(sent));
+}
+
+/// The store may have carried out the short request last, whichever answer came last.
+#[test]
+fn requests_that_cross_count_as_the_shorter_and_are_followed_by_another() {
+    for renews in [true, false] {
+        for short_first in [true, false] {
+            let sent = Moment::now();
+            let mut timing = Timing::leased(LONG, sent, LONG, renews, sent);
+            let short = timing.extension_sent(SHORT, sent);
+            let long = timing.extension_sent(LONG, sent);
+            let (one, other) = if short_first { (short, long) } else { (long, short) };
+            timing.renewed(one, sent);
+            assert_eq!(timing.is_due(sent), short_first, "another would cross the short one too");
+            timing.renewed(other, sent);
+            assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.is_due(sent));
+            let (again, _) = timing.renewal_sent(sent);
+            timing.renewed(again, sent);
+            assert!(timing.deadline() == lease::deadline(sent, LONG) && !timing.is_provisional());
+            assert_eq!(timing.is_due(sent + lease::renewal_period(LONG)), renews);
+        }
+    }
+}
+
+#[test]
+fn a_renewal_that_crosses_an_extension_counts_too() {
+    let sent = Moment::now();
+    let mut timing = Timing::leased(SHORT, sent, SHORT, true, sent);
+    let (renewal, _) = timing.renewal_sent(sent);
+    let long = timing.extension_sent(LONG, sent);
+    // Nobody waits for it as if its lease were the longer one.
+    assert!(timing.patience() <= lease::renewal_patience(SHORT));
+    timing.renewed(long, sent);
+    assert!(timing.deadline() == lease::deadline(sent, SHORT));
+    timing.renewed(renewal, sent);
+    assert!(timing.deadline() == lease::deadline(sent, SHORT) && timing.is_due(sent));
+}
+
+/// As when its connection breaks, or the program drops it.
+#[test]
+fn an_extension_without_an_answer_delays_no_renewal() {
+    let sent = Moment::now();
+    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+    let patience = timing.patience();
+    let longer = timing.extension_sent(LONG * 120, sent);
+    timing.unanswered(longer, sent);
+    assert!(timing.deadline() == lease::deadline(sent, LONG) && timing.patience() == patience);
+    assert!(timing.is_due(sent + lease::renewal_retry(LONG)));
+}
+
+#[test]
+fn a_shorter_lease_is_renewed_in_time_whether_it_is_answered_or_not() {
+    let sent = Moment::now();
+    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+    timing.extension_sent(SHORT, sent);
+    assert!(timing.is_due(sent + lease::renewal_period(SHORT)));
+}
+
+#[test]
+fn an_answer_to_an_older_request_adds_nothing() {
+    let sent = Moment::now();
+    let later = sent + Duration::from_secs(1);
+    let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
+    let (renewal, _) = timing.renewal_sent(sent);
+    assert!(!timing.is_due(sent + LONG) && timing.next_event() == timing.deadline());
+    timing.extension_sent(SHORT, later);
+    timing.renewed(renewal, later);
+    assert!(timing.deadline() == lease::deadline(later, SHORT) && timing.is_due(later));
+}
+
+#[test]
+fn what_came_late_or_was_handed_over_is_renewed_in_any_case() {
+    let sent = Moment::now();
+    let late = sent + lease::renewal_period(LONG);
+    assert!(!Timing::leased(LONG, sent, LONG, false, sent).is_due(sent + LONG));
+    for (stands, now) in [(LONG, late), (SHORT, sent)] {
+        let mut timing = Timing::leased(LONG, sent, stands, false, now);
+        assert!(timing.is_provisional() && timing.is_due(late));
+        assert!(timing.deadline() == lease::deadline(sent, stands));
+        let (renewal, due) = timing.renewal_sent(late);
+        assert_eq!(due, Some(sent + lease::renewal_period(stands)));
+        timing.renewed(renewal, late);
+        assert!(!timing.is_provisional() && !timing.is_due(late + LONG), "renewed once more");
+        assert!(timing.deadline() == lease::deadline(late, LONG));
+    }
+}
+
+/// What may happen to a lease, each after so many milliseconds.
+#[derive(Clone, Debug)]
+enum Step {
+    Renew,
+    Extend(Duration),
+    /// The store carries a request out, perhaps long after anybody waits for its answer.
+    CarryOut(Index),
+    Answer(Index),
+    GiveUp(Index),
+}
+
+struct Sent {
+    ticket: Ticket,
+    asked: Duration,
+    /// Until when its answer is awaited: that to an extension as long as the program likes.
+    until: Option<Moment>,
+    is_carried_out: bool,
+    is_awaited: bool,
+}
+
+impl Sent {
+    fn new(ticket: Ticket, asked: Duration, until: Option<Moment>) -> Self {
+        Self { ticket, asked, until, is_carried_out: false, is_awaited: true }
+    }
+}
+
+fn lease() -> impl Strategy<Value = Duration> {
+    prop_oneof![100_u64..300, 300_u64..3_000].prop_map(Duration::from_millis)
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    let step = prop_oneof![
+        Just(Step::Renew),
+        lease().prop_map(Step::Extend),
+        any::<Index>().prop_map(Step::CarryOut),
+        any::<Index>().prop_map(Step::Answer),
+        any::<Index>().prop_map(Step::GiveUp),
+    ];
+    let wait = prop_oneof![3 => Just(0), 1 => 0_u64..50, 1 => 0_u64..1_000];
+    prop::collection::vec((wait, step), 1..40)
+}
+
+fn pick(requests: &mut [Sent], at: Index, which: impl Fn(&Sent) -> bool) -> Option<&mut Sent> {
+    let mut those: Vec<_> = requests.iter_mut().filter(|request| which(request)).collect();
+    (!those.is_empty()).then(|| those.swap_remove(at.index(those.len())))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// Clause L3, whatever is carried out, when, and in which order: at no time does the deadline count on more
+    /// than the store has. And nothing that may be had for longer is left as it is.
+    #[test]
+    fn the_deadline_is_never_after_the_expiry(
+        lease in lease(), stands in lease(), renews in any::<bool>(), steps in steps()
+    ) {
+        let (mut now, stands) = (Moment::now(), stands.min(lease));
+        let mut expiry = now + stands;
+        let mut timing = Timing::leased(lease, now, stands, renews, now);
+        let mut requests: Vec<Sent> = Vec::new();
+        for (wait, step) in steps {
+            let end = now + Duration::from_millis(wait);
+            loop {
+                let given_up = requests.iter_mut().filter(|request| request.is_awaited);
+                let given_up = given_up.filter(|request| request.until.is_some_and(|until| until <= end));
+                let given_up = given_up.min_by_key(|request| request.until);
+                now = given_up.as_ref().and_then(|request| request.until).unwrap_or(end);
+                if timing.deadline() <= now {
+                    return Ok(());
+                }
+                let Some(request) = given_up else { break };
+                request.is_awaited = false;
+                timing.unanswered(request.ticket, now);
+            }
+            match step {
+                Step::Renew => {
+                    let (ticket, _) = timing.renewal_sent(now);
+                    requests.push(Sent::new(ticket, timing.lease(), Some(now + timing.patience())));
+                }
+                Step::Extend(lease) => {
+                    let ticket = timing.extension_sent(lease, now);
+                    requests.push(Sent::new(ticket, lease, None));
+                }
+                Step::CarryOut(at) => {
+                    if let Some(request) = pick(&mut requests, at, |one| !one.is_carried_out) {
+                        request.is_carried_out = true;
+                        expiry = now + request.asked;
+                    }
+                }
+                Step::Answer(at) => {
+                    let answers = |one: &Sent| one.is_carried_out && one.is_awaited;
+                    if let Some(request) = pick(&mut requests, at, answers) {
+                        request.is_awaited = false;
+                        timing.renewed(request.ticket, now);
+                    }
+                }
+                Step::GiveUp(at) => {
+                    if let Some(request) = pick(&mut requests, at, |one| one.is_awaited) {
+                        request.is_awaited = false;
+                        timing.unanswered(request.ticket, now);
+                    }
+                }
+            }
+            prop_assert!(timing.deadline() <= expiry, "counts on more than the store has");
+            if !requests.iter().any(|request| request.is_awaited) {
+                prop_assert!(!timing.is_anything_under_way());
+                let must_ask = renews || timing.is_provisional();
+                prop_assert!(timing.renew_at.is_some() || !must_ask, "never asks again");
+            }
+        }
+    }
+}
