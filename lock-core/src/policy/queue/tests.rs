@@ -1,0 +1,98 @@
+//! Whose turn it is, and what becomes of it when somebody goes.
+
+use super::*;
+use futures_util::FutureExt;
+use std::cell::Cell;
+
+fn name() -> Name {
+    Name::new("a").unwrap()
+}
+
+#[tokio::test]
+async fn first_come_first_served() {
+    let queues = Arc::new(Queues::default());
+    let with_turn = || async {
+        let mut seat = queues.join(&name());
+        seat.wait(None).await;
+        seat
+    };
+    let one = with_turn().await;
+    let (mut two, mut three) = (Box::pin(with_turn()), Box::pin(with_turn()));
+    assert!(two.as_mut().now_or_never().is_none() && three.as_mut().now_or_never().is_none());
+    drop(one);
+    assert!(three.as_mut().now_or_never().is_none(), "the third overtook the second");
+    assert!(!queues.join(&name()).try_turn(), "a try overtook the queue");
+    let two = two.as_mut().now_or_never().expect("the second has its turn");
+    drop(two);
+    assert!(three.as_mut().now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn whoever_takes_free_turns_in_a_loop_lets_other_tasks_run() {
+    let (queues, other) = (Arc::new(Queues::default()), tokio::spawn(async {}));
+    for _ in 0..10_000 {
+        let mut seat = queues.join(&name());
+        seat.wait(None).await;
+    }
+    assert!(other.is_finished());
+}
+
+#[test]
+fn a_queue_goes_with_its_last_user() {
+    let queues = Arc::new(Queues::default());
+    let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
+    assert!(one.try_turn() && one.try_turn(), "it has the turn");
+    assert!(!other.try_turn());
+    drop(other);
+    assert_eq!(queues.len(), 1);
+    assert!(!queues.join(&name()).try_turn(), "the queue was replaced while it was in use");
+    drop(one);
+    assert_eq!(queues.len(), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_that_goes_leaves_the_queue() {
+    let queues = Arc::new(Queues::default());
+    let (mut one, mut two, mut three) = (queues.join(&name()), queues.join(&name()), queues.join(&name()));
+    assert!(one.try_turn());
+    {
+        let mut gone = pin!(two.wait(None));
+        let mut next = pin!(three.wait(None));
+        assert!(gone.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
+        assert_eq!(one.queue.order().waiting.len(), 2);
+    }
+    assert_eq!(one.queue.order().waiting.len(), 0, "those who went are kept");
+    let mut late = Box::pin(two.wait(None));
+    assert!(late.as_mut().now_or_never().is_none());
+    drop(one);
+    // It has got the turn, and goes without looking.
+    drop(late);
+    assert!(three.try_turn(), "the turn went with it");
+}
+
+#[tokio::test]
+async fn a_turn_that_comes_with_something_better_is_passed_on() {
+    let queues = Arc::new(Queues::default());
+    let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
+    assert!(one.try_turn());
+    let better = Cell::new(None);
+    {
+        let mut waiting = pin!(other.wait_or(None, || better.get()));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        better.set(Some("re-entry"));
+        drop(one);
+        assert_eq!(waiting.as_mut().now_or_never(), Some(Some("re-entry")));
+    }
+    assert!(queues.join(&name()).try_turn());
+}
+
+#[test]
+fn a_turn_may_be_passed_on_while_the_seat_is_kept() {
+    let queues = Arc::new(Queues::default());
+    let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
+    assert!(one.try_turn());
+    let turn = one.pass_turn();
+    assert!(!other.try_turn(), "it is passed on when it is dropped");
+    drop(turn);
+    assert!(other.try_turn() && !one.try_turn() && one.pass_turn().is_none());
+}
