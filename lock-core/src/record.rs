@@ -18,6 +18,8 @@ mod bell;
 #[cfg(test)]
 mod damaged;
 mod edition;
+#[cfg(test)]
+mod examples;
 mod idle;
 mod latch;
 mod plain;
