@@ -8,11 +8,12 @@
 //!
 //! Nodes' clocks differ, so that the greatest token is not everywhere the same.
 
+mod rules;
 mod search;
 mod world;
 
+use rules::{Flaw, Rules, Violation};
 use search::{Found, search};
-use world::{Flaw, Rules, Violation};
 
 /// Whatever happens, there is no violation.
 fn holds(rules: Rules) {

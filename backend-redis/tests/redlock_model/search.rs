@@ -1,6 +1,9 @@
 //! Visits every state that can be reached, the nearest first.
 
-use super::world::{Rules, Violation, World};
+use super::{
+    rules::{Rules, Violation},
+    world::World,
+};
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},

@@ -1,87 +1,9 @@
 //! The state of everything, and what can happen next.
 
-/// How many nodes there are, and clients.
-const NODES: usize = 3;
-const CLIENTS: usize = 2;
-/// The nodes' clocks: the least token that each issues.
-const CLOCKS: [u8; NODES] = [1, 1, 3];
+use super::rules::{CLIENTS, CLOCKS, Flaw, NODES, Rules, Step, Violation};
+
 /// The attempt number of a release: all attempts of the claim.
 const ALL: u8 = u8::MAX;
-
-/// The algorithm's rules, and what the world is like. The default is the algorithm as it is, where clocks agree.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    /// How many attempts each client makes.
-    pub(crate) attempts: [u8; CLIENTS],
-    pub(crate) renewals: u8,
-    pub(crate) majority: u32,
-    /// A key outlives its holder's belief in it.
-    pub(crate) clocks_agree: bool,
-    /// Exclusion is checked although clocks do not agree.
-    pub(crate) exclusion_anyway: bool,
-    /// Leases run out, and holders release.
-    pub(crate) ends: bool,
-    /// How often a node may lose its data and come back at once.
-    pub(crate) restarts_empty: u8,
-    /// How many requests of the first round may be carried out twice. Those of the second may be at any time.
-    pub(crate) duplicates: u8,
-    /// What is left out of the algorithm.
-    pub(crate) flaw: Option<Flaw>,
-}
-
-/// A rule that is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
-    /// The greatest token of the first round is granted.
-    NoSecondRound,
-    /// Raises the counter also where the claim's key is gone.
-    RaisesAnywhere,
-    /// A withdrawal ends whatever the claim has, and not only its attempts up to then.
-    UndoesAnyAttempt,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            attempts: [1, 1],
-            renewals: 0,
-            majority: 2,
-            clocks_agree: true,
-            exclusion_anyway: false,
-            ends: true,
-            restarts_empty: 0,
-            duplicates: 0,
-            flaw: None,
-        }
-    }
-}
-
-/// What must never be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Violation {
-    TwoHolders,
-    TokenNotGreater,
-}
-
-/// What can happen.
-#[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "the fields are printed")]
-pub(crate) enum Step {
-    Begin { client: usize },
-    Ask { client: usize, attempt: u8, node: usize, twice: bool },
-    SecondRound { client: usize, without: Option<usize> },
-    Raise { client: usize, attempt: u8, node: usize },
-    Grant { client: usize },
-    GiveUp { client: usize },
-    Undo { client: usize, attempt: u8, node: usize },
-    Renew { client: usize },
-    Extend { client: usize, node: usize },
-    Renewed { client: usize },
-    Release { client: usize },
-    LeaseOver { client: usize },
-    Expire { node: usize },
-    RestartEmpty { node: usize },
-}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Node {
