@@ -1,0 +1,151 @@
+//! Deadlines, which count from when the request was sent, however late its answer is (clause L3).
+
+use crate::{
+    Check, Fault, Method, Need, Stage,
+    check::{Stop, deadline, ensure, eventually, free_at_once, within},
+    saboteur::{Direction, Hurt},
+};
+use std::time::Duration;
+use tenure_core::{Guard, Moment, lease::drift_allowance};
+
+/// For waits that end by themselves when all is well.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Stops the case unless the deadline counts from when the request was sent: the answer took at least `slow`.
+fn counts_from_send(guard: &Guard, lease: Duration, slow: Duration, answered: Moment, what: &str) -> Check {
+    let deadline = deadline(guard)?;
+    let latest = answered + lease.saturating_sub(drift_allowance(lease));
+    let after_send = deadline + slow;
+    ensure!(
+        after_send <= latest,
+        "after a slow {what} the deadline is {:?} too late",
+        after_send.since(latest)
+    );
+    Ok(())
+}
+
+pub(super) async fn deadline_counts_from_send(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, slow) = (millis(6000), millis(350));
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let counts_from_send =
+        |guard: &Guard, what: &str| counts_from_send(guard, lease, slow, Moment::now(), what);
+    for try_only in [false, true] {
+        client.probe.next(Method::Acquire, Fault::DelayReply(slow));
+        client.probe.next(Method::TryAcquire, Fault::DelayReply(slow));
+        let lock = client.lock(&name).lease(lease).renew(false);
+        let guard = if try_only { free_at_once(&lock).await? } else { lock.acquire().await? };
+        counts_from_send(&guard, "grant")?;
+        client.probe.next(Method::Renew, Fault::DelayReply(slow));
+        guard.extend(lease).await?;
+        counts_from_send(&guard, "extension")?;
+        guard.release().await?;
+        client.probe.heal();
+    }
+    // Also one that is sent again because the machine added to the delay.
+    client.probe.always(Method::Renew, Fault::DelayReply(slow));
+    let guard = client.lock(&name).lease(lease).acquire().await?;
+    let first = guard.deadline();
+    eventually!(PATIENCE, guard.deadline() != first);
+    counts_from_send(&guard, "renewal")?;
+    Ok(guard.release().await?)
+}
+
+/// The store's own code gets its answers late. If it reads the time of the grant only then, instead of before its first
+/// await, two hold the lock.
+pub(super) async fn stalled_answer_counts_from_send(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let (lease, stall) = (millis(20_000), millis(300));
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let lock = client.lock(&name).lease(lease).renew(false);
+    for try_only in [false, true] {
+        let mut counts = Ok(());
+        // A machine may stall now and then; a store that takes the wrong time does so every time.
+        for _ in 0..3 {
+            client.probe.next(Method::Acquire, Fault::Stall(stall));
+            client.probe.next(Method::TryAcquire, Fault::Stall(stall));
+            let asked = Moment::now();
+            let guard = if try_only { free_at_once(&lock).await? } else { lock.acquire().await? };
+            let answered = Moment::now();
+            // A store that does not wait for an answer gets none late.
+            let waited = answered.since(asked) >= stall;
+            counts =
+                if waited { counts_from_send(&guard, lease, stall / 2, answered, "grant") } else { Ok(()) };
+            guard.release().await?;
+            client.probe.heal();
+            if counts.is_ok() {
+                break;
+            }
+        }
+        counts?;
+    }
+    Ok(())
+}
+
+/// The server's answers are late: to an attempt, to an acquisition of a free lock, and to one that waited.
+pub(super) async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    let saboteur = stage.saboteur(&[Hurt::Delay])?;
+    let (lease, slow) = (millis(20_000), millis(400));
+    let ([client, other], name) = (stage.clients().await?, stage.name("a"));
+    let lock = client.lock(&name).lease(lease).renew(false).wait(PATIENCE);
+    // Connect first.
+    for client in [&client, &other] {
+        client.lock(&name).acquire().await?.release().await?;
+    }
+    saboteur.delay(Direction::Replies, slow).await?;
+    let guard = free_at_once(&lock).await?;
+    counts_from_send(&guard, lease, slow * 3 / 4, Moment::now(), "answer to an attempt")?;
+    guard.release().await?;
+    let guard = lock.acquire().await?;
+    counts_from_send(&guard, lease, slow * 3 / 4, Moment::now(), "answer")?;
+    guard.release().await?;
+    let held = other.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
+    let waiting = tokio::spawn(async move {
+        let guard = lock.acquire().await?;
+        Check::Ok((guard, Moment::now()))
+    });
+    eventually!(PATIENCE, client.probe.calls().contending(&name) > 0);
+    tokio::time::sleep(slow * 2).await;
+    held.release().await?;
+    let (guard, had) = within(PATIENCE, "the turn of who waited", waiting).await???;
+    counts_from_send(&guard, lease, slow * 3 / 4, had, "answer to one that waited")?;
+    saboteur.mend().await?;
+    Ok(guard.release().await?)
+}
+
+/// A session's heartbeats are late, so its deadline is earlier by as much.
+pub(super) async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
+    stage.needs(Need::Session)?;
+    let saboteur = stage.saboteur(&[Hurt::Delay])?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let guard = client.lock(&name).lease(millis(3000)).acquire().await?;
+    let prompt = most_left(&guard, 3).await?;
+    let slow = prompt / 5;
+    saboteur.delay(Direction::Replies, slow).await?;
+    // Heartbeats that were already on their way are over then.
+    most_left(&guard, 2).await?;
+    let slowed = most_left(&guard, 3).await?;
+    ensure!(
+        slowed + slow / 2 <= prompt,
+        "{prompt:?} is left after a prompt heartbeat, and {slowed:?} after one that took {slow:?}"
+    );
+    saboteur.mend().await?;
+    Ok(guard.release().await?)
+}
+
+/// The most time that is left to a session right after each of this many heartbeats.
+async fn most_left(guard: &Guard, signs: usize) -> Check<Duration> {
+    let (mut most, mut seen) = (Duration::ZERO, guard.deadline());
+    for _ in 0..signs {
+        eventually!(PATIENCE, guard.deadline() != seen);
+        seen = guard.deadline();
+        let deadline = seen.ok_or_else(|| Stop::failed("the session ended"))?;
+        most = most.max(deadline.left());
+    }
+    Ok(most)
+}
