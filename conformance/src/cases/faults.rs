@@ -1,16 +1,19 @@
 //! Faults of the server, of the network and of clients: nothing is granted twice, nobody hangs, and everything works
 //! again afterwards (clauses F1 to F4).
 
+mod scene;
+
 use super::contention::Contention;
 use crate::{
-    Check, Client, Need, Stage,
+    Check, Need, Stage,
     case::cases,
     check::{Stop, deadline, ensure, ensure_matches, eventually, lost_with, rises, still_held, within},
-    saboteur::{Direction, Hurt, Saboteur},
+    saboteur::{Direction, Hurt},
 };
-use std::{sync::Arc, time::Duration};
-use tenure_core::{Error, Guard, Hold, LossCause, Moment, StandingKind};
-use tokio::{sync::oneshot, task::JoinHandle};
+use scene::{LONG_LEASE, PATIENCE, SLACK, Scene, granted};
+use std::time::Duration;
+use tenure_core::{Error, Hold, LossCause, Moment, StandingKind};
+use tokio::sync::oneshot;
 
 cases!("faults":
     server_frozen_past_lease.alone().shared(), unheard_past_lease.alone(), dying_session_grants_nothing.alone(),
@@ -22,95 +25,13 @@ cases!("faults":
 );
 
 const LEASE: Duration = Duration::from_secs(2);
-/// A grant left behind with this lease does not expire during a case.
-const LONG_LEASE: Duration = Duration::from_mins(5);
-/// For waits that end by themselves when all is well.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Long enough that half of it is left when a server is back, and it is renewed within seconds after that.
 const RESTART: Duration = Duration::from_secs(12);
-/// What a busy machine may take beyond the contract's bounds: stalls of more than a second were seen.
-const SLACK: Duration = Duration::from_secs(3);
 /// How far the clocks of a store and a client may differ within a lease: 1 %, as in clause L3, and a millisecond or
 /// two.
 const TICK: Duration = Duration::from_millis(22);
 /// Longer than any store's client waits for an answer by default.
 const PAST_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// Two clients, a name, a saboteur of their server, and others that keep taking turns meanwhile.
-struct Scene {
-    one: Client,
-    other: Client,
-    name: String,
-    standing: StandingKind,
-    saboteur: Arc<dyn Saboteur>,
-    contention: Contention,
-}
-
-impl Scene {
-    async fn set(stage: &Stage, hurts: &[Hurt]) -> Check<Self> {
-        let saboteur = stage.saboteur(hurts)?;
-        let [one, other] = stage.clients().await?;
-        let contention = Contention::begin(stage, hurts).await?;
-        let standing = stage.capabilities().standing;
-        Ok(Self { one, other, name: stage.name("a"), standing, saboteur, contention })
-    }
-
-    /// Another client that waits for the name, in a form that nobody else may hold beside it.
-    ///
-    /// Its lease outlives the aftermath of a fault: members of a Redis Cluster that were frozen may answer at once,
-    /// find each other missing, and then refuse every request, even a release, for `cluster-node-timeout`.
-    fn waiter(&self) -> JoinHandle<Result<Guard, Error>> {
-        let lock = self.other.rival(&self.name).lease(PATIENCE).wait(PATIENCE);
-        tokio::spawn(async move { lock.acquire().await })
-    }
-
-    /// Fails if the name is granted again while it is held. Only the store's answer shows that it is not, and the
-    /// connection on which it is asked may have been reset too.
-    async fn excludes(&self, guard: &Guard) -> Check {
-        let (enough, give_up) = (Moment::now() + Duration::from_millis(300), Moment::now() + PATIENCE);
-        let mut refused = false;
-        while !(refused && enough.has_passed()) {
-            match self.other.rival(&self.name).try_acquire().await {
-                Ok(None) => refused = true,
-                Ok(Some(second)) => {
-                    ensure!(!guard.is_held(), "{second:?} was granted beside {guard:?}");
-                    return Ok(second.release().await?);
-                }
-                Err(error) => ensure!(
-                    error.is_retryable() && !give_up.has_passed(),
-                    "nothing shows that {guard:?} excludes others: {error}"
-                ),
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    }
-
-    /// Releases the lock, which the next client acquires long before the lease would have expired, with a greater
-    /// token.
-    async fn hand_on(&self, guard: Guard) -> Check {
-        let before = guard.token();
-        self.released(guard.release().await)?;
-        let next = self.other.rival(&self.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
-        rises(before, next.token())?;
-        self.released(next.release().await)
-    }
-
-    /// Checks that the lock was released, or lost with its session, which may end when its connection does.
-    fn released(&self, outcome: Result<(), Error>) -> Check {
-        match (outcome, self.standing) {
-            (Ok(()), _)
-            | (Err(Error::Lost { cause: LossCause::SessionEnded, .. }), StandingKind::Session) => Ok(()),
-            (Err(error), _) => Err(error.into()),
-        }
-    }
-
-    /// Heals all faults, and checks that everything works again.
-    async fn end(self) -> Check {
-        self.saboteur.heal().await?;
-        self.contention.goes_on().await
-    }
-}
 
 /// Whether a lock may be lost for this reason when its server is silent.
 fn is_of_silence(cause: LossCause) -> bool {
@@ -142,10 +63,6 @@ async fn never_both(first: Hold, next: oneshot::Receiver<Hold>, forgets: bool) -
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
-}
-
-async fn granted(waiter: JoinHandle<Result<Guard, Error>>) -> Check<Guard> {
-    Ok(within(PATIENCE + SLACK, "the lock's next turn", waiter).await???)
 }
 
 async fn server_frozen_past_lease(stage: &Stage) -> Check {

@@ -1,0 +1,99 @@
+//! What the cases of faults happen in, and what must hold there.
+
+use crate::{
+    Check, Client, Stage,
+    cases::contention::Contention,
+    check::{ensure, rises, within},
+    saboteur::{Hurt, Saboteur},
+};
+use std::{sync::Arc, time::Duration};
+use tenure_core::{Error, Guard, LossCause, Moment, StandingKind};
+use tokio::task::JoinHandle;
+
+/// A grant left behind with this lease does not expire during a case.
+pub(super) const LONG_LEASE: Duration = Duration::from_mins(5);
+/// For waits that end by themselves when all is well.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// What a busy machine may take beyond the contract's bounds: stalls of more than a second were seen.
+pub(super) const SLACK: Duration = Duration::from_secs(3);
+
+/// Two clients, a name, a saboteur of their server, and others that keep taking turns meanwhile.
+pub(super) struct Scene {
+    pub(super) one: Client,
+    pub(super) other: Client,
+    pub(super) name: String,
+    pub(super) standing: StandingKind,
+    pub(super) saboteur: Arc<dyn Saboteur>,
+    contention: Contention,
+}
+
+impl Scene {
+    pub(super) async fn set(stage: &Stage, hurts: &[Hurt]) -> Check<Self> {
+        let saboteur = stage.saboteur(hurts)?;
+        let [one, other] = stage.clients().await?;
+        let contention = Contention::begin(stage, hurts).await?;
+        let standing = stage.capabilities().standing;
+        Ok(Self { one, other, name: stage.name("a"), standing, saboteur, contention })
+    }
+
+    /// Another client that waits for the name, in a form that nobody else may hold beside it.
+    ///
+    /// Its lease outlives the aftermath of a fault: members of a Redis Cluster that were frozen may answer at once,
+    /// find each other missing, and then refuse every request, even a release, for `cluster-node-timeout`.
+    pub(super) fn waiter(&self) -> JoinHandle<Result<Guard, Error>> {
+        let lock = self.other.rival(&self.name).lease(PATIENCE).wait(PATIENCE);
+        tokio::spawn(async move { lock.acquire().await })
+    }
+
+    /// Fails if the name is granted again while it is held. Only the store's answer shows that it is not, and the
+    /// connection on which it is asked may have been reset too.
+    pub(super) async fn excludes(&self, guard: &Guard) -> Check {
+        let (enough, give_up) = (Moment::now() + Duration::from_millis(300), Moment::now() + PATIENCE);
+        let mut refused = false;
+        while !(refused && enough.has_passed()) {
+            match self.other.rival(&self.name).try_acquire().await {
+                Ok(None) => refused = true,
+                Ok(Some(second)) => {
+                    ensure!(!guard.is_held(), "{second:?} was granted beside {guard:?}");
+                    return Ok(second.release().await?);
+                }
+                Err(error) => ensure!(
+                    error.is_retryable() && !give_up.has_passed(),
+                    "nothing shows that {guard:?} excludes others: {error}"
+                ),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Releases the lock, which the next client acquires long before the lease would have expired, with a greater
+    /// token.
+    pub(super) async fn hand_on(&self, guard: Guard) -> Check {
+        let before = guard.token();
+        self.released(guard.release().await)?;
+        let next = self.other.rival(&self.name).lease(LONG_LEASE).wait(PATIENCE).acquire().await?;
+        rises(before, next.token())?;
+        self.released(next.release().await)
+    }
+
+    /// Checks that the lock was released, or lost with its session, which may end when its connection does.
+    pub(super) fn released(&self, outcome: Result<(), Error>) -> Check {
+        match (outcome, self.standing) {
+            (Ok(()), _)
+            | (Err(Error::Lost { cause: LossCause::SessionEnded, .. }), StandingKind::Session) => Ok(()),
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    /// Heals all faults, and checks that everything works again.
+    pub(super) async fn end(self) -> Check {
+        self.saboteur.heal().await?;
+        self.contention.goes_on().await
+    }
+}
+
+/// What one who waits is granted when it is its turn.
+pub(super) async fn granted(waiter: JoinHandle<Result<Guard, Error>>) -> Check<Guard> {
+    Ok(within(PATIENCE + SLACK, "the lock's next turn", waiter).await???)
+}
