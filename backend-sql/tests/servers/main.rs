@@ -15,6 +15,7 @@ mod foreign;
 mod full;
 mod leases;
 mod lookalikes;
+mod marks;
 mod mysql;
 mod notes;
 mod people;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         full::CASES,
         leases::CASES,
         lookalikes::CASES,
+        marks::CASES,
         mysql::CASES,
         notes::CASES,
         people::CASES,
