@@ -1,9 +1,11 @@
-//! The least of a client: one connection that writes a value and reads it back.
+//! The least of a client: one connection that writes a value and reads it back. And how long that may take.
 
 use crate::redis::Redis;
 use crate::sql::{Mysql, Postgres};
 use crate::zookeeper::Zookeeper;
+use crate::{LONG, SHORT};
 use async_trait::async_trait;
+use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 use tenure_testbed::{Kind, Server};
@@ -40,6 +42,25 @@ pub(crate) async fn connect_to(kind: Kind, url: &str) -> io::Result<Box<dyn Clie
         Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Ok(Box::new(Zookeeper::connect(url, None).await?)),
         _ => Err(io::Error::new(io::ErrorKind::Unsupported, kind.name())),
     }
+}
+
+pub(crate) async fn client(server: &Server) -> Box<dyn Client> {
+    within(connect(server)).await.expect("a connection")
+}
+
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(LONG, work).await.expect("an end")
+}
+
+pub(crate) async fn hangs<T: Debug>(work: impl Future<Output = T>) {
+    if let Ok(ended) = timeout(SHORT, work).await {
+        panic!("should have hung: {ended:?}");
+    }
+}
+
+/// Both a new connection and its first exchange: either may be what fails.
+pub(crate) async fn exchange(server: &Server) -> io::Result<Option<String>> {
+    within(async { connect(server).await?.get().await }).await
 }
 
 /// How long one of several servers is waited for before the next is asked.

@@ -1,9 +1,7 @@
 //! Ensembles: one member is hurt and the others go on; all are, and come back.
 
 use crate::Case;
-use crate::client::PATIENCE;
-use crate::client::{Client, connect};
-use crate::hurts::{client, exchange, hangs, within};
+use crate::client::{Client, PATIENCE, client, connect, exchange, hangs, within};
 use std::time::Duration;
 use tenure_conformance::proxy::Proxy;
 use tenure_conformance::saboteur::Hurt;

@@ -1,15 +1,14 @@
 //! Each hurt shows, and is gone when it is undone.
 
-use crate::client::{Client, connect, connect_to};
+use crate::client::{Client, client, connect, connect_to, exchange, hangs, within};
 use crate::redis::Redis;
 use crate::zookeeper::Zookeeper;
 use crate::{Case, LONG, SHORT};
-use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 use tenure_conformance::saboteur::{Direction, Hurt, SabotageError};
 use tenure_testbed::{Kind, Server};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 cases! { CASES:
     serves_at_both_addresses,
@@ -41,25 +40,6 @@ cases! { CASES:
 
 /// Waits for the row, and changes nothing: who gave up waiting may still get it.
 const LOCK: &str = "SELECT value FROM tenure_test FOR UPDATE";
-
-pub(crate) async fn client(server: &Server) -> Box<dyn Client> {
-    within(connect(server)).await.expect("a connection")
-}
-
-pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
-    timeout(LONG, work).await.expect("an end")
-}
-
-pub(crate) async fn hangs<T: Debug>(work: impl Future<Output = T>) {
-    if let Ok(ended) = timeout(SHORT, work).await {
-        panic!("should have hung: {ended:?}");
-    }
-}
-
-/// Both a new connection and its first exchange: either may be what fails.
-pub(crate) async fn exchange(server: &Server) -> io::Result<Option<String>> {
-    within(async { connect(server).await?.get().await }).await
-}
 
 async fn serves_at_both_addresses(server: &Server) {
     let before = server.proxy().expect("a proxy").counters();
