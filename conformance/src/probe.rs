@@ -1,9 +1,14 @@
 //! A store that records its requests and injects faults on demand.
 
+mod script;
+
+pub use script::{Fault, Hints};
+
 use crate::log::{Call, Calls, Method};
 use futures_util::poll;
+use script::Script;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     fmt,
     future::{Future, pending},
     pin::pin,
@@ -52,51 +57,6 @@ struct Inner {
     /// How many times held-back requests were carried out.
     carried_out: watch::Sender<u64>,
     held_back: TaskTracker,
-}
-
-#[derive(Default)]
-struct Script {
-    next: HashMap<Method, VecDeque<Fault>>,
-    always: HashMap<Method, Fault>,
-    hints: Hints,
-    /// The newest grant of each name.
-    grants: HashMap<Name, Grant>,
-}
-
-/// What happens to one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// It is not carried out: the store cannot be reached.
-    Refuse,
-    /// It is carried out, but the reply is lost.
-    LoseReply,
-    /// It is carried out at once, and the reply is delayed by this long.
-    DelayReply(Duration),
-    /// It is carried out this much later, unless it is cancelled before.
-    DelayRequest(Duration),
-    /// It is carried out this much later, even if it was cancelled before.
-    Straggle(Duration),
-    /// It is carried out when [`Probe::carry_out`] is called, even if it was cancelled before.
-    HoldBack,
-    /// The store's own code continues only this long after each time that it had to wait, as in a starved process. So
-    /// it gets its answer late, and the steps of one request are far apart.
-    Stall(Duration),
-    /// It is not carried out and never answered.
-    Hang,
-    /// The store fails it, in a way that a retry will not help.
-    Fail,
-}
-
-/// What happens to the store's hints that a lock was released.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hints {
-    /// They arrive as the store sends them.
-    #[default]
-    AsSent,
-    /// None arrives, so every wait takes as long as it may.
-    None,
-    /// They arrive for no reason, again and again, this often.
-    Spurious(Duration),
 }
 
 impl Probe {
