@@ -11,11 +11,13 @@ use std::{
     process::ExitCode,
     time::Duration,
 };
-use tenure::{Capability, Error, Locks, Name};
+use tenure::{Capability, Error, Locks, Name, StoreError};
 use tokio::time::{Instant, sleep_until};
 
 /// How often a list that is watched is drawn.
 const AGAIN: Duration = Duration::from_secs(1);
+/// For how many names it is said why their waiters could not be told; of the others, only how many they are.
+const EXPLAINED: usize = 10;
 /// Makes a terminal go to its first line and clear what follows: `ED` and `CUP` of ECMA-48.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
@@ -28,12 +30,15 @@ pub(crate) async fn ls(store: &args::Store, args: &args::Ls) -> Result<ExitCode,
     if args.watch {
         return watch(&locks, args).await;
     }
-    let entries = list(&locks, args).await;
+    let list = list(&locks, args).await;
     locks.close().await;
-    let entries = entries?;
-    print(&entries, args.waiting, args.json)?;
-    if entries.is_empty() {
+    let list = list?;
+    print(&list.entries, args.waiting, args.json)?;
+    if list.entries.is_empty() {
         note("nobody holds anything");
+    }
+    for gap in list.gaps() {
+        stderr::mention(&gap);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -43,10 +48,12 @@ async fn watch(locks: &Locks, args: &args::Ls) -> Result<ExitCode, Failure> {
     loop {
         let asked = Instant::now();
         let screen = match list(locks, args).await {
-            Ok(entries) if entries.is_empty() => "nobody holds anything\n".to_owned(),
-            Ok(entries) => people::table(&entries, args.waiting),
+            Ok(list) if list.entries.is_empty() => "nobody holds anything\n".to_owned(),
+            Ok(list) => {
+                people::table(&list.entries, args.waiting) + &list.gaps().map(line).collect::<String>()
+            }
             // The store may come back.
-            Err(error) if error.is_retryable() => format!("{error}\n"),
+            Err(error) if error.is_retryable() => line(error.to_string()),
             Err(error) => return Err(error.into()),
         };
         exit::print(&format!("{CLEAR}{screen}"))?;
@@ -54,19 +61,54 @@ async fn watch(locks: &Locks, args: &args::Ls) -> Result<ExitCode, Failure> {
     }
 }
 
+fn line(text: String) -> String {
+    text + "\n"
+}
+
+/// What `ls` shows.
+struct List {
+    entries: Vec<Entry>,
+    /// The names whose waiters the store could not tell, each with the reason.
+    untold: Vec<(Name, StoreError)>,
+}
+
+impl List {
+    /// Says what it does not show, in a few lines.
+    fn gaps(&self) -> impl Iterator<Item = String> {
+        let explained = self.untold.iter().take(EXPLAINED);
+        // It may repeat what another program wrote.
+        let explained = explained.map(|(name, why)| (name, people::plain(&why.to_string())));
+        let explained = explained.map(|(name, why)| format!("cannot tell who waits for {name:?}: {why}"));
+        let others = self.untold.len().saturating_sub(EXPLAINED);
+        let others = (others > 0).then(|| format!("cannot tell who waits for {others} more"));
+        explained.chain(others)
+    }
+}
+
 /// The holders of all names that begin with the prefix, and behind those of each name the waiters, if they are wanted.
-async fn list(locks: &Locks, args: &args::Ls) -> Result<Vec<Entry>, Error> {
+///
+/// A name that another program damaged has an unknown holder, and its waiters cannot be told. It hides no other.
+async fn list(locks: &Locks, args: &args::Ls) -> Result<List, Error> {
     if args.waiting && !locks.capabilities().waiting {
         // Also if nobody holds anything.
         return Err(Error::Unsupported { store: locks.store().into(), capability: Capability::Waiting });
     }
     let holders = locks.list(&args.prefix).await?;
-    let mut entries = Vec::with_capacity(holders.len());
+    let mut list = List { entries: Vec::with_capacity(holders.len()), untold: Vec::new() };
     for holders in holders.chunk_by(|one, next| one.name == next.name) {
-        let waiters = if args.waiting { locks.waiting(&holders[0].name).await? } else { Vec::new() };
-        entries.extend(Entry::all(holders, waiters));
+        let name = &holders[0].name;
+        let told = if args.waiting { locks.waiting(name).await } else { Ok(Vec::new()) };
+        let waiters = match told {
+            // The store has answered, and may know of the other names.
+            Err(Error::Store { source, .. }) => {
+                list.untold.push((name.clone(), source));
+                Vec::new()
+            }
+            told => told?,
+        };
+        list.entries.extend(Entry::all(holders, waiters));
     }
-    Ok(entries)
+    Ok(list)
 }
 
 pub(crate) async fn show(store: &args::Store, args: &args::Show) -> Result<ExitCode, Failure> {

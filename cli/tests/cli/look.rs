@@ -134,6 +134,41 @@ fn who_waits_is_listed_in_order() {
 }
 
 #[test]
+fn a_damaged_name_hides_no_waiter_of_another() {
+    let stage = Stage::new();
+    let listed = || stage.done(&fair(&["ls", "--waiting"])).expect(0);
+    let run = |label: &str| {
+        stage.start(&fair(&["run", "b", "--label", label, "--", "sh", "-c", "echo $$; exec sleep 1000"]))
+    };
+    let damaged: Vec<String> = (0..12).map(|number| format!("a{number:02}")).collect();
+    for name in &damaged {
+        stage.done(&fair(&["run", name.as_str(), "--", "true"])).expect(0);
+    }
+    let holder = run("first");
+    holder.line();
+    let _waiter = run("second");
+    until("the second waits", || listed().out.lines().count() == 3);
+    for name in &damaged {
+        stage.damage(name);
+    }
+    let done = listed();
+    let rows: Vec<String> =
+        done.out.lines().map(|line| line.split_whitespace().take(4).collect::<Vec<_>>().join(" ")).collect();
+    let unknown = damaged.iter().map(|name| format!("{name} holds exclusive -"));
+    let known = ["b holds exclusive first", "b 1 exclusive second"].map(str::to_owned);
+    assert_eq!(rows[1..], unknown.chain(known).collect::<Vec<_>>(), "{}", done.out);
+    // In so many lines, however many there are.
+    let told = |line: &&str| line.starts_with("tenure: cannot tell who waits for ");
+    let told: Vec<&str> = done.err.lines().filter(told).collect();
+    let why = "tenure: cannot tell who waits for \"a00\": the row of \"a00\" is not what tenure writes";
+    assert!(told[0].starts_with(why), "{}", done.err);
+    assert_eq!((told.len(), told[10]), (11, "tenure: cannot tell who waits for 2 more"), "{}", done.err);
+    assert_eq!(stage.done(&fair(&["ls", "--waiting", "--quiet"])).expect(0).err, "");
+    // Nothing else is known of one name alone.
+    stage.done(&fair(&["show", "a00", "--waiting"])).expect(69);
+}
+
+#[test]
 fn a_store_without_a_queue_does_not_know_who_waits() {
     let stage = Stage::new();
     for args in [&["ls", "--waiting"][..], &["show", "a", "--waiting"]] {

@@ -94,6 +94,15 @@ impl Stage {
         });
     }
 
+    /// Damages the row of a name that was used, as another program might: nobody knows who holds it.
+    pub(crate) fn damage(&self, name: &str) {
+        self.in_file(async |connection| {
+            let damage =
+                sqlx::query("UPDATE tenure_locks SET record = 'no record' WHERE name = ?").bind(name);
+            assert_eq!(damage.execute(connection).await.unwrap().rows_affected(), 1);
+        });
+    }
+
     /// Works on the file, which has to be there, past `tenure`.
     fn in_file<T>(&self, work: impl AsyncFnOnce(&mut SqliteConnection) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
