@@ -152,7 +152,7 @@ fn events(directory: &Path, from: &'static str, found: &mut BTreeSet<Event>) {
             events(&path, from, found);
         } else if path.extension().is_some_and(|is| is == "rs") && !path.ends_with("tests.rs") {
             let text = fs::read_to_string(&path).unwrap();
-            let text = text.split("\n#[cfg(test)]\nmod tests").next().unwrap();
+            let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
             for call in text.split("tracing::").skip(1) {
                 let Some(level) = LEVELS.iter().position(|level| call.starts_with(&format!("{level}!(")))
                 else {

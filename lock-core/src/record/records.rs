@@ -416,6 +416,7 @@ impl<S: RecordStore> Backend for Records<S> {
         Ok(record.holders(name, now))
     }
 
+    /// A record that cannot be read lets nobody in, so its name counts as held by somebody unknown. It hides no other.
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let mut holders = Vec::new();
         for (key, stored) in self.0.store.list(&format!("{LOCKS}{prefix}")).await? {
@@ -426,9 +427,9 @@ impl<S: RecordStore> Backend for Records<S> {
                         record.into_iter().flat_map(|edition| edition.content.holders(&name, stored.now)),
                     );
                 }
-                // A damaged record hides no other.
                 Err(error) => {
-                    tracing::warn!(lock.store = self.store(), %error, "a record was left out of the list");
+                    tracing::warn!(lock.store = self.store(), %error, "cannot tell who holds a name");
+                    holders.push(Holder::of(name));
                 }
             }
         }
