@@ -8,12 +8,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::{task::AbortHandle, time::timeout};
+use tokio::{sync::Semaphore, task::AbortHandle, time::timeout};
 use tokio_util::task::TaskTracker;
 
-/// How long one request may take, however long the lease: the others wait for it.
+/// How long one request may take, however long the lease.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many are sent at a time while the store answers. While it does not, it is one.
+/// How long the others wait for one that is slow to answer. Then it goes on beside them.
+const SLOW: Duration = Duration::from_millis(300);
+/// How many are on their way at a time. While the store does not answer, each goes alone until it is slow.
 const AT_ONCE: usize = 16;
 
 /// A claim to withdraw.
@@ -68,61 +70,81 @@ impl Withdrawal {
 pub(crate) struct Withdrawals {
     store: Arc<Store>,
     failed: Mutex<Failed>,
+    /// Each request has one until it ends, so that an outage leaves no crowd behind.
+    slots: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Failed {
     claims: VecDeque<Withdrawal>,
+    /// Whether the store answers: the request that ended last did not fail.
+    answers: bool,
     /// The task that repeats them, until it finds none.
     task: Option<AbortHandle>,
 }
 
 impl Withdrawals {
     pub(super) fn new(store: Arc<Store>) -> Self {
-        Self { store, failed: Mutex::default() }
+        Self { store, failed: Mutex::default(), slots: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     fn failed(&self) -> MutexGuard<'_, Failed> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Repeats this one in the background until it succeeds or the claim's lease has expired. Its task is one of
+    /// Repeats this one in the background until it succeeds or the claim's lease has expired. What does so is among
     /// `tasks`.
     pub(super) fn repeat(self: &Arc<Self>, withdrawal: Withdrawal, tasks: &TaskTracker) {
         let background = self.store.background.handle();
         let mut failed = self.failed();
         failed.claims.push_back(withdrawal);
+        failed.answers = false;
         // Its runtime may have gone away.
         if failed.task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let all = Arc::clone(self);
-            let task = tasks.spawn_on(async move { all.run().await }, &background);
+            let (all, among) = (Arc::clone(self), tasks.clone());
+            let task = tasks.spawn_on(async move { all.run(&among).await }, &background);
             failed.task = Some(task.abort_handle());
         }
     }
 
-    /// Asks about one after another, so that one that fails for its name alone does not keep the others waiting.
-    async fn run(&self) {
-        let (mut at_once, mut pauses) = (1, Pauses::new());
-        while let Some(some) = self.take(at_once) {
-            let asked = join_all(some.iter().map(|one| one.ask(&self.store))).await;
-            let (fails, answers) = (asked.contains(&Asked::Again), asked.contains(&Asked::Answered));
-            let again = some.into_iter().zip(asked).filter(|(_, asked)| *asked == Asked::Again);
-            self.failed().claims.extend(again.map(|(one, _)| one));
-            if fails {
-                at_once = 1;
+    /// Asks about one after another, and about several at a time while the store answers.
+    async fn run(self: &Arc<Self>, tasks: &TaskTracker) {
+        let mut pauses = Pauses::new();
+        while let Some(some) = self.take() {
+            let asked = join_all(some.into_iter().map(|one| self.ask(one, tasks))).await;
+            if asked.contains(&Some(Asked::Again)) {
                 pauses.pause().await;
-            } else if answers {
-                (at_once, pauses) = (AT_ONCE, Pauses::new());
+            } else if asked.contains(&Some(Asked::Answered)) {
+                pauses = Pauses::new();
             }
         }
     }
 
-    /// Takes at most so many, the oldest first, without those whose leases have expired. Returns `None` if none is
-    /// left, and then the task ends.
-    fn take(&self, at_most: usize) -> Option<Vec<Withdrawal>> {
+    /// Asks about this one, and again later if that fails. Returns `None` if it is slow to answer, and then goes on:
+    /// one that hangs for its name alone does not keep the others waiting.
+    async fn ask(self: &Arc<Self>, one: Withdrawal, tasks: &TaskTracker) -> Option<Asked> {
+        let slot = Arc::clone(&self.slots).acquire_owned().await;
+        let (all, among) = (Arc::clone(self), tasks.clone());
+        let asked = tasks.spawn(async move {
+            let _slot = slot;
+            let asked = one.ask(&all.store).await;
+            match asked {
+                Asked::Answered => all.failed().answers = true,
+                Asked::Again => all.repeat(one, &among),
+                Asked::TooLate => {}
+            }
+            asked
+        });
+        timeout(SLOW, asked).await.ok()?.ok()
+    }
+
+    /// Takes as many as may be sent at a time, the oldest first, without those whose leases have expired. Returns
+    /// `None` if none is left, and then the task ends.
+    fn take(&self) -> Option<Vec<Withdrawal>> {
         let (now, mut some, mut expired) = (Moment::now(), Vec::new(), 0_usize);
         {
             let mut failed = self.failed();
+            let at_most = if failed.answers { AT_ONCE } else { 1 };
             while some.len() < at_most
                 && let Some(one) = failed.claims.pop_front()
             {
@@ -150,6 +172,7 @@ mod tests {
     };
     use std::{
         collections::HashSet,
+        future::pending,
         sync::{
             Arc, Mutex,
             atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -164,7 +187,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_mins(1);
     const TRIES: usize = 10_000;
 
-    /// A store that is down for a while.
+    /// A store that is down for a while. When it is back, somebody has locked the rows of some names.
     #[derive(Clone, Default)]
     struct Down(Arc<Seen>);
 
@@ -175,6 +198,11 @@ mod tests {
         at_once: AtomicUsize,
         most: AtomicUsize,
         withdrawn: Mutex<HashSet<Name>>,
+        /// Nothing is heard of the names with smaller numbers.
+        hanging: AtomicUsize,
+        /// Each request that hangs has one.
+        hangs: Arc<()>,
+        most_hang: AtomicUsize,
     }
 
     #[async_trait]
@@ -199,12 +227,17 @@ mod tests {
             Err(StoreError::unavailable("connection refused"))
         }
 
-        /// When it is back, somebody has locked the row of the name `0`.
+        /// Of the name `0` it always says that it is busy.
         async fn withdraw(&self, claim: &Claim) -> Result<(), StoreError> {
-            let Seen { is_back, asked, at_once, most, withdrawn } = &*self.0;
+            let Seen { is_back, asked, at_once, most, withdrawn, hanging, hangs, most_hang } = &*self.0;
             asked.fetch_add(1, Ordering::Relaxed);
             if !is_back.load(Ordering::Relaxed) || claim.name.as_str() == "0" {
                 return Err(StoreError::unavailable("no answer"));
+            }
+            if claim.name.parse::<usize>().unwrap() < hanging.load(Ordering::Relaxed) {
+                let _hangs = Arc::clone(hangs);
+                most_hang.fetch_max(Arc::strong_count(hangs) - 1, Ordering::Relaxed);
+                return pending().await;
             }
             most.fetch_max(at_once.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             sleep(Duration::from_millis(1)).await;
@@ -233,6 +266,27 @@ mod tests {
         assert_eq!(seen.withdrawn.lock().unwrap().len(), TRIES - 1);
         let most = seen.most.load(Ordering::Relaxed);
         assert!((2..=super::AT_ONCE).contains(&most), "{most} at a time");
+        let began = Instant::now();
+        locks.close().await;
+        assert!(began.elapsed() < MINUTE, "closing took {:?}", began.elapsed());
+    }
+
+    /// Many more than are on their way at a time, and all of them ahead of the others.
+    #[tokio::test(start_paused = true)]
+    async fn claims_that_hang_cost_the_others_little_time() {
+        let (hanging, others) = (super::AT_ONCE * 3, 100);
+        let store = Down::default();
+        let (locks, seen) = (Locks::new(store.clone()), &store.0);
+        seen.hanging.store(hanging, Ordering::Relaxed);
+        for number in 0..hanging + others {
+            assert!(locks.lock(number.to_string()).lease(MINUTE).try_acquire().await.is_err());
+            sleep(Duration::from_millis(1)).await;
+        }
+        seen.is_back.store(true, Ordering::Relaxed);
+        sleep(MINUTE / 2).await;
+        assert_eq!(seen.withdrawn.lock().unwrap().len(), others);
+        let most = seen.most_hang.load(Ordering::Relaxed);
+        assert_eq!(most, super::AT_ONCE, "so many hung at a time");
         let began = Instant::now();
         locks.close().await;
         assert!(began.elapsed() < MINUTE, "closing took {:?}", began.elapsed());
