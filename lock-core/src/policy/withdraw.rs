@@ -134,11 +134,14 @@ mod tests {
     }
 
     const LEASE: Duration = Duration::from_hours(1);
+    /// Less than anybody waits for an answer.
+    const A_WHILE: Duration = Duration::from_secs(2);
 
     /// A store that grants nothing. A withdrawal fails after a while, and no other is answered.
     struct Silent {
         hung: Hung,
         is_asked: AtomicBool,
+        has_failed: Arc<AtomicBool>,
     }
 
     #[async_trait]
@@ -149,19 +152,24 @@ mod tests {
             if self.is_asked.swap(true, Ordering::SeqCst) {
                 return pending().await;
             }
-            sleep(LEASE / 12).await;
+            sleep(A_WHILE).await;
+            self.has_failed.store(true, Ordering::SeqCst);
             Err(StoreError::unavailable("the connection broke"))
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_withdrawal_without_an_answer_ends_with_the_lease() {
-        let locks = Locks::new(Silent { hung: Hung, is_asked: AtomicBool::new(false) });
+        let has_failed = Arc::<AtomicBool>::default();
+        let silent =
+            Silent { hung: Hung, is_asked: AtomicBool::new(false), has_failed: Arc::clone(&has_failed) };
+        let locks = Locks::new(silent);
         let lock = locks.lock("a").lease(LEASE);
         assert!(timeout(Duration::from_secs(1), lock.try_acquire()).await.is_err());
         let began = Instant::now();
         locks.close().await;
         let took = began.elapsed();
+        assert!(has_failed.load(Ordering::SeqCst), "nobody waited for the answer");
         assert!(LEASE <= took && took < LEASE + Duration::from_secs(5), "{took:?}");
     }
 }
