@@ -81,7 +81,7 @@ impl Queues {
                 queue
             }
         };
-        Seat { queues: Arc::clone(self), name: name.clone(), queue, turn: None }
+        Seat { queue, turn: None, _place: Place { queues: Arc::clone(self), name: name.clone() } }
     }
 
     /// Makes the waiters for `name` look again for something better than the turn.
@@ -114,10 +114,16 @@ impl Queues {
 
 /// Keeps a name's queue alive: every waiter and every holder of the name has one, with the turn or without.
 pub(crate) struct Seat {
-    queues: Arc<Queues>,
-    name: Name,
     queue: Arc<Queue>,
     turn: Option<Turn>,
+    /// Given up last, even if passing on the turn panics.
+    _place: Place,
+}
+
+/// Counts one user of a name's queue.
+struct Place {
+    queues: Arc<Queues>,
+    name: Name,
 }
 
 /// The right to contend for a name, and then to hold it exclusively; passes to the next in the queue when dropped.
@@ -274,21 +280,33 @@ impl Drop for Ticket<'_> {
 impl Drop for Turn {
     fn drop(&mut self) {
         *self.queue.occupant() = None;
-        let mut estate = self.estate.take();
+        let estate = self.estate.take();
         let next = self.queue.order().advance();
         let Some(Waiter { terms, turn }) = next else { return };
-        if estate.as_ref().is_some_and(|estate| !estate.suits(terms.as_ref())) {
-            // Its release begins before the next one contends.
-            estate = None;
-        }
-        // If that waiter has just gone, this turn is dropped too, and passes on to the one after it.
-        drop(turn.send(Self { queue: Arc::clone(&self.queue), estate }));
+        let suits = estate.as_ref().is_some_and(|estate| estate.suits(terms.as_ref()));
+        let (inherited, released) = if suits { (estate, None) } else { (None, estate) };
+        let passing = Passing(Some((turn, Self { queue: Arc::clone(&self.queue), estate: inherited })));
+        // Its release begins before the next one contends.
+        drop(released);
+        drop(passing);
     }
 }
 
-impl Drop for Seat {
+/// A turn on its way to the next in the queue, which gets it even if a release before it panics: there may be no thread
+/// for that.
+struct Passing(Option<(oneshot::Sender<Turn>, Turn)>);
+
+impl Drop for Passing {
     fn drop(&mut self) {
-        drop(self.turn.take());
+        if let Some((next, turn)) = self.0.take() {
+            // If that waiter has just gone, this turn is dropped too, and passes on to the one after it.
+            drop(next.send(turn));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
         let mut in_use = self.queues.in_use();
         if let Entry::Occupied(mut entry) = in_use.entry(self.name.clone()) {
             entry.get_mut().1 -= 1;

@@ -1,8 +1,15 @@
 //! Whose turn it is, and what becomes of it when somebody goes.
 
 use super::*;
+use crate::{Grant, Mode, Standing};
 use futures_util::FutureExt;
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, Ordering},
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
 
 fn name() -> Name {
     Name::new("a").unwrap()
@@ -95,4 +102,43 @@ fn a_turn_may_be_passed_on_while_the_seat_is_kept() {
     assert!(!other.try_turn(), "it is passed on when it is dropped");
     drop(turn);
     assert!(other.try_turn() && !one.try_turn() && one.pass_turn().is_none());
+}
+
+/// Whether a waiter was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// As where no thread can be started, and there is no runtime either.
+#[test]
+fn a_release_that_panics_comes_before_the_next_turn_and_does_not_stop_it() {
+    let (queues, lease) = (Arc::new(Queues::default()), Duration::from_secs(9));
+    let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
+    assert!(one.try_turn());
+    {
+        let mut waiting = pin!(other.wait(None));
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let standing = Standing::Lease { sent: Moment::now(), stands: lease };
+        let (claim, name, mode, token) = (ClaimId::new(), name(), Mode::Exclusive, Token::MIN);
+        let grant = Grant { claim, name, mode, token, reserved: 0, lease, standing };
+        let terms = Terms { lease, holder: Arc::default(), successors: 1 };
+        let release = {
+            let woken = Arc::clone(&woken);
+            move || assert!(woken.0.load(Ordering::SeqCst), "no thread for the release")
+        };
+        let estate = Estate::new(grant, terms, release);
+        let left = catch_unwind(AssertUnwindSafe(|| one.leave_to_next(estate)));
+        assert!(left.is_err(), "the release comes after the turn");
+        assert!(waiting.as_mut().now_or_never().is_some(), "nobody has the turn");
+    }
+    assert!(!queues.join(&name()).try_turn());
+    drop(other);
+    assert!(queues.is_empty(), "the seat is still counted");
 }
