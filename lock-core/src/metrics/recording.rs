@@ -12,6 +12,7 @@ use std::{
         Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 use tokio::time::Instant;
 
@@ -74,7 +75,7 @@ impl Meters {
     pub(crate) fn held(&self, name: &Name, mode: Mode) -> Held {
         let group = self.group(name, mode);
         group.held.increment(1);
-        Held { group, began: Instant::now(), is_over: AtomicBool::new(false) }
+        Held { group, began: Instant::now(), lasted: OnceLock::new(), is_over: AtomicBool::new(false) }
     }
 
     /// A renewal is sent that was due then.
@@ -173,17 +174,24 @@ impl Drop for Waiting {
 pub(crate) struct Held {
     group: Arc<Group>,
     began: Instant,
+    lasted: OnceLock<Duration>,
     is_over: AtomicBool,
 }
 
 impl Held {
+    /// The hold ends now. [`over`](Self::over) records that, which may come later.
+    pub(crate) fn ends(&self) {
+        self.lasted.get_or_init(|| self.began.elapsed());
+    }
+
     /// The hold ends, with a loss or without. Only the first end counts.
     pub(crate) fn over(&self, loss: Option<LossCause>) {
         if self.is_over.swap(true, Ordering::Relaxed) {
             return;
         }
+        let lasted = *self.lasted.get_or_init(|| self.began.elapsed());
         self.group.held.decrement(1);
-        self.group.hold.record(self.began.elapsed());
+        self.group.hold.record(lasted);
         if let Some(cause) = loss {
             self.group.losses[place(cause)].increment(1);
         }

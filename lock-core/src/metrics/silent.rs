@@ -38,6 +38,8 @@ impl Waiting {
 pub(crate) struct Held;
 
 impl Held {
+    pub(crate) fn ends(&self) {}
+
     pub(crate) fn over(&self, _: Option<LossCause>) {}
 
     pub(crate) fn lost_after_all(&self, _: LossCause) {}

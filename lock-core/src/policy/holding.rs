@@ -420,14 +420,15 @@ impl Holding {
         self.is_held();
         let mut life = self.life();
         life.guards -= 1;
-        let departure = match life.state {
-            State::Lost(cause) if life.guards > 0 => return Departure::Others(Some(cause)),
-            State::Held | State::Released if life.guards > 0 => return Departure::Others(None),
-            State::Lost(cause) => return Departure::Lost(cause),
+        match life.state {
+            State::Lost(cause) if life.guards > 0 => Departure::Others(Some(cause)),
+            State::Held | State::Released if life.guards > 0 => Departure::Others(None),
+            State::Lost(cause) => Departure::Lost(cause),
             State::Held | State::Released => {
                 // Both at once: an answer on its way is heard by this hold, or keeps the grant from being handed on.
                 let is_unchanged = self.is_unchanged(&life);
                 life.state = State::Released;
+                self.measured.ends();
                 if let Some(watch) = life.watch.take() {
                     watch.abort();
                 }
@@ -439,10 +440,16 @@ impl Holding {
                 let (seat, until) = (life.seat.take(), self.stands_until(&life));
                 Departure::Release { seat, until, span, is_unchanged }
             }
-        };
-        drop(life);
-        self.measured.over(None);
-        departure
+        }
+    }
+
+    /// Records the end of a hold that is released. Comes last of all, after the release has begun or the grant was
+    /// handed on, since nobody knows what a recorder does (clause F8).
+    pub(super) fn record_release(&self) {
+        // Whoever loses a hold records that itself.
+        if matches!(self.life().state, State::Released) {
+            self.measured.over(None);
+        }
     }
 
     /// When the agenda must look at this hold again: to renew it, or to find it lost.

@@ -70,6 +70,7 @@ impl Hold {
         seat.leave_to_next(Estate::new(grant, terms.clone(), release));
         // Not before, because a log may block (clause F8).
         tracing::debug!(parent: span, lock.name = %holding.grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed on");
+        holding.record_release();
         Ok(())
     }
 }
@@ -108,8 +109,10 @@ impl Releasing {
     /// When dropped, the release goes on in the background.
     pub(super) async fn finish(mut self) -> Result<(), Error> {
         let Some(unfinished) = &self.0 else { return Ok(()) };
+        let holding = Arc::clone(&unfinished.hold.holding);
         let outcome = unfinished.tell_store().instrument(unfinished.span.clone()).await;
         self.0 = None;
+        holding.record_release();
         outcome
     }
 }
@@ -129,6 +132,7 @@ impl Drop for Releasing {
                     drop(unfinished.take_seat());
                 }
             });
+            holding.record_release();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What is measured of waits, holds and requests, and that nothing is left over whatever happens to them.
 
+mod blocked;
 mod dropped;
 mod ends;
 #[path = "../common/failing.rs"]
