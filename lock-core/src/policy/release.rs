@@ -1,6 +1,13 @@
 //! What happens when a guard goes: with the last one the hold ends, and the store is told until it answers.
 
-use super::{chore, hold::Hold, holding::Departure, pauses::Pauses, queue::Seat, succession::Estate};
+use super::{
+    chore,
+    hold::Hold,
+    holding::{Departure, Holding},
+    pauses::Pauses,
+    queue::Seat,
+    succession::Estate,
+};
 use crate::{
     Capabilities, Error, Grant, LossCause, Moment, Operation, Release, Renewal, Standing, StoreError, Wakeup,
     lease,
@@ -65,8 +72,9 @@ impl Hold {
             return Err(seat);
         }
         let (hold, ended) = (self.clone(), span.clone());
-        // If that waiter goes before it has the grant, and nobody else may have it.
-        let release = move || drop(Releasing::new(hold, None, until, ended));
+        // If that waiter goes before it has the grant, and nobody else may have it. Records nothing, because the turn
+        // passes on only afterwards.
+        let release = move || drop(Releasing::new(hold, None, until, ended).go_on());
         seat.leave_to_next(Estate::new(grant, terms.clone(), release));
         // Not before, because a log may block (clause F8).
         tracing::debug!(parent: span, lock.name = %holding.grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed on");
@@ -115,23 +123,29 @@ impl Releasing {
         holding.record_release();
         outcome
     }
+
+    /// Leaves the release, if it is unfinished, to the background. Returns the hold that it ends.
+    fn go_on(&mut self) -> Option<Arc<Holding>> {
+        let unfinished = self.0.take()?;
+        let Hold { client, holding } = unfinished.hold.clone();
+        let patience = lease::renewal_patience(holding.grant.lease);
+        chore::leave(&client, &holding.callers, patience, move || {
+            let unfinished = Arc::clone(&unfinished);
+            async move {
+                if let Err(error) = unfinished.tell_store().instrument(unfinished.span.clone()).await {
+                    let name = unfinished.hold.name();
+                    tracing::debug!(lock.name = %name, %error, "a release in the background failed");
+                }
+                drop(unfinished.take_seat());
+            }
+        });
+        Some(holding)
+    }
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        if let Some(unfinished) = self.0.take() {
-            let Hold { client, holding } = unfinished.hold.clone();
-            let patience = lease::renewal_patience(holding.grant.lease);
-            chore::leave(&client, &holding.callers, patience, move || {
-                let unfinished = Arc::clone(&unfinished);
-                async move {
-                    if let Err(error) = unfinished.tell_store().instrument(unfinished.span.clone()).await {
-                        let name = unfinished.hold.name();
-                        tracing::debug!(lock.name = %name, %error, "a release in the background failed");
-                    }
-                    drop(unfinished.take_seat());
-                }
-            });
+        if let Some(holding) = self.go_on() {
             holding.record_release();
         }
     }
