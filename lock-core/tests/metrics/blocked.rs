@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 /// Whether the store has been asked to release anything.
 #[derive(Default)]
 struct Asked {
-    is_asked: Mutex<bool>,
+    yes: Mutex<bool>,
     told: Condvar,
     /// Whether the recorder waited for that in vain.
     never: AtomicBool,
@@ -25,7 +25,7 @@ impl GaugeFn for Asked {
 
     /// Blocks until the store has been asked.
     fn decrement(&self, _: f64) {
-        let asked = self.is_asked.lock().unwrap();
+        let asked = self.yes.lock().unwrap();
         let (_asked, waited) = self.told.wait_timeout_while(asked, SECOND * 20, |asked| !*asked).unwrap();
         self.never.fetch_or(waited.timed_out(), Ordering::SeqCst);
     }
@@ -65,7 +65,7 @@ impl Backend for Tells {
     forward_backend!(self => self.memory, except release);
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        *self.asked.is_asked.lock().unwrap() = true;
+        *self.asked.yes.lock().unwrap() = true;
         self.asked.told.notify_all();
         self.memory.release(grant).await
     }
@@ -83,7 +83,7 @@ fn goes_on(what: &str, work: impl AsyncFnOnce(&Locks)) {
             locks.close().await;
         });
     });
-    assert!(*asked.is_asked.lock().unwrap(), "{what}: nothing was released");
+    assert!(*asked.yes.lock().unwrap(), "{what}: nothing was released");
     assert!(!asked.never.load(Ordering::SeqCst), "{what}: it waits for the recorder");
 }
 
