@@ -22,7 +22,7 @@ cases!("lease":
     expires_on_time.alone().punctual(), renewed_beyond_lease, renew_off_expires, extend_survives_original_lease,
     extend_after_expiry_is_lost, per_lock_lease, max_hold_ends, renewal_stops_after_release,
     deadline_counts_from_send, stalled_answer_counts_from_send, delayed_answer_counts_from_send.alone(),
-    delayed_proof_counts_from_send.alone().punctual(), extend_meets_renewal, extend_given_up_is_harmless,
+    delayed_proof_counts_from_send.alone(), extend_meets_renewal, extend_given_up_is_harmless,
     extensions_cross, slow_acquire_refused,
     bad_durations_refused,
     many_renewals_one_batch.alone(),

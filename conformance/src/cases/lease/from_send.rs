@@ -123,7 +123,7 @@ pub(super) async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let saboteur = stage.saboteur(&[Hurt::Delay])?;
     let (client, name) = (stage.client().await?, stage.name("a"));
-    let guard = client.lock(&name).lease(millis(3000)).acquire().await?;
+    let guard = client.lock(&name).lease(millis(6000)).acquire().await?;
     let prompt = most_left(&guard, 3).await?;
     let slow = prompt / 5;
     saboteur.delay(Direction::Replies, slow).await?;
