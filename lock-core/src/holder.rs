@@ -14,11 +14,11 @@ use std::{
 pub struct Holder {
     /// The name that is held.
     pub name: Name,
-    /// The holder's claim; `None` if a foreign client holds the name.
+    /// The holder's claim; `None` if a foreign client holds the name, or what the store keeps of it cannot be read.
     pub claim: Option<ClaimId>,
-    /// The grant's token; `None` if a foreign client holds the name.
+    /// The grant's token; `None` where `claim` is.
     pub token: Option<Token>,
-    /// How it is held.
+    /// How it is held; exclusively if nothing is known of it.
     pub mode: Mode,
     /// The holder's label, machine and process.
     pub info: HolderInfo,
