@@ -22,7 +22,7 @@ pub(crate) struct Case {
     name: &'static str,
     kinds: &'static [Kind],
     strategies: &'static [Strategy],
-    alone: bool,
+    pub(crate) alone: bool,
     run: for<'a> fn(&'a Table) -> LocalBoxFuture<'a, ()>,
 }
 

@@ -66,8 +66,11 @@ fn main() -> ExitCode {
         transactions::CASES,
     ];
     let cases = || groups.into_iter().flatten();
-    let trials = Lane::all().flat_map(|lane| cases().filter_map(move |case| lane.trial(case)));
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    // Those that hurt their server come last, of all servers in turn: each waits most of the time.
+    let (alone, together) = cases().partition::<Vec<_>, _>(|case| case.alone);
+    let together = Lane::all().flat_map(|lane| together.iter().filter_map(move |case| lane.trial(case)));
+    let alone = alone.iter().flat_map(|case| Lane::all().filter_map(|lane| lane.trial(case)));
+    libtest_mimic::run(&Arguments::from_args(), together.chain(alone).collect()).exit_code()
 }
 
 /// An error with its causes.
