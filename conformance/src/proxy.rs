@@ -181,9 +181,7 @@ impl Proxy {
     ///
     /// If the proxy cannot listen on the port.
     pub async fn mend(&self) -> io::Result<()> {
-        self.connections.cut_torn().await;
-        self.set(Direction::Requests, Flow::Pass);
-        self.set(Direction::Replies, Flow::Pass);
+        self.connections.mend().await;
         self.accept().await
     }
 

@@ -239,6 +239,52 @@ async fn mending_hands_on_what_is_delayed() {
     assert_eq!(reply(&mut stream).await.unwrap(), "aslow");
 }
 
+/// A server that speaks first, and then sends back what it is sent.
+async fn greeting() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                stream.write_all(b"hello").await.unwrap();
+                let (mut from, mut to) = stream.split();
+                // The end of a connection that is reset.
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+            });
+        }
+    });
+    address
+}
+
+/// Who is reset connects again at once, and must not fall into the sabotage that is just being undone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mending_spoils_no_new_connection() {
+    const MANY: u64 = 100;
+    let proxy = Proxy::start(greeting().await).await.unwrap();
+    let address = proxy.address();
+    for round in 1..=8 {
+        let mut open = Vec::new();
+        for _ in 0..MANY {
+            let mut stream = connect(&proxy).await;
+            assert_eq!(reply(&mut stream).await.unwrap(), "hello");
+            open.push(stream);
+        }
+        proxy.set(Direction::Replies, Flow::Drop);
+        let mut clients = tokio::task::JoinSet::new();
+        for mut stream in open {
+            clients.spawn(async move {
+                assert!(is_reset(&ask(&mut stream, "x").await));
+                reply(&mut TcpStream::connect(address).await.unwrap()).await
+            });
+        }
+        proxy.until(|c| c.replies.dropped == MANY * round).await;
+        proxy.mend().await.unwrap();
+        while let Some(greeted) = clients.join_next().await {
+            assert_eq!(greeted.unwrap().unwrap(), "hello");
+        }
+    }
+}
+
 #[tokio::test]
 async fn leads_to_the_upstream_of_now() {
     let proxy = proxy().await;

@@ -127,7 +127,20 @@ impl Connections {
         self.cut_these(self.all()).await;
     }
 
-    pub(super) async fn cut_torn(&self) {
+    /// Lets everything pass. Whoever is reset connects again at once, so new connections pass first; and what is torn
+    /// until the last one passes is reset too.
+    pub(super) async fn mend(&self) {
+        {
+            let mut table = self.table();
+            (table.requests, table.replies) = (Flow::Pass, Flow::Pass);
+        }
+        self.cut_torn().await;
+        self.set_all(Direction::Requests, Flow::Pass);
+        self.set_all(Direction::Replies, Flow::Pass);
+        self.cut_torn().await;
+    }
+
+    async fn cut_torn(&self) {
         let torn = self.all().into_iter().filter(|c| c.0.torn.load(Ordering::Relaxed)).collect();
         self.cut_these(torn).await;
     }
