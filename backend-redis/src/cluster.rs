@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::Value;
 use slots::{NodeSlots, Slots};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -43,10 +43,10 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct KnownSlots {
     slots: Arc<Slots>,
-    /// Whether they may have changed since.
-    stale: bool,
-    /// The nodes that have taken no requests since: others may keep their slots by now.
-    doubted: HashSet<Address>,
+    /// When it last turned out that they may have changed, if a look-up has not settled that.
+    stale: Option<Moment>,
+    /// The nodes that have taken no requests, and when that last happened: others may keep their slots by now.
+    doubted: HashMap<Address, Moment>,
 }
 
 /// The last look-up of the slots.
@@ -167,9 +167,9 @@ impl Cluster {
 
     /// The known slots may have changed, above all those of this node.
     fn doubt(&self, node: Option<Address>) {
-        let mut known = self.known();
-        known.stale = true;
-        known.doubted.extend(node);
+        let (mut known, now) = (self.known(), Moment::now());
+        known.stale = Some(now);
+        known.doubted.extend(node.map(|node| (node, now)));
     }
 
     /// Returns the slots. If they may have changed, has them looked up, and waits for that unless what is known is
@@ -181,7 +181,7 @@ impl Cluster {
         let (slots, is_enough) = {
             let known = self.known();
             let slots = Arc::clone(&known.slots);
-            if !known.stale && !slots.is_empty() {
+            if known.stale.is_none() && !slots.is_empty() {
                 return Ok(slots);
             }
             (slots, is_enough(&known))
@@ -222,9 +222,9 @@ impl Cluster {
     }
 
     async fn look_up(&self) -> Outcome {
-        let before = Arc::clone(&self.known().slots);
+        let (began, before) = (Moment::now(), Arc::clone(&self.known().slots));
         let slots = Arc::new(self.ask(&before).await?);
-        *self.known() = KnownSlots { slots: Arc::clone(&slots), ..KnownSlots::default() };
+        self.known().learn(Arc::clone(&slots), began);
         self.keep(&slots.nodes().collect::<Vec<_>>());
         Ok(slots)
     }
@@ -277,7 +277,15 @@ impl Cluster {
 impl KnownSlots {
     /// Whether the node that is known to keep a slot has answered so far.
     fn serves(&self, slot: u16) -> bool {
-        self.slots.node(slot).is_some_and(|node| !self.doubted.contains(node))
+        self.slots.node(slot).is_some_and(|node| !self.doubted.contains_key(node))
+    }
+
+    /// Takes in what a look-up found that began at that moment. What was doubted since stays doubted: the nodes may
+    /// have answered before.
+    fn learn(&mut self, slots: Arc<Slots>, began: Moment) {
+        self.slots = slots;
+        self.stale = self.stale.filter(|since| *since >= began);
+        self.doubted.retain(|_, since| *since >= began);
     }
 }
 
@@ -331,15 +339,47 @@ impl SlotRoute<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_those_who_need_a_node_that_did_not_answer_wait() {
-        let at = |port| Address::Network { host: "10.0.0.1".into(), port, tls: false };
+    fn at(port: u16) -> Address {
+        Address::Network { host: "10.0.0.1".into(), port, tls: false }
+    }
+
+    /// One node keeps the slots up to 99, another one keeps slot 100.
+    fn two_nodes() -> Arc<Slots> {
         let said = "\
             a 10.0.0.1:7001@17001 myself,master - 0 1 1 connected 0-99\n\
             b 10.0.0.1:7002@17002 master - 0 1 2 connected 100\n";
-        let slots = Arc::new(Slots::of(slots::read(said, &at(7001))));
-        let known = KnownSlots { slots, stale: true, doubted: HashSet::from([at(7002)]) };
+        Arc::new(Slots::of(slots::read(said, &at(7001))))
+    }
+
+    #[test]
+    fn only_those_who_need_a_node_that_did_not_answer_wait() {
+        let now = Moment::now();
+        let known =
+            KnownSlots { slots: two_nodes(), stale: Some(now), doubted: HashMap::from([(at(7002), now)]) };
         assert!(known.serves(99) && !known.serves(100), "one of them did not answer");
         assert!(!known.serves(101), "nobody keeps it");
+    }
+
+    /// The nodes may have told their slots before.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_doubted_during_a_look_up_is_looked_up_again() {
+        let options = RedisOptions::from_url("redis+cluster://10.0.0.1:7001").unwrap();
+        let (checked, background) = (options.check().unwrap(), Background::new());
+        let cluster = Cluster::new(vec![at(7001)], false, options, checked, &background);
+        let pass = || tokio::time::advance(BREATH);
+        let state = || {
+            let known = cluster.known();
+            (known.stale.is_some(), known.serves(99), known.serves(100))
+        };
+        cluster.doubt(Some(at(7001)));
+        pass().await;
+        let began = Moment::now();
+        pass().await;
+        cluster.doubt(Some(at(7002)));
+        cluster.known().learn(two_nodes(), began);
+        assert_eq!(state(), (true, true, false), "only the older doubt is settled");
+        pass().await;
+        cluster.known().learn(two_nodes(), Moment::now());
+        assert_eq!(state(), (false, true, true));
     }
 }
