@@ -37,8 +37,7 @@ pub(crate) struct Lane {
 
 #[derive(Default)]
 struct LaneConnection {
-    /// The connection's number, unique across runtimes, so that a late failure of an old connection does not end a new
-    /// one.
+    /// The connection's number.
     number: u64,
     state: ConnectionState,
 }
@@ -51,6 +50,15 @@ enum ConnectionState {
     Failed(Moment),
     Connecting(Shared<BoxFuture<'static, Result<Pipelined, RedisError>>>),
     Connected(Pipelined),
+}
+
+/// An open connection. It can still be asked when its lane no longer has it, because another client that shares the
+/// lane has closed.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    /// Unique across runtimes, so that a late failure of an old connection does not end a new one.
+    pub(crate) number: u64,
+    requests: Pipelined,
 }
 
 /// How a command is sent.
@@ -72,8 +80,8 @@ pub(crate) struct Answer {
     /// Whether the request was sent before, on a connection that turned out to be broken. That first copy may have been
     /// carried out too, or still may be.
     pub(crate) resent: bool,
-    /// The number of the connection that brought it.
-    pub(crate) connection: u64,
+    /// The connection that brought it.
+    pub(crate) connection: Connection,
 }
 
 impl Lane {
@@ -90,13 +98,15 @@ impl Lane {
         self.connections.get(Mutex::default)
     }
 
-    /// Returns the connection, its number, and whether it existed already.
-    async fn connection(&self) -> Result<(Pipelined, u64, bool), RedisError> {
+    /// Returns the connection, and whether it existed already.
+    async fn connection(&self) -> Result<(Connection, bool), RedisError> {
         let here = self.here();
         let (number, connecting) = {
             let mut now = locked(&here);
             let connecting = match &now.state {
-                ConnectionState::Connected(connection) => return Ok((connection.clone(), now.number, true)),
+                ConnectionState::Connected(requests) => {
+                    return Ok((Connection { number: now.number, requests: requests.clone() }, true));
+                }
                 ConnectionState::Connecting(connecting) => connecting.clone(),
                 ConnectionState::None => self.connect(Duration::ZERO),
                 ConnectionState::Failed(when) => {
@@ -113,11 +123,11 @@ impl Lane {
         let mut now = locked(&here);
         if now.number == number && matches!(now.state, ConnectionState::Connecting(_)) {
             now.state = match &outcome {
-                Ok(connection) => ConnectionState::Connected(connection.clone()),
+                Ok(requests) => ConnectionState::Connected(requests.clone()),
                 Err(_) => ConnectionState::Failed(Moment::now()),
             };
         }
-        outcome.map(|connection| (connection, number, false))
+        outcome.map(|requests| (Connection { number, requests }, false))
     }
 
     /// Connects in a separate task, so that callers with short waits cannot keep a slow connection from ever being
@@ -140,7 +150,7 @@ impl Lane {
         }
     }
 
-    /// Drops the connections. The next request makes a new one.
+    /// Drops the connections. The next request makes a new one; requests that are under way go on.
     pub(crate) fn disconnect(&self) {
         for one in self.connections.all() {
             locked(&one).state = ConnectionState::None;
@@ -155,19 +165,8 @@ impl Lane {
     }
 
     /// The same by itself, and only on that connection.
-    pub(crate) async fn ask_on(&self, number: u64, command: &Cmd) -> Result<Answer, Failure> {
-        let connection = {
-            let here = self.here();
-            let now = locked(&here);
-            match &now.state {
-                ConnectionState::Connected(connection) if now.number == number => connection.clone(),
-                _ => {
-                    let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-                    return Err(Failure { error: self.dial.server_name().explain(broken), in_doubt: false });
-                }
-            }
-        };
-        let answer = self.send_on(connection, number, Sending::Apart, command).await;
+    pub(crate) async fn ask_on(&self, connection: &Connection, command: &Cmd) -> Result<Answer, Failure> {
+        let answer = self.send_on(connection.clone(), Sending::Apart, command).await;
         answer.map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain(source)))
     }
 
@@ -228,30 +227,29 @@ impl Lane {
 
     /// Sends a command once. An error comes with whether the connection existed already.
     async fn send_once(&self, how: Sending, command: &Cmd) -> Result<Answer, (RawFailure, bool)> {
-        let (connection, number, from_before) =
+        let (connection, from_before) =
             self.connection().await.map_err(|error| (RawFailure { error, in_doubt: false }, false))?;
-        self.send_on(connection, number, how, command).await.map_err(|refusal| (refusal, from_before))
+        self.send_on(connection, how, command).await.map_err(|refusal| (refusal, from_before))
     }
 
     async fn send_on(
         &self,
-        mut connection: Pipelined,
-        number: u64,
+        mut connection: Connection,
         how: Sending,
         command: &Cmd,
     ) -> Result<Answer, RawFailure> {
-        let sent = Moment::now();
+        let (sent, number) = (Moment::now(), connection.number);
         let answer = match how {
-            Sending::Plain => connection.send(command).await,
-            Sending::Apart => connection.send_apart(command).await,
+            Sending::Plain => connection.requests.send(command).await,
+            Sending::Apart => connection.requests.send_apart(command).await,
             Sending::Asking => {
                 let mut both = redis::pipe();
                 both.cmd("ASKING").add_command(command.clone());
-                connection.send_all(&both).await
+                connection.requests.send_all(&both).await
             }
         };
         let answer = answer.and_then(Value::extract_error);
-        answer.map(|value| Answer { value, sent, resent: false, connection: number }).map_err(|error| {
+        answer.map(|value| Answer { value, sent, resent: false, connection }).map_err(|error| {
             let trouble = Trouble::of(&error);
             if trouble.spoils_connection() {
                 self.spoilt(number);

@@ -2,7 +2,11 @@
 
 use super::{identity::Identities, pending::PendingEndings, unanswered::Unanswered};
 use crate::{
-    connection::{dial::Endpoint, errors::Failure, lane::Answer},
+    connection::{
+        dial::Endpoint,
+        errors::Failure,
+        lane::{Answer, Connection},
+    },
     options::{CheckedOptions, RedisOptions},
     requests::{
         arguments::{arg_claim, millis},
@@ -92,12 +96,13 @@ impl Voter {
     }
 
     /// Checks the latter for the server that has answered on this connection.
-    async fn identify(&self, connection: u64) -> Result<(), StoreError> {
+    async fn identify(&self, connection: &Connection) -> Result<(), StoreError> {
         let address = self.address();
-        if self.identities.knows(&address, connection) {
+        if self.identities.knows(&address, connection.number) {
             return Ok(());
         }
-        self.identities.learn(&address, connection, fitness::identity(&self.server.lane, connection).await?)
+        let run_id = fitness::identity(&self.server.lane, connection).await?;
+        self.identities.learn(&address, connection.number, run_id)
     }
 
     /// From here on the claim is open at this server, even if the request is never made.
@@ -120,7 +125,7 @@ impl Voter {
         }
         let Answer { value, connection, .. } = answer?;
         let vote = vote(&value, in_doubt)?;
-        self.identify(connection).await?;
+        self.identify(&connection).await?;
         Ok(vote)
     }
 

@@ -2,7 +2,11 @@
 
 use super::Server;
 use crate::{
-    connection::{errors::Failure, lane::Answer, subscriptions::Listening},
+    connection::{
+        errors::Failure,
+        lane::{Answer, Connection},
+        subscriptions::Listening,
+    },
     requests::{
         arguments::{arg_claim, millis},
         mode::{self, ModeText},
@@ -104,7 +108,7 @@ impl Server {
     }
 
     /// Makes sure that enough replicas have these grants, and withdraws them otherwise.
-    pub(crate) async fn confirm(&self, claims: &[Claim], connection: u64) -> Result<(), StoreError> {
+    pub(crate) async fn confirm(&self, claims: &[Claim], connection: Connection) -> Result<(), StoreError> {
         let Some(replication) = &self.replication else { return Ok(()) };
         let had = replication.count(connection).await?;
         let Err(too_few) = replication.judge(had, "the grant", "it was withdrawn") else { return Ok(()) };

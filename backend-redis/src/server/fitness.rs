@@ -3,7 +3,7 @@
 use crate::{
     connection::{
         errors::Failure,
-        lane::{Answer, Lane},
+        lane::{Answer, Connection, Lane},
     },
     requests::script::Scripts,
 };
@@ -16,7 +16,7 @@ const OLDEST: u32 = 5;
 
 /// Which server answered.
 pub(crate) struct ServerIdentity {
-    /// The connection.
+    /// The number of the connection.
     pub(crate) connection: u64,
     /// Its id, new after each start, if it tells.
     pub(crate) run_id: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) async fn check(
         Ok(Answer { value, connection, .. }) => match text(&value) {
             Some(info) => {
                 look_at(&lane.dial().server_name().address, &info, in_cluster)?;
-                Some(ServerIdentity { connection, run_id: run_id(&info) })
+                Some(ServerIdentity { connection: connection.number, run_id: run_id(&info) })
             }
             None => None,
         },
@@ -50,7 +50,7 @@ pub(crate) async fn check(
 }
 
 /// Asks the server on a connection for its id. `None` if it does not tell.
-pub(crate) async fn identity(lane: &Lane, connection: u64) -> Result<Option<String>, StoreError> {
+pub(crate) async fn identity(lane: &Lane, connection: &Connection) -> Result<Option<String>, StoreError> {
     match lane.ask_on(connection, redis::cmd("INFO").arg("server")).await {
         Ok(Answer { value, .. }) => Ok(text(&value).and_then(|info| run_id(&info))),
         Err(Failure { error, .. }) if error.is_unavailable() => Err(error),

@@ -4,7 +4,7 @@ use crate::{
     connection::{
         dial::Dial,
         errors::Failure,
-        lane::{Answer, Lane},
+        lane::{Answer, Connection, Lane},
     },
     requests::{arguments::millis, replies::unexpected, script::Script},
 };
@@ -28,7 +28,7 @@ pub(crate) struct Replication {
 
 /// The answer to a `WAIT`.
 struct ReplicaCount {
-    /// On which connection.
+    /// On which connection, by its number.
     connection: u64,
     /// The instant before it was sent.
     asked: Moment,
@@ -49,7 +49,7 @@ impl Replication {
 
     /// Returns how many replicas have what was written by requests already answered on that connection. Waits a while
     /// for as many as are wanted.
-    pub(crate) async fn count(&self, connection: u64) -> Result<u32, StoreError> {
+    pub(crate) async fn count(&self, connection: Connection) -> Result<u32, StoreError> {
         let answered = Moment::now();
         let (lane, last) = (Arc::clone(&self.lane), self.last.get(Mutex::default));
         let mut wait = redis::cmd("WAIT");
@@ -58,14 +58,14 @@ impl Replication {
         let counting = tokio::spawn(async move {
             let mut last = last.lock().await;
             if let Some(count) = &*last
-                && count.connection == connection
+                && count.connection == connection.number
                 && count.asked >= answered
             {
                 return Ok(count.had);
             }
-            let Answer { value, sent, .. } = lane.ask_on(connection, &wait).await?;
+            let Answer { value, sent, .. } = lane.ask_on(&connection, &wait).await?;
             let had = acknowledged(&value)?;
-            *last = Some(ReplicaCount { connection, asked: sent, had });
+            *last = Some(ReplicaCount { connection: connection.number, asked: sent, had });
             Ok::<_, StoreError>(had)
         });
         let ended = |_| StoreError::unavailable("the runtime ended while replicas were counted");

@@ -1,7 +1,7 @@
 //! Grants that replicas must have, and what becomes of them when one request is held up.
 
 use crate::{claim, grant, proxy::Proxy, server::Server, until};
-use std::{future::poll_fn, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 use tenure_core::{Attempt, Backend, Locks};
 use tenure_redis::{RedisBackend, RedisOptions};
 
@@ -14,6 +14,30 @@ async fn lonely() -> (Server, Proxy, RedisBackend) {
     let options = RedisOptions::from_url(&proxy.url()).unwrap().replicas(1);
     let backend = RedisBackend::connect(options.response_timeout(Duration::from_millis(1500))).await.unwrap();
     (server, proxy, backend)
+}
+
+/// A master with a replica, and a client that wants it for each grant, so patient that a busy replica is no fault.
+async fn followed() -> (Server, Server, RedisBackend) {
+    let (server, replica) = (Server::with(&["--repl-diskless-sync-delay", "0"]), Server::start());
+    replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
+    let follows = || server.tell::<String>(&["INFO", "replication"]).contains("state=online");
+    until("the replica follows", follows).await;
+    let options = server.options().replicas(1).response_timeout(Duration::from_secs(30));
+    let backend = RedisBackend::connect(options).await.unwrap();
+    (server, replica, backend)
+}
+
+/// Polls a future so many times, unless it is done before.
+async fn polled<T>(future: &mut (impl Future<Output = T> + Unpin), times: u32) -> Option<T> {
+    let mut to_come = times;
+    poll_fn(|context| match Pin::new(&mut *future).poll(context) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending => {
+            to_come -= 1;
+            if to_come == 0 { Poll::Ready(None) } else { Poll::Pending }
+        }
+    })
+    .await
 }
 
 /// A grant that too few replicas had is taken back by a request without an answer, which is carried out when the next
@@ -64,24 +88,11 @@ async fn a_claim_whose_grant_may_not_have_ended_is_not_used_again() {
 /// As in a `select!` in a loop: it may be suspended while the replicas are counted.
 #[tokio::test]
 async fn an_attempt_that_is_not_polled_holds_up_no_other() {
-    let (server, replica) = (Server::with(&["--repl-diskless-sync-delay", "0"]), Server::start());
-    replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
-    let follows = || server.tell::<String>(&["INFO", "replication"]).contains("state=online");
-    until("the replica follows", follows).await;
-    // So patient that a busy replica is no fault.
-    let options = server.options().replicas(1).response_timeout(Duration::from_secs(30));
-    let backend = RedisBackend::connect(options).await.unwrap();
+    let (_server, _replica, backend) = followed().await;
     for polls in 1..500 {
         let left = claim(&format!("left {polls}"), LEASE);
-        let (mut attempt, mut to_come) = (backend.try_acquire(&left), polls);
-        let polled = poll_fn(|context| match attempt.as_mut().poll(context) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending => {
-                to_come -= 1;
-                if to_come == 0 { Poll::Ready(None) } else { Poll::Pending }
-            }
-        });
-        if let Some(outcome) = polled.await {
+        let mut attempt = backend.try_acquire(&left);
+        if let Some(outcome) = polled(&mut attempt, polls).await {
             assert!(matches!(outcome.unwrap(), Attempt::Granted(_)));
             return;
         }
@@ -89,6 +100,26 @@ async fn an_attempt_that_is_not_polled_holds_up_no_other() {
         let held = tokio::time::timeout(LEASE / 2, grant(&backend, &other)).await;
         let held = held.unwrap_or_else(|_| panic!("held up by one that was polled {polls} times"));
         backend.release(&held).await.unwrap();
+    }
+    panic!("it is never done");
+}
+
+/// Several `Locks` may have been made of one backend and its clones, which share the connections. Whatever the try of one
+/// waits for when another closes, it is granted.
+#[tokio::test]
+async fn a_client_that_closes_fails_no_try_of_another() {
+    let (_server, _replica, backend) = followed().await;
+    for polls in 1..500 {
+        let asked = claim(&format!("a {polls}"), LEASE);
+        let mut attempt = backend.try_acquire(&asked);
+        if let Some(outcome) = polled(&mut attempt, polls).await {
+            assert!(matches!(outcome.unwrap(), Attempt::Granted(_)));
+            return;
+        }
+        // As a `Locks` does it that was made of the clone.
+        backend.clone().close().await;
+        let outcome = attempt.await;
+        assert!(matches!(outcome, Ok(Attempt::Granted(_))), "closed after {polls} polls: {outcome:?}");
     }
     panic!("it is never done");
 }
