@@ -10,7 +10,10 @@ pub use tenure_core::{
     Session, Standing, StandingKind, StoreError, Token, Waiter, Wakeup, async_trait, forward_backend,
 };
 
-use crate::{Error, stores::opening};
+use crate::{
+    Error,
+    stores::{default_prefix, opening},
+};
 use std::sync::Arc;
 use tenure_core::url::encode;
 
@@ -46,7 +49,8 @@ pub async fn open(url: impl AsRef<str>) -> Result<Arc<dyn Backend>, Error> {
     opening(url.as_ref())?.await
 }
 
-/// Opens the same store in another namespace: `namespace` is appended to the URL's own prefix.
+/// Opens the same store in another namespace: `namespace` is appended to the URL's own prefix, which is the store's
+/// default if the URL names none.
 ///
 /// # Cancel safety
 ///
@@ -67,7 +71,7 @@ pub async fn open_in(url: impl AsRef<str>, namespace: &str) -> Result<Arc<dyn Ba
     opening(&within(url, namespace)).map_err(wrong)?.await
 }
 
-/// The URL with `namespace` appended to its own prefix.
+/// The URL with `namespace` appended to its own prefix, or to the default.
 fn within(url: &str, namespace: &str) -> String {
     let (place, query) = url.split_once('?').unwrap_or((url, ""));
     let mut pairs: Vec<String> =
@@ -76,7 +80,27 @@ fn within(url: &str, namespace: &str) -> String {
     match own {
         _ if namespace.is_empty() => return url.to_owned(),
         Some(at) => pairs[at] += &encode(namespace),
-        None => pairs.push(format!("prefix={}", encode(namespace))),
+        None => pairs.push(format!("prefix={}{}", encode(default_prefix(url)), encode(namespace))),
     }
     format!("{place}?{}", pairs.join("&"))
+}
+
+#[cfg(all(test, feature = "redis", feature = "sqlite", feature = "zookeeper"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_within_the_url_s_own_or_the_default() {
+        let cases = [
+            ("redis://host", "redis://host?prefix=tenure%3Ax%2F"),
+            ("redlock://a,b,c?lease=5s", "redlock://a,b,c?lease=5s&prefix=tenure%3Ax%2F"),
+            ("redis://host?prefix=ci&lease=5s", "redis://host?prefix=cix%2F&lease=5s"),
+            ("zookeeper://host", "zookeeper://host?prefix=%2Ftenurex%2F"),
+            ("sqlite:locks.db", "sqlite:locks.db?prefix=x%2F"),
+        ];
+        for (url, expected) in cases {
+            assert_eq!(within(url, "x/"), expected);
+            assert_eq!(within(url, ""), url);
+        }
+    }
 }

@@ -98,13 +98,27 @@ where
 
 /// Checks the whole of `url`, without using the network.
 pub(crate) fn opening(url: &str) -> Result<Opening, Error> {
-    let name = url.split_once(':').map(|(name, _)| name.to_ascii_lowercase()).unwrap_or_default();
-    let store = STORES.iter().find(|store| (store.urls)().schemes.iter().any(|scheme| scheme.name() == name));
-    match (store, feature(&name)) {
+    let name = scheme_name(url);
+    match (store(&name), feature(&name)) {
         (Some(store), _) => (store.open)(url),
         (None, Some(feature)) => Err(not_built_in(&name, feature).of(url, None)),
         (None, None) => Err(scheme(url, schemes()).expect_err("no store has it")),
     }
+}
+
+/// The prefix of a URL that names none.
+pub(crate) fn default_prefix(url: &str) -> &'static str {
+    let parameters = store(&scheme_name(url)).map(|store| (store.urls)().parameters).unwrap_or_default();
+    let prefix = parameters.iter().find(|parameter| parameter.name == "prefix");
+    prefix.map(|prefix| prefix.default).filter(|default| *default != "none").unwrap_or_default()
+}
+
+fn scheme_name(url: &str) -> String {
+    url.split_once(':').map(|(name, _)| name.to_ascii_lowercase()).unwrap_or_default()
+}
+
+fn store(scheme: &str) -> Option<&'static Store> {
+    STORES.iter().find(|store| (store.urls)().schemes.iter().any(|known| known.name() == scheme))
 }
 
 pub(crate) fn schemes() -> impl Iterator<Item = &'static Scheme> {
