@@ -57,6 +57,21 @@ impl SeenLock<'_> {
         }
     }
 
+    /// Whether tenure's own words about it cannot be read: the list of several holders, or the record. A foreign
+    /// client's lock is no such list, and the record names another's claim.
+    pub(crate) fn is_damaged(&self) -> bool {
+        if let Some((how, lines)) = self.value.split_once('\n') {
+            let is_list = mode::read(how, NonZeroU32::MIN).is_some();
+            return is_list && lines.split('\n').any(|line| ListedHolder::parse(how, line).is_none());
+        }
+        let Some(record) = self.record else { return false };
+        let mut words = record.lines().next().unwrap_or_default().splitn(3, ' ');
+        match (words.next().and_then(digits), words.next()) {
+            (Some(_), Some(claim)) => claim == self.value && LastGrant::parse(record).is_none(),
+            _ => true,
+        }
+    }
+
     fn one_of_several(&self, one: &ListedHolder, name: &Name) -> Option<Holder> {
         let left = one.till.checked_sub(self.now).filter(|left| !left.is_zero())?;
         let holder = Holder::of(name.clone()).mode(one.mode).left(left);
@@ -233,6 +248,25 @@ mod tests {
             for holder in holders {
                 prop_assert!(holder.since.is_none_or(|since| since < SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 366 * 300_000)));
             }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_damaged_and_a_foreign_lock_is_not() {
+        let claim = ClaimId::new().to_string();
+        let damaged = |value: &str, record: Option<&str>| {
+            let now = Duration::from_secs(1_700_000_010);
+            SeenLock { now, value, left: 1500, record }.is_damaged()
+        };
+        let reader = |till: &str| format!("readers\n{claim} {till} 1700000000000000 1 7 host ");
+        assert!(damaged(&reader("soon"), None) && !damaged(&reader("1700000020000"), None));
+        assert!(!damaged("two\nlines", None));
+        let own = format!("1700000000000000 {claim} 7 host ");
+        for record in [None, Some("0 -"), Some("1700000000000000 other 7 host "), Some(&*own)] {
+            assert!(!damaged(&claim, record), "{record:?}");
+        }
+        for record in ["", "nonsense", "-1 other 7 host ", &own.replace(" 7 ", " seven ")] {
+            assert!(damaged(&claim, Some(record)), "{record:?}");
         }
     }
 

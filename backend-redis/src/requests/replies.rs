@@ -144,14 +144,25 @@ pub(crate) fn not_locks<'n>(value: &Value, names: &'n [Name]) -> Vec<&'n Name> {
 }
 
 /// The holders of these names. Leaves out names that nobody holds, and keys that hold something that is not a lock.
-pub(crate) fn holders(value: &Value, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
+/// `damaged` is called with each name whose holders cannot be told, because another program wrote there.
+pub(crate) fn holders(
+    value: &Value,
+    names: &[Name],
+    mut damaged: impl FnMut(&Name),
+) -> Result<Vec<Holder>, StoreError> {
     let Value::Array(values) = value else { return Err(unexpected(value)) };
     let [seconds, micros, locks @ ..] = &values[..] else { return Err(unexpected(value)) };
     let now = clock(seconds, micros)?;
     let seen = |(name, lock): (&Name, &[Value])| {
         let [held, Value::Int(left), record] = lock else { return None };
-        let (held, record) = (lossy(held)?, lossy(record));
-        Some(SeenLock { now, value: &held, left: *left, record: record.as_deref() }.holders(name))
+        let held = lossy(held)?;
+        // A record of another type says nothing.
+        let record = if *record == Value::Int(0) { Some(String::new()) } else { lossy(record) };
+        let lock = SeenLock { now, value: &held, left: *left, record: record.as_deref() };
+        if lock.is_damaged() {
+            damaged(name);
+        }
+        Some(lock.holders(name))
     };
     Ok(names.iter().zip(locks.chunks(3)).filter_map(seen).flatten().collect())
 }
@@ -285,7 +296,7 @@ mod tests {
                 prop_assert!(matches!(&value, Value::Array(all) if all[0] == Value::Int(0)));
             }
             prop_assert!(latch_id(&value).is_err() || matches!(&value, Value::Array(all) if all.len() >= 3));
-            if let Ok(holders) = holders(&value, &names) {
+            if let Ok(holders) = holders(&value, &names, |_| ()) {
                 prop_assert!(matches!(&value, Value::Array(all) if all.len() >= 2) && holders.len() <= 2 * 3);
             }
             if let Ok(waiters) = waiting(&value, &names[0]) {
@@ -306,12 +317,25 @@ mod tests {
             let names = [Name::new("a").unwrap()];
             let said = [bulk(&clock.0), bulk(&clock.1), held.clone(), left.clone(), record];
             let said = Value::Array(said.to_vec());
-            if let (Ok(holders), Value::BulkString(value), Value::Int(_)) = (holders(&said, &names), &held, &left)
+            let shown = holders(&said, &names, |_| ());
+            if let (Ok(holders), Value::BulkString(value), Value::Int(_)) = (shown, &held, &left)
                 && !value.contains(&b'\n')
             {
                 prop_assert_eq!(holders.len(), 1);
             }
             prop_assert_eq!(not_locks(&said, &names).len(), usize::from(held == Value::Int(0)));
         }
+    }
+
+    #[test]
+    fn names_that_another_program_damaged_are_told() {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let records = [Value::Nil, bulk("nonsense"), Value::Int(0)];
+        let locks = records.map(|record| [bulk("some claim"), Value::Int(1500), record]);
+        let said = [vec![bulk("1700000010"), bulk("0")], locks.concat()].concat();
+        let names = ["a", "b", "c"].map(|name| Name::new(name).unwrap());
+        let mut damaged = Vec::new();
+        let shown = holders(&Value::Array(said), &names, |name| damaged.push(name.to_string())).unwrap();
+        assert_eq!((shown.len(), damaged), (3, vec!["b".to_owned(), "c".to_owned()]));
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     connection::{errors::no_lock, lane::Answer},
     requests::{keys, replies},
 };
+use redis::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::{Capability, Holder, Name, StoreError, Waiter};
 
@@ -18,7 +19,7 @@ impl Server {
         let (mut call, lock) = self.call(script, name);
         call.arg(self.options.remember.as_secs());
         let Answer { value, resent, .. } = self.run(script, &call, &lock).await?;
-        let holders = replies::holders(&value, std::slice::from_ref(name))?;
+        let holders = self.holders_in(&value, std::slice::from_ref(name))?;
         if holders.is_empty() && resent {
             // The first request may have ended some.
             return Err(StoreError::unavailable("the connection broke while a lock was released by force"));
@@ -30,7 +31,7 @@ impl Server {
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let (names, answer) = (std::slice::from_ref(name), self.look_at(std::slice::from_ref(name)).await?);
         match replies::not_locks(&answer, names)[..] {
-            [] => replies::holders(&answer, names),
+            [] => self.holders_in(&answer, names),
             _ => Err(StoreError::failed(no_lock(&self.lock_key(name)))),
         }
     }
@@ -46,10 +47,19 @@ impl Server {
 
     /// The holders of these names. Leaves out names that nobody holds, and keys of another type.
     pub(crate) async fn look(&self, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
-        replies::holders(&self.look_at(names).await?, names)
+        self.holders_in(&self.look_at(names).await?, names)
     }
 
-    async fn look_at(&self, names: &[Name]) -> Result<redis::Value, StoreError> {
+    /// The holders of these names in an answer. Whoever holds what another program damaged is somebody unknown.
+    fn holders_in(&self, answer: &Value, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
+        replies::holders(answer, names, |name| {
+            let (server, key) = (self.lane.dial().server_name().address, self.lock_key(name));
+            let error = format!("another program wrote to the key {key:?}, or to tenure's record of it");
+            tracing::warn!(lock.name = %name, %server, error, "cannot tell who holds a name");
+        })
+    }
+
+    async fn look_at(&self, names: &[Name]) -> Result<Value, StoreError> {
         let script = &self.scripts.look;
         let mut call = script.call(names.len() * 2, names.len() * 128);
         let mut about = String::new();
