@@ -42,7 +42,9 @@ impl Voters {
         let until = Instant::now() + lease / 9;
         let mut answers = self.each(self.patience(lease), |voter| {
             let grants = Arc::clone(&shared);
-            async move { voter.server.renew(&grants).await }
+            // Before the task starts: a later renewal may overtake it.
+            let renewing = voter.will_renew(&grants);
+            async move { voter.renew(&grants, &renewing).await }
         });
         let (mut counts, mut silent) = (vec![RenewalCount::default(); grants.len()], Vec::new());
         let verdicts = |counts: &[RenewalCount]| -> Vec<Renewal> {

@@ -1,6 +1,11 @@
 //! One of the servers, and the requests to it.
 
-use super::{identity::Identities, pending::PendingEndings, unanswered::Unanswered};
+use super::{
+    identity::Identities,
+    pending::PendingEndings,
+    renewing::{OpenRenewals, Renewing},
+    unanswered::Unanswered,
+};
 use crate::{
     connection::{
         dial::Endpoint,
@@ -22,7 +27,7 @@ use crate::{
 };
 use redis::{RedisWrite, Value};
 use std::{sync::Arc, time::Duration};
-use tenure_core::{Background, Claim, ClaimId, Error, Name, StoreError, Token};
+use tenure_core::{Background, Claim, ClaimId, Error, Grant, Name, Renewal, StoreError, Token};
 
 /// One of the servers: a store of its own, independent of the others.
 pub(crate) struct Voter {
@@ -31,6 +36,7 @@ pub(crate) struct Voter {
     raise: Script,
     end: Script,
     unanswered: Unanswered,
+    renewals: OpenRenewals,
     pub(crate) pending: PendingEndings,
     /// Shared by all the servers of the list.
     identities: Arc<Identities>,
@@ -74,6 +80,7 @@ impl Voter {
             raise: Script::new(&[TOKENS, include_str!("scripts/raise.lua")]),
             end: Script::new(&[PUBLISH, TELL, TOKENS, ATTEMPTS, include_str!("scripts/end.lua")]),
             unanswered: Unanswered::default(),
+            renewals: OpenRenewals::default(),
             pending: PendingEndings::default(),
             identities,
         })
@@ -135,6 +142,21 @@ impl Voter {
         arg_claim(&mut call, claim.id).arg(token.get()).arg(self.server.remember(claim.lease));
         let answer = self.server.lane.run(&self.raise, &call, &lock).await?;
         Ok(replies::yes(&answer.value)?)
+    }
+
+    /// From here on the renewal is open at this server, until it is answered.
+    pub(crate) fn will_renew(&self, grants: &[Grant]) -> Renewing {
+        self.renewals.asked(grants)
+    }
+
+    /// Renews leases here.
+    pub(crate) async fn renew(
+        &self,
+        grants: &[Grant],
+        renewing: &Renewing,
+    ) -> Result<Vec<Renewal>, StoreError> {
+        let answers = self.server.renew(grants).await?;
+        Ok(self.renewals.answered(grants, renewing, answers))
     }
 
     /// Ends whatever a claim's attempts up to this one have here, or may still get.

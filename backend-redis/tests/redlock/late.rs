@@ -1,12 +1,16 @@
 //! Grants that come when nobody waits for them any more.
 
-use crate::nodes::{Nodes, claim, grant, record, until};
-use std::{future::poll_fn, task::Poll, time::Duration};
+use crate::nodes::{LONG, Nodes, claim, grant, record, until};
+use std::{
+    future::poll_fn,
+    task::Poll,
+    time::{Duration, Instant},
+};
 use tenure_conformance::{
     proxy::{Connection, Flow},
     saboteur::Direction,
 };
-use tenure_core::{Attempt, Backend, Locks};
+use tenure_core::{Attempt, Backend, Grant, Locks, Renewal};
 use tenure_redis::RedlockBackend;
 
 /// So short that a server which is held up is given up on, and so long that no other is, on a busy machine either.
@@ -154,6 +158,41 @@ async fn a_late_withdrawal_leaves_the_next_attempt_alone() {
     assert_eq!(again.token, now.token, "the same claim keeps its token");
     backend.release(&now).await.unwrap();
     backend.release(&warm).await.unwrap();
+}
+
+/// A server may carry out a request for a short lease after one for a long lease that was sent later. So its yes to the
+/// second does not make up a majority.
+#[tokio::test]
+async fn a_server_that_may_cut_a_lease_short_is_not_counted_on() {
+    const SHORT: Duration = Duration::from_secs(LONG.as_secs() / 2);
+    let nodes = Nodes::start(3).await;
+    let backend = nodes.backend().await;
+    let held = grant(&backend, &claim("a")).await;
+    let renew = async |lease: Duration| backend.renew(&[Grant { lease, ..held.clone() }]).await.unwrap();
+    let left = |node: usize| {
+        let millis: u64 = nodes.tell(node, &["PTTL", "tenure:a"]);
+        Duration::from_millis(millis)
+    };
+    until("all have the lock", || (0..3).all(|node| nodes.has_key(node, "a"))).await;
+    // From now on every server knows the script.
+    assert_eq!(renew(LONG * 2).await, [Renewal::Renewed]);
+    until("all have the longest lease", || (0..3).all(|node| left(node) > LONG)).await;
+    let held_up = nodes.member(2).proxy().expect("a proxy").connections();
+    hold_up(&held_up, Flow::Hold);
+    assert_eq!(renew(SHORT).await, [Renewal::Renewed], "two of three have it");
+    let (before, begin) = (nodes.scripts_called(2), Instant::now());
+    while nodes.scripts_called(2) == before {
+        assert!(begin.elapsed() < Duration::from_secs(30), "in vain: the third answers on a new connection");
+        // Asks every server, and waits until it has answered or its connection has been given up.
+        backend.holders(&held.name).await.unwrap();
+    }
+    nodes.saboteur(1).kill().await.unwrap();
+    assert_eq!(renew(LONG).await, [Renewal::Unanswered], "only one is sure to keep it");
+    assert!(left(2) > SHORT && left(2) <= LONG, "the third did not say yes");
+    hold_up(&held_up, Flow::Pass);
+    until("the third cuts it short", || left(2) <= SHORT).await;
+    assert!(left(0) > SHORT);
+    backend.release(&held).await.unwrap();
 }
 
 #[tokio::test]
