@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-    Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup, backend::Rounds, lease,
+    LossCause, Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup, backend::Rounds, lease,
 };
 use async_trait::async_trait;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -45,7 +45,8 @@ use tokio_util::sync::CancellationToken;
 /// # Cancel safety
 ///
 /// Any request may be dropped. [`Backend::withdraw`] always changes the record, so a swap that is still on its way
-/// meets a different version.
+/// meets a different version. So does the swap of a renewal once its holder has released the grant, or was told that it
+/// is lost. If neither happens and the swap comes after the lease has expired, the name stays held for up to a lease.
 #[derive(Debug)]
 pub struct Records<S>(Arc<Inner<S>>);
 
@@ -102,6 +103,33 @@ impl<S: RecordStore> Records<S> {
     ) -> Result<T, StoreError> {
         let (outcome, _) = self.0.change(name, write, change).await?;
         Ok(outcome)
+    }
+
+    /// Renews one grant.
+    ///
+    /// Versions do not tell whether a swap came in time: nobody need have written since the lease expired. But an expired
+    /// lease is never renewed (clause L2).
+    async fn renew_one(&self, grant: &Grant) -> Result<Renewal, StoreError> {
+        let mut expired = Moment::now();
+        let renew = |record: &mut Record, now: StoreTime, _: Moment| {
+            let held = record.live(now).find(|held| held.claim == grant.claim);
+            let left = held.map_or(Duration::ZERO, |held| held.until.since(now));
+            // No sooner than by the store's clock, since the store took its time before it answered.
+            expired = Moment::now() + left;
+            let renewal = record.renew(grant, now);
+            if matches!(renewal, Renewal::Lost(_)) {
+                // So that a renewal that is still on its way finds nothing to renew.
+                record.release(grant, now);
+            }
+            Ok(renewal)
+        };
+        let renewal = self.change(&grant.name, Write::IfChanged, renew).await?;
+        if renewal == Renewal::Renewed && expired.has_passed() {
+            // It may have been carried out too late. The holder's own deadline has passed in any case.
+            self.release(grant).await?;
+            return Ok(Renewal::Lost(LossCause::Expired));
+        }
+        Ok(renewal)
     }
 }
 
@@ -352,9 +380,7 @@ impl<S: RecordStore> Backend for Records<S> {
         let slots = &Semaphore::new(RENEWED_AT_ONCE);
         let renew = |(at, grant): (usize, Grant)| async move {
             let slot = slots.acquire().await;
-            let renewed =
-                self.change(&grant.name, Write::IfChanged, |record, now, _| Ok(record.renew(&grant, now)));
-            let mut renewed = pin!(timeout(patience / 2, renewed));
+            let mut renewed = pin!(timeout(patience / 2, self.renew_one(&grant)));
             // One that is slow goes on beside the others, which do not wait for it.
             let answer = if let Ok(answer) = timeout(patience / 16, &mut renewed).await {
                 answer

@@ -26,6 +26,8 @@ struct Kept {
     resends: AtomicBool,
     /// Nothing is heard of these keys.
     hang: Mutex<Vec<String>>,
+    /// How many microseconds a swap is on its way.
+    way: AtomicU64,
 }
 
 impl Texts {
@@ -47,6 +49,12 @@ impl Texts {
     fn keys(&self) -> Vec<String> {
         self.texts().keys().cloned().collect()
     }
+
+    /// Time passes, here and in the store.
+    async fn pass(&self, micros: u64) {
+        self.0.clock.fetch_add(micros, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+    }
 }
 
 #[async_trait]
@@ -65,6 +73,10 @@ impl RecordStore for Texts {
     }
 
     async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError> {
+        let way = self.0.way.load(Ordering::Relaxed);
+        if way > 0 {
+            self.pass(way).await;
+        }
         let mut texts = self.texts();
         if texts.get(key) != from.as_ref() || self.0.overtaken.load(Ordering::Relaxed) {
             return Ok(false);
@@ -315,6 +327,35 @@ async fn a_renewal_behind_its_release_revives_nothing() {
     let grant = granted(&records, &claim("a")).await;
     let renewal = texts.read("lock/a").await.unwrap();
     texts.0.clock.fetch_add(11_000_000, Ordering::Relaxed);
-    assert_eq!(records.release(&grant).await.unwrap(), Release::Lost(crate::LossCause::Expired));
+    assert_eq!(records.release(&grant).await.unwrap(), Release::Lost(LossCause::Expired));
     assert!(!texts.swap("lock/a", &renewal.version, Some("straggler")).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_behind_one_that_was_told_of_the_loss_revives_nothing() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    let grant = [granted(&records, &claim("a")).await];
+    let renewal = texts.read("lock/a").await.unwrap();
+    texts.pass(11_000_000).await;
+    assert_eq!(records.renew(&grant).await.unwrap(), [Renewal::Lost(LossCause::Expired)]);
+    assert!(!texts.swap("lock/a", &renewal.version, Some("straggler")).await.unwrap());
+    assert_eq!(records.release(&grant[0]).await.unwrap(), Release::Lost(LossCause::Expired));
+}
+
+/// The record is read while the lease lasts, and swapped when it has expired. Nobody has written it in between.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_comes_late_revives_nothing() {
+    let texts = Texts::new();
+    let records = Records::new(texts.clone());
+    for (left, renewal) in [(500_000, Renewal::Renewed), (100_000, Renewal::Lost(LossCause::Expired))] {
+        let grant = [granted(&records, &claim("a")).await];
+        texts.pass(10_000_000 - left).await;
+        texts.0.way.store(300_000, Ordering::Relaxed);
+        assert_eq!(records.renew(&grant).await.unwrap(), [renewal], "with {left} left");
+        texts.0.way.store(0, Ordering::Relaxed);
+        let is_held = renewal == Renewal::Renewed;
+        assert_eq!(records.holders(&grant[0].name).await.unwrap().len(), usize::from(is_held));
+        assert_eq!(matches!(records.release(&grant[0]).await.unwrap(), Release::Lost(_)), !is_held);
+    }
 }
