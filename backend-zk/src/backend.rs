@@ -334,7 +334,8 @@ impl Backend for ZkBackend {
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let live = self.0.session().await?;
-        self.0.in_time(live.all_holders(&self.0.options.prefix, self.0.at_root(), prefix)).await
+        let (root, at_root) = (&self.0.options.prefix, self.0.at_root());
+        self.0.in_time(live.all_holders(root, at_root, prefix, &self.0.store)).await
     }
 
     async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {

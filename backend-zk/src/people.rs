@@ -54,12 +54,13 @@ impl Live {
     }
 
     /// The holders of all names that begin with `names`, of the locks under `prefix`. `at_root`: whether that is the
-    /// servers' own root.
+    /// servers' own root. `store`: what to call it in the log.
     pub(crate) async fn all_holders(
         &self,
         prefix: &str,
         at_root: bool,
         names: &str,
+        store: &str,
     ) -> Result<Vec<Holder>, StoreError> {
         let root = if prefix.is_empty() { "/" } else { prefix };
         let elements = match self.list_synced(root).await {
@@ -72,7 +73,18 @@ impl Live {
             Some((format!("{prefix}/{element}"), Name::new(name).ok()?))
         });
         let locks: Vec<_> = locks.collect();
-        let holders = |(lock, name): (String, Name)| async move { self.holders(&lock, &name).await };
+        let holders = |(lock, name): (String, Name)| async move {
+            match self.found(&lock, &name).await {
+                Ok(found) => Ok(found.into_iter().map(|found| found.holder).collect::<Vec<_>>()),
+                // This user may not read it, so it counts as held by somebody unknown. It hides no other.
+                Err(error @ Error::NoAuth) => {
+                    let error = explain(&lock, error);
+                    tracing::warn!(lock.store = store, %error, "cannot tell who holds a name");
+                    Ok(vec![Holder::of(name)])
+                }
+                Err(error) => Err(explain(&lock, error)),
+            }
+        };
         let holders = stream::iter(locks).map(holders).buffer_unordered(TOGETHER);
         let mut holders: Vec<_> = holders.try_concat().await?;
         holders.sort_by(|one, other| one.name.cmp(&other.name));

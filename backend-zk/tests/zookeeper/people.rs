@@ -13,7 +13,7 @@ use std::{
 };
 use tenure_core::{Backend, Error, Locks, Mode};
 use tenure_zk::ZkBackend;
-use zookeeper_client::{Acls, CreateMode};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 #[tokio::test]
 async fn holders_are_told_with_what_they_said() {
@@ -91,6 +91,22 @@ async fn only_the_same_user_changes_a_users_nodes() {
     assert!(guard.is_held());
     let again = Locks::new(ZkBackend::connect(scene.options().digest("me", "secret")).await.unwrap());
     assert_eq!(again.force_release("a").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_may_not_be_read_hides_no_other() {
+    let Some(scene) = Scene::on(&ONE, "unreadable").await else { return };
+    let locks = scene.locks().await;
+    let guard = locks.lock("a").acquire().await.unwrap();
+    // Of an address that nobody here has.
+    let acl = [Acl::new(Permission::ALL, AuthId::new("ip", "192.0.2.1"))];
+    let options = CreateMode::Persistent.with_acls(Acls::new(&acl));
+    scene.eyes.create(&scene.path("b"), b"", &options).await.unwrap();
+    assert!(matches!(locks.lock("b").try_acquire().await, Err(Error::Store { .. })), "it lets somebody in");
+    let listed = locks.list("").await.unwrap();
+    let listed: Vec<_> = listed.iter().map(|holder| (&*holder.name, holder.claim)).collect();
+    assert_eq!(listed, [("a", Some(guard.claim())), ("b", None)]);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
