@@ -40,6 +40,8 @@ impl Live {
 
     /// Releases `name` by force.
     pub(crate) async fn force_release(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        // What only looks needs no such note: it keeps the client's handle, and with it the session, until it has ended.
+        let _removing = self.contend();
         let found = self.found(lock, name).await.map_err(|error| explain(lock, error))?;
         let releases = stream::iter(found).map(|found| async move {
             match self.delete(&found.path).await {

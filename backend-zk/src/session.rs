@@ -95,7 +95,8 @@ impl Live {
         Acls::new(&self.acl)
     }
 
-    /// Notes that a claim contends in this session, until the return value is dropped.
+    /// Notes that a claim contends in this session, or that others' nodes are being removed, until the return value is
+    /// dropped.
     pub(crate) fn contend(&self) -> impl Drop + Send + '_ {
         struct Contending<'a>(&'a AtomicUsize);
         impl Drop for Contending<'_> {

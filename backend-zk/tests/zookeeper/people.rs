@@ -185,3 +185,14 @@ async fn closing_cuts_off_no_release_of_another_client() {
     released.unwrap();
     one.close().await;
 }
+
+#[tokio::test]
+async fn closing_cuts_off_no_forced_release_of_another_client() {
+    let Some(scene) = Scene::on(&ONE, "closing-force").await else { return };
+    let backend = scene.backend().await;
+    let (one, other) = (Locks::new(backend.clone()), Locks::new(backend));
+    let _held = scene.locks().await.lock("a").acquire().await.unwrap();
+    let (released, ()) = tokio::join!(one.force_release("a"), other.close());
+    assert_eq!(released.unwrap().len(), 1);
+    one.close().await;
+}
