@@ -75,7 +75,7 @@ impl Meters {
     pub(crate) fn held(&self, name: &Name, mode: Mode) -> Held {
         let group = self.group(name, mode);
         group.held.increment(1);
-        Held { group, began: Instant::now(), lasted: OnceLock::new(), is_over: AtomicBool::new(false) }
+        Held { group, began: Instant::now(), ended: OnceLock::new(), is_over: AtomicBool::new(false) }
     }
 
     /// A renewal is sent that was due then.
@@ -174,22 +174,24 @@ impl Drop for Waiting {
 pub(crate) struct Held {
     group: Arc<Group>,
     began: Instant,
-    lasted: OnceLock<Duration>,
+    /// How long it lasted, and why it was lost, if it was.
+    ended: OnceLock<(Duration, Option<LossCause>)>,
     is_over: AtomicBool,
 }
 
 impl Held {
-    /// The hold ends now. [`over`](Self::over) records that, which may come later.
-    pub(crate) fn ends(&self) {
-        self.lasted.get_or_init(|| self.began.elapsed());
+    /// The hold ends now, with a loss or without. Only the first end counts. [`over`](Self::over) records that, which may
+    /// come later.
+    pub(crate) fn ends(&self, loss: Option<LossCause>) {
+        self.ended.get_or_init(|| (self.began.elapsed(), loss));
     }
 
-    /// The hold ends, with a loss or without. Only the first end counts.
-    pub(crate) fn over(&self, loss: Option<LossCause>) {
+    /// Records the end of the hold.
+    pub(crate) fn over(&self) {
         if self.is_over.swap(true, Ordering::Relaxed) {
             return;
         }
-        let lasted = *self.lasted.get_or_init(|| self.began.elapsed());
+        let (lasted, loss) = *self.ended.get_or_init(|| (self.began.elapsed(), None));
         self.group.held.decrement(1);
         self.group.hold.record(lasted);
         if let Some(cause) = loss {
@@ -209,7 +211,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.over(None);
+        self.over();
     }
 }
 

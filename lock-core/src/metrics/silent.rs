@@ -38,9 +38,9 @@ impl Waiting {
 pub(crate) struct Held;
 
 impl Held {
-    pub(crate) fn ends(&self) {}
+    pub(crate) fn ends(&self, _: Option<LossCause>) {}
 
-    pub(crate) fn over(&self, _: Option<LossCause>) {}
+    pub(crate) fn over(&self) {}
 
     pub(crate) fn lost_after_all(&self, _: LossCause) {}
 

@@ -46,7 +46,7 @@ pub(crate) struct Holding {
     lost: CancellationToken,
     /// For a grant that came so late that its renewal was due: cancelled when the first renewal has been answered.
     late: Option<CancellationToken>,
-    pub(super) measured: Held,
+    pub(super) measured: Arc<Held>,
 }
 
 struct Life {
@@ -149,7 +149,7 @@ impl Holding {
             answered: Notify::new(),
             lost: CancellationToken::new(),
             late,
-            measured: store.meters.held(&grant.name, grant.mode),
+            measured: Arc::new(store.meters.held(&grant.name, grant.mode)),
             grant,
         });
         hold.watch_session();
@@ -368,6 +368,7 @@ impl Holding {
                 return;
             }
             life.state = State::Lost(cause);
+            self.measured.ends(Some(cause));
             if let Some(watch) = life.watch.take() {
                 watch.abort();
             }
@@ -375,16 +376,16 @@ impl Holding {
         };
         self.lost.cancel();
         let (name, token, store) = (self.grant.name.clone(), self.token(), Arc::clone(&self.store.name));
-        // Not here: a loss must not wait for a log that blocks (clause F8).
+        let measured = Arc::clone(&self.measured);
+        // Not here: a loss must not wait for a log or a recorder that blocks (clause F8).
         self.background().spawn(async move {
             tracing::error!(parent: &span, lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");
+            measured.over();
         });
         if cause == LossCause::MaxHold && matches!(self.grant.standing, Standing::Session(_)) {
             self.release_after_grace();
         }
         drop(seat);
-        // Last of all, since nobody knows what a recorder does.
-        self.measured.over(Some(cause));
     }
 
     /// If a session keeps the grant, no lease expires after `max_hold`. So it is released when a lease would have
@@ -428,7 +429,7 @@ impl Holding {
                 // Both at once: an answer on its way is heard by this hold, or keeps the grant from being handed on.
                 let is_unchanged = self.is_unchanged(&life);
                 life.state = State::Released;
-                self.measured.ends();
+                self.measured.ends(None);
                 if let Some(watch) = life.watch.take() {
                     watch.abort();
                 }
@@ -446,9 +447,9 @@ impl Holding {
     /// Records the end of a hold that is released. Comes last of all, after the release has begun or the grant was
     /// handed on, since nobody knows what a recorder does (clause F8).
     pub(super) fn record_release(&self) {
-        // Whoever loses a hold records that itself.
+        // A loss is recorded with its log line.
         if matches!(self.life().state, State::Released) {
-            self.measured.over(None);
+            self.measured.over();
         }
     }
 

@@ -1,4 +1,4 @@
-//! A recorder that blocks: no release waits for it (clause F8).
+//! A recorder that blocks: no loss and no release waits for it (clause F8).
 
 use crate::record::SECOND;
 use futures_util::poll;
@@ -7,7 +7,9 @@ use std::sync::{
     Arc, Condvar, Mutex,
     atomic::{AtomicBool, Ordering},
 };
-use tenure_core::{Backend, Grant, Locks, Memory, Release, StoreError, async_trait, forward_backend};
+use tenure_core::{
+    Backend, Grant, Locks, LossCause, Memory, Release, StoreError, async_trait, forward_backend,
+};
 use tokio::runtime::Builder;
 
 /// Whether the store has been asked to release anything.
@@ -71,7 +73,7 @@ impl Backend for Tells {
     }
 }
 
-/// Stops the test if a release or hand-over waits for the recorder.
+/// Stops the test if a loss, a release or a hand-over waits for the recorder.
 fn goes_on(what: &str, work: impl AsyncFnOnce(&Locks)) {
     let asked = Arc::<Asked>::default();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -103,5 +105,18 @@ fn no_release_waits_for_a_recorder() {
         let second = tokio::spawn(second);
         first.release().await.unwrap();
         second.await.unwrap();
+    });
+}
+
+/// The thread that renews notices one of them, and is blocked. The other is noticed by whoever waits for it.
+#[test]
+fn no_loss_waits_for_a_recorder() {
+    goes_on("a loss", async |locks| {
+        let lock = |name: &str| locks.lock(name).lease(SECOND * 2).renew(false);
+        let (one, other) = (lock("a").acquire().await.unwrap(), lock("b").acquire().await.unwrap());
+        for guard in [&one, &other] {
+            assert_eq!(guard.lost().await, LossCause::Expired);
+            assert!(!guard.is_held());
+        }
     });
 }

@@ -26,6 +26,8 @@ fn a_loss_counts_once_with_its_cause() {
                     locks.force_release("a").await.unwrap();
                 }
                 assert_eq!(guard.lost().await, cause);
+                // It is recorded behind the loss.
+                yield_now().await;
                 record.is("held", "", 1);
                 if released {
                     guard.release().await.unwrap_err();
