@@ -14,8 +14,14 @@ use tokio_util::task::TaskTracker;
 /// How long one request may take, however long the lease.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the others wait for one that is slow to answer. Then it goes on beside them.
+///
+/// There is no longer pause, even if it fails in the end: until then nobody knows whether the store is down or hangs for
+/// this name alone, and the others must not wait for that. So a store that is slow to fail is asked three times a second.
 const SLOW: Duration = Duration::from_millis(300);
 /// How many are on their way at a time. While the store does not answer, each goes alone until it is slow.
+///
+/// One that hangs is given up after a sixth of its lease at the latest. So the others get their turn before their leases
+/// expire if up to 96 that hang are ahead of them. Behind more, some may end only with their leases (clause W3).
 const AT_ONCE: usize = 16;
 
 /// A claim to withdraw.
