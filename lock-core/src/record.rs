@@ -6,7 +6,8 @@
 //!
 //! | layer | files of `record` |
 //! |---|---|
-//! | locks over a store of records | `records`, with the text under a key in `edition`, and names to forget in `idle` |
+//! | locks over a store of records | `records`; how their leases are renewed in `renewals` |
+//! | a record that is read, changed and swapped | `change`, with the text under a key in `edition`, and names to forget in `idle` |
 //! | what such a store must do | `store` |
 //! | a record that fits into the columns of a table | `plain` |
 //! | who should ask again after a change | `wake` |
@@ -15,6 +16,7 @@
 //! | the store's clock | `store_time` |
 
 mod bell;
+mod change;
 #[cfg(test)]
 mod damaged;
 mod edition;
@@ -25,6 +27,7 @@ mod latch;
 mod plain;
 mod queue;
 mod records;
+mod renewals;
 mod store;
 mod store_time;
 #[cfg(test)]
