@@ -15,7 +15,7 @@
 //! | `client` | what all locks of one client share |
 //! | `owned`, `renewal` | which holds may be re-entered; which to renew, and when |
 //! | `withdrawals` | what is withdrawn, and repeated if that fails |
-//! | `holding` | the state of one grant: held, lost or released |
+//! | `holding` | the state of one grant: held, lost or released; its guards in `holding/guards`, its renewals in `holding/renewals` |
 //! | `timing` | its deadline, and when its renewal is due |
 //! | `queue` | who of this client may contend for a name |
 //! | `succession` | a grant that passes on with the turn |

@@ -1,16 +1,19 @@
-//! What a client knows about one grant: its deadline, mode and guards, and why it ended.
+//! What a client knows about one grant: whether it is held, until when, and why it ended.
+//!
+//! Its guards and its mode are in `guards`, its renewals and extensions in `renewals`.
+
+mod guards;
+mod renewals;
+
+pub(super) use guards::{Barred, Departure};
 
 use super::{
     queue::{Seat, Turn},
     store::Store,
     succession::{self, Terms},
-    timing::{Ticket, Timing},
+    timing::Timing,
 };
-use crate::{
-    Error, Grant, LossCause, Mode, Moment, Owner, Renewal, Standing, Token,
-    lease::MIN_LEASE,
-    metrics::{Held, Renewed},
-};
+use crate::{Error, Grant, LossCause, Mode, Moment, Owner, Standing, Token, lease::MIN_LEASE, metrics::Held};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -85,32 +88,6 @@ pub(crate) struct HoldOptions {
     pub(crate) callers: Span,
 }
 
-/// What remains to be done when a guard goes.
-pub(super) enum Departure {
-    /// Nothing: the owner has other guards.
-    Others(Option<LossCause>),
-    /// It was the last one: tell the store.
-    Release {
-        seat: Option<Seat>,
-        /// The lease lasts at least until then, so a store that finds nothing before has already released it, or has
-        /// forgotten it.
-        until: Moment,
-        span: Span,
-        /// Whether the grant is as it was made, and nothing about it is on its way.
-        is_unchanged: bool,
-    },
-    /// It was the last one of a lost hold.
-    Lost(LossCause),
-}
-
-/// Why an owner cannot enter again.
-pub(super) enum Barred {
-    /// It has lost the lock, and its guards are still alive.
-    Lost(LossCause),
-    /// It holds the name in this mode, which does not cover the requested one.
-    Holds(Mode),
-}
-
 impl Holding {
     /// Begins to hold, unless the answer came so late that the grant has already expired.
     ///
@@ -171,17 +148,6 @@ impl Holding {
         }
     }
 
-    /// Waits until a grant that came late has been renewed, because little of its lease may be left; `false` if it was
-    /// lost first.
-    pub(super) async fn fresh(&self) -> bool {
-        let Some(renewed) = &self.late else { return true };
-        tokio::select! {
-            biased;
-            () = renewed.cancelled() => true,
-            _ = self.lost() => false,
-        }
-    }
-
     /// Loses the hold when its session or its node ends.
     fn watch_session(self: &Arc<Self>) {
         let Standing::Session(liveness) = &self.grant.standing else { return };
@@ -216,29 +182,6 @@ impl Holding {
         Some((succession::next(&self.grant)?, self.terms.as_ref()?))
     }
 
-    /// Whether the grant is as it was made, and nothing about it is on its way.
-    fn is_unchanged(&self, life: &Life) -> bool {
-        let (grant, Life { mode, timing, downgrades, .. }) = (&self.grant, life);
-        *mode == grant.mode && timing.lease() == grant.lease && timing.is_settled() && *downgrades == 0
-    }
-
-    /// The current mode.
-    pub(super) fn mode(&self) -> Mode {
-        self.life().mode
-    }
-
-    pub(super) fn set_mode(&self, mode: Mode) {
-        self.life().mode = mode;
-    }
-
-    pub(super) fn downgrade_sent(&self) {
-        self.life().downgrades += 1;
-    }
-
-    pub(super) fn downgrade_answered(&self) {
-        self.life().downgrades -= 1;
-    }
-
     /// The program has a guard of it now.
     pub(super) fn delivered(&self) {
         self.delivered.store(true, Ordering::Relaxed);
@@ -248,38 +191,6 @@ impl Holding {
     pub(super) fn stays_for(&self) -> Option<Duration> {
         let left = self.stays.filter(|_| self.delivered.load(Ordering::Relaxed))?.left();
         (!left.is_zero()).then(|| left.max(MIN_LEASE))
-    }
-
-    /// Whether the store may still carry out a request to downgrade.
-    pub(super) fn awaits_downgrade(&self) -> bool {
-        self.life().downgrades > 0
-    }
-
-    /// Counts as a reader from now on, so that others of this client may contend.
-    pub(super) fn count_as_reader(&self) -> Result<(), Error> {
-        if !self.is_held() {
-            return Err(self.lost_error());
-        }
-        // Passed on after the mutex is unlocked.
-        let turn = {
-            let mut life = self.life();
-            if matches!(life.mode, Mode::Permit { .. }) {
-                return Err(self.conflict("is a semaphore, and permits cannot be downgraded"));
-            }
-            if life.guards > 1 {
-                let others = life.guards - 1;
-                let problem = format!(
-                    "cannot be downgraded while its owner has {others} other guard{}; release {} first",
-                    if others == 1 { "" } else { "s" },
-                    if others == 1 { "it" } else { "them" },
-                );
-                return Err(self.conflict(problem));
-            }
-            life.mode = Mode::Shared;
-            life.seat.as_mut().and_then(Seat::pass_turn)
-        };
-        drop(turn);
-        Ok(())
     }
 
     /// The grant as the store has it now.
@@ -398,147 +309,6 @@ impl Holding {
                 tracing::warn!(lock.name = %grant.name, %error, "a lock held for longer than max_hold could not be released");
             }
         });
-    }
-
-    /// Adds a guard for the same owner: `None` if the hold has ended and has no guard left.
-    pub(super) fn enter_again(&self, wanted: Mode) -> Option<Result<(), Barred>> {
-        self.is_held();
-        let mut life = self.life();
-        match life.state {
-            State::Released => None,
-            State::Lost(_) if life.guards == 0 => None,
-            State::Lost(cause) => Some(Err(Barred::Lost(cause))),
-            State::Held if !life.mode.covers(wanted) => Some(Err(Barred::Holds(life.mode))),
-            State::Held => {
-                life.guards += 1;
-                Some(Ok(()))
-            }
-        }
-    }
-
-    /// Removes a guard.
-    pub(super) fn leave(&self) -> Departure {
-        self.is_held();
-        let mut life = self.life();
-        life.guards -= 1;
-        match life.state {
-            State::Lost(cause) if life.guards > 0 => Departure::Others(Some(cause)),
-            State::Held | State::Released if life.guards > 0 => Departure::Others(None),
-            State::Lost(cause) => Departure::Lost(cause),
-            State::Held | State::Released => {
-                // Both at once: an answer on its way is heard by this hold, or keeps the grant from being handed on.
-                let is_unchanged = self.is_unchanged(&life);
-                life.state = State::Released;
-                self.measured.ends(None);
-                if let Some(watch) = life.watch.take() {
-                    watch.abort();
-                }
-                let span = std::mem::replace(&mut life.span, Span::none());
-                // It keeps its turn until the release is answered, but does not hold any more.
-                if let Some(seat) = &life.seat {
-                    seat.occupied_by(None);
-                }
-                let (seat, until) = (life.seat.take(), self.stands_until(&life));
-                Departure::Release { seat, until, span, is_unchanged }
-            }
-        }
-    }
-
-    /// Records the end of a hold that is released. Comes last of all, after the release has begun or the grant was
-    /// handed on, since nobody knows what a recorder does (clause F8).
-    pub(super) fn record_release(&self) {
-        // A loss is recorded with its log line.
-        if matches!(self.life().state, State::Released) {
-            self.measured.over();
-        }
-    }
-
-    /// When the agenda must look at this hold again: to renew it, or to find it lost.
-    pub(super) fn next_event(&self) -> Option<Moment> {
-        let life = self.life();
-        let timed = matches!(self.grant.standing, Standing::Lease { .. }).then(|| life.timing.next_event());
-        [timed, self.ends].into_iter().flatten().min()
-    }
-
-    /// Whether a renewal is due, or so nearly due that it may share a batch.
-    pub(super) fn wants_renewal(&self, now: Moment) -> bool {
-        self.life().timing.wants_renewal(now)
-    }
-
-    /// How long a renewal may take before another one is sent.
-    pub(super) fn patience(&self) -> Duration {
-        self.life().timing.patience()
-    }
-
-    /// Starts a renewal at `sent`, and returns the grant to renew.
-    pub(super) fn start_renewal(&self, sent: Moment) -> (Grant, Ticket) {
-        let (grant, ticket, due) = {
-            let mut life = self.life();
-            let (ticket, due) = life.timing.renewal_sent(sent);
-            (self.grant_in(&life), ticket, due)
-        };
-        self.store.meters.renewal_sent(due);
-        (grant, ticket)
-    }
-
-    /// Starts an extension to `lease` at `sent`, and returns the grant to renew. It has this lease, even if another
-    /// thread asks for another one. Returns `None` once the hold has ended: its grant may be another's by now.
-    pub(super) fn start_extension(&self, lease: Duration, sent: Moment) -> Option<(Grant, Ticket)> {
-        let mut life = self.life();
-        if !matches!(life.state, State::Held) {
-            return None;
-        }
-        let ticket = life.timing.extension_sent(lease, sent);
-        Some((self.grant_in(&life), ticket))
-    }
-
-    /// Records the answer to a renewal or extension.
-    pub(super) fn finish_renewal(&self, ticket: Ticket, answer: Renewal) {
-        let now = Moment::now();
-        let outcome = match answer {
-            Renewal::Lost(cause) => {
-                self.lose(cause);
-                Renewed::Lost
-            }
-            // Checks the clock first: an answer after the deadline revives nothing.
-            Renewal::Renewed if self.is_held() => {
-                let mut life = self.life();
-                life.timing.renewed(ticket, now);
-                if let Some(renewed) = &self.late
-                    && !life.timing.is_provisional()
-                {
-                    renewed.cancel();
-                }
-                Renewed::InTime
-            }
-            Renewal::Renewed => Renewed::Late,
-            Renewal::Unanswered => {
-                self.life().timing.unanswered(ticket, now);
-                Renewed::Unanswered
-            }
-        };
-        self.abandon_renewal(ticket);
-        // Once the release has begun, the answer says nothing about the hold.
-        if !matches!(self.life().state, State::Released) {
-            self.measured.renewed(outcome);
-        }
-    }
-
-    /// This renewal is not sent, or nobody waits for its answer any more.
-    pub(super) fn abandon_renewal(&self, ticket: Ticket) {
-        self.life().timing.ended(ticket);
-        self.answered.notify_waiters();
-    }
-
-    /// Waits until no renewal or extension is under way.
-    pub(super) async fn settled(&self) {
-        loop {
-            let answered = self.answered.notified();
-            if !self.life().timing.is_anything_under_way() {
-                return;
-            }
-            answered.await;
-        }
     }
 
     /// The error for what this hold cannot do in its current state.
