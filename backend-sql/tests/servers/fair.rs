@@ -109,7 +109,10 @@ async fn dead_waiters_delay_the_others_for_a_moment(table: &Table) {
     let task = waiter(table, waiting("a")).await;
     let released = Instant::now();
     ours.release(&held).await.unwrap();
-    assert!(busy(&ours, &claim("a")).await.unwrap() <= LIVES, "a try is told when that may change");
+    let left = busy(&ours, &claim("a")).await.unwrap();
+    // On a busy machine the dead may be gone by now, and the waiter has it.
+    let is_held = !ours.holders(&held.name).await.unwrap().is_empty();
+    assert!(left <= LIVES || is_held, "a try is told when that may change: {left:?}");
     let (theirs, next, when) = task.await.unwrap();
     let waited = when - released;
     assert!(waited < LIVES * 3, "{waited:?}");

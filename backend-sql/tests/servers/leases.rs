@@ -96,10 +96,10 @@ async fn a_pool_lends_its_settings(table: &Table) {
 
 /// The server ends what has been idle for long, and says so in different ways.
 async fn an_idle_connection_that_was_ended_is_opened_anew(table: &Table) {
-    let (setting, value) = table.either(("idle_session_timeout", "1000"), ("wait_timeout", "1"));
+    let (setting, value) = table.either(("idle_session_timeout", "3000"), ("wait_timeout", "3"));
     let store = table.options().open_with(setting, value).await.unwrap();
     let grant = granted(&store, &claim("a")).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     busy(&store, &claim("a")).await;
     assert_eq!(store.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
 }

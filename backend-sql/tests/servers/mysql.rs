@@ -46,7 +46,7 @@ async fn a_password_without_tls(table: &Table) {
 
 /// Nothing is locked here, so no limit of a wait ends it. In MariaDB, one limit is for all statements.
 async fn what_reads_for_too_long_is_ended_by_the_server(table: &Table) {
-    let store = table.options().response_timeout(Duration::from_secs(2)).open().await.unwrap();
+    let store = table.options().response_timeout(Duration::from_secs(4)).open().await.unwrap();
     granted(&store, &claim("a")).await;
     table.execute("RENAME TABLE {t} TO {t}_slow").await;
     let slowly = "BENCHMARK(1000000000000, SHA2(name, 512)) = 0";

@@ -77,6 +77,7 @@ async fn a_token_ahead_of_the_clock_waits_for_its_note(table: &Table) {
     let late = claim("a");
     let mut asking = pin!(ours.try_acquire(&late));
     assert!(timeout(A_MOMENT, &mut asking).await.is_err(), "granted before it was noted");
+    table.until_locked(late.id).await;
     table.end_connection_of(late.id).await;
     let grant = granted(theirs, &claim("a")).await;
     noting.set(Direction::Requests, Flow::Pass);
@@ -176,7 +177,9 @@ async fn who_cannot_be_noted_is_told_before_others_get_in(table: &Table) {
         cause = lost(&held) => assert_eq!(cause, LossCause::SessionEnded),
         next = &mut acquiring => panic!("{next:?} beside {held:?}"),
     }
-    assert!(timeout(A_MOMENT, &mut acquiring).await.is_err(), "others got in just when the holder was told");
+    // They do half a second later. A busy machine may have let some of that pass before this looks.
+    let early = timeout(A_MOMENT / 4, &mut acquiring).await;
+    assert!(early.is_err(), "others got in just when the holder was told");
     let next = soon(acquiring).await.unwrap();
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
 }

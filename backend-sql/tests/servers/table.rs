@@ -177,11 +177,11 @@ impl Table {
         self.admin().await.number(&all).await
     }
 
-    /// Whether that connection of MySQL or MariaDB sleeps, because it was told to.
+    /// Whether that connection of MySQL or MariaDB sleeps, because it was told to, and will do so for some seconds more.
+    /// A bell sleeps for ten at a time, and a ring between two sleeps is lost.
     pub(crate) async fn is_asleep(&self, connection: i64) -> bool {
-        let asleep =
-            format!("SELECT COUNT(*) FROM {PROCESSES} WHERE id = {connection} AND info LIKE 'DO SLEEP(%'");
-        self.number(&asleep).await == 1
+        let asleep = format!("WHERE id = {connection} AND info LIKE 'DO SLEEP(%' AND time < 5");
+        self.number(&format!("SELECT COUNT(*) FROM {PROCESSES} {asleep}")).await == 1
     }
 
     /// Waits until somebody waits for a row of this table with such a statement.
@@ -206,12 +206,25 @@ impl Table {
         self.number(&self.either(postgres, mysql).replace("{c}", &claim.to_string())).await
     }
 
-    /// Has the server end that connection, and waits until it has gone.
+    /// Waits until the server has locked the row for a row lock's claim, and its connection does nothing else.
+    pub(crate) async fn until_locked(&self, claim: ClaimId) {
+        let postgres =
+            "SELECT count(*) FROM pg_stat_activity WHERE pid = {number} AND state = 'idle in transaction'";
+        let mysql = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE id = {{number}} AND command = 'Sleep'");
+        let locked = self.either(postgres, &mysql);
+        until(async || {
+            let number = self.connection_of(claim).await;
+            number > 0 && self.number(&locked.replace("{number}", &number.to_string())).await == 1
+        })
+        .await;
+    }
+
+    /// Has the server end that connection, and waits until it has gone. By then, who waits may have another one.
     pub(crate) async fn end_connection_of(&self, claim: ClaimId) {
         let connection = self.connection_of(claim).await;
         assert!(connection > 0, "the claim has no connection");
         self.raw().await.end(connection).await;
-        until(async || self.connection_of(claim).await == 0).await;
+        until(async || self.connection_of(claim).await != connection).await;
     }
 
     /// Waits until no transaction has locked a row.
