@@ -21,7 +21,9 @@ fn turn(claim: ClaimId, ahead: Duration) -> String {
 #[tokio::test]
 async fn what_another_master_said_is_no_turn() {
     let server = Server::start();
-    let fair = async || RedisBackend::connect(server.options().fair(true)).await.unwrap();
+    // So patient that it is no fault if this thread, and with it the connection, stands still for a while.
+    let options = server.options().fair(true).response_timeout(LEASE / 2);
+    let fair = async || RedisBackend::connect(options.clone()).await.unwrap();
     let (holder, backend) = (fair().await, fair().await);
     let (held, _other) = (grant(&holder, &claim("a", LEASE)).await, grant(&holder, &claim("b", LEASE)).await);
     let waits = claim("a", LEASE);

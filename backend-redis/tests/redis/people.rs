@@ -76,14 +76,14 @@ async fn without_a_prefix_only_what_looks_like_a_lock_is_listed() {
 async fn a_forced_release_frees_the_lock_and_its_holder_learns_why() {
     let server = Server::start();
     let (locks, admin) = (server.locks().await, server.backend().await);
-    let guard = locks.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    let guard = locks.lock("a").lease(Duration::from_secs(9)).acquire().await.unwrap();
     let name = Name::new("a").unwrap();
     let [put_out] = &admin.force_release(&name).await.unwrap()[..] else { panic!("one holder") };
     assert_eq!((put_out.claim, put_out.token), (Some(guard.claim()), Some(guard.token())));
     assert_eq!(admin.force_release(&name).await.unwrap(), []);
     let next = locks_of(&server).await.lock("a").try_acquire().await.unwrap().expect("it is free");
     assert!(next.token() > guard.token());
-    assert_eq!(tokio::time::timeout(Duration::from_secs(5), guard.lost()).await.unwrap(), LossCause::Forced);
+    assert_eq!(tokio::time::timeout(LEASE, guard.lost()).await.unwrap(), LossCause::Forced);
     next.release().await.unwrap();
 }
 

@@ -295,7 +295,7 @@ async fn clients_with_and_without_a_queue_exclude_each_other() {
     let task = waiter(&server).await;
     guard.release().await.unwrap();
     // Only with the next time that it shows up.
-    let (_, next) = tokio::time::timeout(Duration::from_secs(3), task).await.unwrap().unwrap();
+    let (_, next) = tokio::time::timeout(Duration::from_secs(6), task).await.unwrap().unwrap();
     next.release().await.unwrap();
 }
 
@@ -307,7 +307,7 @@ async fn a_killed_subscription_costs_no_more_than_a_moment() {
     let task = waiter(&server).await;
     assert_eq!(server.tell::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
     one.release(&held).await.unwrap();
-    let (_, guard) = tokio::time::timeout(Duration::from_secs(3), task).await.unwrap().unwrap();
+    let (_, guard) = tokio::time::timeout(Duration::from_secs(6), task).await.unwrap().unwrap();
     guard.release().await.unwrap();
 }
 
