@@ -14,9 +14,9 @@ use tenure_core::{Attempt, Backend, Grant, Locks, Renewal};
 use tenure_redis::RedlockBackend;
 
 /// So short that a server which is held up is given up on, and so long that no other is, on a busy machine either.
-const NODE_TIMEOUT: Duration = Duration::from_millis(700);
+const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Longer than a server is held up for: what comes late comes on its own connection.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(6);
 
 async fn impatient(nodes: &Nodes) -> RedlockBackend {
     let options = nodes.options().node_timeout(NODE_TIMEOUT);
