@@ -17,7 +17,7 @@ const SLOTS: u64 = 16_384;
 
 async fn backend(server: &Server) -> RedisBackend {
     let options = RedisOptions::from_url(&server.url()).unwrap();
-    RedisBackend::connect(options.response_timeout(Duration::from_secs(1))).await.unwrap()
+    RedisBackend::connect(options.response_timeout(Duration::from_secs(3))).await.unwrap()
 }
 
 async fn locks(server: &Server) -> Locks {
@@ -159,7 +159,7 @@ async fn cluster_slot_moved() {
     let (first, released) = (guard.token(), Instant::now());
     guard.release().await.unwrap();
     let next = waiter.await.unwrap().unwrap();
-    assert!(released.elapsed() < Duration::from_secs(3), "{:?}", released.elapsed());
+    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     assert!(next.token() > first);
     next.release().await.unwrap();
     another.release().await.unwrap();
@@ -243,7 +243,7 @@ async fn a_slot_at_a_node_that_hangs_costs_no_other_its_renewal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_who_find_no_node_are_told_so_together() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
-    let (options, patience) = (RedisOptions::from_url(&server.url()).unwrap(), Duration::from_secs(1));
+    let (options, patience) = (RedisOptions::from_url(&server.url()).unwrap(), Duration::from_secs(3));
     let options = options.connect_timeout(patience).response_timeout(patience);
     let backend = RedisBackend::connect(options).await.unwrap();
     for member in &server.members() {
@@ -259,7 +259,7 @@ async fn many_who_find_no_node_are_told_so_together() {
     for one in tries {
         assert!(one.await.unwrap().unwrap_err().is_unavailable());
     }
-    // One after the other, they would take half a minute.
+    // One after the other, they would take a minute and a half.
     assert!(begin.elapsed() < patience * 10, "{:?}", begin.elapsed());
     server.stop().await.unwrap();
 }
