@@ -114,7 +114,8 @@ async fn failover_while_holding_and_waiting(lose: impl AsyncFn(&dyn Saboteur)) {
     guard.release().await.unwrap();
     let (when, next) = waiter.await.unwrap().unwrap();
     println!("handed over after {:?}", when.duration_since(released));
-    assert!(when.duration_since(released) < Duration::from_secs(3));
+    // The holder may first find that the old master does not answer, and ask for the new one.
+    assert!(when.duration_since(released) < Duration::from_secs(8));
     assert!(next.token() > first);
     // The waiters' connection has followed too (W7): of these waiters one at least is told, before it would ask again.
     // Were it not told, none could have the lock sooner than that after it began to wait.
@@ -231,7 +232,7 @@ async fn a_grant_that_no_replica_had_is_lost() {
 async fn too_few_replicas() {
     let server = Server::find(Kind::RedisSentinel).await.unwrap();
     // A quarter of it is for the replicas.
-    let patience = Duration::from_secs(8);
+    let patience = Duration::from_secs(16);
     let patient = || options(&server).response_timeout(patience);
     let with = async |count| RedisBackend::connect(patient().replicas(count)).await.unwrap();
     let (master, replicas) = roles(&server).await;
@@ -256,7 +257,7 @@ async fn too_few_replicas() {
         .collect();
     let renewing = Instant::now();
     two.renew(std::slice::from_ref(&grant)).await.unwrap();
-    assert!(renewing.elapsed() < Duration::from_millis(1500), "{:?}", renewing.elapsed());
+    assert!(renewing.elapsed() < Duration::from_secs(3), "{:?}", renewing.elapsed());
     for attempt in attempts {
         let error = attempt.await.unwrap().unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
@@ -282,9 +283,10 @@ async fn what_a_person_may_get_wrong() {
     let server = Server::find(Kind::RedisSentinel).await.unwrap();
     let refusal = async |url: &str| {
         let begin = Instant::now();
-        let options = RedisOptions::from_url(url).unwrap().connect_timeout(Duration::from_secs(1));
+        // Half of it is for the sentinels, which may be busy.
+        let options = RedisOptions::from_url(url).unwrap().connect_timeout(Duration::from_secs(4));
         let error = RedisBackend::connect(options).await.expect_err(url);
-        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
         let text = said(&error);
         (error, text)
     };
