@@ -138,7 +138,7 @@ async fn closing_ends_the_session() {
     // Nobody released it, and the session's timeout is 30 s.
     let closed = Instant::now();
     scene.until_nodes("a", 0).await;
-    assert!(closed.elapsed() < Duration::from_secs(5), "the session went on");
+    assert!(closed.elapsed() < Duration::from_secs(15), "the session went on");
     backend.close().await;
 
     let locks = scene.locks().await;

@@ -12,6 +12,8 @@ use tenure_zk::ZkBackend;
 
 /// A heartbeat may come nearly a third of it late: on a busy machine one second is too little.
 const SESSION: Duration = Duration::from_secs(6);
+/// By then a waiter has set its watch: only the event is to be lost, and no answer that it waits for.
+const WATCHED: Duration = Duration::from_secs(1);
 /// What a busy machine may take beyond a bound. Where nothing was noticed, nothing comes at all.
 const SLACK: Duration = Duration::from_secs(3);
 
@@ -147,7 +149,7 @@ async fn a_lost_event_is_noticed_with_the_next_proof_of_life() {
         async move { lock.acquire().await }
     });
     scene.until_nodes("a", 2).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(WATCHED).await;
     proxy.set(Direction::Replies, Flow::Drop);
     guard.release().await.unwrap();
     in_time("the event", proxy.until(|counters| counters.replies.dropped > 0)).await;
@@ -174,7 +176,7 @@ async fn a_lost_change_of_permits_is_noticed_with_the_next_proof_of_life() {
         async move { lock.acquire().await }
     });
     scene.until_nodes("a", 3).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(WATCHED).await;
     proxy.set(Direction::Replies, Flow::Drop);
     one.release().await.unwrap();
     in_time("the event", proxy.until(|counters| counters.replies.dropped > 0)).await;
