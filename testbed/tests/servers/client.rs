@@ -64,7 +64,7 @@ pub(crate) async fn exchange(server: &Server) -> io::Result<Option<String>> {
 }
 
 /// How long one of several servers is waited for before the next is asked.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Connects to the first that answers of these addresses, separated by commas. To a single one it waits for good.
 pub(crate) async fn any<T>(addresses: &str, connect: impl AsyncFn(&str) -> io::Result<T>) -> io::Result<T> {

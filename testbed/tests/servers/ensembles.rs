@@ -43,15 +43,12 @@ async fn served(server: &Server) -> Box<dyn Client> {
 /// The member that a client's writes go to.
 async fn important(server: &Server) -> Member {
     let members = server.members();
-    for member in &members {
-        let before = member.proxy().unwrap().counters().requests.arrived;
-        // Longer than any chatter that passes in the same time.
-        client(server).await.put(&"x".repeat(10_000)).await.unwrap();
-        if member.proxy().unwrap().counters().requests.arrived >= before + 10_000 {
-            return member.clone();
-        }
-    }
-    panic!("no member of {members:?} was written to");
+    let arrived = |member: &Member| member.proxy().unwrap().counters().requests.arrived;
+    let before: Vec<_> = members.iter().map(arrived).collect();
+    // Longer than any chatter that passes in the same time.
+    client(server).await.put(&"x".repeat(10_000)).await.unwrap();
+    let written = members.iter().zip(before).find(|(member, before)| arrived(member) >= before + 10_000);
+    written.unwrap_or_else(|| panic!("no member of {members:?} was written to")).0.clone()
 }
 
 /// Which of the members it is.
