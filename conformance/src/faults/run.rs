@@ -246,8 +246,9 @@ fn last_grants(history: &History) -> Vec<Event> {
         }
     }
     let release = |event: &Event| match &event.what {
-        What::Granted { claim, .. } => {
-            Some(Event { what: What::Releases { claim: claim.clone() }, ..event.clone() })
+        What::Granted { claim, token, .. } => {
+            let (claim, token) = (claim.clone(), *token);
+            Some(Event { what: What::Releases { claim, token }, ..event.clone() })
         }
         _ => None,
     };
@@ -316,16 +317,16 @@ mod tests {
         let until = Stamp::ZERO + Duration::from_secs(30);
         let round = History::from(vec![
             granted(10, "x", 7),
-            event(13, What::Holds { claim: "x".into(), until }),
-            event(25, What::Releases { claim: "x".into() }),
+            event(13, What::Holds { claim: "x".into(), token: 7, until }),
+            event(25, What::Releases { claim: "x".into(), token: 7 }),
         ]);
         assert_eq!(Judge::new().judge(&round), []);
         let mut next = last_grants(&round);
         next.push(granted(40, "y", 8));
-        next.push(event(41, What::Releases { claim: "y".into() }));
+        next.push(event(41, What::Releases { claim: "y".into(), token: 8 }));
         assert_eq!(Judge::new().judge(&History::from(next.clone())), []);
         next.push(granted(50, "z", 6));
-        next.push(event(51, What::Releases { claim: "z".into() }));
+        next.push(event(51, What::Releases { claim: "z".into(), token: 6 }));
         assert_eq!(Judge::new().judge(&History::from(next)).len(), 1, "a token fell");
     }
 }

@@ -36,7 +36,8 @@ impl Word {
     }
 
     pub(super) fn note(self, recorder: &Recorder, lane: &str, hold: &Hold) {
-        let (claim, until) = (hold.claim().to_string(), self.until);
-        recorder.add(Event { at: self.asked, client: lane.to_owned(), what: What::Holds { claim, until } });
+        let (claim, token) = (hold.claim().to_string(), hold.token().get());
+        let what = What::Holds { claim, token, until: self.until };
+        recorder.add(Event { at: self.asked, client: lane.to_owned(), what });
     }
 }

@@ -181,8 +181,8 @@ impl Worker {
                 _ = &mut lost => {
                     for hold in &holds {
                         if let Some(cause) = hold.loss() {
-                            let (claim, cause) = (hold.claim().to_string(), cause.as_str().to_owned());
-                            self.note(What::Lost { claim, cause });
+                            let (claim, token) = (hold.claim().to_string(), hold.token().get());
+                            self.note(What::Lost { claim, token, cause: cause.as_str().to_owned() });
                         }
                     }
                     if self.rng.u8(..3) == 0 {
@@ -198,7 +198,7 @@ impl Worker {
             }
         }
         for hold in &holds {
-            self.note(What::Releases { claim: hold.claim().to_string() });
+            self.note(What::Releases { claim: hold.claim().to_string(), token: hold.token().get() });
         }
         if self.rng.u8(..5) == 0 {
             drop(held);
@@ -214,7 +214,8 @@ impl Worker {
                 }
                 (Err(error), None) => Outcome::Failed(error.to_string()),
             };
-            self.note(What::Released { claim: hold.claim().to_string(), outcome });
+            let (claim, token) = (hold.claim().to_string(), hold.token().get());
+            self.note(What::Released { claim, token, outcome });
         }
     }
 
@@ -273,7 +274,7 @@ impl Worker {
             // A new grant, which the judge will find beside the first.
             self.calls += 1;
             self.note_grants(&[self.calls], &[name.to_owned()], &[again.hold()]);
-            self.note(What::Releases { claim: again.claim().to_string() });
+            self.note(What::Releases { claim: again.claim().to_string(), token: again.token().get() });
         }
         let _ = again.release().await;
     }
@@ -281,15 +282,15 @@ impl Worker {
     /// Makes a writer a reader, or the only reader a writer.
     async fn convert(&mut self, held: &mut Held) {
         let Held::One(guard) = held else { return };
-        let claim = guard.claim().to_string();
+        let (claim, token) = (guard.claim().to_string(), guard.token().get());
         match guard.mode() {
             Mode::Exclusive => {
                 // It counts as a reader from here on, whatever becomes of the request.
-                self.note(What::Converted { claim, mode: Mode::Shared });
+                self.note(What::Converted { claim, token, mode: Mode::Shared });
                 let _ = guard.downgrade().await;
             }
             Mode::Shared if matches!(guard.try_upgrade().await, Ok(true)) => {
-                self.note(What::Converted { claim, mode: Mode::Exclusive });
+                self.note(What::Converted { claim, token, mode: Mode::Exclusive });
             }
             _ => {}
         }

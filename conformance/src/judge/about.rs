@@ -1,22 +1,22 @@
 //! Which events are about a name, and how they are put into words.
 
 use super::{Event, History, What, mode::as_what, stamp::Span};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Which notes are about a name: those of its claims and acquisitions too.
 pub(super) struct About<'a> {
     name: &'a str,
-    claims: HashMap<&'a str, u64>,
+    claims: HashSet<&'a str>,
     calls: HashSet<(&'a str, u64)>,
 }
 
 impl<'a> About<'a> {
     pub(super) fn of(history: &'a History, name: &'a str) -> Self {
-        let mut about = Self { name, claims: HashMap::new(), calls: HashSet::new() };
+        let mut about = Self { name, claims: HashSet::new(), calls: HashSet::new() };
         for event in history.events() {
             match &event.what {
-                What::Granted { name: of, claim, token, .. } if of == name => {
-                    about.claims.insert(claim, *token);
+                What::Granted { name: of, claim, .. } if of == name => {
+                    about.claims.insert(claim);
                 }
                 What::Asks { call, name: of, .. } if of == name => {
                     about.calls.insert((&event.client, *call));
@@ -42,8 +42,8 @@ impl<'a> About<'a> {
             What::Holds { claim, .. }
             | What::Converted { claim, .. }
             | What::Lost { claim, .. }
-            | What::Releases { claim }
-            | What::Released { claim, .. } => self.claims.contains_key(claim.as_str()),
+            | What::Releases { claim, .. }
+            | What::Released { claim, .. } => self.claims.contains(claim.as_str()),
             What::RuntimeEnded
             | What::Closes
             | What::Closed
@@ -55,8 +55,7 @@ impl<'a> About<'a> {
     }
 
     /// The note in words, unless it is one of those that the tracks show well enough.
-    pub(super) fn words(&self, event: &Event, at_the_resource: bool) -> Option<String> {
-        let token = |claim: &String| self.claims.get(claim.as_str()).copied().unwrap_or_default();
+    pub(super) fn words(event: &Event, at_the_resource: bool) -> Option<String> {
         Some(match &event.what {
             What::Asks { by: Some(by), .. } => format!("asks, for {} at most", Span(by.since(event.at))),
             What::Asks { by: None, .. } => "asks, and waits as long as it takes".to_owned(),
@@ -65,24 +64,18 @@ impl<'a> About<'a> {
                 let (as_what, long) = (as_what(*mode), Span(until.since(event.at)));
                 format!("is granted it{as_what}, token {token}, and believes so for {long}")
             }
-            What::Converted { claim, mode } => {
-                format!("holds it {mode} from here on, token {}", token(claim))
-            }
+            What::Converted { mode, token, .. } => format!("holds it {mode} from here on, token {token}"),
             What::Looked { of, begun, sure, missing, .. } => {
                 format!("is told that {missing} of {of} are missing; {begun} have begun, {sure} are counted")
             }
             What::Ended { why, .. } => format!("ends its wait: {why}"),
-            What::Holds { claim, until } => {
-                format!(
-                    "still holds, token {}, believes so for {}",
-                    token(claim),
-                    Span(until.since(event.at))
-                )
+            What::Holds { token, until, .. } => {
+                format!("still holds, token {token}, believes so for {}", Span(until.since(event.at)))
             }
-            What::Lost { claim, cause } => format!("notices that token {} is lost: {cause}", token(claim)),
-            What::Releases { claim } => format!("releases token {}", token(claim)),
-            What::Released { claim, outcome } => {
-                format!("hears of the release of token {}: {outcome}", token(claim))
+            What::Lost { token, cause, .. } => format!("notices that token {token} is lost: {cause}"),
+            What::Releases { token, .. } => format!("releases token {token}"),
+            What::Released { token, outcome, .. } => {
+                format!("hears of the release of token {token}: {outcome}")
             }
             What::Reads { token, value, .. } if at_the_resource => {
                 format!("reads {value} with token {token}")

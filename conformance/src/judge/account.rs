@@ -40,15 +40,19 @@ pub(super) struct Ask<'a> {
     pub(super) ended: Option<Stamp>,
 }
 
-/// A grant, from the holder's side.
+/// A grant, from the holder's side. Where it is handed on, each of the chain is a hold of its own.
 #[derive(Debug)]
 pub(super) struct Hold<'a> {
     pub(super) client: &'a str,
+    pub(super) claim: &'a str,
+    /// The place of the hold before it in its chain.
+    pub(super) follows: Option<usize>,
+    pub(super) origin: Origin,
     pub(super) token: u64,
     pub(super) lease: Duration,
     /// Since when it was held in which mode. The first is the grant.
     pub(super) modes: Vec<(Stamp, Mode)>,
-    /// When it was asked for, if that is known.
+    /// When its acquisition began, if that is known.
     pub(super) asked: Option<Stamp>,
     pub(super) granted: Stamp,
     /// Each time the guard was asked: when, and until when it believed in itself. The first is the grant.
@@ -58,6 +62,22 @@ pub(super) struct Hold<'a> {
     /// When it heard that it had lost the grant, and why, from the guard or from the release.
     pub(super) told: Option<(Stamp, &'a str)>,
     pub(super) died: Option<Stamp>,
+}
+
+/// The first hold of a chain: the store knows of no other. Most have no successor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// When its acquisition began, if that is known.
+    pub(super) asked: Option<Stamp>,
+    pub(super) granted: Stamp,
+    pub(super) token: u64,
+}
+
+impl Origin {
+    /// The earliest time at which the store can have granted the claim, as far as the notes tell.
+    pub(super) fn begun(&self) -> Stamp {
+        self.asked.unwrap_or(self.granted)
+    }
 }
 
 impl Hold<'_> {
@@ -156,50 +176,32 @@ impl<'a> Account<'a> {
                 index.asks.insert((client, *call), self.asks.len());
                 self.asks.push(Ask { client, call: *call, name, at, by: *by, ended: None });
             }
-            What::Granted { call, name, claim, mode, token, until, lease } => {
-                let ask = index.asks.get(&(client, *call)).map(|ask| &mut self.asks[*ask]);
-                let asked = ask.map(|ask| {
-                    ask.ended.get_or_insert(at);
-                    ask.at
-                });
-                let holds = self.holds.entry(name).or_default();
-                index.holds.insert(claim, (name, holds.len()));
-                let (words, modes) = (vec![(at, *until)], vec![(at, *mode)]);
-                let (token, lease) = (*token, *lease);
-                let (releases, lost, told, died) = (None, None, None, None);
-                holds.push(Hold {
-                    client,
-                    token,
-                    lease,
-                    modes,
-                    asked,
-                    granted: at,
-                    words,
-                    releases,
-                    lost,
-                    told,
-                    died,
-                });
-            }
+            What::Granted { .. } => self.begin(event, index),
             What::Ended { call, .. } => {
                 if let Some(ask) = index.asks.get(&(client, *call)) {
                     self.asks[*ask].ended.get_or_insert(at);
                 }
             }
-            What::Holds { claim, until } => self.about(index, claim, |hold| hold.words.push((at, *until))),
-            What::Converted { claim, mode } => self.about(index, claim, |hold| hold.modes.push((at, *mode))),
+            What::Holds { claim, token, until } => {
+                self.about(index, claim, *token, |hold| hold.words.push((at, *until)));
+            }
+            What::Converted { claim, token, mode } => {
+                self.about(index, claim, *token, |hold| hold.modes.push((at, *mode)));
+            }
             What::Looked { name, since, of, begun, sure, missing } => {
                 let (since, of, begun, sure, missing) = (*since, *of, *begun, *sure, *missing);
                 self.looks.push(Look { client, at, name, since, of, begun, sure, missing });
             }
-            What::Lost { claim, cause } => self.about(index, claim, |hold| {
+            What::Lost { claim, token, cause } => self.about(index, claim, *token, |hold| {
                 hold.lost.get_or_insert(at);
                 hold.told.get_or_insert((at, cause));
             }),
-            What::Released { claim, outcome: Outcome::Lost(cause) } => self.about(index, claim, |hold| {
-                hold.told.get_or_insert((at, cause));
-            }),
-            What::Releases { claim } => self.about(index, claim, |hold| {
+            What::Released { claim, token, outcome: Outcome::Lost(cause) } => {
+                self.about(index, claim, *token, |hold| {
+                    hold.told.get_or_insert((at, cause));
+                });
+            }
+            What::Releases { claim, token } => self.about(index, claim, *token, |hold| {
                 hold.releases.get_or_insert(at);
             }),
             What::Elsewhere { .. } | What::RuntimeEnded | What::Released { .. } => {}
@@ -232,14 +234,52 @@ impl<'a> Account<'a> {
         }
     }
 
+    /// A hold begins: with a grant of the store, or as the next in a chain.
+    fn begin(&mut self, event: &'a Event, index: &mut Index<'a>) {
+        let (at, client) = (event.at, event.client.as_str());
+        let What::Granted { call, name, claim, mode, token, until, lease } = &event.what else { return };
+        let (name, claim, token, lease) = (name.as_str(), claim.as_str(), *token, *lease);
+        let asked = index.asks.get(&(client, *call)).map(|place| {
+            let ask = &mut self.asks[*place];
+            ask.ended.get_or_insert(at);
+            ask.at
+        });
+        let holds = self.holds.entry(name).or_default();
+        let place = (name, holds.len());
+        let follows = index.last.insert(claim, place).filter(|(of, _)| *of == name).map(|(_, last)| last);
+        index.holds.insert((claim, token), place);
+        let origin = follows.map_or(Origin { asked, granted: at, token }, |last| holds[last].origin);
+        let (words, modes) = (vec![(at, *until)], vec![(at, *mode)]);
+        let (releases, lost, told, died) = (None, None, None, None);
+        holds.push(Hold {
+            client,
+            claim,
+            follows,
+            origin,
+            token,
+            lease,
+            modes,
+            asked,
+            granted: at,
+            words,
+            releases,
+            lost,
+            told,
+            died,
+        });
+    }
+
     /// Changes the fault, which is not over yet.
     fn spell(&mut self, fault: u64, change: impl FnOnce(&mut Spell<'a>)) {
         let is_it = |spell: &&mut Spell<'_>| spell.fault == fault && spell.to.is_none();
         self.spells.iter_mut().rev().find(is_it).map(change);
     }
 
-    fn about(&mut self, index: &Index<'a>, claim: &str, change: impl FnOnce(&mut Hold<'a>)) {
-        let hold = index.holds.get(claim).and_then(|(name, place)| self.holds.get_mut(name)?.get_mut(*place));
+    fn about(&mut self, index: &Index<'a>, claim: &'a str, token: u64, change: impl FnOnce(&mut Hold<'a>)) {
+        let hold = index
+            .holds
+            .get(&(claim, token))
+            .and_then(|(name, place)| self.holds.get_mut(name)?.get_mut(*place));
         if let Some(hold) = hold {
             change(hold);
         }
@@ -293,5 +333,8 @@ impl<'a> Account<'a> {
 #[derive(Default)]
 struct Index<'a> {
     asks: HashMap<(&'a str, u64), usize>,
-    holds: HashMap<&'a str, (&'a str, usize)>,
+    /// By claim and token, since the holds of a chain share their claim.
+    holds: HashMap<(&'a str, u64), (&'a str, usize)>,
+    /// The last hold of each claim.
+    last: HashMap<&'a str, (&'a str, usize)>,
 }

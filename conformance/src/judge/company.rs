@@ -49,7 +49,8 @@ pub(super) fn company(account: &Account<'_>, name: &str, holds: &[Hold<'_>], fou
 }
 
 /// Until when these two may believe at once because the store was made to forget the older grant (clause F4): a lease
-/// after the end of the fault, the latest deadline that it could have then.
+/// after the end of the fault, the latest deadline that it could have then. The older may be a successor that had not
+/// asked yet: nobody tells it of its grant before the chain's next contact with the store.
 fn forgotten_until(
     account: &Account<'_>,
     name: &str,
@@ -58,10 +59,13 @@ fn forgotten_until(
 ) -> Stamp {
     // The stretches tell nothing of it: whoever was forgotten may still become a reader, or note its grant late.
     let older = if earlier.hold.token < later.hold.token { earlier.hold } else { later.hold };
-    let asked = older.asked.unwrap_or(older.granted);
+    if earlier.hold.claim == later.hold.claim {
+        // In a chain one hold ends before the next begins, and the store is not asked.
+        return Stamp::ZERO;
+    }
     let between = account.spells.iter().filter(|spell| {
         let over = spell.to.unwrap_or(account.end);
-        spell.forgets(name) && spell.from <= later.from && asked <= over
+        spell.forgets(name) && spell.from <= later.from && older.origin.begun() <= over
     });
     let excused = between.map(|spell| spell.to.unwrap_or(account.end) + older.lease);
     excused.max().unwrap_or(Stamp::ZERO)

@@ -50,7 +50,9 @@ pub enum What {
         /// Which acquisition.
         call: u64,
     },
-    /// It succeeded. Each claim is granted once.
+    /// It succeeded. A claim is granted once; if its grant is handed on
+    /// ([`Locks::with_succession`](tenure_core::Locks::with_succession)), each successor is noted in the same way, with
+    /// the same claim and a token of its own.
     Granted {
         /// Which acquisition.
         call: u64,
@@ -80,6 +82,8 @@ pub enum What {
     Holds {
         /// The claim's id.
         claim: String,
+        /// The hold's token, which tells it from the others of its chain.
+        token: u64,
         /// Until when.
         until: Stamp,
     },
@@ -87,6 +91,8 @@ pub enum What {
     Converted {
         /// The claim's id.
         claim: String,
+        /// The hold's token.
+        token: u64,
         /// How it is held now.
         #[serde(with = "Noted")]
         mode: Mode,
@@ -95,6 +101,8 @@ pub enum What {
     Lost {
         /// The claim's id.
         claim: String,
+        /// The hold's token.
+        token: u64,
         /// The cause.
         cause: String,
     },
@@ -102,11 +110,15 @@ pub enum What {
     Releases {
         /// The claim's id.
         claim: String,
+        /// The hold's token.
+        token: u64,
     },
     /// The release returned.
     Released {
         /// The claim's id.
         claim: String,
+        /// The hold's token.
+        token: u64,
         /// What it said.
         outcome: Outcome,
     },

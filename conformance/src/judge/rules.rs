@@ -6,7 +6,7 @@ use super::{
     stamp::Span,
 };
 use std::time::Duration;
-use tenure_core::LossCause;
+use tenure_core::{LossCause, lease};
 
 /// How far apart two readings of a machine's clocks are at most where they should be one.
 const READINGS: Duration = Duration::from_millis(1);
@@ -16,7 +16,7 @@ const READINGS: Duration = Duration::from_millis(1);
 /// The order of grants is the store's, and the notes tell it well enough. If the later note was of the earlier grant, that grant
 /// had ended before it was noted: by its own deadline, or because the store was made to forget. Otherwise the order of
 /// notes is the store's. Readers, and holders of permits that fit, may stand beside each other, so the order of their
-/// notes says nothing.
+/// notes says nothing. The holds of a chain follow each other in one client, so the order of theirs is certain.
 pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
     // The greatest token so far, at each grant.
     let mut greatest: Vec<&Hold<'_>> = Vec::with_capacity(holds.len());
@@ -28,22 +28,24 @@ pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], foun
             if later.mode().admits([earlier.mode()]) {
                 return true;
             }
-            let since = earlier.asked.unwrap_or(earlier.granted);
-            let asked = later.asked.unwrap_or(later.granted);
+            let since = earlier.origin.begun().min(later.origin.begun());
             account.spells.iter().any(|spell| {
                 let over = spell.to.unwrap_or(account.end);
-                spell.forgets(name) && spell.from <= later.granted && over >= since.min(asked)
+                spell.forgets(name) && spell.from <= later.granted && over >= since
             })
         };
         let earlier = match best {
             Some(best) if best.token >= later.token && !born_dead && !doubt(best) => best,
             Some(best) if best.token >= later.token => {
-                // In doubt, only what was granted before the other was asked for was earlier for certain.
-                let asked = later.asked.unwrap_or(Stamp::ZERO);
+                // In doubt, only what was granted before the other was asked for was earlier for certain, and the hold
+                // before it in its chain.
+                let asked = later.origin.asked.unwrap_or(Stamp::ZERO);
                 let before = holds.partition_point(|hold| hold.granted < asked).min(greatest.len() - 1);
-                match before.checked_sub(1).map(|last| greatest[last]) {
-                    Some(certain) if certain.token >= later.token => certain,
-                    _ => continue,
+                let granted_before = before.checked_sub(1).map(|last| greatest[last]);
+                let certain = [granted_before, later.follows.map(|before| &holds[before])];
+                match certain.into_iter().flatten().find(|certain| certain.token >= later.token) {
+                    Some(certain) => certain,
+                    None => continue,
                 }
             }
             _ => continue,
@@ -113,11 +115,12 @@ pub(super) fn early_ends(account: &Account<'_>, name: &str, holds: &[Hold<'_>], 
     for hold in holds {
         let Some((at, cause)) = hold.told.filter(|(at, _)| *at < hold.until()) else { continue };
         let causes = [LossCause::SessionEnded, LossCause::Forced, LossCause::MaxHold];
-        let asked = hold.asked.unwrap_or(hold.granted);
+        // A successor may be told of what was forgotten before it asked.
+        let begun = hold.origin.begun();
         let forgotten = account
             .spells
             .iter()
-            .any(|spell| spell.forgets(name) && spell.from <= at && asked <= spell.to.unwrap_or(account.end));
+            .any(|spell| spell.forgets(name) && spell.from <= at && begun <= spell.to.unwrap_or(account.end));
         if forgotten || causes.iter().any(|allowed| allowed.as_str() == cause) {
             continue;
         }
@@ -133,6 +136,40 @@ pub(super) fn early_ends(account: &Account<'_>, name: &str, holds: &[Hold<'_>], 
                 hold.client,
                 hold.token,
                 Span(hold.until().since(at))
+            ),
+        });
+    }
+}
+
+/// Clause W5: a grant is handed on only so often in a row, and only within a third of the lease after the request for
+/// it.
+pub(super) fn chains(name: &str, holds: &[Hold<'_>], successors: u32, found: &mut Vec<Violation>) {
+    for hold in holds {
+        let Some(before) = hold.follows.map(|before| &holds[before]) else { continue };
+        let origin = hold.origin;
+        // The request was sent before the grant was noted, and the grant handed on after the release was.
+        let after = before.releases.map(|releases| releases.since(origin.granted));
+        // Each hold uses up one of the tokens that the grant reserved.
+        let handed_on = hold.token.saturating_sub(origin.token);
+        let too_often = handed_on > u64::from(successors);
+        if !too_often && after.is_none_or(|after| after < lease::renewal_period(hold.lease)) {
+            continue;
+        }
+        found.push(Violation {
+            broken: Broken::ChainTooLong,
+            name: name.to_owned(),
+            clients: vec![before.client.to_owned(), hold.client.to_owned()],
+            from: hold.granted,
+            to: hold.granted,
+            since: origin.granted,
+            what: format!(
+                "{} handed {name:?} on to {} with token {}, {} after the grant with token {}; {successors} successors are \
+                 allowed, within a third of the lease",
+                before.client,
+                hold.client,
+                hold.token,
+                Span(after.unwrap_or_default()),
+                origin.token
             ),
         });
     }

@@ -255,7 +255,7 @@ impl Timeline {
                 // The tracks show that others leave.
                 continue;
             }
-            let Some(text) = about.words(event, at_the_resource) else { continue };
+            let Some(text) = About::words(event, at_the_resource) else { continue };
             if self.notes.len() < NOTES {
                 self.notes.push(Note { at: event.at, client: event.client.clone(), text });
             } else {

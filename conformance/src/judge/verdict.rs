@@ -2,6 +2,7 @@
 
 use super::{History, Violation, account::Account, company, rules};
 use std::time::Duration;
+use tenure_core::Claim;
 
 /// Says which clauses of the contract a history breaks.
 ///
@@ -10,6 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Judge {
     allowance: Duration,
+    successors: u32,
 }
 
 impl Default for Judge {
@@ -22,14 +24,21 @@ impl Judge {
     /// A judge who allows for 2 s where something has to be noticed or ended in time.
     #[must_use]
     pub const fn new() -> Self {
-        Self { allowance: Duration::from_secs(2) }
+        Self { allowance: Duration::from_secs(2), successors: *Claim::RESERVE_RANGE.end() }
     }
 
     /// How late a client may notice a loss or end a wait: the time that a busy machine needs to get round to it, and
     /// one round trip. Nothing is allowed for where two clients exclude each other.
     #[must_use]
     pub const fn allowing(self, allowance: Duration) -> Self {
-        Self { allowance }
+        Self { allowance, ..self }
+    }
+
+    /// To how many successors in a row clients may hand a grant on: the most that any of them has asked for with
+    /// [`Locks::with_succession`](tenure_core::Locks::with_succession). Default: 32, the most that can be asked for.
+    #[must_use]
+    pub const fn with_succession(self, successors: u32) -> Self {
+        Self { successors, ..self }
     }
 
     /// Every violation, in the order of time.
@@ -42,6 +51,7 @@ impl Judge {
             rules::tokens(&account, name, holds, &mut found);
             rules::losses(&account, name, holds, self.allowance, &mut found);
             rules::early_ends(&account, name, holds, &mut found);
+            rules::chains(name, holds, self.successors, &mut found);
             rules::after_close(&account, name, holds, self.allowance, &mut found);
         }
         for (name, events) in &account.resources {

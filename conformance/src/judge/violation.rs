@@ -52,6 +52,8 @@ pub enum Broken {
     WaiterHung,
     /// A guard noticed late, or never, that its deadline had passed.
     LossLate,
+    /// A grant was handed on to more successors in a row than allowed, or later than a third of the lease.
+    ChainTooLong,
     /// Closing a client's locks had not ended when all was over.
     CloseHung,
     /// A client was granted a lock after it had closed its locks.
@@ -72,6 +74,7 @@ impl Broken {
             Self::LostEarly => "L1",
             Self::WaiterHung => "W2",
             Self::LossLate => "L5",
+            Self::ChainTooLong => "W5",
             Self::GrantAfterClose | Self::CloseHung => "U3",
             Self::LatchMiscounted | Self::Leaked => "F1",
         }
@@ -89,6 +92,7 @@ impl fmt::Display for Broken {
             Self::LostEarly => "a grant that ended early",
             Self::WaiterHung => "a waiter that did not end in time",
             Self::LossLate => "a loss noticed late",
+            Self::ChainTooLong => "a grant handed on too often or too late",
             Self::CloseHung => "locks that could not be closed",
             Self::GrantAfterClose => "a grant after close",
             Self::LatchMiscounted => "a latch that miscounted",

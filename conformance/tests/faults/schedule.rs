@@ -97,8 +97,8 @@ fn noticing_nothing_during(fault: &Planned, options: &Options) -> History {
         (begins, "holder", What::Asks { call: 1, name: name.clone(), by: None }),
         (begins, "holder", granted),
         (begins, "waiter", What::Asks { call: 1, name, by: Some(due) }),
-        (over, "holder", What::Lost { claim: claim.clone(), cause: "session_ended".into() }),
-        (over, "holder", What::Releases { claim }),
+        (over, "holder", What::Lost { claim: claim.clone(), token, cause: "session_ended".into() }),
+        (over, "holder", What::Releases { claim, token }),
         (over, "waiter", What::Ended { call: 1, why: "timeout".into() }),
     ];
     let event = |(at, client, what): (Stamp, &str, What)| Event { at, client: client.into(), what };

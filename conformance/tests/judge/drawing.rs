@@ -22,7 +22,7 @@ fn careless_release() -> History {
     script.note(340, "p3/2", What::Reads { name: "stock".into(), token: 19, value: 5 });
     script.note(371, "c2/1", What::Refused { name: "stock".into(), token: 18, greatest: 19 });
     script.note(390, "p3/2", What::Writes { name: "stock".into(), token: 19, over: 5, value: 6 });
-    script.note(402, "c2/1", What::Lost { claim: "claim 18".into(), cause: "taken_over".into() });
+    script.note(402, "c2/1", What::Lost { claim: "claim 18".into(), token: 18, cause: "taken_over".into() });
     script.releases(440, "p3/2", 19);
     script.history()
 }

@@ -1,6 +1,6 @@
 //! Histories of a store that keeps the contract, drawn at random; and each with one thing broken.
 
-use crate::script::{LEASE, NAME, Script, claim};
+use crate::script::{LEASE, NAME, Script, at, claim};
 use proptest::prelude::*;
 use std::time::Duration;
 use tenure_conformance::judge::{Broken, Effect, Judge, What};
@@ -93,12 +93,12 @@ fn play(turns: &[Turn], flaw: Option<(usize, Flaw)>) -> Script {
         for _ in 0..turn.renewals {
             now += 100;
             until = now - turn.reply.min(50) + LEASE - 5;
-            script.holds(now, &client, token, until);
+            script.note(now, &client, What::Holds { claim: claim(token), token: shown, until: at(until) });
         }
         let (end, expiry) = (now + 20, until + 6);
         match turn.end {
             End::Released => {
-                script.releases(end, &client, token);
+                script.note(end, &client, What::Releases { claim: claim(token), token: shown });
                 (believed, free) = (end, end + 1);
             }
             End::Killed => {
@@ -114,7 +114,8 @@ fn play(turns: &[Turn], flaw: Option<(usize, Flaw)>) -> Script {
                 if let Some(Flaw::LateLoss(by)) = flaw {
                     noticed += LATE + by;
                 }
-                script.lost(noticed, &client, token);
+                let cause = "expired".to_owned();
+                script.note(noticed, &client, What::Lost { claim: claim(token), token: shown, cause });
                 (believed, free) = (until, expiry);
             }
         }

@@ -1,5 +1,6 @@
 //! The judge finds what is broken, and nothing else.
 
+mod chains;
 mod company;
 mod drawing;
 mod generated;
@@ -51,7 +52,9 @@ fn belief_ends_with_release_loss_deadline_or_death() {
         let meets = if end == "deadline" { 290 } else { 50 };
         match end {
             "release" => script.releases(50, "a", 7),
-            "loss" => script.note(50, "a", What::Lost { claim: claim(7), cause: "max_hold".into() }),
+            "loss" => {
+                script.note(50, "a", What::Lost { claim: claim(7), token: 7, cause: "max_hold".into() })
+            }
             "death" => script.fault(50, 51, "a", "killed", Effect::Kills),
             _ => script.lost(295, "a", 7),
         };
@@ -117,7 +120,7 @@ fn tokens_rise_whatever_happens() {
         let mut script = in_turn();
         let call = script.asks(210, "a", None);
         script.granted_as(211, "a", call, "another claim".into(), token, 500);
-        script.note(230, "a", What::Releases { claim: "another claim".into() });
+        script.note(230, "a", What::Releases { claim: "another claim".into(), token });
         assert_eq!(found(&script), [Broken::TokenDidNotRise], "{token}");
         // Also when the store was wiped: this one was asked for when the others were over.
         script.fault(205, 206, "store", "wiped", Effect::Forgets { name: None });
@@ -236,12 +239,12 @@ fn grants_end_no_sooner_than_their_lease() {
         let mut script = Script::default();
         script.asks(0, "a", None);
         script.granted(1, "a", 7, 290).fault(40, 41, "store", "hurt", effect);
-        let (claim, cause) = (claim(7), cause.to_owned());
+        let (claim, token, cause) = (claim(7), 7, cause.to_owned());
         if by_release {
             let outcome = Outcome::Lost(cause);
-            script.releases(50, "a", 7).note(60, "a", What::Released { claim, outcome });
+            script.releases(50, "a", 7).note(60, "a", What::Released { claim, token, outcome });
         } else {
-            script.note(60, "a", What::Lost { claim, cause }).releases(61, "a", 7);
+            script.note(60, "a", What::Lost { claim, token, cause }).releases(61, "a", 7);
         }
         found(&script)
     };
@@ -255,7 +258,8 @@ fn grants_end_no_sooner_than_their_lease() {
     let mut script = Script::default();
     script.asks(0, "a", None);
     script.granted(1, "a", 7, 290).releases(50, "a", 7);
-    script.note(300, "a", What::Released { claim: claim(7), outcome: Outcome::Lost("expired".into()) });
+    let (claim, token, outcome) = (claim(7), 7, Outcome::Lost("expired".into()));
+    script.note(300, "a", What::Released { claim, token, outcome });
     assert_eq!(found(&script), []);
 }
 

@@ -75,19 +75,19 @@ impl Script {
     }
 
     pub(crate) fn converted(&mut self, millis: u64, client: &str, token: u64, mode: Mode) -> &mut Self {
-        self.note(millis, client, What::Converted { claim: claim(token), mode })
+        self.note(millis, client, What::Converted { claim: claim(token), token, mode })
     }
 
     pub(crate) fn holds(&mut self, millis: u64, client: &str, token: u64, until: u64) -> &mut Self {
-        self.note(millis, client, What::Holds { claim: claim(token), until: at(until) })
+        self.note(millis, client, What::Holds { claim: claim(token), token, until: at(until) })
     }
 
     pub(crate) fn lost(&mut self, millis: u64, client: &str, token: u64) -> &mut Self {
-        self.note(millis, client, What::Lost { claim: claim(token), cause: "expired".into() })
+        self.note(millis, client, What::Lost { claim: claim(token), token, cause: "expired".into() })
     }
 
     pub(crate) fn releases(&mut self, millis: u64, client: &str, token: u64) -> &mut Self {
-        self.note(millis, client, What::Releases { claim: claim(token) })
+        self.note(millis, client, What::Releases { claim: claim(token), token })
     }
 
     pub(crate) fn reads(&mut self, millis: u64, client: &str, token: u64, value: u64) -> &mut Self {
