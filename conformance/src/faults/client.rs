@@ -1,19 +1,19 @@
 //! One client: its locks, its workers, and how it ends.
 
 use super::{
-    options::{Options, WORKERS},
+    options::{Options, SUCCESSORS, WORKERS},
     resource::Resource,
     schedule::mixed,
     worker::Worker,
 };
 use crate::{
-    Probe, Subject,
+    BoxError, Probe, Subject,
     check::chain,
     judge::{Recorder, What},
     own_runtime::in_own_runtime,
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::{Locks, Owner};
+use tenure_core::{Backend, Locks, Owner};
 use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -149,11 +149,8 @@ impl Setting {
                 () = stop.cancelled() => return None,
                 outcome = self.subject.backend() => outcome,
             };
-            match outcome {
-                Ok(backend) => {
-                    let probe = Probe::over(backend);
-                    return Some((probe.clone(), Locks::new(probe)));
-                }
+            match outcome.and_then(|backend| self.client_of(backend, client)) {
+                Ok(opened) => return Some(opened),
                 Err(error) => {
                     let why = format!("no client: {}", chain(&*error));
                     self.recorder.note(client, What::Ended { call: 0, why });
@@ -161,6 +158,18 @@ impl Setting {
                 }
             }
         }
+    }
+
+    fn client_of(&self, backend: Arc<dyn Backend>, client: &str) -> Result<(Probe, Locks), BoxError> {
+        let probe = Probe::over(backend);
+        let locks = Locks::new(probe.clone());
+        let successors = if self.hands_on(client, &locks) { SUCCESSORS } else { 0 };
+        Ok((probe, locks.with_succession(successors)?))
+    }
+
+    /// Whether this client hands grants on: if the store can, half of them do.
+    fn hands_on(&self, client: &str, locks: &Locks) -> bool {
+        locks.capabilities().succession && seeded(self.seed, &format!("{client} hands on")).bool()
     }
 
     fn worker(&self, client: &str, number: usize, locks: &Locks, stop: &CancellationToken) -> Worker {
@@ -174,6 +183,7 @@ impl Setting {
             resource: Arc::clone(&self.resource),
             recorder: self.recorder.clone(),
             stop: stop.clone(),
+            hands_on: self.hands_on(client, locks),
             owner: Owner::new(),
             owned: None,
             calls: 0,

@@ -1,7 +1,10 @@
 //! What a fault run did, in numbers.
 
-use crate::judge::{Broken, Event, Violation, What};
-use std::{collections::BTreeMap, fmt};
+use crate::judge::{Broken, Event, History, Violation, What};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
 use tenure_core::Mode;
 
 /// What a fault run did, in numbers.
@@ -13,8 +16,8 @@ pub struct Figures {
     /// What clients asked of the store: acquisitions, conversions, releases, and looks at latches.
     /// Renewals are not counted.
     pub operations: u64,
-    /// What the operations were about: locks by the mode in which they were granted, conversions, and latches; and how many
-    /// acquisitions were made in a runtime that ended with them.
+    /// What the operations were about: locks by the mode in which they were granted, conversions, and latches; how many
+    /// acquisitions were made in a runtime that ended with them, and how many inherited a grant inside their client.
     pub kinds: BTreeMap<&'static str, u64>,
     /// Locks granted.
     pub grants: u64,
@@ -65,7 +68,17 @@ impl Figures {
         }
     }
 
-    pub(super) fn count_round(&mut self, violations: &[Violation]) {
+    pub(super) fn count_round(&mut self, history: &History, violations: &[Violation]) {
+        let granted = history.events().iter().filter_map(|event| match &event.what {
+            What::Granted { claim, .. } => Some(claim),
+            _ => None,
+        });
+        let claims: Vec<_> = granted.collect();
+        // Successors share the claim of the first hold.
+        let handed_on = claims.len() - claims.iter().collect::<HashSet<_>>().len();
+        if handed_on > 0 {
+            *self.kinds.entry("handed on").or_default() += handed_on as u64;
+        }
         let of = |broken| violations.iter().filter(|violation| violation.broken == broken).count() as u64;
         self.rounds += 1;
         self.violations += violations.len() as u64;

@@ -79,3 +79,5 @@ impl Options {
 
 /// How many workers each client has.
 pub(super) const WORKERS: usize = 2;
+/// To how many successors in a row a client hands a grant on, if it does: few, so that its workers get that far.
+pub(super) const SUCCESSORS: u32 = 2;

@@ -5,7 +5,7 @@ use super::{
     figures::Figures,
     injector::{ClientPlace, Injector, ProcessPlace, keep_client},
     leaks,
-    options::Options,
+    options::{Options, SUCCESSORS},
     process::Process,
     resource::Shelf,
     schedule::{AnyFault, Means, Planned, Schedule, Track, between, mixed},
@@ -225,10 +225,11 @@ impl Run {
         let mut events = std::mem::take(&mut self.remembered);
         events.extend_from_slice(self.notes.take().events());
         let history = History::from(events);
-        let violations = Judge::new().allowing(self.options.allowance).judge(&history);
+        let judge = Judge::new().allowing(self.options.allowance).with_succession(SUCCESSORS);
+        let violations = judge.judge(&history);
         self.remembered = last_grants(&history);
         let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
-        figures.count_round(&violations);
+        figures.count_round(&history, &violations);
         (violations, history)
     }
 }

@@ -19,6 +19,8 @@ pub(super) const PARTIES: u32 = 3;
 pub(super) enum Step {
     /// One name.
     One(Form),
+    /// The first name, on such terms that the grant may pass on inside the client.
+    Chain,
     /// One name, as a candidate.
     Election,
     /// All names together.
@@ -53,11 +55,11 @@ pub(super) enum Bound {
 
 impl Bound {
     /// Draws from what this step can have. With several names there is none: one hold would be over while another name
-    /// is waited for.
+    /// is waited for. Nothing with a bound is handed on.
     pub(super) fn draw(rng: &mut Rng, step: Step, can: Capabilities, lease: Duration) -> Self {
         let span = between(rng, lease / 2, lease).max(MIN_LEASE);
         match rng.u8(..8) {
-            _ if step == Step::Several => Self::None,
+            _ if matches!(step, Step::Several | Step::Chain) => Self::None,
             0 => Self::AtMost(span * 2),
             1 if can.standing == StandingKind::Lease => Self::AtLeast(span),
             _ => Self::None,
@@ -84,6 +86,7 @@ impl Wanted {
     pub(super) fn of(step: Step, locks: &Locks, names: &[String], options: impl Fn(Lock) -> Lock) -> Self {
         match (step, names) {
             (Step::One(form), [name, ..]) => Self::One(options(form.of(locks, name))),
+            (Step::Chain, [name, ..]) => Self::One(options(locks.lock(name))),
             (Step::Election, [name, ..]) => {
                 Self::Leading(locks.election(name).with(&options), options(locks.lock(name)))
             }

@@ -27,6 +27,8 @@ pub(super) struct Worker {
     pub(super) recorder: Recorder,
     pub(super) rng: Rng,
     pub(super) stop: CancellationToken,
+    /// Whether its client hands grants on.
+    pub(super) hands_on: bool,
     /// As whom it re-enters what it holds.
     pub(super) owner: Owner,
     /// What it was granted last as that owner.
@@ -81,7 +83,11 @@ impl Worker {
 
     /// Takes a step up to where something is held, if it comes to that.
     pub(super) async fn take(&mut self) -> Option<Held> {
-        let step = Step::draw(&mut self.rng, self.locks.capabilities(), self.names.len());
+        let step = if self.hands_on && self.rng.bool() {
+            Step::Chain
+        } else {
+            Step::draw(&mut self.rng, self.locks.capabilities(), self.names.len())
+        };
         if step == Step::Latch {
             self.calls += 1;
             self.count_down(self.calls).await;
@@ -97,6 +103,7 @@ impl Worker {
     fn names_of(&mut self, step: Step) -> Vec<String> {
         match step {
             Step::Several => self.names.to_vec(),
+            Step::Chain => vec![self.names[0].clone()],
             _ => vec![self.names[self.rng.usize(..self.names.len())].clone()],
         }
     }
@@ -114,11 +121,12 @@ impl Worker {
             Asking::For(wait) | Asking::UntilDropped(wait) => Some(wait),
             Asking::Endlessly => None,
         };
-        let (renew, lease, lane) = (self.rng.u8(..5) > 0, self.lease, self.lane.clone());
+        let (renew, lease) = (self.rng.u8(..5) > 0 || step == Step::Chain, self.lease);
+        let label = self.label();
         let bound = Bound::draw(&mut self.rng, step, self.locks.capabilities(), lease);
-        let owns = step == Step::One(Form::Lock) && self.rng.u8(..3) == 0;
+        let owns = matches!(step, Step::One(Form::Lock) | Step::Chain) && self.rng.u8(..3) == 0;
         let wanted = Wanted::of(step, &self.locks, names, |lock| {
-            let lock = bound.of(lock.lease(lease).renew(renew).label(&*lane));
+            let lock = bound.of(lock.lease(lease).renew(renew).label(&*label));
             if owns { lock.owner(&self.owner) } else { lock }
         });
         let by = budget.map(|budget| Stamp::now() + budget);
@@ -150,6 +158,14 @@ impl Worker {
         None
     }
 
+    /// What people see of it. Only those with the same label hand a grant on to each other.
+    fn label(&mut self) -> String {
+        match self.lane.split_once('/') {
+            Some((client, _)) if self.hands_on && self.rng.u8(..4) > 0 => client.to_owned(),
+            _ => self.lane.clone(),
+        }
+    }
+
     fn note_grants(&self, calls: &[u64], names: &[String], holds: &[Hold]) {
         for hold in holds {
             let name = hold.name().as_str().to_owned();
@@ -167,6 +183,8 @@ impl Worker {
         let mut lost = pin!(Held::lost(&holds));
         let longest = match self.rng.u8(..10) {
             0..=3 => self.lease / 10,
+            // What is held for longer than a third of the lease is not handed on.
+            4 | 5 if self.hands_on => self.lease / 10,
             4..=7 => self.lease,
             _ => self.lease * 3,
         };

@@ -21,6 +21,8 @@ pub(crate) enum Flaw {
     RenewalRevives,
     /// The token is the same for all.
     NoTokens,
+    /// The tokens that it says it has reserved for successors it issues again.
+    ReservesNothing,
 }
 
 #[derive(Clone)]
@@ -41,12 +43,17 @@ impl Careless {
         held
     }
 
-    fn token(&self) -> Token {
+    /// The last of the tokens that it reserves with a grant.
+    fn token(&self, reserved: u32) -> Token {
         let mut last = self.last_token.lock().unwrap_or_else(PoisonError::into_inner);
         if self.flaw != Flaw::NoTokens || *last == 0 {
             *last += 1;
         }
-        Token::new(*last).expect("a small number")
+        let granted = *last + u64::from(reserved);
+        if self.flaw != Flaw::ReservesNothing {
+            *last = granted;
+        }
+        Token::new(granted).expect("a small number")
     }
 }
 
@@ -68,7 +75,8 @@ impl Backend for Careless {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::POLLED
+        let succession = matches!(self.flaw, Flaw::None | Flaw::ReservesNothing);
+        Capabilities { succession, ..Capabilities::POLLED }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
@@ -80,7 +88,8 @@ impl Backend for Careless {
             _ => {}
         }
         held.insert(claim.name.clone(), (claim.id, now + claim.lease));
-        Ok(Attempt::Granted(Grant::leased(claim, self.token(), now)))
+        let token = self.token(claim.reserve);
+        Ok(Attempt::Granted(Grant::leased(claim, token, now).reserving(claim.reserve)))
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {

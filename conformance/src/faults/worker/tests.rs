@@ -51,6 +51,7 @@ async fn the_judge_hears_of_renewals_while_a_lock_is_being_converted() {
         recorder,
         rng: Rng::with_seed(7),
         stop: CancellationToken::new(),
+        hands_on: false,
         owner: Owner::new(),
         owned: None,
         calls: 0,
