@@ -57,12 +57,12 @@ fn forgotten_until(
     earlier: &Stretch<'_, '_>,
     later: &Stretch<'_, '_>,
 ) -> Stamp {
-    // The stretches tell nothing of it: whoever was forgotten may still become a reader, or note its grant late.
-    let older = if earlier.hold.token < later.hold.token { earlier.hold } else { later.hold };
+    // In a chain one hold ends before the next begins, and the store is not asked.
     if earlier.hold.claim == later.hold.claim {
-        // In a chain one hold ends before the next begins, and the store is not asked.
         return Stamp::ZERO;
     }
+    // The stretches tell nothing of it: whoever was forgotten may still become a reader, or note its grant late.
+    let older = if earlier.hold.token < later.hold.token { earlier.hold } else { later.hold };
     let between = account.spells.iter().filter(|spell| {
         let over = spell.to.unwrap_or(account.end);
         spell.forgets(name) && spell.from <= later.from && older.origin.begun() <= over
