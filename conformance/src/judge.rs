@@ -25,6 +25,7 @@
 //!         token,
 //!         until: at(when + 900),
 //!         lease: Duration::from_secs(1),
+//!         label: client.into(),
 //!     },
 //! };
 //! let history = History::from(vec![granted("a", 0, 7), granted("b", 500, 8)]);

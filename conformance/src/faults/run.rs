@@ -309,7 +309,8 @@ mod tests {
     fn granted(at: u64, claim: &str, token: u64) -> Event {
         let until = Stamp::ZERO + Duration::from_secs(at) + LEASE;
         let (name, claim, mode) = ("a".to_owned(), claim.to_owned(), Mode::Exclusive);
-        event(at, What::Granted { call: token, name, claim, mode, token, until, lease: LEASE })
+        let (lease, label) = (LEASE, String::new());
+        event(at, What::Granted { call: token, name, claim, mode, token, until, lease, label })
     }
 
     /// Found by a run on the ensemble (seed 219): the hold was renewed, which the next round had not been told.

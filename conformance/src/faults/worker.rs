@@ -146,7 +146,7 @@ impl Worker {
         let why = match outcome {
             Ok(held) => {
                 let holds = held.holds();
-                self.note_grants(calls, names, &holds);
+                self.note_grants(calls, names, &holds, &label);
                 self.owned = holds.first().filter(|_| owns).map(Hold::claim);
                 return Some(held);
             }
@@ -166,15 +166,15 @@ impl Worker {
         }
     }
 
-    fn note_grants(&self, calls: &[u64], names: &[String], holds: &[Hold]) {
+    fn note_grants(&self, calls: &[u64], names: &[String], holds: &[Hold], label: &str) {
         for hold in holds {
             let name = hold.name().as_str().to_owned();
             let place = names.iter().position(|asked| *asked == name);
             let call = place.and_then(|place| calls.get(place)).copied().unwrap_or_default();
             let until = hold.deadline().map_or_else(Stamp::now, Stamp::of);
             let (claim, token) = (hold.claim().to_string(), hold.token().get());
-            let (mode, lease) = (hold.mode(), self.lease);
-            self.note(What::Granted { call, name, claim, mode, token, until, lease });
+            let (mode, lease, label) = (hold.mode(), self.lease, label.to_owned());
+            self.note(What::Granted { call, name, claim, mode, token, until, lease, label });
         }
     }
 
@@ -291,7 +291,7 @@ impl Worker {
         if again.claim() != hold.claim() {
             // A new grant, which the judge will find beside the first.
             self.calls += 1;
-            self.note_grants(&[self.calls], &[name.to_owned()], &[again.hold()]);
+            self.note_grants(&[self.calls], &[name.to_owned()], &[again.hold()], "");
             self.note(What::Releases { claim: again.claim().to_string(), token: again.token().get() });
         }
         let _ = again.release().await;

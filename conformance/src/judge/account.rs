@@ -50,6 +50,7 @@ pub(super) struct Hold<'a> {
     pub(super) origin: Origin,
     pub(super) token: u64,
     pub(super) lease: Duration,
+    pub(super) label: &'a str,
     /// Since when it was held in which mode. The first is the grant.
     pub(super) modes: Vec<(Stamp, Mode)>,
     /// When its acquisition began, if that is known.
@@ -237,7 +238,9 @@ impl<'a> Account<'a> {
     /// A hold begins: with a grant of the store, or as the next in a chain.
     fn begin(&mut self, event: &'a Event, index: &mut Index<'a>) {
         let (at, client) = (event.at, event.client.as_str());
-        let What::Granted { call, name, claim, mode, token, until, lease } = &event.what else { return };
+        let What::Granted { call, name, claim, mode, token, until, lease, label } = &event.what else {
+            return;
+        };
         let (name, claim, token, lease) = (name.as_str(), claim.as_str(), *token, *lease);
         let asked = index.asks.get(&(client, *call)).map(|place| {
             let ask = &mut self.asks[*place];
@@ -258,6 +261,7 @@ impl<'a> Account<'a> {
             origin,
             token,
             lease,
+            label,
             modes,
             asked,
             granted: at,

@@ -69,6 +69,8 @@ pub enum What {
         until: Stamp,
         /// The lease that was asked for; of a session store, the session's timeout.
         lease: Duration,
+        /// The [label](tenure_core::Lock::label) that was asked for; empty if there is none.
+        label: String,
     },
     /// It did not, or its future was dropped.
     Ended {

@@ -141,8 +141,8 @@ pub(super) fn early_ends(account: &Account<'_>, name: &str, holds: &[Hold<'_>], 
     }
 }
 
-/// Clause W5: a grant is handed on only so often in a row, and only within a third of the lease after the request for
-/// it.
+/// Clause W5: a grant is handed on only so often in a row, only within a third of the lease after the request for it,
+/// and only to who asked for the same lease under the same label.
 pub(super) fn chains(name: &str, holds: &[Hold<'_>], successors: u32, found: &mut Vec<Violation>) {
     for hold in holds {
         let Some(before) = hold.follows.map(|before| &holds[before]) else { continue };
@@ -153,21 +153,25 @@ pub(super) fn chains(name: &str, holds: &[Hold<'_>], successors: u32, found: &mu
         let handed_on = hold.token.saturating_sub(origin.token);
         let too_often = handed_on > u64::from(successors);
         let third = lease::renewal_period(hold.lease) + READINGS;
-        if !too_often && after.is_none_or(|after| after < third) {
+        let too_late = after.is_some_and(|after| after >= third);
+        let suits = (hold.lease, hold.label) == (before.lease, before.label);
+        if suits && !too_often && !too_late {
             continue;
         }
         found.push(Violation {
-            broken: Broken::ChainTooLong,
+            broken: Broken::WrongSuccessor,
             name: name.to_owned(),
             clients: vec![before.client.to_owned(), hold.client.to_owned()],
             from: hold.granted,
             to: hold.granted,
             since: origin.granted,
             what: format!(
-                "{} handed {name:?} on to {} with token {}, {} after the grant with token {}; {successors} successors are \
-                 allowed, within a third of the lease",
+                "{} ({:?}) handed {name:?} on to {} ({:?}) with token {}, {} after the grant with token {}; {successors} \
+                 successors are allowed, within a third of the lease, with the same lease and label",
                 before.client,
+                before.label,
                 hold.client,
+                hold.label,
                 hold.token,
                 Span(after.unwrap_or_default()),
                 origin.token

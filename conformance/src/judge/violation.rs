@@ -52,8 +52,9 @@ pub enum Broken {
     WaiterHung,
     /// A guard noticed late, or never, that its deadline had passed.
     LossLate,
-    /// A grant was handed on to more successors in a row than allowed, or later than a third of the lease.
-    ChainTooLong,
+    /// A grant was handed on to more successors in a row than allowed, later than a third of the lease, or to one that
+    /// asked for another lease or label.
+    WrongSuccessor,
     /// Closing a client's locks had not ended when all was over.
     CloseHung,
     /// A client was granted a lock after it had closed its locks.
@@ -74,7 +75,7 @@ impl Broken {
             Self::LostEarly => "L1",
             Self::WaiterHung => "W2",
             Self::LossLate => "L5",
-            Self::ChainTooLong => "W5",
+            Self::WrongSuccessor => "W5",
             Self::GrantAfterClose | Self::CloseHung => "U3",
             Self::LatchMiscounted | Self::Leaked => "F1",
         }
@@ -92,7 +93,7 @@ impl fmt::Display for Broken {
             Self::LostEarly => "a grant that ended early",
             Self::WaiterHung => "a waiter that did not end in time",
             Self::LossLate => "a loss noticed late",
-            Self::ChainTooLong => "a grant handed on too often or too late",
+            Self::WrongSuccessor => "a grant handed on to a wrong successor",
             Self::CloseHung => "locks that could not be closed",
             Self::GrantAfterClose => "a grant after close",
             Self::LatchMiscounted => "a latch that miscounted",

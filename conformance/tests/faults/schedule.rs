@@ -91,8 +91,16 @@ fn noticing_nothing_during(fault: &Planned, options: &Options) -> History {
     let (due, over) = (begins + options.lease, begins + fault.lasts);
     let (name, claim, lease) = ("a".to_owned(), "x".to_owned(), options.lease);
     let (mode, token) = (Mode::Exclusive, 7);
-    let granted =
-        What::Granted { call: 1, name: name.clone(), claim: claim.clone(), mode, token, until: due, lease };
+    let granted = What::Granted {
+        call: 1,
+        name: name.clone(),
+        claim: claim.clone(),
+        mode,
+        token,
+        until: due,
+        lease,
+        label: String::new(),
+    };
     let notes = [
         (begins, "holder", What::Asks { call: 1, name: name.clone(), by: None }),
         (begins, "holder", granted),

@@ -116,7 +116,7 @@ fn what_is_forgotten_is_told_at_the_chains_next_contact_with_the_store() {
 
 #[test]
 fn a_chain_has_an_end() {
-    for (successors, expected) in [(SUCCESSORS, vec![]), (SUCCESSORS + 1, vec![Broken::ChainTooLong])] {
+    for (successors, expected) in [(SUCCESSORS, vec![]), (SUCCESSORS + 1, vec![Broken::WrongSuccessor])] {
         let mut script = first(10);
         for number in 1..=u64::from(successors) {
             inherits(&mut script, 2, 10 * number + 1, "a/2", 7 + number);
@@ -131,12 +131,21 @@ fn a_chain_has_an_end() {
 /// The request was sent before 1 ms; a third of the lease is 100 ms, and clocks are read to within 1 ms.
 #[test]
 fn nothing_is_handed_on_after_a_third_of_the_lease() {
-    for (released, expected) in [(101, vec![]), (102, vec![Broken::ChainTooLong])] {
+    for (released, expected) in [(101, vec![]), (102, vec![Broken::WrongSuccessor])] {
         let mut script = first(released);
         inherits(&mut script, 20, 110, "a/2", 8);
         releases(&mut script, 120, "a/2", 8);
         assert_eq!(found(&script), expected, "{released}");
     }
+}
+
+/// The labels of these clients differ.
+#[test]
+fn only_equals_inherit() {
+    let mut script = first(40);
+    inherits(&mut script, 20, 41, "b/1", 8);
+    releases(&mut script, 60, "b/1", 8);
+    assert_eq!(found(&script), [Broken::WrongSuccessor]);
 }
 
 #[test]

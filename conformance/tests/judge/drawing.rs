@@ -30,7 +30,8 @@ fn careless_release() -> History {
 fn granted(call: u64, token: u64, until: u64) -> What {
     use crate::script::{LEASE, at, claim};
     let (name, lease) = ("stock".to_owned(), std::time::Duration::from_millis(LEASE));
-    What::Granted { call, name, claim: claim(token), mode: Mode::Exclusive, token, until: at(until), lease }
+    let (claim, mode, until, label) = (claim(token), Mode::Exclusive, at(until), String::new());
+    What::Granted { call, name, claim, mode, token, until, lease, label }
 }
 
 #[test]

@@ -22,6 +22,11 @@ pub(crate) fn claim(token: u64) -> String {
     format!("claim {token}")
 }
 
+/// All tasks of a client have the same label.
+fn label(client: &str) -> String {
+    client.split('/').next().unwrap_or_default().to_owned()
+}
+
 impl Script {
     pub(crate) fn note(&mut self, millis: u64, client: &str, what: What) -> &mut Self {
         self.events.push(Event { at: at(millis), client: client.to_owned(), what });
@@ -51,7 +56,8 @@ impl Script {
     ) -> &mut Self {
         let (name, lease) = (NAME.to_owned(), Duration::from_millis(LEASE));
         let (mode, until) = (Mode::Exclusive, at(until));
-        self.note(millis, client, What::Granted { call, name, claim, mode, token, until, lease })
+        let label = label(client);
+        self.note(millis, client, What::Granted { call, name, claim, mode, token, until, lease, label })
     }
 
     /// Granted in this mode to a client that asks at that moment, for a lease.
@@ -71,7 +77,8 @@ impl Script {
     ) -> &mut Self {
         let (name, claim, lease) = (NAME.to_owned(), claim(token), Duration::from_millis(LEASE));
         let until = at(millis + LEASE);
-        self.note(millis, client, What::Granted { call, name, claim, mode, token, until, lease })
+        let label = label(client);
+        self.note(millis, client, What::Granted { call, name, claim, mode, token, until, lease, label })
     }
 
     pub(crate) fn converted(&mut self, millis: u64, client: &str, token: u64, mode: Mode) -> &mut Self {
