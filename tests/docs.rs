@@ -1,4 +1,4 @@
-//! The documentation is whole: its links lead somewhere, and its pictures are what their script draws.
+//! The documentation is whole: its links lead somewhere, and its pictures and tables are what their scripts make.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -129,6 +129,22 @@ fn pictures_are_what_the_script_draws() {
     assert_eq!(names, names_anew);
     for (name, svg) in &committed {
         assert!(*svg == anew[name], "{name:?} is not what docs/pictures/draw.py draws: run it");
+    }
+}
+
+#[test]
+fn tables_of_speed_are_those_of_the_results() {
+    let script = Path::new(ROOT).join("docs/pictures/results.py");
+    let printed = Command::new("python3").arg(script).output().expect("python3 prints the tables");
+    assert!(printed.status.success(), "the script failed: {}", String::from_utf8_lossy(&printed.stderr));
+    let printed = String::from_utf8(printed.stdout).expect("it prints UTF-8");
+    let tables: Vec<_> = printed.trim_end().split("\n\n").collect();
+    assert!(tables.len() > 5, "only {} tables were printed", tables.len());
+    let pages = pages();
+    for table in tables {
+        // With the empty lines around it, so that no page shows a row more.
+        let whole = format!("\n\n{table}\n\n");
+        assert!(pages.values().any(|page| page.contains(&whole)), "no page shows this table:\n{table}");
     }
 }
 

@@ -1,7 +1,8 @@
 """The shapes and colours that all pictures share, as SVG.
 
 A kind says what a shape stands for, and so which colour it has: `plain` things, somebody who `waits`, somebody who
-`holds`, what is in `doubt`, what is `lost`. Words always say the same, because not everybody sees the colours.
+`holds`, what is in `doubt`, what is `lost`; bars.py says what it stands for in bars. Words always say the same, because
+not everybody sees the colours.
 """
 
 from xml.sax.saxutils import escape
@@ -78,6 +79,14 @@ class Canvas:
         self.shapes.append(rectangle(x, y, until - x, height, 4, kind))
         self.text((x + until) / 2, y + height / 2 + 5, label, "middle", "small")
 
+    def length(self, x, y, until, height, kind, hollow=False):
+        """A figure, to compare with others; hollow where it varies."""
+        self.shapes.append(rectangle(x, y, until - x, height, 3, kind, hollow=hollow))
+
+    def mark(self, x, y, height):
+        """A place on a scale."""
+        self.shapes.append(rectangle(x - 1.5, y, 3, height, 1, "head"))
+
     def store(self, x, y, width, height, title, *more):
         """What keeps things: a cylinder."""
         curve = 14
@@ -134,10 +143,11 @@ class Canvas:
         )
 
 
-def rectangle(x, y, width, height, radius, look, dashed=False):
+def rectangle(x, y, width, height, radius, look, dashed=False, hollow=False):
     dash = ' stroke-dasharray="5 4"' if dashed else ""
+    fill = ' style="fill: none"' if hollow else ""
     x, y, width, height, radius = map(number, (x, y, width, height, radius))
-    return f'<rect class="{look}" x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"{dash}/>'
+    return f'<rect class="{look}" x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"{dash}{fill}/>'
 
 
 def number(value):

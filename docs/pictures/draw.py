@@ -12,6 +12,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+from bars import charts
 from canvas import Canvas
 
 
@@ -260,6 +261,7 @@ PICTURES = {
     "crates": crates,
     "redlock": redlock,
     "zookeeper-queue": zookeeper_queue,
+    **charts(),
 }
 
 
