@@ -123,9 +123,9 @@ pub(super) async fn delayed_proof_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Session)?;
     let saboteur = stage.saboteur(&[Hurt::Delay])?;
     let (client, name) = (stage.client().await?, stage.name("a"));
-    let guard = client.lock(&name).lease(millis(6000)).acquire().await?;
+    let guard = client.lock(&name).lease(millis(9000)).acquire().await?;
     let prompt = most_left(&guard, 3).await?;
-    let slow = prompt / 5;
+    let slow = prompt / 6;
     saboteur.delay(Direction::Replies, slow).await?;
     // Heartbeats that were already on their way are over then.
     most_left(&guard, 2).await?;
