@@ -66,7 +66,8 @@ impl Bare {
     }
 }
 
-/// A pool of as many connections as tenure has.
+/// A pool of connections.
+#[derive(Clone)]
 pub(crate) enum Pool {
     Postgres(PgPool),
     MySql(MySqlPool),
@@ -74,19 +75,21 @@ pub(crate) enum Pool {
 
 impl Pool {
     /// With a table; `settings` begin each session.
-    pub(crate) async fn connect(url: &str, relaxed: bool) -> Self {
+    pub(crate) async fn connect(url: &str, relaxed: bool, connections: u32) -> Self {
         if url.starts_with("postgres") {
             let connect: sqlx::postgres::PgConnectOptions = url.parse().expect("a good URL");
             let commits = if relaxed { "off" } else { "on" };
             let connect = connect.options([("synchronous_commit", commits)]);
-            let pool = sqlx::postgres::PgPoolOptions::new().max_connections(2).test_before_acquire(false);
+            let pool = sqlx::postgres::PgPoolOptions::new().max_connections(connections);
+            let pool = pool.test_before_acquire(false);
             let pool = pool.connect_with(connect).await.expect("a server");
             let table = "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, token bigint NOT NULL, claim text, \
                          expires_at timestamptz NOT NULL) WITH (fillfactor = 50)";
             pool.execute(table).await.expect("a table");
             Self::Postgres(pool)
         } else {
-            let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(2).test_before_acquire(false);
+            let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(connections);
+            let pool = pool.test_before_acquire(false);
             let pool = pool.connect(url).await.expect("a server");
             let table = "CREATE TABLE IF NOT EXISTS bare (name VARBINARY(200) PRIMARY KEY, token BIGINT NOT NULL, \
                          claim VARBINARY(36), expires_at DATETIME(6) NOT NULL) ENGINE = InnoDB";

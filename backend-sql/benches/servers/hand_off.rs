@@ -37,7 +37,7 @@ async fn all(url: &str) -> Vec<(Way, Locks)> {
 
 pub(crate) async fn measure(place: &Place) {
     let (mut bare, ours) = (place.bare().await, all(&place.url()).await);
-    let pool = Pool::connect(&place.url(), false).await;
+    let pool = Pool::connect(&place.url(), false, 2).await;
     let mut other = Other::start(&place.url());
     let (bare_name, one) = match place.kind {
         Kind::Postgres => ("pg_advisory_lock", "SELECT 1::bigint"),

@@ -5,6 +5,7 @@
 
 mod bare;
 mod hand_off;
+mod many;
 mod place;
 mod renewal;
 #[path = "../../../benches/support/mod.rs"]
@@ -18,7 +19,7 @@ use tenure_testbed::Kind;
 use tokio::runtime::{Builder, Runtime};
 
 const KINDS: [Kind; 3] = [Kind::Postgres, Kind::Mariadb, Kind::Mysql];
-const FIGURES: [&str; 4] = ["uncontended", "hand_off", "waiting", "renewal"];
+const FIGURES: [&str; 5] = ["uncontended", "many", "hand_off", "waiting", "renewal"];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -46,6 +47,9 @@ fn main() {
         runtime().block_on(async {
             if wanted("uncontended", &FIGURES) {
                 uncontended::measure(&place).await;
+            }
+            if wanted("many", &FIGURES) {
+                many::measure(&place).await;
             }
             if wanted("hand_off", &FIGURES) {
                 hand_off::measure(&place).await;

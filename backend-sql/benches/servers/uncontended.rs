@@ -13,7 +13,8 @@ const CYCLES: u32 = 25;
 pub(crate) async fn measure(place: &Place) {
     for way in Lock::all(place.kind) {
         let relaxed = matches!(way, Lock::LeaseRowRelaxed | Lock::RowLockRelaxed);
-        let (pool, locks) = (Pool::connect(&place.url(), relaxed).await, place.locks(way).await);
+        // As many connections as tenure has.
+        let (pool, locks) = (Pool::connect(&place.url(), relaxed, 2).await, place.locks(way).await);
         let (mut bare, mut ours) = (Way::new("two bare statements"), Way::new(way.name()));
         // Rows, prepared statements.
         pool.cycle("a").await;

@@ -1,6 +1,10 @@
 //! A request after the connection was closed.
 
+#[cfg(feature = "postgres")]
+mod together;
+
 use super::*;
+use std::time::Duration;
 
 /// A server whose every statement takes three seconds. It notes what it does.
 #[derive(Default)]

@@ -5,6 +5,7 @@ use super::{
     options::{Durability, Own},
     server::{Postgres, arguments, with},
     statements::Statements,
+    together::Together,
 };
 use crate::{
     batches,
@@ -32,6 +33,7 @@ const READ: usize = 14;
 pub(crate) struct PostgresRows {
     server: Arc<Postgres>,
     statements: Arc<Statements>,
+    together: Together,
     lanes: Lanes<Postgres>,
     /// A crash must not undo the count of a latch, even if it may undo locks.
     latches: Lane<Postgres>,
@@ -49,7 +51,8 @@ impl PostgresRows {
         let latches = Lane::new(&server(Checked { own: durable, ..options.clone() }, connect.clone()));
         let server = server(options, connect);
         let lanes = Lanes::new(&server, server.options.connections, background.clone());
-        Self { lanes, latches, listener: Listener::new(&server, background), server, statements }
+        let (listener, together) = (Listener::new(&server, background), Together::new(&statements));
+        Self { server, statements, together, lanes, latches, listener }
     }
 
     fn prefix(&self) -> &str {
@@ -177,9 +180,12 @@ impl LeaseTable for PostgresRows {
             i64::from(claim.reserve),
         ];
         let Statements { acquire, acquire_or_read, .. } = &*self.statements;
-        let statement = if alone { acquire } else { acquire_or_read };
-        let rows = self.lanes.of(name).run(statement, arguments, Again::Safe).await?;
-        if alone { self.first(&rows) } else { self.answer(sent, &rows) }
+        let lane = self.lanes.of(name);
+        if alone {
+            let member = self.together.acquiring(name);
+            return self.first(&lane.run_as(member, acquire, arguments, Again::Safe).await?);
+        }
+        self.answer(sent, &lane.run(acquire_or_read, arguments, Again::Safe).await?)
     }
 
     /// Not if there is a queue, which it would bypass.
@@ -211,9 +217,12 @@ impl LeaseTable for PostgresRows {
         let alone = *mode == Mode::Exclusive && !self.fair();
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string(), self.channel()];
         let Statements { release, release_or_read, .. } = &*self.statements;
-        let statement = if alone { release } else { release_or_read };
-        let rows = self.lanes.of(name).run(statement, arguments, Again::No).await?;
-        if alone { self.first(&rows) } else { self.answer(sent, &rows) }
+        let lane = self.lanes.of(name);
+        if alone {
+            let member = self.together.releasing(name);
+            return self.first(&lane.run_as(member, release, arguments, Again::No).await?);
+        }
+        self.answer(sent, &lane.run(release_or_read, arguments, Again::No).await?)
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<bool, StoreError> {

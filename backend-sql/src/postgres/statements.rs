@@ -20,6 +20,13 @@ pub(super) struct Statements {
     /// `$1` prefix, `$2` objects with name, claim, lease and label, `$3` host, `$4` pid. Returns a row with token and name
     /// for each; none at all if `acquire` would not grant one of them.
     pub(super) acquire_all: Statement,
+    /// `$1` prefix, `$2` objects with name, claim, lease, label, host, pid and how many `more` tokens to reserve, each for
+    /// an exclusive lock. Returns a row with token and name for each that was granted. Leaves out rows that are missing, or
+    /// that another has locked.
+    pub(super) acquire_many: Statement,
+    /// `$1` prefix, `$2` objects with name and claim, `$3` channel. Returns a row for each that was released: whether
+    /// somebody waits for the name, and the name. Leaves out rows that another has locked.
+    pub(super) release_many: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if released, which tells whether somebody waits
     /// for the name.
     pub(super) release: Statement,
@@ -131,6 +138,8 @@ impl Statements {
             acquire: fill(ACQUIRE),
             acquire_or_read: or_read(ACQUIRE, "token"),
             acquire_all: fill(&ACQUIRE_ALL.replace("{take}", &TAKE.replace("{more}", "0"))),
+            acquire_many: fill(ACQUIRE_MANY),
+            release_many: fill(RELEASE_MANY),
             release: fill(RELEASE),
             release_or_read: or_read(RELEASE, "awaited"),
             withdraw: fill(WITHDRAW),
@@ -187,6 +196,35 @@ WITH asked AS (
 SELECT token, name FROM taken, (SELECT count(*) FROM taken) AS all_taken (number)
 WHERE CASE WHEN number IN (0, (SELECT count(*) FROM asked)) THEN true ELSE 1 / (number - number) = 0 END";
 
+/// What `TAKE` does to a row that nobody holds, for many rows. A claim that asks again, because the answer was lost, is
+/// left to the statement for one. So is a row that is locked: nobody waits for another's row.
+const ACQUIRE_MANY: &str = "
+WITH free AS (
+  SELECT asked.*
+  FROM json_to_recordset($2::json) AS asked (
+    name text, claim text, lease bigint, label text, host text, pid bigint, more bigint
+  )
+  JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name
+  WHERE held.record IS NULL AND (held.claim IS NULL OR held.expires_at < {now})
+  FOR NO KEY UPDATE OF held SKIP LOCKED
+)
+UPDATE {t} AS held SET
+  version = held.version + 1,
+  token = greatest(held.token + 1, {us}) + free.more,
+  mode = NULL,
+  since = {now},
+  claim = free.claim,
+  expires_at = {now} + free.lease,
+  awaited_until = 0,
+  awaited_by = NULL,
+  label = free.label,
+  host = free.host,
+  pid = free.pid
+FROM free
+WHERE held.prefix = $1 AND held.name = free.name
+  AND held.record IS NULL AND (held.claim IS NULL OR held.expires_at < {now})
+RETURNING held.token, held.name";
+
 /// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   version = held.version + 1,
@@ -216,6 +254,21 @@ const RELEASE: &str = "
 UPDATE {t} SET version = {anew}, claim = NULL, expires_at = {now}
 WHERE prefix = $1 AND name = $2 AND claim = $3::text AND expires_at >= {now} AND record IS NULL
 RETURNING awaited_until >= {now} AS awaited, CASE WHEN awaited_until >= {now} THEN {tell} END, {at_once}";
+
+/// The same for many rows.
+const RELEASE_MANY: &str = "
+WITH own AS (
+  SELECT asked.*
+  FROM json_to_recordset($2::json) AS asked (name text, claim text)
+  JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name AND held.claim = asked.claim
+  FOR NO KEY UPDATE OF held SKIP LOCKED
+)
+UPDATE {t} AS held SET version = {anew}, claim = NULL, expires_at = {now}
+FROM own
+WHERE held.prefix = $1 AND held.name = own.name AND held.claim = own.claim
+  AND held.expires_at >= {now} AND held.record IS NULL
+RETURNING held.awaited_until >= {now} AS awaited, held.name,
+  CASE WHEN held.awaited_until >= {now} THEN pg_notify($3, $1 || E'\\n' || held.name) END, {at_once}";
 
 /// Makes the statement's commit not wait for the disk. The setting ends with the statement.
 const AT_ONCE: &str = "set_config('synchronous_commit', 'off', true)";

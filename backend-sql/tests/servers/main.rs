@@ -26,6 +26,7 @@ mod sharing;
 mod store;
 mod table;
 mod tls;
+mod together;
 mod transactions;
 mod turns;
 
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         row_locks::CASES,
         sharing::CASES,
         tls::CASES,
+        together::CASES,
         transactions::CASES,
     ];
     let cases = || groups.into_iter().flatten();

@@ -1,0 +1,69 @@
+//! Many tasks, each with a name of its own, beside bare statements through a large pool.
+
+use crate::{
+    bare::Pool,
+    place::{Place, Way as Lock},
+    support::{Way, report},
+};
+use tenure_core::Locks;
+use tokio::task::JoinSet;
+
+const TASKS: u32 = 64;
+/// How many connections the bare statements have.
+const CONNECTIONS: u32 = 16;
+const ROUNDS: u32 = 20;
+/// What each task does in a round.
+const CYCLES: u32 = 10;
+
+pub(crate) async fn measure(place: &Place) {
+    for way in Lock::all(place.kind) {
+        let relaxed = match way {
+            Lock::LeaseRow => false,
+            Lock::LeaseRowRelaxed => true,
+            // Each has a connection of its own.
+            Lock::RowLock | Lock::RowLockRelaxed => continue,
+        };
+        let pool = Pool::connect(&place.url(), relaxed, CONNECTIONS).await;
+        let locks = place.locks(way).await;
+        let (mut bare, mut ours) = (Way::new("64 bare cycles"), Way::new("64 of tenure's"));
+        // Rows, prepared statements.
+        bare_cycles(&pool).await;
+        cycles(&locks).await;
+        for _ in 0..ROUNDS {
+            bare.round(1, async || bare_cycles(&pool).await).await;
+            ours.round(1, async || cycles(&locks).await).await;
+        }
+        let title = format!("{TASKS} tasks on {TASKS} names, {CYCLES} cycles each, {}", way.name());
+        report(&format!("{}: {title}, beside {CONNECTIONS} connections", place.kind), &bare, &ours);
+        locks.close().await;
+    }
+}
+
+async fn bare_cycles(pool: &Pool) {
+    let tasks: JoinSet<()> = (0..TASKS)
+        .map(|task| {
+            let pool = pool.clone();
+            async move {
+                for _ in 0..CYCLES {
+                    pool.cycle(&format!("many {task}")).await;
+                }
+            }
+        })
+        .collect();
+    tasks.join_all().await;
+}
+
+async fn cycles(locks: &Locks) {
+    let tasks: JoinSet<()> = (0..TASKS)
+        .map(|task| {
+            let lock = locks.lock(format!("many {task}"));
+            async move {
+                for _ in 0..CYCLES {
+                    let guard = lock.acquire().await.expect("it is free");
+                    guard.release().await.expect("it was held");
+                }
+            }
+        })
+        .collect();
+    tasks.join_all().await;
+}

@@ -1,0 +1,72 @@
+//! What a lane asks of a database.
+
+use crate::statement::Statement;
+use std::{future::Future, time::Duration};
+use tenure_core::StoreError;
+
+/// A database server, or a database in a file: how to connect, how to ask, and what its errors mean.
+pub(crate) trait Server: Send + Sync + 'static {
+    /// A connection that the driver made.
+    type Connection: Send + 'static;
+    /// The parameters of a statement.
+    type Arguments: Clone + Send + Sync + 'static;
+    /// The result of a statement.
+    type Answer: Send + 'static;
+
+    /// Whether a request ends in time by itself, so that it needs no timeout.
+    const ENDS_BY_ITSELF: bool = false;
+
+    /// How long it may take to connect.
+    fn connect_timeout(&self) -> Duration;
+
+    /// How long a request may take, from the moment it is sent to the server.
+    fn response_timeout(&self) -> Duration;
+
+    /// Connects, and checks or creates the table. Ends within the connect timeout.
+    fn open(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
+
+    /// Whether the connection now leads elsewhere.
+    fn is_elsewhere(&self, _: &Self::Connection) -> bool {
+        false
+    }
+
+    /// Closes a connection.
+    fn close(&self, connection: Self::Connection) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// Carries out one statement to its end.
+    fn run(
+        &self,
+        connection: &mut Self::Connection,
+        statement: &Statement,
+        arguments: Self::Arguments,
+    ) -> impl Future<Output = Result<Self::Answer, sqlx::Error>> + Send;
+
+    /// What to do about an error.
+    fn verdict(&self, error: &sqlx::Error) -> Verdict;
+
+    /// Explains an error.
+    fn explain(&self, error: sqlx::Error) -> StoreError;
+}
+
+/// What to do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The server undid the statement because of a collision with another one: ask again.
+    Collided,
+    /// The server refused, and the connection is usable.
+    Refused,
+    /// The server refused, and the connection may be unusable.
+    #[cfg(feature = "sqlite")]
+    Spoilt,
+    /// The connection is unusable.
+    Broken,
+}
+
+/// Whether a request may be repeated automatically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// Its answer is the same the second time.
+    Safe,
+    /// Its answer would be about the first time. The caller decides.
+    No,
+}

@@ -1,0 +1,214 @@
+//! What shares a statement, what does not, and what becomes of it.
+
+use crate::lane::{Again, Batch, Lane, Member, Server, Verdict};
+use crate::statement::Statement;
+use futures_util::FutureExt;
+use std::{
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::StoreError;
+
+const ANSWER: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// A server whose every statement takes a second. It notes what it is asked for, by statement and row.
+#[derive(Default)]
+struct Fake {
+    noted: Mutex<Vec<String>>,
+    /// What only a statement of its own carries out.
+    locked: Option<&'static str>,
+    /// The next statement for many gets no answer, because the connection breaks.
+    breaks: AtomicBool,
+    /// Or because the server hangs.
+    hangs: AtomicBool,
+}
+
+type Rows = Vec<&'static str>;
+
+impl Server for Fake {
+    type Connection = ();
+    type Arguments = Rows;
+    type Answer = Rows;
+
+    fn connect_timeout(&self) -> Duration {
+        LONGEST
+    }
+
+    fn response_timeout(&self) -> Duration {
+        LONGEST
+    }
+
+    async fn open(&self) -> Result<(), StoreError> {
+        self.noted.lock().unwrap().push("open".to_owned());
+        Ok(())
+    }
+
+    async fn close(&self, (): ()) -> Result<(), sqlx::Error> {
+        Ok(())
+    }
+
+    async fn run(&self, (): &mut (), statement: &Statement, rows: Rows) -> Result<Rows, sqlx::Error> {
+        self.noted.lock().unwrap().push(format!("{} {}", statement.text(), rows.join(" ")));
+        tokio::time::sleep(ANSWER).await;
+        let many = rows.len() > 1;
+        if many && self.breaks.swap(false, Ordering::Relaxed) {
+            return Err(sqlx::Error::Io(io::ErrorKind::ConnectionReset.into()));
+        }
+        if many && self.hangs.swap(false, Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        Ok(rows.into_iter().filter(|row| !many || self.locked != Some(*row)).collect())
+    }
+
+    fn verdict(&self, _: &sqlx::Error) -> Verdict {
+        Verdict::Broken
+    }
+
+    fn explain(&self, error: sqlx::Error) -> StoreError {
+        StoreError::unavailable(error)
+    }
+}
+
+/// A lane to such a server, whose connection is open.
+struct Client {
+    server: Arc<Fake>,
+    lane: Lane<Fake>,
+    kinds: [(Statement, Again, Arc<Batch<Fake>>); 2],
+}
+
+const ACQUIRE: usize = 0;
+const RELEASE: usize = 1;
+
+impl Client {
+    async fn of(server: Fake) -> Self {
+        let server = Arc::new(server);
+        let kind = |word: &str, again| {
+            let batch = Batch {
+                statement: Statement::new(format!("{word} many")),
+                arguments: |each: &[&Rows]| each.iter().flat_map(|rows| rows.iter().copied()).collect(),
+                answers: |rows: Rows| rows.into_iter().map(|row| (row.to_owned(), vec![row])).collect(),
+            };
+            (Statement::new(word.to_owned()), again, Arc::new(batch))
+        };
+        let kinds = [kind("acquire", Again::Safe), kind("release", Again::No)];
+        let client = Self { lane: Lane::new(&server), server, kinds };
+        client.ask(ACQUIRE, "first").await.unwrap();
+        assert_eq!(client.noted(), ["open", "acquire first"]);
+        client
+    }
+
+    async fn ask(&self, kind: usize, row: &'static str) -> Result<(), StoreError> {
+        let (statement, again, batch) = &self.kinds[kind];
+        let member = Member { batch: Arc::clone(batch), row: row.to_owned() };
+        let answer = self.lane.run_as(member, statement, vec![row], *again).await?;
+        assert_eq!(answer, [row], "another's answer");
+        Ok(())
+    }
+
+    /// A request that is in no batch.
+    async fn read(&self, row: &'static str) {
+        let read = Statement::new("read".to_owned());
+        assert_eq!(self.lane.run(&read, vec![row], Again::Safe).await.unwrap(), [row]);
+    }
+
+    /// What was noted since the last time.
+    fn noted(&self) -> Vec<String> {
+        std::mem::take(&mut self.server.noted.lock().unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_the_connection_shares_a_statement() {
+    let client = Client::of(Fake::default()).await;
+    let begun = tokio::time::Instant::now();
+    let told = tokio::join!(
+        client.ask(ACQUIRE, "a"),
+        client.ask(ACQUIRE, "b"),
+        client.ask(ACQUIRE, "c"),
+        client.ask(ACQUIRE, "d"),
+    );
+    assert!(matches!(told, (Ok(()), Ok(()), Ok(()), Ok(()))), "{told:?}");
+    // A lone request waits for nobody, and here all were there before the connection's task was.
+    assert_eq!(client.noted(), ["acquire many a b c d"]);
+    assert_eq!(begun.elapsed(), ANSWER);
+    client.ask(RELEASE, "a").await.unwrap();
+    assert_eq!(client.noted(), ["release a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn none_overtakes_another_about_its_row() {
+    let client = Client::of(Fake::default()).await;
+    let told = tokio::join!(
+        client.ask(ACQUIRE, "a"),
+        client.ask(RELEASE, "b"),
+        client.ask(ACQUIRE, "b"),
+        client.ask(ACQUIRE, "c"),
+        client.ask(ACQUIRE, "a"),
+        client.ask(RELEASE, "d"),
+        client.read("e"),
+        client.ask(ACQUIRE, "f"),
+    );
+    assert!(matches!(told, (Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), (), Ok(()))), "{told:?}");
+    let expected = ["acquire many a c", "release many b d", "acquire many b a", "read e", "acquire f"];
+    assert_eq!(client.noted(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_batch_leaves_out_is_asked_for_by_itself() {
+    let client = Client::of(Fake { locked: Some("b"), ..Fake::default() }).await;
+    let told = tokio::join!(
+        client.ask(ACQUIRE, "a"),
+        client.ask(ACQUIRE, "b"),
+        client.ask(ACQUIRE, "c"),
+        client.ask(RELEASE, "b"),
+    );
+    assert!(matches!(told, (Ok(()), Ok(()), Ok(()), Ok(()))), "{told:?}");
+    assert_eq!(client.noted(), ["acquire many a b c", "acquire b", "release b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_is_gone_is_not_asked_for() {
+    let client = Client::of(Fake::default()).await;
+    {
+        let gone = std::pin::pin!(client.ask(ACQUIRE, "gone"));
+        assert!(gone.now_or_never().is_none());
+    }
+    let told = tokio::join!(client.ask(ACQUIRE, "a"), client.ask(ACQUIRE, "b"));
+    assert!(matches!(told, (Ok(()), Ok(()))), "{told:?}");
+    assert_eq!(client.noted(), ["acquire many a b"]);
+}
+
+/// The answer of all is lost with the connection. Each acquisition is sent again; what became of a release only its
+/// caller can find out.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_lost_for_all() {
+    let client = Client::of(Fake::default()).await;
+    client.server.breaks.store(true, Ordering::Relaxed);
+    let told = tokio::join!(client.ask(ACQUIRE, "a"), client.ask(ACQUIRE, "b"));
+    assert!(matches!(told, (Ok(()), Ok(()))), "{told:?}");
+    assert_eq!(client.noted(), ["acquire many a b", "open", "acquire a", "acquire b"]);
+    client.server.breaks.store(true, Ordering::Relaxed);
+    let (a, b) = tokio::join!(client.ask(RELEASE, "a"), client.ask(RELEASE, "b"));
+    assert!(a.unwrap_err().is_unavailable() && b.unwrap_err().is_unavailable());
+    assert_eq!(client.noted(), ["release many a b"]);
+    client.ask(ACQUIRE, "a").await.unwrap();
+    assert_eq!(client.noted(), ["open", "acquire a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_keeps_none_waiting_longer_than_one() {
+    let client = Client::of(Fake::default()).await;
+    client.server.hangs.store(true, Ordering::Relaxed);
+    let begun = tokio::time::Instant::now();
+    let (a, b) = tokio::join!(client.ask(ACQUIRE, "a"), client.ask(ACQUIRE, "b"));
+    assert!(a.unwrap_err().is_unavailable() && b.unwrap_err().is_unavailable());
+    assert_eq!(begun.elapsed(), LONGEST);
+    // Not on the connection on which an answer is still to come.
+    client.ask(RELEASE, "a").await.unwrap();
+    assert_eq!(client.noted(), ["acquire many a b", "open", "release a"]);
+}

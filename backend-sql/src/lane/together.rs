@@ -1,0 +1,57 @@
+//! Requests that wait for the connection and are then carried out by one statement.
+//!
+//! While a statement is on its way, the requests behind it gather. No timer is involved, and a lone request is sent at
+//! once.
+
+use super::{
+    request::{Answers, Job, Member, Request, reply},
+    server::Server,
+};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
+use tenure_core::StoreError;
+
+/// How many requests share a statement, so that none waits long for the others.
+const MOST: usize = 100;
+
+/// Takes from the queue what the statement of `first` can carry out too. No request overtakes another about its row, nor
+/// one that is in no batch: that one may be about any row.
+pub(super) fn others<S: Server>(first: &Member<S>, queue: &mut VecDeque<Job<S>>) -> Vec<Request<S>> {
+    let (mut rows, mut others, mut at) = (HashSet::from([first.row.clone()]), Vec::new(), 0);
+    while let Some(Job::Ask(Request { member: Some(member), .. })) = queue.get(at)
+        && others.len() + 1 < MOST
+    {
+        let is_first = rows.insert(member.row.clone());
+        if is_first && Arc::ptr_eq(&member.batch, &first.batch) {
+            if let Some(Job::Ask(request)) = queue.remove(at) {
+                others.push(request);
+            }
+        } else {
+            at += 1;
+        }
+    }
+    others
+}
+
+/// Answers the requests that were carried out, and returns the others.
+pub(super) fn tell<S: Server>(answers: Answers<S>, requests: Vec<Request<S>>) -> Vec<Request<S>> {
+    let mut answers: HashMap<String, S::Answer> = answers.into_iter().collect();
+    let mut left = Vec::new();
+    for request in requests {
+        let row = request.member.as_ref().map(|member| member.row.as_str());
+        match row.and_then(|row| answers.remove(row)) {
+            Some(answer) => reply(request.doing, request.answer, Ok(answer)),
+            None => left.push(request),
+        }
+    }
+    left
+}
+
+/// Tells all of them that they failed.
+pub(super) fn refuse<S: Server>(requests: Vec<Request<S>>, error: impl Fn() -> StoreError) {
+    for request in requests {
+        reply(request.doing, request.answer, Err(error()));
+    }
+}

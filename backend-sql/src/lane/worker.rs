@@ -1,0 +1,205 @@
+//! The task of a connection.
+
+use super::{
+    request::{Job, Request, reply, silent},
+    server::{Again, Server, Verdict},
+    together::{others, refuse, tell},
+};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+use tenure_core::StoreError;
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    time::Instant,
+};
+
+/// How long closing a connection may take.
+pub(super) const GOODBYE: Duration = Duration::from_millis(500);
+/// The longest pause before a statement that collided with another is sent again.
+const COLLISION_PAUSE: Duration = Duration::from_millis(5);
+
+/// A connection's task.
+pub(super) struct Worker<S: Server> {
+    server: Arc<S>,
+    hurry: Arc<Notify>,
+    open: Option<S::Connection>,
+}
+
+impl<S: Server> Worker<S> {
+    pub(super) fn new(server: Arc<S>, hurry: Arc<Notify>) -> Self {
+        Self { server, hurry, open: None }
+    }
+
+    /// Carries out one job after the other, until nobody can send any more.
+    pub(super) async fn work(mut self, mut jobs: mpsc::UnboundedReceiver<Job<S>>) {
+        let mut queue = VecDeque::new();
+        while let Some(job) = next(&mut queue, &mut jobs).await {
+            match job {
+                Job::Open => {
+                    if let Err(error) = self.connection().await {
+                        tracing::debug!(%error, "could not open a connection in advance");
+                    }
+                }
+                Job::Ask(request) => self.answer_with_others(request, &mut queue).await,
+                Job::Close(done) => {
+                    self.close().await;
+                    // Maybe nobody waits for it.
+                    let _ = done.send(());
+                }
+            }
+        }
+        self.close().await;
+    }
+
+    async fn close(&mut self) {
+        if let Some(connection) = self.open.take() {
+            let goodbye = tokio::time::timeout(GOODBYE, self.server.close(connection));
+            if let Ok(Err(error)) = goodbye.await {
+                tracing::debug!(%error, "could not close a connection cleanly");
+            }
+        }
+    }
+
+    async fn connection(&mut self) -> Result<&mut S::Connection, StoreError> {
+        self.open.take_if(|open| self.server.is_elsewhere(open));
+        Ok(match &mut self.open {
+            Some(connection) => connection,
+            none => none.insert(self.server.open().await?),
+        })
+    }
+
+    /// Carries out a request, and with it those in the queue that can share its statement.
+    async fn answer_with_others(&mut self, first: Request<S>, queue: &mut VecDeque<Job<S>>) {
+        let mut requests = match &first.member {
+            // Without a connection there may be no server, and each would have to be told so.
+            Some(member) if self.open.is_some() => others(member, queue),
+            _ => Vec::new(),
+        };
+        requests.insert(0, first);
+        // Nobody waits for their answers any more.
+        requests.retain(|request| !request.answer.is_closed());
+        if requests.len() > 1 {
+            requests = self.answer_together(requests).await;
+        }
+        for request in requests {
+            self.answer(request).await;
+        }
+    }
+
+    /// Carries out requests of one kind by one statement. Returns those that it left out.
+    async fn answer_together(&mut self, requests: Vec<Request<S>>) -> Vec<Request<S>> {
+        let batch =
+            requests.first().and_then(|first| first.member.as_ref()).map(|first| Arc::clone(&first.batch));
+        let (Some(batch), Some(connection)) = (batch, &mut self.open) else { return requests };
+        let arguments: Vec<&S::Arguments> = requests.iter().map(|request| &request.arguments).collect();
+        let longest = self.server.response_timeout();
+        let running = self.server.run(connection, &batch.statement, (batch.arguments)(&arguments));
+        let error = match tokio::time::timeout(longest, running).await {
+            Ok(Ok(answer)) => return tell((batch.answers)(answer), requests),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                self.open = None;
+                refuse(requests, || silent(longest));
+                return Vec::new();
+            }
+        };
+        match self.server.verdict(&error) {
+            // Undone as a whole: each is asked for by itself, and told its own error.
+            Verdict::Collided | Verdict::Refused => requests,
+            #[cfg(feature = "sqlite")]
+            Verdict::Spoilt => {
+                self.open = None;
+                requests
+            }
+            Verdict::Broken => {
+                self.open = None;
+                let (again, lost): (Vec<_>, Vec<_>) =
+                    requests.into_iter().partition(|request| request.again == Again::Safe);
+                let why = self.server.explain(error).to_string();
+                refuse(lost, || StoreError::unavailable(why.clone()));
+                again
+            }
+        }
+    }
+
+    /// Carries out a request by a statement of its own.
+    async fn answer(&mut self, request: Request<S>) {
+        let Request { statement, arguments, again, mut answer, doing, .. } = request;
+        let (server, hurry) = (Arc::clone(&self.server), Arc::clone(&self.hurry));
+        let longest = server.response_timeout();
+        let mut give_up = None;
+        // The caller may be gone, while the request was queued or the connection was opened.
+        while !answer.is_closed() {
+            let used = self.open.is_some();
+            let connection = match self.connection().await {
+                Ok(connection) => connection,
+                Err(error) => return reply(doing, answer, Err(error)),
+            };
+            if answer.is_closed() {
+                return;
+            }
+            let give_up = *give_up.get_or_insert_with(|| Instant::now() + longest);
+            let running = server.run(connection, &statement, arguments.clone());
+            let outcome = if S::ENDS_BY_ITSELF {
+                running.await
+            } else {
+                tokio::select! {
+                    biased;
+                    outcome = running => outcome,
+                    () = tokio::time::sleep_until(give_up) => {
+                        self.open = None;
+                        return reply(doing, answer, Err(silent(longest)));
+                    }
+                    () = given_up(&mut answer, &hurry) => {
+                        self.open = None;
+                        return;
+                    }
+                }
+            };
+            let error = match outcome {
+                Ok(rows) => return reply(doing, answer, Ok(rows)),
+                Err(error) => error,
+            };
+            match server.verdict(&error) {
+                Verdict::Collided if Instant::now() < give_up => {
+                    tracing::debug!(%error, "a statement collided with another; sending it again");
+                    tokio::time::sleep(COLLISION_PAUSE.mul_f64(fastrand::f64())).await;
+                }
+                Verdict::Collided | Verdict::Refused => {
+                    return reply(doing, answer, Err(server.explain(error)));
+                }
+                #[cfg(feature = "sqlite")]
+                Verdict::Spoilt => {
+                    self.open = None;
+                    return reply(doing, answer, Err(server.explain(error)));
+                }
+                Verdict::Broken => {
+                    self.open = None;
+                    // The server may have ended the connection long ago, while it was idle.
+                    if !used || again == Again::No {
+                        return reply(doing, answer, Err(server.explain(error)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The next job, once all that were sent meanwhile are in the queue.
+async fn next<S: Server>(
+    queue: &mut VecDeque<Job<S>>,
+    jobs: &mut mpsc::UnboundedReceiver<Job<S>>,
+) -> Option<Job<S>> {
+    if queue.is_empty() {
+        queue.push_back(jobs.recv().await?);
+    }
+    while let Ok(job) = jobs.try_recv() {
+        queue.push_back(job);
+    }
+    queue.pop_front()
+}
+
+/// Completes when the caller is gone and the next one is in a hurry.
+async fn given_up<A>(answer: &mut oneshot::Sender<A>, hurry: &Notify) {
+    answer.closed().await;
+    hurry.notified().await;
+}
