@@ -107,6 +107,8 @@ impl<S: Server> Lane<S> {
             arguments,
             again,
             member,
+            place: 0,
+            alone: false,
             answer,
             doing,
         }));

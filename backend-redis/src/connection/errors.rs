@@ -116,6 +116,7 @@ impl Trouble {
             "MOVED" | "CROSSSLOT" => Self::Cluster,
             "ASK" | "TRYAGAIN" => Self::Moving,
             _ if detail.contains("WRONGTYPE ") => Self::WrongType,
+            _ if detail.contains("WAIT cannot be used with") => Self::ReadOnly,
             _ if error.to_string().contains("refused to switch database") => Self::not_selected(detail),
             _ => Self::Other,
         }

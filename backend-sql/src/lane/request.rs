@@ -27,6 +27,10 @@ pub(super) struct Request<S: Server> {
     pub(super) again: Again,
     /// How it can be carried out with others.
     pub(super) member: Option<Member<S>>,
+    /// Where it stood in the queue when a batch took it.
+    pub(super) place: usize,
+    /// Whether a batch left it out.
+    pub(super) alone: bool,
     pub(super) answer: oneshot::Sender<Result<S::Answer, StoreError>>,
     /// Held until the request is done with.
     pub(super) doing: Operation,

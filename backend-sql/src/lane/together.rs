@@ -20,19 +20,27 @@ const MOST: usize = 100;
 /// one that is in no batch: that one may be about any row.
 pub(super) fn others<S: Server>(first: &Member<S>, queue: &mut VecDeque<Job<S>>) -> Vec<Request<S>> {
     let (mut rows, mut others, mut at) = (HashSet::from([first.row.clone()]), Vec::new(), 0);
-    while let Some(Job::Ask(Request { member: Some(member), .. })) = queue.get(at)
+    while let Some(Job::Ask(Request { member: Some(member), alone, .. })) = queue.get(at)
         && others.len() + 1 < MOST
     {
         let is_first = rows.insert(member.row.clone());
-        if is_first && Arc::ptr_eq(&member.batch, &first.batch) {
+        if is_first && !alone && Arc::ptr_eq(&member.batch, &first.batch) {
             if let Some(Job::Ask(request)) = queue.remove(at) {
-                others.push(request);
+                others.push(Request { place: at, ..request });
             }
         } else {
             at += 1;
         }
     }
     others
+}
+
+/// Puts what a batch left out back to where it stood, so that each waits for no more than it did before.
+pub(super) fn put_back<S: Server>(left: Vec<Request<S>>, queue: &mut VecDeque<Job<S>>) {
+    for (before, request) in left.into_iter().enumerate() {
+        let place = (request.place + before).min(queue.len());
+        queue.insert(place, Job::Ask(Request { alone: true, ..request }));
+    }
 }
 
 /// Answers the requests that were carried out, and returns the others.

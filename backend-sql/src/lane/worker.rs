@@ -3,7 +3,7 @@
 use super::{
     request::{Job, Request, reply, silent},
     server::{Again, Server, Verdict},
-    together::{others, refuse, tell},
+    together::{others, put_back, refuse, tell},
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tenure_core::StoreError;
@@ -71,16 +71,15 @@ impl<S: Server> Worker<S> {
     async fn answer_with_others(&mut self, first: Request<S>, queue: &mut VecDeque<Job<S>>) {
         let mut requests = match &first.member {
             // Without a connection there may be no server, and each would have to be told so.
-            Some(member) if self.open.is_some() => others(member, queue),
+            Some(member) if self.open.is_some() && !first.alone => others(member, queue),
             _ => Vec::new(),
         };
         requests.insert(0, first);
         // Nobody waits for their answers any more.
         requests.retain(|request| !request.answer.is_closed());
         if requests.len() > 1 {
-            requests = self.answer_together(requests).await;
-        }
-        for request in requests {
+            put_back(self.answer_together(requests).await, queue);
+        } else if let Some(request) = requests.pop() {
             self.answer(request).await;
         }
     }
@@ -91,7 +90,7 @@ impl<S: Server> Worker<S> {
             requests.first().and_then(|first| first.member.as_ref()).map(|first| Arc::clone(&first.batch));
         let (Some(batch), Some(connection)) = (batch, &mut self.open) else { return requests };
         let arguments: Vec<&S::Arguments> = requests.iter().map(|request| &request.arguments).collect();
-        let longest = self.server.response_timeout();
+        let (longest, begun) = (self.server.response_timeout(), Instant::now());
         let running = self.server.run(connection, &batch.statement, (batch.arguments)(&arguments));
         let error = match tokio::time::timeout(longest, running).await {
             Ok(Ok(answer)) => return tell((batch.answers)(answer), requests),
@@ -104,7 +103,13 @@ impl<S: Server> Worker<S> {
         };
         match self.server.verdict(&error) {
             // Undone as a whole: each is asked for by itself, and told its own error.
-            Verdict::Collided | Verdict::Refused => requests,
+            Verdict::Collided | Verdict::Refused if begun.elapsed() < longest / 2 => requests,
+            // It waits for no row, so what held it up would hold up each of them: the table is locked.
+            Verdict::Collided | Verdict::Refused => {
+                let why = self.server.explain(error).to_string();
+                refuse(requests, || StoreError::unavailable(why.clone()));
+                Vec::new()
+            }
             #[cfg(feature = "sqlite")]
             Verdict::Spoilt => {
                 self.open = None;

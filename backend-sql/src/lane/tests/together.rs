@@ -15,6 +15,8 @@ use tenure_core::StoreError;
 
 const ANSWER: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(10);
+/// When the server gives up waiting for a lock.
+const GIVEN_UP: Duration = Duration::from_secs(7);
 
 /// A server whose every statement takes a second. It notes what it is asked for, by statement and row.
 #[derive(Default)]
@@ -26,6 +28,8 @@ struct Fake {
     breaks: AtomicBool,
     /// Or because the server hangs.
     hangs: AtomicBool,
+    /// Or it is refused, after a wait.
+    refuses_late: AtomicBool,
 }
 
 type Rows = Vec<&'static str>;
@@ -62,11 +66,15 @@ impl Server for Fake {
         if many && self.hangs.swap(false, Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
+        if many && self.refuses_late.swap(false, Ordering::Relaxed) {
+            tokio::time::sleep(GIVEN_UP).await;
+            return Err(sqlx::Error::Protocol("lock timeout".to_owned()));
+        }
         Ok(rows.into_iter().filter(|row| !many || self.locked != Some(*row)).collect())
     }
 
-    fn verdict(&self, _: &sqlx::Error) -> Verdict {
-        Verdict::Broken
+    fn verdict(&self, error: &sqlx::Error) -> Verdict {
+        if matches!(error, sqlx::Error::Protocol(_)) { Verdict::Refused } else { Verdict::Broken }
     }
 
     fn explain(&self, error: sqlx::Error) -> StoreError {
@@ -169,6 +177,36 @@ async fn what_a_batch_leaves_out_is_asked_for_by_itself() {
     );
     assert!(matches!(told, (Ok(()), Ok(()), Ok(()), Ok(()))), "{told:?}");
     assert_eq!(client.noted(), ["acquire many a b c", "acquire b", "release b"]);
+}
+
+/// What was taken from behind others, and then left out, comes after them again.
+#[tokio::test(start_paused = true)]
+async fn what_a_batch_leaves_out_goes_back_to_its_place() {
+    let client = Client::of(Fake { locked: Some("c"), ..Fake::default() }).await;
+    let told = tokio::join!(
+        client.ask(ACQUIRE, "a"),
+        client.ask(RELEASE, "b"),
+        client.ask(ACQUIRE, "c"),
+        client.ask(ACQUIRE, "d"),
+        client.ask(RELEASE, "c"),
+    );
+    assert!(matches!(told, (Ok(()), Ok(()), Ok(()), Ok(()), Ok(()))), "{told:?}");
+    assert_eq!(client.noted(), ["acquire many a c d", "release b", "acquire c", "release c"]);
+}
+
+/// As when the table is locked: the server gives up waiting for it, and would do so for each request again.
+#[tokio::test(start_paused = true)]
+async fn what_holds_up_a_batch_is_not_waited_for_by_each() {
+    let client = Client::of(Fake::default()).await;
+    client.server.refuses_late.store(true, Ordering::Relaxed);
+    let begun = tokio::time::Instant::now();
+    let (a, b) = tokio::join!(client.ask(ACQUIRE, "a"), client.ask(ACQUIRE, "b"));
+    assert!(a.unwrap_err().is_unavailable() && b.unwrap_err().is_unavailable());
+    assert_eq!(begun.elapsed(), ANSWER + GIVEN_UP);
+    assert_eq!(client.noted(), ["acquire many a b"]);
+    // The connection is fine.
+    client.ask(ACQUIRE, "a").await.unwrap();
+    assert_eq!(client.noted(), ["acquire a"]);
 }
 
 #[tokio::test(start_paused = true)]
