@@ -17,26 +17,30 @@ const CYCLES: u32 = 10;
 
 pub(crate) async fn measure(place: &Place) {
     for way in Lock::all(place.kind) {
-        let relaxed = match way {
-            Lock::LeaseRow => false,
-            Lock::LeaseRowRelaxed => true,
+        match way {
+            Lock::LeaseRow => beside_bare(place, way.name(), false, &place.locks(way).await).await,
+            Lock::LeaseRowRelaxed => beside_bare(place, way.name(), true, &place.locks(way).await).await,
             // Each has a connection of its own.
-            Lock::RowLock | Lock::RowLockRelaxed => continue,
-        };
-        let pool = Pool::connect(&place.url(), relaxed, CONNECTIONS).await;
-        let locks = place.locks(way).await;
-        let (mut bare, mut ours) = (Way::new("64 bare cycles"), Way::new("64 of tenure's"));
-        // Rows, prepared statements.
-        bare_cycles(&pool).await;
-        cycles(&locks).await;
-        for _ in 0..ROUNDS {
-            bare.round(1, async || bare_cycles(&pool).await).await;
-            ours.round(1, async || cycles(&locks).await).await;
+            Lock::RowLock | Lock::RowLockRelaxed => {}
         }
-        let title = format!("{TASKS} tasks on {TASKS} names, {CYCLES} cycles each, {}", way.name());
-        report(&format!("{}: {title}, beside {CONNECTIONS} connections", place.kind), &bare, &ours);
-        locks.close().await;
     }
+    let locks = place.lease_rows_over(CONNECTIONS as usize).await;
+    beside_bare(place, "lease row, as many connections", false, &locks).await;
+}
+
+async fn beside_bare(place: &Place, way: &str, relaxed: bool, locks: &Locks) {
+    let pool = Pool::connect(&place.url(), relaxed, CONNECTIONS).await;
+    let (mut bare, mut ours) = (Way::new("64 bare cycles"), Way::new("64 of tenure's"));
+    // Rows, prepared statements.
+    bare_cycles(&pool).await;
+    cycles(locks).await;
+    for _ in 0..ROUNDS {
+        bare.round(1, async || bare_cycles(&pool).await).await;
+        ours.round(1, async || cycles(locks).await).await;
+    }
+    let title = format!("{TASKS} tasks on {TASKS} names, {CYCLES} cycles each, {way}");
+    report(&format!("{}: {title}, beside {CONNECTIONS} connections", place.kind), &bare, &ours);
+    locks.close().await;
 }
 
 async fn bare_cycles(pool: &Pool) {

@@ -73,6 +73,19 @@ impl Place {
         locks(&self.url(), way).await
     }
 
+    /// A new client's lease rows, over so many connections.
+    pub(crate) async fn lease_rows_over(&self, connections: usize) -> Locks {
+        let url = self.url();
+        let backend: Arc<dyn Backend> = if url.starts_with("postgres") {
+            let options = PostgresOptions::new(url).connections(connections);
+            Arc::new(PostgresBackend::connect(options).await.expect("a server"))
+        } else {
+            let options = MySqlOptions::new(url).connections(connections);
+            Arc::new(MySqlBackend::connect(options).await.expect("a server"))
+        };
+        Locks::new(backend)
+    }
+
     /// How many statements on tenure's tables the server has carried out for clients.
     pub(crate) async fn statements(&self) -> i64 {
         let mut bare = self.bare().await;
