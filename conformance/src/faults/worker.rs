@@ -122,7 +122,7 @@ impl Worker {
             Asking::Endlessly => None,
         };
         let (renew, lease) = (self.rng.u8(..5) > 0 || step == Step::Chain, self.lease);
-        let label = self.label();
+        let label = self.label(step);
         let bound = Bound::draw(&mut self.rng, step, self.locks.capabilities(), lease);
         let owns = matches!(step, Step::One(Form::Lock) | Step::Chain) && self.rng.u8(..3) == 0;
         let wanted = Wanted::of(step, &self.locks, names, |lock| {
@@ -158,10 +158,13 @@ impl Worker {
         None
     }
 
-    /// What people see of it. Only those with the same label hand a grant on to each other.
-    fn label(&mut self) -> String {
+    /// What people see of it. Only those with the same label hand a grant on to each other. Nobody inherits from several
+    /// names: what they have before they have all is not noted, and the judge would not know when that chain began.
+    fn label(&mut self, step: Step) -> String {
         match self.lane.split_once('/') {
-            Some((client, _)) if self.hands_on && self.rng.u8(..4) > 0 => client.to_owned(),
+            Some((client, _)) if step != Step::Several && self.hands_on && self.rng.u8(..4) > 0 => {
+                client.to_owned()
+            }
             _ => self.lane.clone(),
         }
     }

@@ -290,8 +290,8 @@ impl Holding {
         let measured = Arc::clone(&self.measured);
         // Not here: a loss must not wait for a log or a recorder that blocks (clause F8).
         self.background().spawn(async move {
-            tracing::error!(parent: &span, lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");
             measured.over();
+            tracing::error!(parent: &span, lock.name = %name, %token, lock.store = %store, cause = cause.as_str(), "lock lost: {cause}");
         });
         if cause == LossCause::MaxHold && matches!(self.grant.standing, Standing::Session(_)) {
             self.release_after_grace();

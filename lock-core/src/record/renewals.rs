@@ -56,15 +56,15 @@ impl<S: RecordStore> Changes<S> {
     /// Renews one grant.
     ///
     /// Versions do not tell whether a swap came in time: nobody need have written since the lease expired. But an expired
-    /// lease is never renewed (clause L2).
+    /// lease is not to be renewed (clause L2).
     async fn renew_one(self: &Arc<Self>, grant: &Grant) -> Result<Renewal, StoreError> {
-        let mut expired = Moment::now();
+        let (mut expired, mut until) = (Moment::now(), None);
         let renew = |record: &mut Record, now: StoreTime, _: Moment| {
-            let held = record.live(now).find(|held| held.claim == grant.claim);
-            let left = held.map_or(Duration::ZERO, |held| held.until.since(now));
+            let left = until_of(record, grant, now).map_or(Duration::ZERO, |until| until.since(now));
             // No sooner than by the store's clock, since the store took its time before it answered.
             expired = Moment::now() + left;
             let renewal = record.renew(grant, now);
+            until = until_of(record, grant, now);
             if matches!(renewal, Renewal::Lost(_)) {
                 // So that a renewal that is still on its way finds nothing to renew.
                 record.release(grant, now);
@@ -73,13 +73,26 @@ impl<S: RecordStore> Changes<S> {
         };
         let (renewal, _) = self.change(&grant.name, Write::IfChanged, renew).await?;
         if renewal == Renewal::Renewed && expired.has_passed() {
-            // It may have been carried out too late. The holder's own deadline has passed in any case.
-            let release = |record: &mut Record, now: StoreTime, _: Moment| Ok(record.release(grant, now));
-            self.change(&grant.name, Write::IfChanged, release).await?;
-            return Ok(Renewal::Lost(LossCause::Expired));
+            // It may have been carried out too late. The holder's own deadline has passed, unless another renewal has
+            // been carried out since: then the holder may rely on that one.
+            let undo = |record: &mut Record, now: StoreTime, _: Moment| {
+                let stands = until_of(record, grant, now);
+                if stands.is_some() && stands != until {
+                    return Ok(Renewal::Renewed);
+                }
+                record.release(grant, now);
+                Ok(Renewal::Lost(LossCause::Expired))
+            };
+            let (renewal, _) = self.change(&grant.name, Write::IfChanged, undo).await?;
+            return Ok(renewal);
         }
         Ok(renewal)
     }
+}
+
+/// Until when the claim holds the name.
+fn until_of(record: &Record, grant: &Grant, now: StoreTime) -> Option<StoreTime> {
+    record.live(now).find(|held| held.claim == grant.claim).map(|held| held.until)
 }
 
 /// Which of `count` records is the first in this call.

@@ -78,7 +78,7 @@ impl Holding {
     /// Records the end of a hold that is released. Comes last of all, after the release has begun or the grant was
     /// handed on, since nobody knows what a recorder does (clause F8).
     pub(crate) fn record_release(&self) {
-        // A loss is recorded with its log line.
+        // A loss is recorded just before its log line.
         if matches!(self.life().state, State::Released) {
             self.measured.over();
         }
