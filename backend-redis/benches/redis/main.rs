@@ -2,9 +2,12 @@
 //!
 //! Clients and server on a core each, or the scheduler's choices drown the difference; the server takes core 0:
 //! `taskset -c 1 cargo bench -p tenure-redis --bench redis`, or one of them: `… --bench redis -- hand_off`.
+//! `scale` takes minutes, so it must be named.
 
 mod hand_off;
 mod renewal;
+#[path = "../../../benches/support/scale/mod.rs"]
+mod scale;
 mod server;
 #[path = "../../../benches/support/mod.rs"]
 mod support;
@@ -18,6 +21,10 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     if let Some(at) = arguments.iter().position(|argument| argument == hand_off::CHILD) {
         return runtime().block_on(hand_off::child(&arguments[at + 1..]));
+    }
+    if let Some(at) = arguments.iter().position(|argument| argument == scale::CHILD) {
+        return runtime()
+            .block_on(async { scale::child(&server::locks(&arguments[at + 1], false).await).await });
     }
     let named: Vec<&String> = arguments[1..].iter().filter(|argument| !argument.starts_with('-')).collect();
     let wanted = |name: &str| named.is_empty() || named.iter().any(|wanted| *wanted == name);
@@ -38,6 +45,9 @@ fn main() {
         }
         if wanted("renewal") {
             renewal::measure(&server).await;
+        }
+        if named.iter().any(|wanted| *wanted == "scale") {
+            scale::measure("redis", &server.url(), &server).await;
         }
     });
 }

@@ -6,29 +6,25 @@ use std::time::{Duration, Instant};
 const LEASES: u32 = 10_000;
 const LEASE: Duration = Duration::from_secs(30);
 const PERIODS: u32 = 3;
-/// The least that is left of any lease, in ms.
+/// The least that is left, in ms, of leases whose names are a prefix and a number. The arguments are the prefix, how many
+/// leases there are, and how far the next one to look at is.
 const LEAST: &str = "
     local least
-    for number = 0, ARGV[1] - 1 do
-      local left = redis.call('PTTL', 'tenure:lease ' .. number)
+    for number = 0, tonumber(ARGV[2]) - 1, tonumber(ARGV[3]) do
+      local left = redis.call('PTTL', 'tenure:' .. ARGV[1] .. number)
       if not least or left < least then least = left end
     end
     return least";
 
 pub(crate) async fn measure(server: &Server) {
-    let (locks, mut connection) = (server.locks().await, server.connection().await);
+    let locks = server.locks().await;
     let mut guards = Vec::new();
     for number in 0..LEASES {
         let lock = locks.lock(format!("lease {number}")).lease(LEASE);
         guards.push(lock.acquire().await.expect("it is free"));
     }
-    let (begin, before, mut least) = (Instant::now(), server.commands().await, LEASE);
-    while begin.elapsed() < LEASE / 3 * PERIODS {
-        let left: u64 =
-            redis::cmd("EVAL").arg(LEAST).arg(0).arg(LEASES).query_async(&mut connection).await.expect("ms");
-        least = least.min(Duration::from_millis(left));
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let before = server.commands().await;
+    let least = least_left(server, "lease ", (LEASES, 1), LEASE / 3 * PERIODS).await;
     let commands = server.commands().await - before;
     let renewals = LEASES * PERIODS;
     let late = (LEASE * 2 / 3).saturating_sub(least);
@@ -42,4 +38,24 @@ pub(crate) async fn measure(server: &Server) {
     for guard in guards {
         guard.release().await.expect("it was held");
     }
+}
+
+/// The least that was left of these leases while it looked, which it does for this long.
+pub(crate) async fn least_left(
+    server: &Server,
+    prefix: &str,
+    (count, step): (u32, u32),
+    time: Duration,
+) -> Duration {
+    let (mut connection, mut least) = (server.connection().await, Duration::MAX);
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        let mut look = redis::cmd("EVAL");
+        look.arg(LEAST).arg(0).arg(prefix).arg(count).arg(step);
+        let left: i64 = look.query_async(&mut connection).await.expect("ms");
+        // Less than nothing is left of one that has expired.
+        least = least.min(Duration::from_millis(u64::try_from(left).unwrap_or_default()));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    least
 }

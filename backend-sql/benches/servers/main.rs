@@ -2,29 +2,36 @@
 //!
 //! This machine's own server programs, on core 0; the clients on core 1, or the scheduler's choices drown the difference:
 //! `cargo bench -p tenure-sql --all-features --bench servers`, or some of it: `… --bench servers -- postgres hand_off`.
+//! `scale` takes minutes, so it must be named; only PostgreSQL has it.
 
 mod bare;
 mod hand_off;
 mod many;
 mod place;
 mod renewal;
+#[path = "../../../benches/support/scale/mod.rs"]
+mod scale;
 #[path = "../../../benches/support/mod.rs"]
 mod support;
 mod uncontended;
 mod waiting;
 
-use place::Place;
+use place::{Place, Way};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tenure_testbed::Kind;
 use tokio::runtime::{Builder, Runtime};
 
 const KINDS: [Kind; 3] = [Kind::Postgres, Kind::Mariadb, Kind::Mysql];
-const FIGURES: [&str; 5] = ["uncontended", "many", "hand_off", "waiting", "renewal"];
+const FIGURES: [&str; 6] = ["uncontended", "many", "hand_off", "waiting", "renewal", "scale"];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     if let Some(at) = arguments.iter().position(|argument| argument == hand_off::CHILD) {
         return runtime().block_on(hand_off::child(&arguments[at + 1]));
+    }
+    if let Some(at) = arguments.iter().position(|argument| argument == scale::CHILD) {
+        let locks = place::locks(&arguments[at + 1], Way::LeaseRow);
+        return runtime().block_on(async { scale::child(&locks.await).await });
     }
     let named: Vec<&str> =
         arguments[1..].iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
@@ -59,6 +66,9 @@ fn main() {
             }
             if wanted("renewal", &FIGURES) {
                 renewal::measure(&place).await;
+            }
+            if kind == Kind::Postgres && named.contains(&"scale") {
+                scale::measure(kind.name(), &place.url(), &place).await;
             }
         });
     }

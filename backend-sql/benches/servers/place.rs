@@ -1,7 +1,13 @@
 //! A server on a core of its own, and what is counted there.
 
-use crate::bare::Bare;
-use std::sync::Arc;
+use crate::{
+    bare::Bare,
+    scale::{self, Leases},
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tenure_core::{Backend, Locks};
 use tenure_sql::{Durability, MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions, Strategy};
 use tenure_testbed::{Kind, Server, Use};
@@ -103,6 +109,35 @@ impl Place {
     pub(crate) async fn counting(&self) -> i64 {
         let before = self.statements().await;
         self.statements().await - before
+    }
+}
+
+/// As PostgreSQL tells it.
+impl scale::Server for Place {
+    async fn requests(&self) -> u32 {
+        u32::try_from(self.statements().await).expect("not so many")
+    }
+
+    async fn least_left(&self, leases: Leases, time: Duration) -> Duration {
+        let (mut bare, mut least) = (self.bare().await, Duration::MAX);
+        // To read the whole table would keep the server from its work.
+        bare.execute("SET enable_seqscan = off").await;
+        let look = format!(
+            "SELECT min(expires_at) - floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint \
+             FROM tenure_locks WHERE prefix = '' AND name = ANY (ARRAY(\
+             SELECT '{}' || number FROM generate_series(0, {}, {}) AS number))",
+            leases.prefix(),
+            leases.count - 1,
+            leases.step()
+        );
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            // Less than nothing is left of one that has expired.
+            let left = u64::try_from(bare.number(&look).await).unwrap_or_default();
+            least = least.min(Duration::from_millis(left));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        least
     }
 }
 
