@@ -20,7 +20,7 @@ mod worker;
 
 #[cfg(feature = "postgres")]
 pub(crate) use request::Batch;
-pub(crate) use request::Member;
+pub(crate) use request::{Answered, Member};
 pub(crate) use server::{Again, Server, Verdict};
 
 use crate::statement::Statement;
@@ -78,6 +78,16 @@ impl<S: Server> Lane<S> {
         arguments: S::Arguments,
         again: Again,
     ) -> Result<S::Answer, StoreError> {
+        self.run_and_tell(statement, arguments, again).await.map(|told| told.answer)
+    }
+
+    /// The same, and tells whether it was sent twice.
+    pub(crate) async fn run_and_tell(
+        &self,
+        statement: &Statement,
+        arguments: S::Arguments,
+        again: Again,
+    ) -> Result<Answered<S::Answer>, StoreError> {
         self.ask(statement, arguments, again, None).await
     }
 
@@ -90,7 +100,7 @@ impl<S: Server> Lane<S> {
         arguments: S::Arguments,
         again: Again,
     ) -> Result<S::Answer, StoreError> {
-        self.ask(statement, arguments, again, Some(member)).await
+        self.ask(statement, arguments, again, Some(member)).await.map(|told| told.answer)
     }
 
     async fn ask(
@@ -99,7 +109,7 @@ impl<S: Server> Lane<S> {
         arguments: S::Arguments,
         again: Again,
         member: Option<Member<S>>,
-    ) -> Result<S::Answer, StoreError> {
+    ) -> Result<Answered<S::Answer>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let (_waiting, doing) = patience(&self.stuck);
         self.send(Job::Ask(Request {

@@ -16,12 +16,16 @@ const ONCE_MORE: u32 = 6;
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Renews what can be renewed, and retries locked rows a few times.
+///
+/// A request that was sent twice proves nothing: its first copy may still be carried out, and cut short a longer lease
+/// that is asked for meanwhile. A record is written only if its version is still the same, so there a late copy changes
+/// nothing.
 pub(crate) async fn renew_part(
     table: &impl LeaseTable,
     grants: &[Grant],
     end: Moment,
 ) -> Result<Vec<Renewal>, StoreError> {
-    let mut answers = renew_free(table, grants, end).await?;
+    let (mut answers, mut resent) = renew_free(table, grants, end).await?;
     for pause in (0..ONCE_MORE).map(|time| MOMENT * 2_u32.pow(time)) {
         let locked = |index: &usize| answers[*index] == Renewal::Unanswered;
         let locked: Vec<usize> = (0..grants.len()).filter(locked).collect();
@@ -32,7 +36,10 @@ pub(crate) async fn renew_part(
         tokio::time::sleep(pause).await;
         let again: Vec<Grant> = locked.iter().map(|index| grants[*index].clone()).collect();
         let told = match renew_free(table, &again, end).await {
-            Ok(told) => told,
+            Ok((told, twice)) => {
+                resent |= twice;
+                told
+            }
             Err(error) => {
                 incomplete(table, &error);
                 break;
@@ -42,16 +49,23 @@ pub(crate) async fn renew_part(
             answers[index] = answer;
         }
     }
+    if resent {
+        answers
+            .iter_mut()
+            .filter(|told| **told == Renewal::Renewed)
+            .for_each(|told| *told = Renewal::Unanswered);
+    }
     Ok(answers)
 }
 
-/// Renews the claims in columns by one statement, and those in records by another. Locked rows are unanswered.
+/// Renews the claims in columns by one statement, and those in records by another. Locked rows are unanswered. Also
+/// returns whether the statement for columns was sent twice.
 async fn renew_free(
     table: &impl LeaseTable,
     grants: &[Grant],
     end: Moment,
-) -> Result<Vec<Renewal>, StoreError> {
-    let Renewed { claims: renewed, seen } = table.renew(grants).await?;
+) -> Result<(Vec<Renewal>, bool), StoreError> {
+    let Renewed { claims: renewed, resent, seen } = table.renew(grants).await?;
     let mut told: HashMap<ClaimId, Renewal> =
         renewed.iter().map(|claim| (*claim, Renewal::Renewed)).collect();
     let mut rest = BTreeMap::<&Name, Vec<&Grant>>::new();
@@ -67,7 +81,7 @@ async fn renew_free(
         }
     }
     let tell = |grant: &Grant| told.get(&grant.claim).copied().unwrap_or(Renewal::Unanswered);
-    Ok(grants.iter().map(tell).collect())
+    Ok((grants.iter().map(tell).collect(), resent))
 }
 
 type Answers = Vec<(ClaimId, Renewal)>;

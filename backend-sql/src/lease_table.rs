@@ -44,6 +44,8 @@ pub(crate) struct Listed {
 #[derive(Default)]
 pub(crate) struct Renewed {
     pub(crate) claims: HashSet<ClaimId>,
+    /// Whether the statement was sent twice, so that its first copy may still be carried out.
+    pub(crate) resent: bool,
     /// The rows of all names, if they had to be read to determine the claims.
     pub(crate) seen: Option<Vec<(String, Seen)>>,
 }

@@ -31,9 +31,17 @@ pub(super) struct Request<S: Server> {
     pub(super) place: usize,
     /// Whether a batch left it out.
     pub(super) alone: bool,
-    pub(super) answer: oneshot::Sender<Result<S::Answer, StoreError>>,
+    pub(super) answer: oneshot::Sender<Result<Answered<S::Answer>, StoreError>>,
     /// Held until the request is done with.
     pub(super) doing: Operation,
+}
+
+/// The answer to a request.
+pub(crate) struct Answered<A> {
+    pub(crate) answer: A,
+    /// Whether the request was sent before, on a connection that turned out to be broken. That first copy may have been
+    /// carried out too, or still may be.
+    pub(crate) resent: bool,
 }
 
 /// One statement for many requests of one kind, each about another row.

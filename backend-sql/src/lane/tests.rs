@@ -1,5 +1,6 @@
 //! A request after the connection was closed.
 
+mod resent;
 #[cfg(feature = "postgres")]
 mod together;
 

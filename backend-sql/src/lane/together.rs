@@ -4,7 +4,7 @@
 //! once.
 
 use super::{
-    request::{Answers, Job, Member, Request, reply},
+    request::{Answered, Answers, Job, Member, Request, reply},
     server::Server,
 };
 use std::{
@@ -50,7 +50,7 @@ pub(super) fn tell<S: Server>(answers: Answers<S>, requests: Vec<Request<S>>) ->
     for request in requests {
         let row = request.member.as_ref().map(|member| member.row.as_str());
         match row.and_then(|row| answers.remove(row)) {
-            Some(answer) => reply(request.doing, request.answer, Ok(answer)),
+            Some(answer) => reply(request.doing, request.answer, Ok(Answered { answer, resent: false })),
             None => left.push(request),
         }
     }

@@ -1,7 +1,7 @@
 //! The task of a connection.
 
 use super::{
-    request::{Job, Request, reply, silent},
+    request::{Answered, Job, Request, reply, silent},
     server::{Again, Server, Verdict},
     together::{others, put_back, refuse, tell},
 };
@@ -131,7 +131,7 @@ impl<S: Server> Worker<S> {
         let Request { statement, arguments, again, mut answer, doing, .. } = request;
         let (server, hurry) = (Arc::clone(&self.server), Arc::clone(&self.hurry));
         let longest = server.response_timeout();
-        let mut give_up = None;
+        let (mut give_up, mut resent) = (None, false);
         // The caller may be gone, while the request was queued or the connection was opened.
         while !answer.is_closed() {
             let used = self.open.is_some();
@@ -161,7 +161,7 @@ impl<S: Server> Worker<S> {
                 }
             };
             let error = match outcome {
-                Ok(rows) => return reply(doing, answer, Ok(rows)),
+                Ok(told) => return reply(doing, answer, Ok(Answered { answer: told, resent })),
                 Err(error) => error,
             };
             match server.verdict(&error) {
@@ -183,6 +183,7 @@ impl<S: Server> Worker<S> {
                     if !used || again == Again::No {
                         return reply(doing, answer, Err(server.explain(error)));
                     }
+                    resent = true;
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     batches,
     hints::Hint,
-    lane::{Again, Lane, Server},
+    lane::{Again, Answered, Lane, Server},
     lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
     record_rows::{Change, Row, Seen, mode_column},
     rows::beyond_all_names,
@@ -91,8 +91,8 @@ impl MySqlRows {
     /// The names whose rows nobody has locked, and the time.
     async fn unlocked(&self, names: &[&Name]) -> Result<(HashSet<String>, i64), StoreError> {
         let arguments = arguments![batches::names(names), self.prefix()];
-        let done = self.lanes.renewals.run(&self.statements.unlocked, arguments, Again::Safe).await?;
-        let rows: Vec<(String, i64)> = self.server.rows(&done)?;
+        let told = self.lanes.renewals.run(&self.statements.unlocked, arguments, Again::Safe).await?;
+        let rows: Vec<(String, i64)> = self.server.rows(&told.answer)?;
         let now = rows.first().map_or(0, |(_, now)| *now);
         Ok((rows.into_iter().map(|(name, _)| name).collect(), now))
     }
@@ -220,9 +220,11 @@ impl LeaseTable for MySqlRows {
             return Ok(Renewed::default());
         }
         let arguments = arguments![batches::leases(unlocked.iter().copied()), self.prefix()];
-        let done = self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
+        let Answered { answer: done, resent } =
+            self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         if done.affected == grants.len() as u64 {
-            return Ok(Renewed { claims: grants.iter().map(|grant| grant.claim).collect(), seen: None });
+            let claims = grants.iter().map(|grant| grant.claim).collect();
+            return Ok(Renewed { claims, resent, seen: None });
         }
         let seen = self.read_for_renewal(&names).await?;
         // A row that the statement skipped because of a record may be plain again by now, with its old lease.
@@ -239,7 +241,7 @@ impl LeaseTable for MySqlRows {
             until.is_some_and(|until| before + millis(grant.lease) <= *until)
         };
         let claims = unlocked.into_iter().filter(is_renewed).map(|grant| grant.claim).collect();
-        Ok(Renewed { claims, seen: Some(seen) })
+        Ok(Renewed { claims, resent, seen: Some(seen) })
     }
 
     async fn read(&self, key: &str) -> Result<Seen, StoreError> {
@@ -308,8 +310,8 @@ impl LeaseTable for MySqlRows {
 
     async fn read_for_renewal(&self, names: &[&Name]) -> Result<Vec<(String, Seen)>, StoreError> {
         let (sent, arguments) = (Moment::now(), arguments![batches::names(names), self.prefix()]);
-        let done = self.lanes.renewals.run(&self.statements.read_all, arguments, Again::Safe).await?;
-        self.all_seen(sent, &done)
+        let told = self.lanes.renewals.run(&self.statements.read_all, arguments, Again::Safe).await?;
+        self.all_seen(sent, &told.answer)
     }
 
     /// The server returns how many rows were written, but not which. Unless all were, the next read shows which.
@@ -321,8 +323,8 @@ impl LeaseTable for MySqlRows {
             return Ok(HashSet::new());
         }
         let arguments = arguments![batches::swaps(swaps.iter().copied())?, self.prefix()];
-        let done = self.lanes.renewals.run(&self.statements.swap_all, arguments, Again::Safe).await?;
-        Ok(if done.affected == swaps.len() as u64 { unlocked } else { HashSet::new() })
+        let told = self.lanes.renewals.run(&self.statements.swap_all, arguments, Again::Safe).await?;
+        Ok(if told.answer.affected == swaps.len() as u64 { unlocked } else { HashSet::new() })
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {

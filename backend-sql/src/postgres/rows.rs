@@ -11,7 +11,7 @@ use crate::{
     batches,
     hints::Hint,
     known_rows::KnownRows,
-    lane::{Again, Lane, Server},
+    lane::{Again, Answered, Lane, Server},
     lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
     record_rows::{Change, Row, Seen, is_latch, mode_column},
     rows::beyond_all_names,
@@ -238,12 +238,13 @@ impl LeaseTable for PostgresRows {
 
     async fn renew(&self, grants: &[Grant]) -> Result<Renewed, StoreError> {
         let arguments = arguments![self.prefix(), batches::leases(grants)];
-        let rows = self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
+        let Answered { answer: rows, resent } =
+            self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         let renewed: Vec<(String,)> = self.server.rows(&rows)?;
         let renewed: HashSet<String> = renewed.into_iter().map(|(claim,)| claim).collect();
         let claims = grants.iter().map(|grant| grant.claim);
         let claims = claims.filter(|claim| renewed.contains(&claim.to_string())).collect();
-        Ok(Renewed { claims, seen: None })
+        Ok(Renewed { claims, resent, seen: None })
     }
 
     async fn read(&self, key: &str) -> Result<Seen, StoreError> {
@@ -285,14 +286,14 @@ impl LeaseTable for PostgresRows {
 
     async fn read_for_renewal(&self, names: &[&Name]) -> Result<Vec<(String, Seen)>, StoreError> {
         let (sent, arguments) = (Moment::now(), arguments![self.prefix(), batches::names(names)]);
-        let rows = self.lanes.renewals.run(&self.statements.read_all, arguments, Again::Safe).await?;
-        self.all_seen(sent, &rows)
+        let told = self.lanes.renewals.run(&self.statements.read_all, arguments, Again::Safe).await?;
+        self.all_seen(sent, &told.answer)
     }
 
     async fn swap_for_renewal(&self, swaps: &[Swap<'_>]) -> Result<HashSet<String>, StoreError> {
         let arguments = arguments![self.prefix(), batches::swaps(swaps)?];
-        let rows = self.lanes.renewals.run(&self.statements.swap_all, arguments, Again::Safe).await?;
-        let written: Vec<(String,)> = self.server.rows(&rows)?;
+        let told = self.lanes.renewals.run(&self.statements.swap_all, arguments, Again::Safe).await?;
+        let written: Vec<(String,)> = self.server.rows(&told.answer)?;
         Ok(written.into_iter().map(|(name,)| name).collect())
     }
 

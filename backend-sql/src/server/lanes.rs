@@ -1,7 +1,7 @@
 //! The connections of lease rows.
 
 use crate::{
-    lane::{Again, Lane, Server},
+    lane::{Again, Answered, Lane, Server},
     statement::Statement,
 };
 use std::{
@@ -70,17 +70,17 @@ impl<S: Server> Renewals<S> {
         &self.0[0]
     }
 
-    /// Carries out one statement.
+    /// Carries out one statement, and tells whether it was sent twice.
     pub(crate) async fn run(
         &self,
         statement: &Statement,
         arguments: S::Arguments,
         again: Again,
-    ) -> Result<S::Answer, StoreError> {
+    ) -> Result<Answered<S::Answer>, StoreError> {
         let least = self.0.iter().min_by_key(|lane| lane.stuck()).unwrap_or(self.usual());
         if least.stuck() > 0 {
             least.hurry();
         }
-        least.run(statement, arguments, again).await
+        least.run_and_tell(statement, arguments, again).await
     }
 }

@@ -175,7 +175,8 @@ impl LeaseTable for SqliteRows {
         let renewed = renewed.collect::<Result<HashSet<String>, _>>()?;
         let claims = grants.iter().map(|grant| grant.claim);
         let claims = claims.filter(|claim| renewed.contains(&claim.to_string())).collect();
-        Ok(Renewed { claims, seen: None })
+        // A file has no connection that breaks.
+        Ok(Renewed { claims, resent: false, seen: None })
     }
 
     async fn read(&self, key: &str) -> Result<Seen, StoreError> {

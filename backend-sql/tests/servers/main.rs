@@ -29,6 +29,7 @@ mod tls;
 mod together;
 mod transactions;
 mod turns;
+mod twice;
 
 use case::{Case, Lane};
 use libtest_mimic::Arguments;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         tls::CASES,
         together::CASES,
         transactions::CASES,
+        twice::CASES,
     ];
     let cases = || groups.into_iter().flatten();
     // Those that hurt their server come last, of all servers in turn: each waits most of the time.

@@ -24,7 +24,7 @@ const POSTGRES: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer];
 /// How many tasks ask at the same time.
 const TASKS: usize = 24;
 /// Longer than a busy machine takes for what is not blocked.
-const RESPONSE: Duration = Duration::from_secs(20);
+pub(crate) const RESPONSE: Duration = Duration::from_secs(20);
 
 /// One for each name.
 fn claims() -> Vec<Claim> {
@@ -107,7 +107,7 @@ async fn each_is_told_its_own(table: &Table) {
 }
 
 /// The first one's request is on its way, and then the others ask, in this order.
-async fn gather<T>(proxy: &Proxy, asked: &mut [BoxFuture<'_, T>]) {
+pub(crate) async fn gather<T>(proxy: &Proxy, asked: &mut [BoxFuture<'_, T>]) {
     proxy.set(Requests, Flow::Hold);
     let before = proxy.counters().requests.arrived;
     for asked in asked {
@@ -136,7 +136,7 @@ async fn a_blocked_row_holds_up_no_other(table: &Table) {
 }
 
 /// Lets the first request be answered, and the one behind it be carried out without an answer.
-async fn lose_the_second(proxy: &Proxy) {
+pub(crate) async fn lose_the_second(proxy: &Proxy) {
     let before = proxy.counters().replies.arrived;
     proxy.set(Replies, Flow::Hold);
     proxy.set(Requests, Flow::Pass);

@@ -1,0 +1,49 @@
+//! A request that was sent twice because its connection broke. The first copy may still be carried out, after the second was
+//! answered.
+
+use crate::{
+    Kind, Store, Table,
+    case::cases,
+    claim, granted, soon,
+    together::{RESPONSE, gather, lose_the_second},
+};
+use futures_util::{FutureExt, future::BoxFuture};
+use tenure_core::{Grant, Renewal};
+
+cases!("twice": a_renewal_that_was_sent_twice_is_in_doubt.on(ALL).of_lease_rows());
+
+const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mysql];
+
+/// Where renewals run, over the connection that was opened there: afterwards none is still being opened.
+fn renew<'s>(store: &'s Store, held: &'s [Grant]) -> BoxFuture<'s, Vec<Renewal>> {
+    async move {
+        let (renewing, held) = (store.clone(), held.to_vec());
+        let told = store.background().spawn(async move { renewing.renew(&held).await });
+        told.await.unwrap().unwrap()
+    }
+    .boxed()
+}
+
+/// The first copy would cut short a longer lease that has been asked for meanwhile.
+async fn a_renewal_that_was_sent_twice_is_in_doubt(table: &Table) {
+    let (proxy, options) = table.through_proxy().await;
+    let store = options.connections(1).response_timeout(RESPONSE).open().await.unwrap();
+    let held = [granted(&store, &claim("a")).await];
+    assert_eq!(renew(&store, &held).await, [Renewal::Renewed]);
+    let doubtful = if table.is_postgres() {
+        proxy.cut().await;
+        renew(&store, &held).await
+    } else {
+        // A look for locked rows comes first, which may be repeated.
+        let mut asked = [renew(&store, &held)];
+        gather(&proxy, &mut asked).await;
+        let [asked] = asked;
+        soon(async { tokio::join!(asked, lose_the_second(&proxy)) }).await.0
+    };
+    assert_eq!(doubtful, [Renewal::Unanswered]);
+    assert_eq!(renew(&store, &held).await, [Renewal::Renewed]);
+    store.release(&held[0]).await.unwrap();
+    proxy.cut().await;
+    let told = renew(&store, &held).await;
+    assert!(matches!(told[..], [Renewal::Lost(_)]), "that is no doubt: {told:?}");
+}
