@@ -42,6 +42,8 @@ async fn a_renewal_that_was_sent_twice_is_in_doubt(table: &Table) {
     };
     assert_eq!(doubtful, [Renewal::Unanswered]);
     assert_eq!(renew(&store, &held).await, [Renewal::Renewed]);
+    // Over the connection for releases, which are not sent twice.
+    assert_eq!(store.holders(&held[0].name).await.unwrap().len(), 1);
     store.release(&held[0]).await.unwrap();
     proxy.cut().await;
     let told = renew(&store, &held).await;

@@ -9,7 +9,7 @@ use tokio::{
 
 /// Killed when dropped.
 pub(crate) struct Process {
-    _process: Child,
+    _child: Child,
     orders: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
@@ -26,7 +26,7 @@ impl Process {
             .expect("another process");
         let orders = process.stdin.take().expect("a pipe");
         let answers = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let mut started = Self { _process: process, orders, answers };
+        let mut started = Self { _child: process, orders, answers };
         let [_] = started.ask("processor").await;
         started
     }
