@@ -68,8 +68,14 @@ mod killed {
         Some((rest.next()?.to_owned(), rest.next()?.parse().ok()?))
     }
 
-    /// Whether it has opened the store, so that it is at work.
+    /// Whether it has opened the store, so that it is at work. A client has no arguments: until it has its own program,
+    /// it has those of the run, and the run's open files too.
     fn is_at_work(pid: i32) -> bool {
+        if fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).count() > 2)
+        {
+            return false;
+        }
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         open.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file.ends_with("locks.db"))
     }

@@ -69,13 +69,16 @@ impl<S: Server> Worker<S> {
 
     /// Carries out a request, and with it those in the queue that can share its statement.
     async fn answer_with_others(&mut self, first: Request<S>, queue: &mut VecDeque<Job<S>>) {
+        // Nobody waits for its answer any more. Nor may what is behind it go in its place.
+        if first.answer.is_closed() {
+            return;
+        }
         let mut requests = match &first.member {
             // Without a connection there may be no server, and each would have to be told so.
             Some(member) if self.open.is_some() && !first.alone => others(member, queue),
             _ => Vec::new(),
         };
         requests.insert(0, first);
-        // Nobody waits for their answers any more.
         requests.retain(|request| !request.answer.is_closed());
         if requests.len() > 1 {
             put_back(self.answer_together(requests).await, queue);
@@ -169,6 +172,10 @@ impl<S: Server> Worker<S> {
                     tracing::debug!(%error, "a statement collided with another; sending it again");
                     tokio::time::sleep(COLLISION_PAUSE.mul_f64(fastrand::f64())).await;
                 }
+                // The first copy may still be carried out.
+                Verdict::Collided | Verdict::Refused if resent => {
+                    return reply(doing, answer, Err(StoreError::unavailable(server.explain(error))));
+                }
                 Verdict::Collided | Verdict::Refused => {
                     return reply(doing, answer, Err(server.explain(error)));
                 }
@@ -183,7 +190,7 @@ impl<S: Server> Worker<S> {
                     if !used || again == Again::No {
                         return reply(doing, answer, Err(server.explain(error)));
                     }
-                    resent = true;
+                    resent |= !is_over(&error);
                 }
             }
         }
@@ -202,6 +209,13 @@ async fn next<S: Server>(
         queue.push_back(job);
     }
     queue.pop_front()
+}
+
+/// Whether the request has ended: what a server answers is over, unless it is a pooler's word for a server that is gone
+/// (class 08).
+fn is_over(error: &sqlx::Error) -> bool {
+    let said = error.as_database_error();
+    said.is_some_and(|said| said.code().is_none_or(|code| !code.starts_with("08")))
 }
 
 /// Completes when the caller is gone and the next one is in a hurry.
