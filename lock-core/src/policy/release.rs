@@ -9,8 +9,8 @@ use super::{
     succession::Estate,
 };
 use crate::{
-    Capabilities, Error, Grant, LossCause, Moment, Operation, Release, Renewal, Standing, StoreError, Wakeup,
-    lease,
+    Capabilities, Error, Grant, LossCause, Mode, Moment, Operation, Release, Renewal, Standing, StoreError,
+    Wakeup, lease,
 };
 use std::{
     sync::{
@@ -232,7 +232,10 @@ impl Unfinished {
         // Whoever came after the release began is no older than that, even by a faster clock.
         let oldest = passed + lease::drift_allowance(passed);
         let before = holders.iter().filter(|holder| holder.age.is_some_and(|age| age > oldest));
-        !holding.mode().admits(before.map(|holder| holder.mode))
+        // A reader that was there beside it may have become a writer since.
+        let mode = holding.mode();
+        let others = before.map(|holder| holder.mode);
+        !mode.admits(others.filter(|other| mode != Mode::Shared || *other != Mode::Exclusive))
     }
 
     /// Releases the grant, or leaves it to a last lease if the name must stay held for longer.

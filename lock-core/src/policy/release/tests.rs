@@ -160,6 +160,24 @@ async fn what_the_next_was_granted_at_once_is_released() {
     }
 }
 
+/// Another reader becomes a writer between the two requests. It was there before, and nobody was put out.
+#[tokio::test(start_paused = true)]
+async fn what_another_reader_has_alone_now_is_released() {
+    let memory = Memory::new();
+    let guard = interrupted(&memory, &memory, true).rw("a").read().acquire().await.unwrap();
+    let mut other = Locks::new(memory.clone()).rw("a").read().acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let upgrading = tokio::spawn(async move {
+        while !other.try_upgrade().await.unwrap() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        other
+    });
+    guard.release().await.unwrap();
+    assert!(upgrading.is_finished(), "it became a writer after the second request");
+    assert!(upgrading.await.unwrap().is_held());
+}
+
 /// A store whose first answers to renewals are lost, before or after the request was carried out.
 struct Mute {
     memory: Memory,
