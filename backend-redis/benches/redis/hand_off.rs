@@ -1,34 +1,25 @@
 //! From the call that releases to the grant in another process, beside a token that goes through a list.
 
-use crate::server::{Server, connection, locks};
-use rustix::time::{ClockId, clock_gettime};
-use std::{process::Stdio, time::Duration};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
+use crate::{
+    process::{Process, now},
+    server::{Server, connection, locks},
 };
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// What tells a process that it is the other one.
 pub(crate) const CHILD: &str = "the-other-process";
 const SAMPLES: u32 = 300;
-/// In which the other process has begun to wait.
-const SETTLE: Duration = Duration::from_millis(40);
-
-/// The time of the machine, which both processes read alike.
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("less than a second"))
-}
 
 pub(crate) async fn measure(server: &Server) {
     let mut ways = [("BLPOP", vec![]), ("tenure", vec![]), ("tenure, fair=true", vec![])];
     let mut connection = server.connection().await;
     let clients = [locks(&server.url(), false).await, locks(&server.url(), true).await];
-    let mut other = Other::start(&server.url());
+    let mut other = Process::start(CHILD, &server.url());
     for _ in 0..SAMPLES {
         for (number, (_, samples)) in ways.iter_mut().enumerate() {
             let sample = if number == 0 {
-                other.begin(number).await;
+                other.waits(number).await;
                 let begin = now();
                 let () = redis::cmd("RPUSH")
                     .arg("tokens")
@@ -40,7 +31,7 @@ pub(crate) async fn measure(server: &Server) {
             } else {
                 let name = format!("hand-off {number}");
                 let guard = clients[number - 1].lock(&name).acquire().await.expect("it is free");
-                other.begin(number).await;
+                other.waits(number).await;
                 let begin = now();
                 guard.release().await.expect("it was held");
                 other.granted().await.saturating_sub(begin)
@@ -58,39 +49,6 @@ pub(crate) async fn measure(server: &Server) {
             "  {name:<24} {median:>10.2?} (tenth to ninetieth percentile: {low:.2?} to {high:.2?}), {:.2} times BLPOP",
             median.as_secs_f64() / bare.as_secs_f64()
         );
-    }
-}
-
-/// The other process, as this one sees it.
-struct Other {
-    _process: Child,
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
-
-impl Other {
-    fn start(url: &str) -> Self {
-        let mut process = Command::new(std::env::current_exe().expect("a path"))
-            .args([CHILD, url])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("another process");
-        let orders = process.stdin.take().expect("a pipe");
-        let answers = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        Self { _process: process, orders, answers }
-    }
-
-    /// Has it wait in one of the ways.
-    async fn begin(&mut self, way: usize) {
-        self.orders.write_all(format!("{way}\n").as_bytes()).await.expect("a pipe");
-        tokio::time::sleep(SETTLE).await;
-    }
-
-    async fn granted(&mut self) -> Duration {
-        let line = self.answers.next_line().await.expect("a pipe").expect("an answer");
-        Duration::from_nanos(line.parse().expect("a number"))
     }
 }
 

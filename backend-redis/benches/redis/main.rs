@@ -5,6 +5,8 @@
 //! `scale` takes minutes, so it must be named.
 
 mod hand_off;
+#[path = "../../../benches/support/process.rs"]
+mod process;
 mod renewal;
 #[path = "../../../benches/support/scale/mod.rs"]
 mod scale;

@@ -1,6 +1,9 @@
 //! What it takes to keep many leases, and how late the latest renewal comes.
 
-use crate::server::Server;
+use crate::{
+    scale::{self, Leases},
+    server::Server,
+};
 use std::time::{Duration, Instant};
 
 const LEASES: u32 = 10_000;
@@ -58,4 +61,14 @@ pub(crate) async fn least_left(
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     least
+}
+
+impl scale::Server for Server {
+    async fn requests(&self) -> u32 {
+        self.commands().await
+    }
+
+    async fn least_left(&self, leases: Leases, time: Duration) -> Duration {
+        least_left(self, &leases.prefix(), (leases.count, leases.step()), time).await
+    }
 }

@@ -1,9 +1,5 @@
 //! A Redis server on a core of its own.
 
-use crate::{
-    renewal,
-    scale::{self, Leases},
-};
 use redis::aio::MultiplexedConnection;
 use std::{
     net::TcpListener,
@@ -66,16 +62,6 @@ impl Server {
             })
         };
         ["evalsha", "subscribe", "unsubscribe", "ping", "script|load"].into_iter().map(calls).sum()
-    }
-}
-
-impl scale::Server for Server {
-    async fn requests(&self) -> u32 {
-        self.commands().await
-    }
-
-    async fn least_left(&self, leases: Leases, time: Duration) -> Duration {
-        renewal::least_left(self, &leases.prefix(), (leases.count, leases.step()), time).await
     }
 }
 

@@ -3,27 +3,15 @@
 use crate::{
     bare::{Bare, Pool},
     place::{Place, Way, locks},
+    process::{Process, now},
 };
-use rustix::time::{ClockId, clock_gettime};
-use std::{process::Stdio, time::Duration};
 use tenure_core::{ClaimId, Locks};
 use tenure_testbed::Kind;
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
-};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// What tells a process that it is the other one.
 pub(crate) const CHILD: &str = "the-other-process";
 const SAMPLES: u32 = 100;
-/// In which the other process has begun to wait.
-const SETTLE: Duration = Duration::from_millis(40);
-
-/// The time of the machine, which both processes read alike.
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("less than a second"))
-}
 
 /// Each way's number and lock, for both processes.
 async fn all(url: &str) -> Vec<(Way, Locks)> {
@@ -38,7 +26,7 @@ async fn all(url: &str) -> Vec<(Way, Locks)> {
 pub(crate) async fn measure(place: &Place) {
     let (mut bare, ours) = (place.bare().await, all(&place.url()).await);
     let pool = Pool::connect(&place.url(), false, 2).await;
-    let mut other = Other::start(&place.url());
+    let mut other = Process::start(CHILD, &place.url());
     let (bare_name, one) = match place.kind {
         Kind::Postgres => ("pg_advisory_lock", "SELECT 1::bigint"),
         _ => ("GET_LOCK", "SELECT 1"),
@@ -53,13 +41,13 @@ pub(crate) async fn measure(place: &Place) {
         pool.acquire(&ClaimId::new().to_string(), "x").await;
         ways[1].1.push(now().saturating_sub(begin));
         bare.lock().await;
-        other.begin(0).await;
+        other.waits(0).await;
         let begin = now();
         bare.unlock().await;
         ways[2].1.push(other.granted().await.saturating_sub(begin));
         for (number, (_, locks)) in ours.iter().enumerate() {
             let guard = locks.lock(format!("hand-off {number}")).acquire().await.expect("it is free");
-            other.begin(number + 1).await;
+            other.waits(number + 1).await;
             let begin = now();
             guard.release().await.expect("it was held");
             ways[number + 3].1.push(other.granted().await.saturating_sub(begin));
@@ -80,39 +68,6 @@ pub(crate) async fn measure(place: &Place) {
             times(1),
             times(2)
         );
-    }
-}
-
-/// The other process, as this one sees it.
-struct Other {
-    _process: Child,
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
-
-impl Other {
-    fn start(url: &str) -> Self {
-        let mut process = Command::new(std::env::current_exe().expect("a path"))
-            .args([CHILD, url])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("another process");
-        let orders = process.stdin.take().expect("a pipe");
-        let answers = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        Self { _process: process, orders, answers }
-    }
-
-    /// Has it wait in one of the ways.
-    async fn begin(&mut self, way: usize) {
-        self.orders.write_all(format!("{way}\n").as_bytes()).await.expect("a pipe");
-        tokio::time::sleep(SETTLE).await;
-    }
-
-    async fn granted(&mut self) -> Duration {
-        let line = self.answers.next_line().await.expect("a pipe").expect("an answer");
-        Duration::from_nanos(line.parse().expect("a number"))
     }
 }
 

@@ -8,6 +8,8 @@ mod bare;
 mod hand_off;
 mod many;
 mod place;
+#[path = "../../../benches/support/process.rs"]
+mod process;
 mod renewal;
 #[path = "../../../benches/support/scale/mod.rs"]
 mod scale;

@@ -5,6 +5,8 @@
 
 mod bare;
 mod hand_off;
+#[path = "../../../benches/support/process.rs"]
+mod process;
 mod server;
 #[path = "../../../benches/support/mod.rs"]
 mod support;

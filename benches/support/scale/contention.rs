@@ -3,7 +3,7 @@
 use super::{
     Leases, Server,
     child::{CONTENDING, CONTENTION},
-    process::Process,
+    client::Client,
     server_core::ServerCore,
 };
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) async fn measure(store: &str, url: &str, server: &impl Server) {
     for count in PROCESSES {
         let mut processes = Vec::new();
         for _ in 0..count {
-            processes.push(Process::start(url).await);
+            processes.push(Client::start(url).await);
         }
         let (core, requests) = (ServerCore::now(), server.requests().await);
         for process in &mut processes {

@@ -1,6 +1,6 @@
 //! What it takes to acquire, keep and release many leases in one process.
 
-use super::{LEASE, Leases, Server, process::Process, server_core::ServerCore};
+use super::{LEASE, Leases, Server, client::Client, server_core::ServerCore};
 use std::time::{Duration, Instant};
 
 const COUNTS: [u32; 3] = [1_000, 10_000, 100_000];
@@ -12,7 +12,7 @@ pub(crate) async fn measure(store: &str, url: &str, server: &impl Server) {
     println!("   leases  acquired  bytes each requests/s    latest   client  server  lost  released");
     for count in COUNTS {
         let leases = Leases { count };
-        let mut process = Process::start(url).await;
+        let mut process = Client::start(url).await;
         let [acquired, memory] = process.ask(&format!("acquire {count}")).await;
         let [before] = process.ask("processor").await;
         let (begin, core, requests) = (Instant::now(), ServerCore::now(), server.requests().await);

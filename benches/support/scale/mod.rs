@@ -4,9 +4,9 @@
 //! an earlier one left. They do what this process tells them.
 
 mod child;
+mod client;
 mod contention;
 mod holding;
-mod process;
 mod server_core;
 
 pub(crate) use child::{CHILD, child};
