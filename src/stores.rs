@@ -158,11 +158,15 @@ mod tests {
             "",
             "locks.db",
             "ftp://host/x",
+            "sqlit:locks.db",
+            "Memroy:",
+            "memori:password@host",
             "memory:x",
             "memory://host",
             "memory:?",
             "memory:#x",
             "memory:?tabel=x",
+            "memory:?leese=5s",
             "memory:?lease",
             "memory:?lease=",
             "memory:?lease=5s&lease=5s",
@@ -250,7 +254,7 @@ mod tests {
             let password = parts.join(between);
             let url = form.replace("SCHEME", scheme).replace("PASSWORD", &password);
             // If the URL is valid, the store's own options take the password.
-            let said = opening(&url).err().map(|error| format!("{error} {error:?}")).unwrap_or_default();
+            let said = opening(&url).err().map(|error| format!("{error:?} {error:#?}")).unwrap_or_default();
             for part in &parts {
                 prop_assert!(!said.contains(part), "{}: {}", url, said);
             }

@@ -1,9 +1,10 @@
 //! The schemes and parameters that [`connect`](crate::connect) understands, as data: for documentation and for the
 //! command's help. They come from the stores themselves.
 //!
-//! A URL is `scheme:where?name=value&name=value`. `%XX` is decoded in paths and values; `+` is a plus. Anything unknown
-//! is refused, with a list of what is valid: an unknown parameter, one that is given twice, one without a value, a
-//! fragment (`#`). Literal `@`, `&`, `?`, `#` and `%` are written `%40`, `%26`, `%3F`, `%23` and `%25`.
+//! A URL is `scheme:where?name=value&name=value`. `%XX` is decoded in paths and values; `+` is a plus. An unknown
+//! scheme or parameter is refused, and the error names the one that was probably meant, or lists what is valid. So is a
+//! parameter that is given twice or has no value, and a fragment (`#`). Literal `@`, `&`, `?`, `#` and `%` are written
+//! `%40`, `%26`, `%3F`, `%23` and `%25`.
 
 use crate::stores::{self, STORES};
 pub use tenure_core::url::with_password;

@@ -7,7 +7,8 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `lane`, `pipelined` | the connection for requests; requests that are sent in one write |
+//! | `lane` | the connection for requests |
+//! | `pipelined`, `together` | which requests are sent together: in one write, and calls of one script as one call |
 //! | `subscriptions` | the connection for messages, which all waiters of a client share |
 //! | `dial` | how either is opened: to one server, or to the current master |
 //! | `sentinel` | which server is the master |
@@ -24,3 +25,4 @@ pub(crate) mod pipelined;
 pub(crate) mod pubsub;
 pub(crate) mod sentinel;
 pub(crate) mod subscriptions;
+mod together;

@@ -340,7 +340,7 @@ mod tests {
             let secret = "zq7k2xw";
             let url = format!("{scheme}://user:{before}{secret}{after}@host:99999/");
             if let Err(error) = RedisOptions::from_url(&url) {
-                prop_assert!(!format!("{error} {error:?}").contains(secret), "{error}");
+                prop_assert!(!format!("{error:?} {error:#?}").contains(secret), "{error}");
             }
         }
     }

@@ -4,11 +4,9 @@ use crate::values::millis;
 #[cfg(feature = "_server")]
 use crate::{lease_table::Swap, record_rows::Row};
 use serde_json::json;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-use tenure_core::Claim;
-use tenure_core::Grant;
+use tenure_core::{Claim, Grant};
 #[cfg(feature = "_server")]
-use tenure_core::{Name, StoreError};
+use tenure_core::{HolderInfo, Name, StoreError};
 
 /// Name, claim and lease in ms.
 pub(crate) fn leases<'g>(grants: impl IntoIterator<Item = &'g Grant>) -> String {
@@ -23,6 +21,25 @@ pub(crate) fn claims(claims: &[Claim]) -> String {
         let (claim, lease) = (id.to_string(), millis(*lease));
         json!({ "name": name.as_str(), "claim": claim, "lease": lease, "label": holder.label })
     }))
+}
+
+/// One object for a [`Member`](crate::lane::Member) that acquires: name, claim, lease in ms, label, host, pid, and how
+/// many `more` tokens to reserve.
+#[cfg(feature = "_server")]
+pub(crate) fn acquisition(Claim { id, name, lease, holder, reserve, .. }: &Claim) -> String {
+    let (claim, lease) = (id.to_string(), millis(*lease));
+    let HolderInfo { label, host, pid } = &**holder;
+    json!({
+        "name": name.as_str(), "claim": claim, "lease": lease,
+        "label": label, "host": host, "pid": pid, "more": reserve,
+    })
+    .to_string()
+}
+
+/// One object for a member that releases: name and claim.
+#[cfg(feature = "_server")]
+pub(crate) fn release(Grant { name, claim, .. }: &Grant) -> String {
+    json!({ "name": name.as_str(), "claim": claim.to_string() }).to_string()
 }
 
 /// Prefix and name.
@@ -64,4 +81,32 @@ pub(crate) fn swaps<'s>(swaps: impl IntoIterator<Item = &'s Swap<'s>>) -> Result
 
 fn array(objects: impl Iterator<Item = serde_json::Value>) -> String {
     serde_json::Value::Array(objects.collect()).to_string()
+}
+
+#[cfg(all(test, feature = "_server"))]
+mod tests {
+    use super::*;
+    use std::{sync::Arc, time::Duration};
+    use tenure_core::{ClaimId, Mode};
+
+    #[test]
+    fn an_acquisition_is_an_object() {
+        let mut claim = Claim {
+            id: ClaimId::new(),
+            name: Name::new("b\"").unwrap(),
+            mode: Mode::Exclusive,
+            lease: Duration::from_secs(5),
+            waits: false,
+            reserve: 3,
+            holder: Arc::new(HolderInfo { label: Some("it's".to_owned()), host: "h".to_owned(), pid: 7 }),
+        };
+        let object = |claim: &Claim| acquisition(claim).parse::<serde_json::Value>().unwrap();
+        let (id, lease) = (claim.id.to_string(), 5_000);
+        let expected = json!({
+            "name": "b\"", "claim": id, "lease": lease, "label": "it's", "host": "h", "pid": 7, "more": 3,
+        });
+        assert_eq!(object(&claim), expected);
+        claim.holder = Arc::new(HolderInfo { label: None, host: "h".to_owned(), pid: 7 });
+        assert_eq!(object(&claim)["label"], serde_json::Value::Null);
+    }
 }

@@ -5,21 +5,17 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `worker` | the task: it opens the connection, and carries out one request after the other |
-//! | `together` | requests that one statement carries out together |
+//! | `queue` | what waits for the connection, and what becomes of it if there is none |
+//! | `together` | requests that are carried out together |
 //! | `request` | a request and its answer |
 //! | `server` | what is asked of a database |
 
-#[cfg_attr(
-    not(feature = "postgres"),
-    allow(dead_code, reason = "only PostgreSQL answers for each of many rows")
-)]
+mod queue;
 mod request;
 mod server;
 mod together;
 mod worker;
 
-#[cfg(feature = "postgres")]
-pub(crate) use request::Batch;
 pub(crate) use request::{Answered, Member};
 pub(crate) use server::{Again, Server, Verdict};
 
@@ -34,8 +30,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use worker::{GOODBYE, Worker};
 
 /// One connection to the database for each runtime that asks, opened when needed. Its own task carries out requests one
-/// by one, in order, each to its end. Those that wait for the connection, and are about different rows, may share a
-/// statement.
+/// by one, in order, each to its end. Those that wait for the connection, and are about different rows, may be carried
+/// out together. If an attempt to connect fails because the server cannot be reached, all that wait for the connection
+/// fail with it.
 ///
 /// A request whose future is dropped before it was sent is not sent. After that it runs to its end and commits; only
 /// its answer is discarded. So a later request never finds anything half done, and runs after all earlier ones, which
@@ -91,11 +88,10 @@ impl<S: Server> Lane<S> {
         self.ask(statement, arguments, again, None).await
     }
 
-    /// Carries out one statement, or a [`Batch`] of this and others that wait for the connection too.
-    #[cfg(feature = "postgres")]
+    /// Carries out one statement, or what the [`Member`] says, for this and others that wait for the connection too.
     pub(crate) async fn run_as(
         &self,
-        member: Member<S>,
+        member: Member,
         statement: &Statement,
         arguments: S::Arguments,
         again: Again,
@@ -108,7 +104,7 @@ impl<S: Server> Lane<S> {
         statement: &Statement,
         arguments: S::Arguments,
         again: Again,
-        member: Option<Member<S>>,
+        member: Option<Member>,
     ) -> Result<Answered<S::Answer>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let (_waiting, doing) = patience(&self.stuck);
@@ -134,9 +130,12 @@ impl<S: Server> Lane<S> {
         }
     }
 
-    /// Opens the connection in the background.
-    pub(crate) fn open(&self) {
-        self.send(Job::Open);
+    /// Opens the connection in the background, whether or not the result is awaited. That may take longer than a
+    /// request: see [`Server::open`].
+    pub(crate) fn open(&self) -> impl Future<Output = Result<(), StoreError>> + use<S> {
+        let (done, opened) = oneshot::channel();
+        self.send(Job::Open(done));
+        async move { opened.await.unwrap_or_else(|_| Err(ended())) }
     }
 
     /// Closes the connections after what is under way. The next request opens a new one, and comes after that too:

@@ -172,7 +172,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
             ask_again: self.table.poll(),
             fair: self.table.fair(),
             // A queue would be passed over.
-            succession: !self.table.fair(),
+            succession: if self.table.fair() { 0 } else { self.table.reserves() },
             together: self.table.together(),
             shared: true,
             permits: true,

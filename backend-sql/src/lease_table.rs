@@ -50,7 +50,7 @@ pub(crate) struct Renewed {
     pub(crate) seen: Option<Vec<(String, Seen)>>,
 }
 
-/// The table in one kind of database. Each request is one statement that commits by itself.
+/// The table in one kind of database. Each request is one statement that commits by itself, or with others in a batch.
 ///
 /// A `key` is that of one row: a name's, or [a latch's](latch_key). Requests about one row are carried out in the order
 /// in which they are made.
@@ -69,6 +69,12 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
 
     /// Whether waiters queue.
     fn fair(&self) -> bool;
+
+    /// How many tokens a grant can [reserve](tenure_core::Capabilities::succession). A server that commits each request
+    /// takes longer than that many microseconds for two of them.
+    fn reserves(&self) -> u32 {
+        64
+    }
 
     /// How long to keep trying while other clients keep changing the row first.
     fn patience(&self) -> Duration;

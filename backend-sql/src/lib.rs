@@ -15,7 +15,7 @@
 //!
 //! A row is the lease: it has the claim that holds the lock, the expiry by the database's own clock, and the token of
 //! the last grant, which stays when the lock is released. Several readers or holders of permits share the row, each
-//! with its own lease, and so does a queue. Every statement commits by itself, so nothing is left open when a client
+//! with its own lease, and so does a queue. Every request commits what it does, so nothing is left open when a client
 //! dies. For one holder, one statement is enough. Anything more is read, and written only if the row's version is still
 //! the one that was read.
 //!
@@ -29,7 +29,7 @@
 //! | `sqlite`, `postgres`, `mysql` | each database: its URLs, its statements, its connections, what its errors mean |
 //! | `server` | what PostgreSQL and MySQL have in common: options, connecting, which strategy |
 //! | `lease_rows`, `lease_renewals`, `parts` | lease rows: acquiring, waiting, releasing; renewing |
-//! | `settle`, `batches` | a row that is read and written back; several rows in one statement |
+//! | `settle`, `batches` | a row that is read and written back; several rows in one request |
 //! | `row_locks`, `keeper`, `claims` | row locks: a task for each claim, which keeps its connection |
 //! | `lease_table`, `row_table` | the two traits |
 //! | `record_rows`, `known_rows`, `rows`, `issue` | what the columns of a row mean |

@@ -4,7 +4,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `rows`, `together`, `statements` | the requests of lease rows, each one statement; what one statement can do for many |
+//! | `rows`, `statements` | the requests of lease rows, each one statement |
 //! | `row_locks`, `row_statements` | the requests of row locks, and their statements |
 //! | `listener` | the connection that hears of releases |
 //! | `server`, `values` | how a server is connected to and asked; the parameters of a statement |
@@ -19,7 +19,6 @@ mod row_statements;
 mod rows;
 mod server;
 mod statements;
-mod together;
 mod url;
 mod values;
 

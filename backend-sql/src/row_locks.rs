@@ -34,10 +34,14 @@ impl<T: RowTable> RowLocks<T> {
     pub(crate) async fn open(table: T, background: Background) -> Result<Self, StoreError> {
         let table = Arc::new(table);
         // Connects in advance: a first lock with a short wait could not also wait for its connection.
-        let connecting = Arc::clone(&table);
-        let first = background.spawn(async move { connecting.connect().await });
-        let (opened, first) = tokio::join!(table.open(), first);
+        let connect = || {
+            let table = Arc::clone(&table);
+            background.spawn(async move { table.connect().await })
+        };
+        let (opened, first) = tokio::join!(table.open(), connect());
         opened?;
+        // If the table had to be made first, this connection may have waited for it in vain.
+        let first = if matches!(first, Ok(Ok(_))) { first } else { connect().await };
         let first = first.map_err(|_| StoreError::unavailable("could not open the first connection"))?;
         let idle = Arc::new(Idle::with(first?));
         let permits = Arc::new(Semaphore::new(table.connections()));

@@ -17,7 +17,7 @@ mod options;
 pub(crate) mod url;
 
 pub(crate) use checked::Checked;
-pub(crate) use connecting::{Refusal, in_time, place};
+pub(crate) use connecting::{in_time, place, table_in_time};
 pub use dialect::Dialect;
 pub(crate) use dialect::{ConnectOptions, Parts};
 pub(crate) use lanes::Lanes;
@@ -42,7 +42,8 @@ use tenure_core::{
 /// There is one row per name, which can be acquired when it is free or its lease has expired by the server's clock. A
 /// single holder of a name, in any mode, is in the row's columns: acquiring and releasing take one prepared statement
 /// each. Several holders, each with its own lease, and a queue are in the row's record. It is read, and written back if
-/// nobody has changed the row since. Each statement commits by itself, so nothing is left open when a client dies.
+/// nobody has changed the row since. Each message to the server commits what it does, so nothing is left open when a
+/// client dies.
 ///
 /// Connections are opened when needed: [two](ServerOptions::connections) that acquire and release, and one for
 /// renewals, which nothing else can delay.
@@ -282,3 +283,6 @@ impl<D: Dialect> fmt::Debug for ServerBackend<D> {
         f.debug_struct("ServerBackend").field("store", &self.store()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

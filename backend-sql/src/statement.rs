@@ -17,8 +17,13 @@ impl Statement {
         AssertSqlSafe(Arc::clone(&self.0))
     }
 
+    /// Whether it is the same one, and not only the same text.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The text itself.
-    #[cfg(any(test, feature = "postgres"))]
+    #[cfg(any(test, feature = "_server"))]
     pub(crate) fn text(&self) -> &str {
         &self.0
     }

@@ -1,5 +1,6 @@
-//! `tenure bench`: how fast the user's own store is, beside its bare round trip.
+//! `tenure bench`: how fast the user's own store is, compared with its bare round trip.
 
+mod picture;
 mod report;
 mod workloads;
 
@@ -10,7 +11,13 @@ use crate::{
     stderr, store, warnings,
 };
 use report::Report;
-use std::{process::ExitCode, time::Duration};
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
 use tenure::Error;
 use workloads::{Bench, Figures, WORKLOADS, Workload};
 
@@ -22,6 +29,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 pub(crate) async fn bench(store: &args::Store, args: &args::Bench) -> Result<ExitCode, Failure> {
     warnings::show();
     let url = store::url(store)?;
+    let sheet = args.svg.as_deref().map(Sheet::open).transpose()?;
     let mut signals = Signals::that_end()?;
     let mut bench = tokio::select! {
         bench = Bench::open(&url.text, args.tasks) => bench.map_err(|error| url.failed(error))?,
@@ -37,8 +45,12 @@ pub(crate) async fn bench(store: &args::Store, args: &args::Bench) -> Result<Exi
         // If the store hangs, this can take as long as a lease. What is still held then expires.
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     }
-    let report = Report::new(bench.store(), args, &measured?);
+    let figures = measured?;
+    let report = Report::new(bench.store(), args, &figures);
     exit::print(&if args.json { report.json() } else { report.table() })?;
+    if let Some(sheet) = sheet {
+        sheet.fill(&picture::draw(&report, &figures))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -77,4 +89,38 @@ async fn round(bench: &mut Bench, slice: Duration, figures: &mut [Figures; WORKL
         bench.run(workload, slice, figures).await?;
     }
     Ok(())
+}
+
+/// The file of the picture.
+struct Sheet<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Sheet<'a> {
+    /// Opens it, before anything is measured: nobody should have to wait to learn that it cannot be written. Its
+    /// content stays until there is a picture.
+    ///
+    /// May wait for a pipe's reader, so call this before any signal is caught: a signal has to end that wait.
+    fn open(path: &'a Path) -> Result<Self, Failure> {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        file.map(|file| Self { path, file }).map_err(|error| refused(path, error))
+    }
+
+    /// Replaces its content.
+    fn fill(self, svg: &str) -> Result<(), Failure> {
+        let Self { path, mut file } = self;
+        let mut fill = || -> io::Result<()> {
+            // A pipe or a terminal has nothing to replace.
+            if file.metadata()?.is_file() {
+                file.set_len(0)?;
+            }
+            file.write_all(svg.as_bytes())
+        };
+        fill().map_err(|error| refused(path, error))
+    }
+}
+
+fn refused(path: &Path, error: io::Error) -> Failure {
+    Failure::system(format!("cannot write the picture to {}", store::quoted(path)), error)
 }

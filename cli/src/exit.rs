@@ -123,15 +123,8 @@ impl From<Error> for Failure {
 /// Prints an error and its causes on stderr.
 pub(crate) fn explain(error: &Error) {
     say(&error.to_string());
-    let mut last = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        // Many errors repeat the text of the error that they wrap.
-        if !last.contains(&text) {
-            detail(&format!("because: {text}"));
-        }
-        (last, cause) = (text, error.source());
+    for cause in error.causes() {
+        detail(&format!("because: {cause}"));
     }
 }
 

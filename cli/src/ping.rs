@@ -161,7 +161,7 @@ struct Abilities {
     together: bool,
     listing: bool,
     waiting: bool,
-    succession: bool,
+    succession: u32,
 }
 
 impl Abilities {
@@ -212,6 +212,7 @@ impl Report {
             time("release", *release_ms),
         ];
         let yes = |can: bool| if can { "yes" } else { "no" }.to_owned();
+        let most = |count: u32| if count > 0 { format!("up to {count} times") } else { "no".to_owned() };
         let held = match can.term {
             "session" => "until its connection or session ends",
             _ => "until its lease expires, unless renewed",
@@ -231,7 +232,7 @@ impl Report {
             ["--permits".to_owned(), yes(can.permits)],
             ["latches".to_owned(), yes(can.latches)],
             ["several names in one request".to_owned(), yes(can.together)],
-            ["succession inside a process".to_owned(), yes(can.succession)],
+            ["succession inside a process".to_owned(), most(can.succession)],
             ["ls, show, wait".to_owned(), yes(can.listing)],
             ["ls --waiting".to_owned(), yes(can.waiting)],
         ];

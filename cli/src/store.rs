@@ -194,7 +194,8 @@ fn read(path: &Path) -> Result<String, Failure> {
 /// The bit in a file's mode.
 const READ_BY_OTHERS: u32 = 0o004;
 
-fn quoted(path: &Path) -> String {
+/// A path in a message.
+pub(crate) fn quoted(path: &Path) -> String {
     format!("{:?}", path.to_string_lossy())
 }
 

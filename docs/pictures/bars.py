@@ -2,7 +2,7 @@
 
 A bar is filled up to the lowest median, and goes on to the highest as an outline. Its kind says whether it reaches its
 target: `holds` if always, `doubt` if only at times, `lost` if never; `plain` has no target. Words beside it say the
-same.
+same. The bar of another library is an outline.
 """
 
 from functools import partial
@@ -80,8 +80,11 @@ def panel(picture, group, top):
 def bar(picture, group, result, y, scale):
     reached = verdict(group, result)
     low, high = (BARS + float(figure(figures(result))) * scale for figure in (min, max))
-    picture.text(NAMES, y + 13, plain(result["store"]))
-    picture.length(BARS, y, low, BAR, KINDS[reached])
+    if result.get("peer"):
+        picture.text(NAMES + 16, y + 13, plain(result["store"]), "start", "faint")
+    else:
+        picture.text(NAMES, y + 13, plain(result["store"]))
+    picture.length(BARS, y, low, BAR, KINDS[reached], hollow=result.get("peer", False))
     if high > low:
         picture.length(low, y, high, BAR, KINDS[reached], hollow=True)
     picture.text(FIGURES, y + 13, span(figures(result)))
@@ -95,16 +98,18 @@ def key(picture):
     y = 30
     for x, kind, words in (
         (40, "holds", "target met"),
-        (162, "doubt", "missed at times"),
-        (316, "lost", "missed"),
-        (412, "plain", "no target"),
-        (526, "plain", "lowest to highest median"),
+        (154, "doubt", "missed at times"),
+        (298, "lost", "missed"),
+        (386, "plain", "no target"),
+        (490, "plain", "lowest to highest"),
     ):
         picture.length(x, y, x + 22, BAR, kind)
-        picture.text(x + 30 + 16 * (x == 526), y + 13, words, "start", "faint")
-    picture.length(548, y, 564, BAR, "plain", hollow=True)
-    picture.mark(776, y - 3, BAR + 6)
-    picture.text(786, y + 13, "target", "start", "faint")
+        picture.text(x + 30 + 16 * (x == 490), y + 13, words, "start", "faint")
+    picture.length(512, y, 528, BAR, "plain", hollow=True)
+    picture.length(664, y, 686, BAR, "plain", hollow=True)
+    picture.text(694, y + 13, "another library", "start", "faint")
+    picture.mark(810, y - 3, BAR + 6)
+    picture.text(820, y + 13, "target", "start", "faint")
 
 
 def told(group):

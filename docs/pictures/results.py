@@ -12,7 +12,8 @@ The file has groups of results, one group for each workload. A group's `measure`
 
 A pair of figures is the lowest and the highest median of several runs. `median` is the median of all these runs, where
 it is known. `time` is tenure's own, `against_time` that of what it is compared with, both in `unit`. `recorded` is the
-day on which the figure was first written down, on or soon after the day it was measured.
+day on which the figure was first written down, on or soon after the day it was measured. A `peer` is another library, in
+place of tenure and with the same store as the result above it.
 """
 
 import json
@@ -67,7 +68,8 @@ def table(group):
     """Markdown. A column without figures is left out."""
     rows = [("store", group["unit"], group.get("time_of", "tenure's time"), "compared with", "target")]
     for result in group["results"]:
-        rows.append((result["store"], figure(result), time(result, "time"), rival(result), target(group, result)))
+        name = f"*{result['store']}*" if result.get("peer") else result["store"]
+        rows.append((name, figure(result), time(result, "time"), rival(result), target(group, result)))
     kept = [column for column in zip(*rows) if any(column[1:])]
     lines = [f"| {' | '.join(row)} |".replace("|  |", "| |").replace("|  |", "| |") for row in zip(*kept)]
     return "\n".join([lines[0], "|---" * len(kept) + "|", *lines[1:]])

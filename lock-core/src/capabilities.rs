@@ -37,9 +37,11 @@ pub struct Capabilities {
     pub listing: bool,
     /// Whether [`waiting`](crate::Backend::waiting) lists waiters. This needs a queue that says who waits in it.
     pub waiting: bool,
-    /// Whether a grant can [reserve tokens](crate::Claim::reserve), which
-    /// [succession](crate::Locks::with_succession) needs.
-    pub succession: bool,
+    /// How many tokens a grant can [reserve](crate::Claim::reserve), and so how many successors in a row it can have by
+    /// [succession](crate::Locks::with_succession). Zero: none. A grant and its release must take longer than that many
+    /// microseconds, so that tokens do not run ahead of the store's clock: a store that has forgotten the last token
+    /// continues from its clock (clause T2).
+    pub succession: u32,
     /// How many grants one renewal request may carry.
     pub renew_batch: usize,
 }
@@ -77,7 +79,7 @@ impl Capabilities {
         together: false,
         listing: false,
         waiting: false,
-        succession: false,
+        succession: 0,
         renew_batch: 500,
     };
 }

@@ -74,18 +74,16 @@ pub struct Claim {
     /// that the releasing client learns of the waiter.
     pub waits: bool,
     /// How many tokens to reserve for successors in the same process: see
-    /// [`Locks::with_succession`](crate::Locks::with_succession). Zero unless the claim is exclusive, for one name alone,
-    /// and the store has [`Capabilities::succession`](crate::Capabilities::succession).
+    /// [`Locks::with_succession`](crate::Locks::with_succession). Zero unless the claim is exclusive and for one name
+    /// alone; never more than [`Capabilities::succession`](crate::Capabilities::succession).
     pub reserve: u32,
     /// What people see of the holder.
     pub holder: Arc<HolderInfo>,
 }
 
 impl Claim {
-    /// The range of [`reserve`](Self::reserve). A grant and its release take longer than that many microseconds, so
-    /// tokens do not run ahead of the store's clock, from which a store that has forgotten the last token goes on
-    /// (clause T2). Only the memory store may be faster, and it forgets none.
-    pub const RESERVE_RANGE: RangeInclusive<u32> = 0..=32;
+    /// The range of [`reserve`](Self::reserve) in the stores that can reserve the most tokens.
+    pub const RESERVE_RANGE: RangeInclusive<u32> = 0..=64;
 }
 
 /// What people see of a holder or waiter: stored with the grant, and with a place in a store's queue; shown by

@@ -1,12 +1,30 @@
 //! The error type that users see.
 
 use crate::{Capability, Holder, InvalidName, LossCause, Mode, Name, StoreError, store_error::Kind};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, iter, sync::Arc, time::Duration};
 
 /// An error: what went wrong, with which name in which store, and what to do.
 ///
 /// Messages never contain passwords. The store's own words are in [`source`](std::error::Error::source).
-#[derive(Debug, thiserror::Error)]
+///
+/// `{}` is the message alone. `{:?}` adds the [`causes`](Self::causes), because that is what a program prints if its
+/// `main` returns the error. `{:#?}` shows the variant and its fields.
+///
+/// # Examples
+///
+/// ```
+/// use tenure_core::{Error, Operation, StoreError};
+///
+/// let refused = StoreError::failed("the server's disk is full; make room on it");
+/// let error = Error::from_store(&"postgres://db:5432/app".into(), Operation::Connecting, refused);
+/// assert_eq!(error.to_string(), "postgres://db:5432/app failed (connecting)");
+/// assert_eq!(
+///     format!("{error:?}"),
+///     "postgres://db:5432/app failed (connecting)\n  because: the server's disk is full; make room on it"
+/// );
+/// assert!(format!("{error:#?}").starts_with("Store {\n"));
+/// ```
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The lock was not acquired within the time set with [`wait`](crate::Lock::wait).
@@ -140,6 +158,49 @@ impl Error {
         matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
     }
 
+    /// Returns what caused it, the outermost cause first: the text of each [`source`](std::error::Error::source). A
+    /// text that the one before it already contains is left out.
+    pub fn causes(&self) -> impl Iterator<Item = String> {
+        let mut before = self.to_string();
+        let sources = iter::successors(std::error::Error::source(self), |error| error.source());
+        sources.filter_map(move |source| {
+            let text = source.to_string();
+            let is_news = !before.contains(&text);
+            before.clone_from(&text);
+            is_news.then_some(text)
+        })
+    }
+
+    /// Shows the variant and its fields, as a derived `Debug` does.
+    fn show_fields(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // If a variant or a field is missing here, this does not compile.
+        macro_rules! show {
+            ($($variant:ident { $($field:ident),+ })+) => {
+                match self {
+                    Self::InvalidName(error) => f.debug_tuple("InvalidName").field(error).finish(),
+                    $(
+                        Self::$variant { $($field),+ } => {
+                            f.debug_struct(stringify!($variant))$(.field(stringify!($field), $field))+.finish()
+                        }
+                    )+
+                }
+            };
+        }
+        show! {
+            Timeout { name, store, waited, holders }
+            Lost { name, store, cause }
+            WouldDeadlock { name, store, held, wanted }
+            Unavailable { store, during, source }
+            InvalidOption { option, given, allowed }
+            InvalidUrl { url, problem, valid }
+            Conflict { name, store, problem }
+            Mismatch { store, during, source }
+            Unsupported { store, capability }
+            Closed { store }
+            Store { store, during, source }
+        }
+    }
+
     /// Makes an [`InvalidOption`](Self::InvalidOption) error.
     pub fn invalid_option(
         option: &'static str,
@@ -159,6 +220,16 @@ impl Error {
             Kind::Mismatch => Self::Mismatch { store, during, source },
             Kind::Unsupported(capability) => Self::Unsupported { store, capability },
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return self.show_fields(f);
+        }
+        write!(f, "{self}")?;
+        self.causes().try_for_each(|cause| write!(f, "\n  because: {cause}"))
     }
 }
 
@@ -206,5 +277,52 @@ impl fmt::Display for Operation {
             Self::Looking => write!(f, "listing holders or waiters"),
             Self::Forcing(name) => write!(f, "releasing {name:?} by force"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words, and what caused them.
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Link(&'static str, #[source] Option<Box<Link>>);
+
+    fn unavailable() -> Error {
+        let reset = Link("connection reset", None);
+        let io = Link("I/O error: connection reset", Some(Box::new(reset)));
+        let driver = Link("no connection to db:5432", Some(Box::new(io)));
+        let (store, name) = ("postgres://db:5432/app".into(), Name::new("a").unwrap());
+        Error::from_store(&store, Operation::Acquiring(name), StoreError::unavailable(driver))
+    }
+
+    /// After a failed `unwrap`, or when `main` returns the error.
+    #[test]
+    fn a_person_reads_the_message_and_its_causes() {
+        let shown = format!("{:?}", Err::<(), _>(unavailable()));
+        let expected = [
+            r#"Err(postgres://db:5432/app is unavailable (acquiring "a"); check that it is running and reachable, then try again"#,
+            "  because: no connection to db:5432",
+            "  because: I/O error: connection reset)",
+        ];
+        assert_eq!(shown, expected.join("\n"));
+        let invalid = Name::new("").map_err(Error::from).unwrap_err();
+        assert_eq!(format!("{invalid:?}"), invalid.to_string());
+    }
+
+    #[test]
+    fn the_fields_are_shown_to_those_who_ask() {
+        let shown = format!("{:#?}", unavailable());
+        for part in [
+            "Unavailable {\n",
+            "    store: \"postgres://db:5432/app\",",
+            "during: Acquiring(",
+            "source: StoreError {",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let invalid = Error::from(Name::new("").unwrap_err());
+        assert!(format!("{invalid:#?}").starts_with("InvalidName(\n"), "{invalid:#?}");
     }
 }

@@ -55,12 +55,13 @@ impl Locks {
         Ok(Self(Arc::new(Client::new(Arc::new(backend), lease))))
     }
 
-    /// Hands grants on inside this process from now on, to at most this many successors in a row: 0 to 32. Default:
-    /// 0, which turns it off.
+    /// Hands grants on inside this process from now on, to at most this many successors in a row: 0 to 64. Default: 0,
+    /// which turns it off. If the store [can reserve only fewer tokens](Capabilities::succession), there are fewer
+    /// successors: at most 32, except in databases that are servers.
     ///
     /// When an exclusive lock is released while another task of this client waits for it with the same lease and label,
     /// that task gets it at once, and the store is not asked. Each successor has its own, greater token: the store
-    /// reserves this many with the grant. When nobody here waits, or a third of the lease has passed since the request
+    /// reserves them with the grant. When nobody here waits, or a third of the lease has passed since the request
     /// for the grant, a release goes to the store and frees the lock for all clients. Locks with
     /// [`max_hold`](crate::Lock::max_hold) or [`hold_at_least`](crate::Lock::hold_at_least), or [without
     /// renewal](crate::Lock::renew), take no part, and neither do those that are acquired
@@ -109,10 +110,11 @@ impl Locks {
             let allowed = format!("{} to {}", range.start(), range.end());
             return Err(Error::invalid_option("succession", successors, allowed));
         }
-        if successors > 0 && !self.0.store.capabilities().succession {
+        let most = self.0.store.capabilities().succession;
+        if successors > 0 && most == 0 {
             return Err(self.0.store.unsupported(Capability::Succession));
         }
-        self.0.successors.store(successors, Ordering::Relaxed);
+        self.0.successors.store(successors.min(most), Ordering::Relaxed);
         Ok(self)
     }
 

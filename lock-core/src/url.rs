@@ -15,6 +15,7 @@
 //! | `%XX` | `encoding` |
 //! | why a URL is refused | `refusal` |
 //! | the scheme | `scheme` |
+//! | the known word that a misspelt one stands for | `nearest` |
 //!
 //! # Examples
 //!
@@ -72,6 +73,7 @@
 //! ```
 
 mod encoding;
+mod nearest;
 mod parameter;
 mod password;
 mod place;
@@ -85,6 +87,7 @@ pub use refusal::Refusal;
 pub use scheme::Scheme;
 
 use crate::{Claim, Error, lease};
+use nearest::nearest;
 use std::time::Duration;
 
 /// One of the two parameters that every store's URLs have. Both are for the locks above the store.
@@ -184,9 +187,12 @@ impl<O> Urls<O> {
     }
 
     fn unknown(&self, name: &str, scheme: &Scheme) -> Refusal {
-        let name = if scheme::is_word(name) { format!("{name:?}") } else { "that is not a word".to_owned() };
         let known: Vec<&str> = self.guide().parameters.iter().map(|parameter| parameter.name).collect();
-        let valid = format!("valid ones for {}: {}", scheme.name(), known.join(", "));
+        let valid = match nearest(name, known.iter().map(|known| (*known, known))) {
+            Some(meant) => format!("did you mean {meant:?}?"),
+            None => format!("valid ones for {}: {}", scheme.name(), known.join(", ")),
+        };
+        let name = if scheme::is_word(name) { format!("{name:?}") } else { "that is not a word".to_owned() };
         Refusal::new(format!("unknown parameter {name}"), valid)
     }
 
@@ -203,19 +209,24 @@ impl<O> Urls<O> {
 ///
 /// # Errors
 ///
-/// [`Error::InvalidUrl`] for an unknown scheme, with the forms of all known ones.
+/// [`Error::InvalidUrl`] for an unknown scheme, with the form of the one that was probably meant, or of all known ones.
 pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Result<&'static Scheme, Error> {
-    let name = url.split_once(':').map(|(name, _)| name);
-    let mut forms = Vec::new();
-    for scheme in known {
-        if name.is_some_and(|name| scheme.name().eq_ignore_ascii_case(name)) {
-            return Ok(scheme);
-        }
-        forms.push(scheme.form);
+    let known: Vec<&'static Scheme> = known.into_iter().collect();
+    let forms = || {
+        let forms: Vec<&str> = known.iter().map(|scheme| scheme.form).collect();
+        format!("valid are {}", if forms.is_empty() { "none".to_owned() } else { forms.join(", ") })
+    };
+    let Some((name, rest)) = url.split_once(':') else {
+        return Err(Refusal::new("it has no scheme", forms()).of(url, None));
+    };
+    if let Some(scheme) = known.iter().copied().find(|scheme| scheme.name().eq_ignore_ascii_case(name)) {
+        return Ok(scheme);
     }
-    let problem = if name.is_some() { "its scheme is unknown" } else { "it has no scheme" };
-    let forms = if forms.is_empty() { "none".to_owned() } else { forms.join(", ") };
-    Err(Refusal::new(problem, format!("valid are {forms}")).of(url, None))
+    // To say which scheme is near would tell half of a password.
+    let meant = nearest(name, known.iter().map(|scheme| (scheme.name(), scheme.form)));
+    let meant = meant.filter(|_| !scheme::may_be_login(rest));
+    let valid = meant.map_or_else(forms, |form| format!("did you mean {form:?}?"));
+    Err(Refusal::new("its scheme is unknown", valid).of(url, None))
 }
 
 /// Reads the lease from `url`, for [`Locks::with_lease`](crate::Locks::with_lease). Default:

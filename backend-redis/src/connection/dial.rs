@@ -8,7 +8,14 @@ use super::{
 };
 use futures_util::stream::BoxStream;
 use redis::{Client, ConnectionAddr, RedisError, aio::MultiplexedConnection};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 /// The way to a server.
 #[derive(Clone)]
@@ -16,6 +23,8 @@ pub(crate) struct Dial {
     endpoint: Endpoint,
     connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
+    /// Whether the server has ever answered, on any connection: if so, this client can use it.
+    has_answered: Arc<AtomicBool>,
 }
 
 /// Where a connection leads.
@@ -29,11 +38,20 @@ pub(crate) enum Endpoint {
 
 impl Dial {
     pub(crate) fn new(endpoint: Endpoint, connect_timeout: Duration, response_timeout: Duration) -> Self {
-        Self { endpoint, connect_timeout, response_timeout }
+        Self { endpoint, connect_timeout, response_timeout, has_answered: Arc::default() }
+    }
+
+    /// Notes that the server has answered.
+    pub(crate) fn note_answer(&self) {
+        // Looks first, because a write takes the flag's cache line away from other processors.
+        if !self.has_answered.load(Ordering::Relaxed) {
+            self.has_answered.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The server's name in errors.
     pub(crate) fn server_name(&self) -> ServerName {
+        let has_answered = self.has_answered.load(Ordering::Relaxed);
         match &self.endpoint {
             Endpoint::Server(client) => {
                 let info = client.get_connection_info();
@@ -42,9 +60,10 @@ impl Dial {
                     database: info.redis_settings().db(),
                     tls: matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
                     watched: false,
+                    has_answered,
                 }
             }
-            Endpoint::Master(sentinels) => sentinels.server_name(),
+            Endpoint::Master(sentinels) => sentinels.server_name(has_answered),
         }
     }
 
@@ -63,13 +82,21 @@ impl Dial {
 
     /// Opens a connection for commands.
     pub(crate) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
-        match &self.endpoint {
-            Endpoint::Server(client) => connect(client, self.connect_timeout, self.response_timeout).await,
+        let (opened, has_answered) = match &self.endpoint {
+            Endpoint::Server(client) => {
+                let opened = connect(client, self.connect_timeout, self.response_timeout).await?;
+                // A program's own client may be told to say nothing on a new connection, so that nothing is answered.
+                (opened, !client.get_connection_info().redis_settings().skip_set_lib_name())
+            }
             Endpoint::Master(sentinels) => {
                 let connecting = sentinels.connect(self.connect_timeout, self.response_timeout);
-                in_time(self.connect_timeout, connecting).await
+                (in_time(self.connect_timeout, connecting).await?, true)
             }
+        };
+        if has_answered {
+            self.note_answer();
         }
+        Ok(opened)
     }
 
     /// Opens a connection for subscriptions, with the stream of its messages.

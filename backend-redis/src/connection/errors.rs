@@ -87,7 +87,10 @@ impl Trouble {
             ErrorKind::Parse => Self::Garbled,
             ErrorKind::Io => match io_error(error).map(io::Error::kind) {
                 Some(io::ErrorKind::InvalidData) => Self::Garbled,
-                Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => Self::HungUp,
+                // The `redis` crate also calls a connection that has ended a broken pipe.
+                Some(
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe,
+                ) => Self::HungUp,
                 _ => Self::Cut,
             },
             _ => Self::said(error),
@@ -155,6 +158,21 @@ impl Trouble {
         self.is_broken() || matches!(self, Self::Silent | Self::Garbled)
     }
 
+    /// Whether a call that was refused together with others may do better by itself, because another one is the reason,
+    /// or because the server knows the call's own script. Any other refusal would be the same for each of them.
+    pub(crate) fn may_be_of_one(self) -> bool {
+        matches!(
+            self,
+            Self::NoScript
+                | Self::Forbidden
+                | Self::WrongType
+                | Self::BadRecord
+                | Self::Cluster
+                | Self::Moving
+                | Self::Other
+        )
+    }
+
     /// Whether asking again may help.
     fn may_pass(self) -> bool {
         matches!(
@@ -210,6 +228,8 @@ pub(crate) struct ServerName {
     pub(crate) tls: bool,
     /// Whether sentinels name this server.
     pub(crate) watched: bool,
+    /// Whether it has answered this client before.
+    pub(crate) has_answered: bool,
 }
 
 impl ServerName {
@@ -240,6 +260,18 @@ impl ServerName {
                 )
             }
             Trouble::Silent => format!("{address} did not answer in time"),
+            Trouble::HungUp if self.has_answered => {
+                format!(
+                    "{address} closed the connection; it may be shutting down or restarting, or have reached its limit \
+                     of clients"
+                )
+            }
+            Trouble::HungUp if self.tls => {
+                format!(
+                    "{address} closed the connection; it may have no TLS (write redis: in place of rediss:), or have \
+                     reached its limit of clients"
+                )
+            }
             Trouble::HungUp => {
                 format!(
                     "{address} closed the connection; it may require TLS (rediss:), or have reached its limit of clients"
@@ -295,11 +327,34 @@ mod tests {
             code in "[A-Z]{1,10}|BADRECORD|MOVED|ASK|ERR|OOM",
             detail in ".{0,40}|\u{1e}.{0,9}\u{1e}.{0,9}\u{1e}.{0,9}|[0-9]{1,6} [^ ]{0,12}:[0-9]{0,7}",
         ) {
-            let server = ServerName { address: "host:6379".into(), database: 0, tls: false, watched: false };
+            let server = ServerName {
+                address: "host:6379".into(),
+                database: 0,
+                tls: false,
+                watched: false,
+                has_answered: false,
+            };
             let refusal = || redis::make_extension_error(code.clone(), Some(detail.clone()));
             let error = server.explain_for("tenure:a", refusal());
             proptest::prop_assert!(!error.to_string().is_empty());
             proptest::prop_assert_eq!(Trouble::of(&refusal()) == Trouble::BadRecord, code == "BADRECORD");
+        }
+    }
+
+    /// Nor is anybody told to use TLS who does already.
+    #[test]
+    fn only_a_server_that_never_answered_may_be_another_kind_of_server() {
+        let said = |tls, has_answered| {
+            let server =
+                ServerName { address: "host:6379".into(), database: 0, tls, watched: false, has_answered };
+            server.explain(io::Error::from(io::ErrorKind::ConnectionReset).into()).to_string()
+        };
+        assert!(said(false, false).contains("may require TLS (rediss:)"), "{}", said(false, false));
+        assert!(said(true, false).contains("may have no TLS (write redis:"), "{}", said(true, false));
+        for tls in [false, true] {
+            assert!(!said(tls, true).contains("TLS"), "{}", said(tls, true));
+            // It closes a connection that is one too many, however many it has served before.
+            assert!(said(tls, true).contains("limit of clients"), "{}", said(tls, true));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The connections for commands to one server: one per runtime, replaced when it is no longer usable.
 
 use super::{
+    connecting::in_time,
     dial::Dial,
     errors::{Failure, Trouble},
     pipelined::Pipelined,
@@ -19,6 +20,7 @@ use std::{
     time::Duration,
 };
 use tenure_core::{Moment, PerRuntime, StoreError};
+use tokio::runtime::Handle;
 
 /// The pause after a failed attempt to connect, so that a server that comes back is not flooded.
 const BREATH: Duration = Duration::from_millis(50);
@@ -26,8 +28,9 @@ const BREATH: Duration = Duration::from_millis(50);
 /// The connections to one server: one per runtime, shared by all its requests.
 ///
 /// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
-/// has become a replica. Here either one ends the connection, and the next request makes another. One attempt to
-/// connect serves everybody who waits for it, and goes on if they give up.
+/// has become a replica. Here either one ends the connection, and the next request makes another. So does a request
+/// that was given up early, if a `PING` after it is not answered in time either. One attempt to connect serves
+/// everybody who waits for it, and goes on if they give up.
 pub(crate) struct Lane {
     dial: Dial,
     connections: PerRuntime<Mutex<LaneConnection>>,
@@ -40,6 +43,8 @@ struct LaneConnection {
     /// The connection's number.
     number: u64,
     state: ConnectionState,
+    /// The number of the connection that is being tested, or 0.
+    in_doubt: u64,
 }
 
 #[derive(Default)]
@@ -63,9 +68,11 @@ pub(crate) struct Connection {
 
 /// How a command is sent.
 #[derive(Clone, Copy)]
-enum Sending {
+enum Sending<'a> {
     /// In one write with others that are made at the same time.
     Plain,
+    /// The same, and perhaps in one call with others of the same script.
+    Call(&'a Script),
     /// By itself.
     Apart,
     /// After `ASKING`.
@@ -136,18 +143,41 @@ impl Lane {
         let dial = self.dial.clone();
         let attempt = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            dial.commands().await.map(Pipelined::new)
+            let opened = dial.commands().await;
+            opened.map(|connection| Pipelined::new(connection, dial.response_timeout))
         });
         let ended = |_| Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
         attempt.map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
     }
 
-    fn spoilt(&self, number: u64) {
+    /// Finds out whether a connection on which a request was given up is still good. Otherwise one that has silently
+    /// died would stay in use if nobody waited for the whole response timeout: renewals of short leases do not.
+    fn test(&self, number: u64, sent: Moment, runtime: &Handle) {
         let here = self.here();
-        let mut now = locked(&here);
-        if now.number == number && matches!(now.state, ConnectionState::Connected(_)) {
-            now.state = ConnectionState::None;
-        }
+        let mut requests = {
+            let mut now = locked(&here);
+            let ConnectionState::Connected(requests) = &now.state else { return };
+            if now.number != number || now.in_doubt == number {
+                return;
+            }
+            let requests = requests.clone();
+            now.in_doubt = number;
+            requests
+        };
+        // The server answers in order, so this must be answered soon after the other. That may have been long ago, if
+        // its caller did not look. And a `WAIT` for replicas, behind which it may be, takes its time.
+        let longest = self.dial.response_timeout;
+        let left = longest.saturating_sub(Moment::now().since(sent)).max(longest / 2);
+        runtime.spawn(async move {
+            let answer = in_time(left, requests.send_apart(&redis::cmd("PING"))).await;
+            let mut now = locked(&here);
+            if now.in_doubt == number {
+                now.in_doubt = 0;
+            }
+            if answer.is_err() {
+                now.spoil(number);
+            }
+        });
     }
 
     /// Drops the connections. The next request makes a new one; requests that are under way go on.
@@ -175,7 +205,7 @@ impl Lane {
     /// If an existing connection turns out to be broken, as after a restart of the server, the call is sent again. So
     /// it must be one that may be carried out twice.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd, about: &str) -> Result<Answer, Failure> {
-        self.run_as(Sending::Plain, script, call, about).await
+        self.run_as(Sending::Call(script), script, call, about).await
     }
 
     /// The same, at a node of a Cluster to which the slot is being moved.
@@ -190,7 +220,7 @@ impl Lane {
 
     async fn run_as(
         &self,
-        how: Sending,
+        how: Sending<'_>,
         script: &Script,
         call: &Cmd,
         about: &str,
@@ -213,7 +243,7 @@ impl Lane {
             .map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain_for(about, source)))
     }
 
-    async fn send(&self, how: Sending, command: &Cmd) -> Result<Answer, RawFailure> {
+    async fn send(&self, how: Sending<'_>, command: &Cmd) -> Result<Answer, RawFailure> {
         match self.send_once(how, command).await {
             Err((RawFailure { error, .. }, true)) if Trouble::of(&error).is_broken() => {
                 match self.send_once(how, command).await {
@@ -226,7 +256,7 @@ impl Lane {
     }
 
     /// Sends a command once. An error comes with whether the connection existed already.
-    async fn send_once(&self, how: Sending, command: &Cmd) -> Result<Answer, (RawFailure, bool)> {
+    async fn send_once(&self, how: Sending<'_>, command: &Cmd) -> Result<Answer, (RawFailure, bool)> {
         let (connection, from_before) =
             self.connection().await.map_err(|error| (RawFailure { error, in_doubt: false }, false))?;
         self.send_on(connection, how, command).await.map_err(|refusal| (refusal, from_before))
@@ -235,12 +265,14 @@ impl Lane {
     async fn send_on(
         &self,
         mut connection: Connection,
-        how: Sending,
+        how: Sending<'_>,
         command: &Cmd,
     ) -> Result<Answer, RawFailure> {
         let (sent, number) = (Moment::now(), connection.number);
+        let asked = Asked { lane: self, number, sent, is_awaited: true };
         let answer = match how {
-            Sending::Plain => connection.requests.send(command).await,
+            Sending::Plain => connection.requests.send(command, None).await,
+            Sending::Call(script) => connection.requests.send(command, script.each.as_ref()).await,
             Sending::Apart => connection.requests.send_apart(command).await,
             Sending::Asking => {
                 let mut both = redis::pipe();
@@ -248,14 +280,52 @@ impl Lane {
                 connection.requests.send_all(&both).await
             }
         };
+        asked.ended();
         let answer = answer.and_then(Value::extract_error);
+        if answer.is_ok() {
+            self.dial.note_answer();
+        }
         answer.map(|value| Answer { value, sent, resent: false, connection }).map_err(|error| {
             let trouble = Trouble::of(&error);
             if trouble.spoils_connection() {
-                self.spoilt(number);
+                locked(&self.here()).spoil(number);
             }
             RawFailure { error, in_doubt: trouble.leaves_doubt() }
         })
+    }
+}
+
+impl LaneConnection {
+    /// Makes the next request open another connection, unless this one has been replaced since.
+    fn spoil(&mut self, number: u64) {
+        if self.number == number && matches!(self.state, ConnectionState::Connected(_)) {
+            self.state = ConnectionState::None;
+        }
+    }
+}
+
+/// A request on its way. If it is given up before it has ended, its connection is tested.
+struct Asked<'a> {
+    lane: &'a Lane,
+    number: u64,
+    sent: Moment,
+    is_awaited: bool,
+}
+
+impl Asked<'_> {
+    fn ended(mut self) {
+        self.is_awaited = false;
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        // Outside a runtime nobody can ask; the next request can.
+        if self.is_awaited
+            && let Ok(runtime) = Handle::try_current()
+        {
+            self.lane.test(self.number, self.sent, &runtime);
+        }
     }
 }
 
@@ -274,3 +344,6 @@ impl RawFailure {
         Failure { error: explain(self.error), in_doubt: self.in_doubt }
     }
 }
+
+#[cfg(test)]
+mod tests;

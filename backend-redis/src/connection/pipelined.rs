@@ -1,5 +1,7 @@
-//! Requests that are made at the same time, sent in one write.
+//! Requests that are made at the same time, gathered to be sent together.
 
+use super::together::{self, Gathered};
+use crate::requests::script::Script;
 use redis::{Cmd, RedisError, Value, aio::MultiplexedConnection};
 use std::{
     future::poll_fn,
@@ -9,22 +11,27 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::Poll,
+    time::Duration,
 };
 use tokio::sync::oneshot;
 
 /// How many requests are sent together at most: the first is answered only with the last.
 const MOST: usize = 64;
+/// How many are worth a write of their own: with fewer, the system call would cost more time than it saves.
+const FEWEST: usize = 8;
 
 /// A connection for requests, shared by all of this runtime.
 ///
 /// A lone request is sent at once. While one is under way, others are gathered until all tasks that are ready have run,
-/// and are then sent in one [pipeline](https://redis.io/docs/latest/develop/using-commands/pipelining/). So no request
-/// waits for another's answer, and many tasks cost few system calls: sent one by one, each would be a separate write,
-/// because the runtime runs the connection's task right after the task that sent a request.
+/// or until half as many have gathered as are under way, so that the server need not wait for the client. They are then
+/// sent in one [pipeline](https://redis.io/docs/latest/develop/using-commands/pipelining/). So no request waits for
+/// another's answer, and many tasks cost few system calls: sent one by one, each would be a separate write, because the
+/// runtime runs the connection's task right after the task that sent a request.
 #[derive(Clone)]
 pub(crate) struct Pipelined {
     connection: MultiplexedConnection,
     requests: Arc<Requests>,
+    response_timeout: Duration,
 }
 
 #[derive(Default)]
@@ -33,28 +40,28 @@ struct Requests {
     gathered: Mutex<Vec<Gathered>>,
 }
 
-struct Gathered {
-    request: Cmd,
-    answer: oneshot::Sender<Result<Value, RedisError>>,
-}
-
 impl Pipelined {
-    pub(crate) fn new(connection: MultiplexedConnection) -> Self {
-        Self { connection, requests: Arc::default() }
+    pub(crate) fn new(connection: MultiplexedConnection, response_timeout: Duration) -> Self {
+        Self { connection, requests: Arc::default(), response_timeout }
     }
 
-    /// Sends a request, perhaps with others, and waits for its answer.
+    /// Sends a request, perhaps with others, and waits for its answer. `each` carries out many calls of the request's
+    /// script, if they may be sent as one.
     ///
     /// # Cancel safety
     ///
     /// A dropped request may or may not be sent and carried out. A later one may overtake it.
-    pub(crate) async fn send(&mut self, request: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn send(
+        &mut self,
+        request: &Cmd,
+        each: Option<&Arc<Script>>,
+    ) -> Result<Value, RedisError> {
         let (_under_way, others) = UnderWay::one_more(&self.requests);
         if others == 0 {
             return self.connection.send_packed_command(request).await;
         }
         let ended = |_| Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
-        self.gather(request.clone()).await.unwrap_or_else(ended)
+        self.gather(request.clone(), each.cloned(), others).await.unwrap_or_else(ended)
     }
 
     /// Sends a request by itself: one with a slow answer, for which others must not wait.
@@ -69,21 +76,27 @@ impl Pipelined {
         Ok(answers.pop().unwrap_or(Value::Nil))
     }
 
-    /// Adds a request to those that are about to be sent.
-    fn gather(&self, request: Cmd) -> oneshot::Receiver<Result<Value, RedisError>> {
+    /// Adds a request to those that are about to be sent. `others` is how many are under way.
+    fn gather(
+        &self,
+        request: Cmd,
+        each: Option<Arc<Script>>,
+        others: usize,
+    ) -> oneshot::Receiver<Result<Value, RedisError>> {
+        let enough = (others / 2).clamp(FEWEST, MOST);
         let (answer, answered) = oneshot::channel();
         let mut gathered = self.requests.gathered();
-        gathered.push(Gathered { request, answer });
+        gathered.push(Gathered { request, each, answer });
         match gathered.len() {
             1 => {
                 let unsent = Unsent(Some(Arc::clone(&self.requests)));
                 drop(gathered);
-                tokio::spawn(send_gathered(self.connection.clone(), unsent));
+                tokio::spawn(send_gathered(self.connection.clone(), unsent, self.response_timeout));
             }
-            MOST => {
+            gathered_now if gathered_now >= enough => {
                 let all = std::mem::take(&mut *gathered);
                 drop(gathered);
-                tokio::spawn(send_together(self.connection.clone(), all));
+                tokio::spawn(together::send(self.connection.clone(), all, self.response_timeout));
             }
             _ => {}
         }
@@ -91,9 +104,9 @@ impl Pipelined {
     }
 }
 
-async fn send_gathered(connection: MultiplexedConnection, unsent: Unsent) {
+async fn send_gathered(connection: MultiplexedConnection, unsent: Unsent, longest: Duration) {
     run_last().await;
-    send_together(connection, unsent.take()).await;
+    together::send(connection, unsent.take(), longest).await;
 }
 
 /// Lets all tasks run that are ready now. Tokio's `yield_now` would wait on a busy thread until that is idle; this
@@ -108,28 +121,6 @@ async fn run_last() {
         Poll::Pending
     })
     .await;
-}
-
-async fn send_together(mut connection: MultiplexedConnection, mut gathered: Vec<Gathered>) {
-    gathered.retain(|one| !one.answer.is_closed());
-    if gathered.is_empty() {
-        return;
-    }
-    let mut pipeline = redis::Pipeline::with_capacity(gathered.len());
-    let mut answers = Vec::with_capacity(gathered.len());
-    for Gathered { request, answer } in gathered {
-        pipeline.add_command(request);
-        answers.push(answer);
-    }
-    let outcome = connection.send_packed_commands(&pipeline, 0, answers.len()).await;
-    let said: Vec<_> = match outcome {
-        Ok(values) => values.into_iter().map(Ok).collect(),
-        Err(error) => answers.iter().map(|_| Err(error.clone())).collect(),
-    };
-    for (answer, said) in answers.into_iter().zip(said) {
-        // A caller that has given up needs no answer.
-        let _ = answer.send(said);
-    }
 }
 
 impl Requests {
@@ -188,6 +179,8 @@ mod tests {
         WriteHalf,
     };
 
+    const LONG: Duration = Duration::from_secs(10);
+
     /// The client's end of a line, on which writes are counted.
     struct Counted {
         line: DuplexStream,
@@ -242,7 +235,7 @@ mod tests {
                     .unwrap();
             tokio::spawn(driver);
             let (requests, answers) = tokio::io::split(other);
-            (Pipelined::new(connection), Self { requests: BufReader::new(requests), answers, writes })
+            (Pipelined::new(connection, LONG), Self { requests: BufReader::new(requests), answers, writes })
         }
 
         /// What the next request asks to be echoed.
@@ -272,14 +265,14 @@ mod tests {
         let (connection, mut peer) = Peer::connect().await;
         let (mut first, lone) = (connection.clone(), echo(&"lone"));
         // Not polled again before the others are answered: it is in nobody's way.
-        let mut lone = pin!(first.send(&lone));
+        let mut lone = pin!(first.send(&lone, None));
         assert!(poll!(&mut lone).is_pending());
         assert_eq!(peer.next().await, "lone");
         peer.answer("+lone").await;
         let alone = peer.writes.load(Ordering::Relaxed);
         let asking = tokio::spawn(join_all((0..MOST + 10).map(move |number| {
             let mut connection = connection.clone();
-            async move { connection.send(&echo(&number)).await }
+            async move { connection.send(&echo(&number), None).await }
         })));
         for number in 0..MOST + 10 {
             assert_eq!(peer.next().await, number.to_string());
@@ -294,7 +287,7 @@ mod tests {
             }
         }
         let writes = peer.writes.load(Ordering::Relaxed) - alone;
-        assert!(writes <= 2, "{writes} writes for {} requests", MOST + 10);
+        assert!(writes <= (MOST + 10) / FEWEST, "{writes} writes for {} requests", MOST + 10);
         assert_eq!(lone.await.unwrap(), Value::SimpleString("lone".into()));
     }
 
@@ -303,13 +296,13 @@ mod tests {
         let (connection, mut peer) = Peer::connect().await;
         let [mut one, mut two, mut three] = [(); 3].map(|()| connection.clone());
         let (first, second, third) = (echo(&1), echo(&2), echo(&3));
-        let mut first = pin!(one.send(&first));
+        let mut first = pin!(one.send(&first, None));
         assert!(poll!(&mut first).is_pending());
         {
-            let mut second = pin!(two.send(&second));
+            let mut second = pin!(two.send(&second, None));
             assert!(poll!(&mut second).is_pending());
         }
-        let mut third = pin!(three.send(&third));
+        let mut third = pin!(three.send(&third, None));
         assert!(poll!(&mut third).is_pending());
         assert_eq!((peer.next().await, peer.next().await), ("1".to_owned(), "3".to_owned()));
         peer.answer("+1\r\n+3").await;
@@ -322,7 +315,7 @@ mod tests {
         let (connection, mut peer) = Peer::connect().await;
         let asking = tokio::spawn(join_all((0..5).map(move |number| {
             let mut connection = connection.clone();
-            async move { connection.send(&echo(&number)).await }
+            async move { connection.send(&echo(&number), None).await }
         })));
         for number in 0..5 {
             assert_eq!(peer.next().await, number.to_string());
@@ -345,7 +338,7 @@ mod tests {
         let (connection, _peer) = one.block_on(Peer::connect());
         let answered = {
             let _inside = one.enter();
-            connection.gather(echo(&1))
+            connection.gather(echo(&1), None, 1)
         };
         drop(one);
         assert!(runtime().block_on(answered).is_err());

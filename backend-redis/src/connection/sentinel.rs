@@ -46,7 +46,7 @@ impl Sentinels {
     }
 
     /// The master's name in errors.
-    pub(crate) fn server_name(&self) -> ServerName {
+    pub(crate) fn server_name(&self, has_answered: bool) -> ServerName {
         let address = match &*self.master.borrow() {
             Some(master) => format!("{master} (master of {:?})", self.service),
             None => format!("the master of {:?}", self.service),
@@ -56,6 +56,7 @@ impl Sentinels {
             database: self.access.login.db(),
             tls: self.access.tls,
             watched: true,
+            has_answered,
         }
     }
 

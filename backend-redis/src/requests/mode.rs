@@ -30,8 +30,9 @@ pub(crate) fn read(how: &str, take: NonZeroU32) -> Option<Mode> {
         "alone" => Some(Mode::Exclusive),
         "readers" => Some(Mode::Shared),
         how => {
+            // As strict as the scripts, to which anything else is a foreign client's lock.
             let of =
-                how.strip_prefix("permits of ").filter(|of| of.starts_with(|c: char| c.is_ascii_digit()))?;
+                how.strip_prefix("permits of ").filter(|of| of.starts_with(|c| matches!(c, '1'..='9')))?;
             of.parse().ok().map(|of: NonZeroU32| Mode::Permit { take, of })
         }
     }
@@ -47,7 +48,7 @@ mod tests {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { take: number(2), of: number(u32::MAX) }] {
             assert_eq!(read(&ModeText(mode).to_string(), number(take(mode))), Some(mode));
         }
-        for nonsense in ["", "permits of 0", "permits of -1", "reader"] {
+        for nonsense in ["", "permits of 0", "permits of 05", "permits of -1", "reader"] {
             assert_eq!(read(nonsense, number(1)), None);
         }
     }

@@ -1,7 +1,8 @@
 //! The Lua scripts, each a whole request that is carried out atomically.
 
 use crate::timing::{LIVES, STANDS, STOPS};
-use redis::Cmd;
+use redis::{Arg, Cmd};
+use std::sync::Arc;
 use tenure_core::Mode;
 
 /// One script.
@@ -9,13 +10,24 @@ pub(crate) struct Script {
     code: String,
     /// The hash by which the server knows it.
     hash: String,
+    /// Carries out many calls of this script, if calls that are made at the same time may be sent as one.
+    pub(crate) each: Option<Arc<Script>>,
 }
 
 impl Script {
     pub(crate) fn new(parts: &[&str]) -> Self {
         let code = parts.concat();
         let hash = redis::Script::new(&code).get_hash().to_owned();
-        Self { code, hash }
+        Self { code, hash, each: None }
+    }
+
+    /// The same, if calls that are made at the same time may be sent as one. `shared` is the code that they have in
+    /// common, `one` that of each call. All their keys must be on one server, so this is not for a Cluster.
+    fn of_many(shared: &[&str], one: &[&str]) -> Self {
+        const EACH: &str = include_str!("scripts/each.lua");
+        let (shared, one) = (shared.concat(), one.concat());
+        let each = Self::new(&[&shared, "local function one(KEYS, ARGV)\n", &one, "end\n", EACH]);
+        Self { each: Some(Arc::new(each)), ..Self::new(&[&shared, &one]) }
     }
 
     /// Begins a call with this many keys; append the keys and the arguments. `size` is roughly how many bytes they
@@ -26,12 +38,43 @@ impl Script {
         call
     }
 
+    /// One call for these calls of the script that this one carries out many times. All have the same number of keys,
+    /// and of arguments.
+    pub(crate) fn call_for_each<'a>(&self, calls: impl ExactSizeIterator<Item = &'a Cmd> + Clone) -> Cmd {
+        let keys = calls.clone().next().map_or(0, keys);
+        let size = calls.clone().flat_map(given).map(<[u8]>::len).sum();
+        let mut all = self.call(keys * calls.len(), size);
+        for key in calls.clone().flat_map(|call| given(call).take(keys)) {
+            all.arg(key);
+        }
+        all.arg(keys);
+        for argument in calls.flat_map(|call| given(call).skip(keys)) {
+            all.arg(argument);
+        }
+        all
+    }
+
     /// The command that makes the server know the script.
     pub(crate) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&self.code);
         load
     }
+}
+
+/// How many keys a call has.
+pub(crate) fn keys(call: &Cmd) -> usize {
+    let number = words(call).nth(2).and_then(|number| std::str::from_utf8(number).ok());
+    number.and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+/// The keys and the arguments of a call.
+fn given(call: &Cmd) -> impl Iterator<Item = &[u8]> {
+    words(call).skip(3)
+}
+
+fn words(call: &Cmd) -> impl Iterator<Item = &[u8]> {
+    call.args_iter().map(|word| if let Arg::Simple(bytes) = word { bytes } else { &[] })
 }
 
 /// How a script publishes to a channel, and the same within a shard of a Cluster.
@@ -83,9 +126,13 @@ impl Scripts {
             STOPS.as_millis()
         );
         let no_queue = [SEVERAL, include_str!("scripts/leave.lua")].concat();
+        // A queue needs to know who came first, which the clock does not tell within one call.
+        let often = |shared: &[&str], one: &[&str]| {
+            if in_shard || fair { Script::new(&[shared, one].concat()) } else { Script::of_many(shared, one) }
+        };
         // Lua creates functions as it reaches them, so the shortest path comes first.
         let alone = [publish, GET, include_str!("scripts/release_alone.lua")].concat();
-        let release = Script::new(&[&alone, TELL, &no_queue, RELEASE]);
+        let release = often(&[], &[&alone, TELL, &no_queue, RELEASE]);
         let admission = if fair {
             [&limits, SEVERAL, ISSUE, include_str!("scripts/queue.lua")].concat()
         } else {
@@ -102,8 +149,8 @@ impl Scripts {
             let first = include_str!("scripts/acquire_first.lua");
             let beside = include_str!("scripts/acquire_beside.lua");
             (
-                Script::new(&[&limits, ISSUE, include_str!("scripts/acquire.lua")]),
-                Some(Script::new(&[ISSUE, first, SEVERAL, beside])),
+                often(&[&limits, ISSUE], &[include_str!("scripts/acquire.lua")]),
+                Some(often(&[ISSUE], &[first, SEVERAL, beside])),
                 None,
             )
         };

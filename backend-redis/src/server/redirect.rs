@@ -57,7 +57,8 @@ mod tests {
     }
 
     fn refusal(tls: bool, reply: &str) -> Option<StoreError> {
-        let server = ServerName { address: "host:6379".into(), database: 0, tls, watched: false };
+        let server =
+            ServerName { address: "host:6379".into(), database: 0, tls, watched: false, has_answered: false };
         let reply = redis::parse_redis_value(reply.as_bytes()).ok()?;
         Some(server.explain(reply.extract_error().err()?))
     }

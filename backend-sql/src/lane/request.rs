@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 
 /// What the task of a connection does.
 pub(super) enum Job<S: Server> {
-    /// Opens the connection in advance, so that the first request need not wait for it.
-    Open,
+    /// Opens the connection in advance, so that the first request need not wait for it, and reports whether it is open.
+    Open(oneshot::Sender<Result<(), StoreError>>),
     Ask(Request<S>),
     Close(oneshot::Sender<()>),
 }
@@ -26,7 +26,7 @@ pub(super) struct Request<S: Server> {
     pub(super) arguments: S::Arguments,
     pub(super) again: Again,
     /// How it can be carried out with others.
-    pub(super) member: Option<Member<S>>,
+    pub(super) member: Option<Member>,
     /// Where it stood in the queue when a batch took it.
     pub(super) place: usize,
     /// Whether a batch left it out.
@@ -44,23 +44,20 @@ pub(crate) struct Answered<A> {
     pub(crate) resent: bool,
 }
 
-/// One statement for many requests of one kind, each about another row.
-pub(crate) struct Batch<S: Server> {
-    pub(crate) statement: Statement,
-    /// Its parameters, from those of each request.
-    pub(crate) arguments: fn(&[&S::Arguments]) -> S::Arguments,
-    /// From its answer.
-    pub(crate) answers: fn(S::Answer) -> Answers<S>,
-}
-
-/// The answers to those requests that were carried out, each with its row, as they would be without others.
-pub(crate) type Answers<S> = Vec<(String, <S as Server>::Answer)>;
-
-/// A request's place in a batch.
-pub(crate) struct Member<S: Server> {
-    pub(crate) batch: Arc<Batch<S>>,
+/// A request's place in a batch: requests of one kind, each about another row.
+pub(crate) struct Member {
+    /// What carries out all of them.
+    pub(crate) many: Statement,
     /// The row that the request is about.
     pub(crate) row: String,
+    /// What it asks for, as a JSON object.
+    pub(crate) object: String,
+}
+
+impl Member {
+    pub(crate) fn new(many: &Statement, row: &str, object: String) -> Self {
+        Self { many: many.clone(), row: row.to_owned(), object }
+    }
 }
 
 /// The two ends of a request. Together they tell whether the caller gave up before it was done.

@@ -22,7 +22,7 @@ pub(crate) trait Server: Send + Sync + 'static {
     /// How long a request may take, from the moment it is sent to the server.
     fn response_timeout(&self) -> Duration;
 
-    /// Connects, and checks or creates the table. Ends within the connect timeout.
+    /// Connects, and checks the table, within the connect timeout. Only making the table may take longer.
     fn open(&self) -> impl Future<Output = Result<Self::Connection, StoreError>> + Send;
 
     /// Whether the connection now leads elsewhere.
@@ -40,6 +40,20 @@ pub(crate) trait Server: Send + Sync + 'static {
         statement: &Statement,
         arguments: Self::Arguments,
     ) -> impl Future<Output = Result<Self::Answer, sqlx::Error>> + Send;
+
+    /// Carries out many requests in one transaction, each about another row: `objects` is a JSON array of what they ask
+    /// for. Returns the answers to those that were carried out, each with its row, as they would be without others.
+    /// After an error, none was carried out, unless it is the connection that broke. It waits for no row, and leaves
+    /// out those that are locked. A database that cannot do that has no [`Member`](super::Member)s.
+    fn run_together(
+        &self,
+        connection: &mut Self::Connection,
+        many: &Statement,
+        objects: String,
+    ) -> impl Future<Output = Result<Vec<(String, Self::Answer)>, sqlx::Error>> + Send {
+        let _ = (connection, many, objects);
+        async { Ok(Vec::new()) }
+    }
 
     /// What to do about an error.
     fn verdict(&self, error: &sqlx::Error) -> Verdict;

@@ -1,7 +1,8 @@
 //! A request after the connection was closed.
 
+mod outage;
 mod resent;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_server")]
 mod together;
 
 use super::*;

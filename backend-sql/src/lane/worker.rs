@@ -1,11 +1,12 @@
 //! The task of a connection.
 
 use super::{
+    queue::Queue,
     request::{Answered, Job, Request, reply, silent},
     server::{Again, Server, Verdict},
-    together::{others, put_back, refuse, tell},
+    together::{objects, others, put_back, refuse, tell},
 };
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tenure_core::StoreError;
 use tokio::{
     sync::{Notify, mpsc, oneshot},
@@ -30,14 +31,17 @@ impl<S: Server> Worker<S> {
     }
 
     /// Carries out one job after the other, until nobody can send any more.
-    pub(super) async fn work(mut self, mut jobs: mpsc::UnboundedReceiver<Job<S>>) {
-        let mut queue = VecDeque::new();
-        while let Some(job) = next(&mut queue, &mut jobs).await {
+    pub(super) async fn work(mut self, jobs: mpsc::UnboundedReceiver<Job<S>>) {
+        let mut queue = Queue::new(jobs);
+        while let Some(job) = queue.next().await {
             match job {
-                Job::Open => {
-                    if let Err(error) = self.connection().await {
+                Job::Open(opened) => {
+                    let outcome = self.connection().await.map(drop).map_err(|error| queue.refuse(error));
+                    if let Err(error) = &outcome {
                         tracing::debug!(%error, "could not open a connection in advance");
                     }
+                    // Maybe nobody waits for it.
+                    let _ = opened.send(outcome);
                 }
                 Job::Ask(request) => self.answer_with_others(request, &mut queue).await,
                 Job::Close(done) => {
@@ -67,36 +71,34 @@ impl<S: Server> Worker<S> {
         })
     }
 
-    /// Carries out a request, and with it those in the queue that can share its statement.
-    async fn answer_with_others(&mut self, first: Request<S>, queue: &mut VecDeque<Job<S>>) {
+    /// Carries out a request, and with it those in the queue that can be carried out together with it.
+    async fn answer_with_others(&mut self, first: Request<S>, queue: &mut Queue<S>) {
         // Nobody waits for its answer any more. Nor may what is behind it go in its place.
         if first.answer.is_closed() {
             return;
         }
         let mut requests = match &first.member {
             // Without a connection there may be no server, and each would have to be told so.
-            Some(member) if self.open.is_some() && !first.alone => others(member, queue),
+            Some(member) if self.open.is_some() && !first.alone => others(member, &mut queue.waiting),
             _ => Vec::new(),
         };
         requests.insert(0, first);
         requests.retain(|request| !request.answer.is_closed());
         if requests.len() > 1 {
-            put_back(self.answer_together(requests).await, queue);
+            put_back(self.answer_together(requests).await, &mut queue.waiting);
         } else if let Some(request) = requests.pop() {
-            self.answer(request).await;
+            self.answer(request, queue).await;
         }
     }
 
-    /// Carries out requests of one kind by one statement. Returns those that it left out.
+    /// Carries out requests of one kind together. Returns those that were left out.
     async fn answer_together(&mut self, requests: Vec<Request<S>>) -> Vec<Request<S>> {
-        let batch =
-            requests.first().and_then(|first| first.member.as_ref()).map(|first| Arc::clone(&first.batch));
-        let (Some(batch), Some(connection)) = (batch, &mut self.open) else { return requests };
-        let arguments: Vec<&S::Arguments> = requests.iter().map(|request| &request.arguments).collect();
+        let many = requests.first().and_then(|first| first.member.as_ref()).map(|first| first.many.clone());
+        let (Some(many), Some(connection)) = (many, &mut self.open) else { return requests };
         let (longest, begun) = (self.server.response_timeout(), Instant::now());
-        let running = self.server.run(connection, &batch.statement, (batch.arguments)(&arguments));
+        let running = self.server.run_together(connection, &many, objects(&requests));
         let error = match tokio::time::timeout(longest, running).await {
-            Ok(Ok(answer)) => return tell((batch.answers)(answer), requests),
+            Ok(Ok(answers)) => return tell(answers, requests),
             Ok(Err(error)) => error,
             Err(_) => {
                 self.open = None;
@@ -130,7 +132,7 @@ impl<S: Server> Worker<S> {
     }
 
     /// Carries out a request by a statement of its own.
-    async fn answer(&mut self, request: Request<S>) {
+    async fn answer(&mut self, request: Request<S>, queue: &mut Queue<S>) {
         let Request { statement, arguments, again, mut answer, doing, .. } = request;
         let (server, hurry) = (Arc::clone(&self.server), Arc::clone(&self.hurry));
         let longest = server.response_timeout();
@@ -140,7 +142,7 @@ impl<S: Server> Worker<S> {
             let used = self.open.is_some();
             let connection = match self.connection().await {
                 Ok(connection) => connection,
-                Err(error) => return reply(doing, answer, Err(error)),
+                Err(error) => return reply(doing, answer, Err(queue.refuse(error))),
             };
             if answer.is_closed() {
                 return;
@@ -195,20 +197,6 @@ impl<S: Server> Worker<S> {
             }
         }
     }
-}
-
-/// The next job, once all that were sent meanwhile are in the queue.
-async fn next<S: Server>(
-    queue: &mut VecDeque<Job<S>>,
-    jobs: &mut mpsc::UnboundedReceiver<Job<S>>,
-) -> Option<Job<S>> {
-    if queue.is_empty() {
-        queue.push_back(jobs.recv().await?);
-    }
-    while let Ok(job) = jobs.try_recv() {
-        queue.push_back(job);
-    }
-    queue.pop_front()
 }
 
 /// Whether the request has ended: what a server answers is over, unless it is a pooler's word for a server that is gone

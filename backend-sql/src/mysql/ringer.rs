@@ -15,8 +15,9 @@ use tokio::{
     time::timeout,
 };
 
-/// How many rings may be waiting to be sent. More are left out: those waiters poll.
-const PENDING: usize = 64;
+/// How many rings may be waiting to be sent: more than the releases that two lanes carry out at a time, each of which may
+/// ring, even if it is always the same bell. More are left out: those waiters poll.
+const PENDING: usize = 1024;
 /// How long the connection is kept when nobody is to be told.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long before it connects again.

@@ -289,6 +289,7 @@ impl RowTable for MySqlRowLocks {
     }
 
     async fn open(&self) -> Result<(), StoreError> {
+        self.desk.open().await?;
         let done = self.ask(&self.statements.version, arguments![]).await?;
         let versions = self.server.rows::<(String,)>(&done)?;
         let _ = self.is_mariadb.set(versions.iter().any(|(version,)| version.contains("MariaDB")));

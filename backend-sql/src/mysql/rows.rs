@@ -10,7 +10,7 @@ use super::{
 use crate::{
     batches,
     hints::Hint,
-    lane::{Again, Answered, Lane, Server},
+    lane::{Again, Answered, Lane, Member, Server},
     lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
     record_rows::{Change, Row, Seen, mode_column},
     rows::beyond_all_names,
@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 use tenure_core::{
-    Background, Claim, Grant, Moment, Name, StoreError, Wakeup,
+    Background, Claim, Grant, Mode, Moment, Name, StoreError, Wakeup,
     record::{Bell, Record, StoreTime},
 };
 
@@ -165,20 +165,25 @@ impl LeaseTable for MySqlRows {
         let (id, lease, mode) = (id.to_string(), millis(*lease), mode_column(*mode)?);
         let (label, host, pid) = (holder.label.as_deref(), holder.host.as_str(), i64::from(holder.pid));
         let (prefix, name_text, more) = (self.prefix(), name.as_str(), i64::from(claim.reserve));
+        let Statements { acquire, take_free, take_many, .. } = &*self.statements;
         let (statement, arguments) = match self.guesses.of(name) {
             Guess::Record => return Ok(Answer::No),
             Guess::Columns => {
                 let mode = mode.as_deref();
-                let arguments = arguments![more, id, mode, lease, label, host, pid, prefix, name_text, mode];
-                (&self.statements.take_free, arguments)
+                (take_free, arguments![more, id, mode, lease, label, host, pid, prefix, name_text, mode])
             }
             Guess::Nothing => {
-                let arguments =
-                    arguments![prefix, name_text, more, id, mode, lease, label, host, pid, more + 1];
-                (&self.statements.acquire, arguments)
+                let mode = mode.as_deref();
+                (acquire, arguments![prefix, name_text, more, id, mode, lease, label, host, pid, more + 1])
             }
         };
-        let done = self.lanes.of(name).run(statement, arguments, Again::Safe).await?;
+        let lane = self.lanes.of(name);
+        let done = if mode.is_none() && !self.fair() {
+            let member = Member::new(take_many, name, batches::acquisition(claim));
+            lane.run_as(member, statement, arguments, Again::Safe).await?
+        } else {
+            lane.run(statement, arguments, Again::Safe).await?
+        };
         let token = i64::try_from(done.last_insert_id).map_err(StoreError::failed)?;
         if token == 0 {
             return Ok(Answer::No);
@@ -188,12 +193,19 @@ impl LeaseTable for MySqlRows {
     }
 
     async fn release(&self, grant: &Grant) -> Result<Answer<bool>, StoreError> {
-        let Grant { name, claim, .. } = grant;
+        let Grant { name, claim, mode, .. } = grant;
         if self.guesses.of(name) == Guess::Record {
             return Ok(Answer::No);
         }
+        let (lane, alone) = (self.lanes.of(name), *mode == Mode::Exclusive && !self.fair());
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string()];
-        let done = self.lanes.of(name).run(&self.statements.release, arguments, Again::No).await?;
+        let Statements { release, release_many, .. } = &*self.statements;
+        let done = if alone {
+            let member = Member::new(release_many, name, batches::release(grant));
+            lane.run_as(member, release, arguments, Again::No).await?
+        } else {
+            lane.run(release, arguments, Again::No).await?
+        };
         Ok(if done.affected > 0 { Answer::Done(self.ring_returned(name, &done)) } else { Answer::No })
     }
 
@@ -339,7 +351,7 @@ impl LeaseTable for MySqlRows {
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
-        self.lanes.open();
+        self.lanes.open().await?;
         let done = self.lanes.first().run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = done.rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))

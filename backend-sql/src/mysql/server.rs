@@ -5,7 +5,8 @@ use crate::{
     lane::{Server, Verdict},
     options::Strategy,
     patience::{Patience, in_seconds},
-    server::{Checked, Refusal, in_time, place},
+    rows::hexadecimal,
+    server::{Checked, in_time, place, table_in_time},
     statement::Statement,
     tls::choose_cryptography,
 };
@@ -14,7 +15,10 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Either, Executor, FromRow, Row, SqlSafeStr,
     mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode},
 };
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 use tenure_core::StoreError;
 
 /// The server: how to connect to it, and how to send statements.
@@ -24,10 +28,22 @@ pub(super) struct MySql {
     create: Statement,
     /// A statement that detects a table of another shape.
     shape_check: Statement,
+    /// Whether this client has seen the table.
+    seen: AtomicBool,
     /// The store's name for messages.
     pub(super) store: String,
     pub(super) connect: MySqlConnectOptions,
 }
+
+/// However the server's sessions begin, each statement commits by itself, a statement about several rows is carried out
+/// (MariaDB takes it for one that has forgotten its key), and all rows are returned.
+const PLAIN: &str = "SESSION autocommit = 1, SESSION sql_safe_updates = 0, \
+                     SESSION sql_select_limit = 18446744073709551615";
+
+/// Restores the time limits that the server had before the table was made.
+const AS_BEFORE: &str = "SET SESSION innodb_lock_wait_timeout = @tenure_rows, \
+                         SESSION lock_wait_timeout = @tenure_table \
+                         /*M! , SESSION max_statement_time = @tenure_statement */";
 
 /// The result of a statement.
 #[derive(Default)]
@@ -56,7 +72,7 @@ impl MySql {
         if matches!(connect.get_ssl_mode(), MySqlSslMode::VerifyCa) {
             choose_cryptography();
         }
-        Self { options, create, shape_check, store, connect }
+        Self { options, create, shape_check, seen: AtomicBool::new(false), store, connect }
     }
 
     /// A row of ours, as a tuple.
@@ -69,17 +85,19 @@ impl MySql {
         done.rows.iter().map(|row| self.row(row)).collect()
     }
 
-    async fn open_once(&self) -> Result<MySqlConnection, Refusal> {
+    /// Connects, and sets up the session.
+    async fn connected(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut connection = self.connect.connect().await?;
-        // Each statement commits by itself, however the server's sessions begin. The upsert needs its assignments to be
-        // made one after another, which a mode of MariaDB changes.
+        // No commit begins another transaction. The numbers of a batch's rows must fit into one text. The upsert needs
+        // its assignments to be made one after another, which a mode of MariaDB changes.
         let Patience { lock, statement } = Patience::of(self.options.response_timeout);
         let (lock, seconds, millis) =
             (in_seconds(lock), statement.as_secs_f64(), statement.as_millis().max(1));
         // Makes the server give up what takes too long, unless its own limit is shorter. MySQL has no limit for a whole
         // statement that writes. 0 is no limit.
         let settings = format!(
-            "SET SESSION autocommit = 1, SESSION {}, {}, \
+            "SET {PLAIN}, SESSION completion_type = 0, SESSION group_concat_max_len = 1024, \
+             SESSION {}, {}, \
              SESSION sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '') /*M! , SESSION max_statement_time = \
              IF(@@max_statement_time > 0, LEAST(@@max_statement_time, {seconds:.3}), {seconds:.3}) */ \
              /*!80000 , SESSION max_execution_time = CAST(IF(@@max_execution_time > 0, \
@@ -88,32 +106,48 @@ impl MySql {
             self.table_bound()
         );
         connection.execute(AssertSqlSafe(settings)).await?;
-        if self.options.strategy == Strategy::LeaseRow && !unquotes(&mut connection).await? {
-            return Err(Refusal::Said(StoreError::failed(errors::QUOTES_JSON)));
-        }
-        // Detects a table of another shape, and is needed soon in any case.
-        let check = || self.shape_check.sql().into_sql_str();
-        match connection.prepare(check()).await {
-            Err(error) if errors::is_missing_table(&error) => {
-                if !self.options.create_table {
-                    let missing = errors::missing_table(&self.options.table.to_string());
-                    return Err(Refusal::Said(StoreError::failed(missing)));
-                }
-                connection.execute(self.create.sql()).await?;
-                connection.prepare(check()).await?;
-            }
-            checked => drop(checked?),
-        }
         Ok(connection)
     }
 
-    /// A connection for bells: its statements may take as long as they like, except to wait for a table. Each commits
-    /// by itself, so that it sees what others have committed, and keeps no table from being altered.
+    /// Looks for the table with a statement that detects one of another shape, and that is needed soon in any case.
+    async fn look(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        connection.prepare(self.shape_check.sql().into_sql_str()).await?;
+        self.seen.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether another client may be making the table: nobody can look at it until it is on disk.
+    fn may_be_new(&self, error: &sqlx::Error) -> bool {
+        self.options.create_table && !self.seen.load(Ordering::Relaxed) && errors::ended_the_wait(error)
+    }
+
+    /// Makes the table, or waits until another client has made it. The server gets more time for this.
+    async fn make_table(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        let Patience { lock, statement } = Patience::of(self.options.making_timeout());
+        let (lock, seconds) = (in_seconds(lock), statement.as_secs_f64());
+        let patient = format!(
+            "SET @tenure_rows = @@innodb_lock_wait_timeout, @tenure_table = @@lock_wait_timeout, \
+             SESSION innodb_lock_wait_timeout = {lock}, SESSION lock_wait_timeout = {lock} \
+             /*M! , @tenure_statement = @@max_statement_time, SESSION max_statement_time = {seconds:.3} */"
+        );
+        connection.execute(AssertSqlSafe(patient)).await?;
+        if let Err(error) = self.look(connection).await {
+            if !errors::is_missing_table(&error) {
+                return Err(error);
+            }
+            connection.execute(self.create.sql()).await?;
+        }
+        connection.execute(AS_BEFORE).await?;
+        self.look(connection).await
+    }
+
+    /// A connection for bells: its statements may take as long as they like, except to wait for a table. Each sees what
+    /// others have committed, and keeps no table from being altered.
     pub(super) async fn open_bare(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut connection = self.connect.connect().await?;
         // The last two are MariaDB's setting, and MySQL's.
         let settings = format!(
-            "SET SESSION autocommit = 1, {}, \
+            "SET {PLAIN}, {}, \
              SESSION /*M! max_statement_time = 0 */ /*!80000 max_execution_time = 0 */",
             self.table_bound()
         );
@@ -168,13 +202,32 @@ impl Server for MySql {
     }
 
     async fn open(&self) -> Result<MySqlConnection, StoreError> {
+        let Checked { table, connect_timeout, create_table, .. } = &self.options;
         let connecting = async {
-            self.open_once().await.map_err(|refusal| match refusal {
-                Refusal::Driver(error) => self.explain(error),
-                Refusal::Said(error) => error,
-            })
+            let mut connection = self.connected().await.map_err(|error| self.explain(error))?;
+            if self.options.strategy == Strategy::LeaseRow
+                && !unquotes(&mut connection).await.map_err(|error| self.explain(error))?
+            {
+                return Err(StoreError::failed(errors::QUOTES_JSON));
+            }
+            match self.look(&mut connection).await {
+                Ok(()) => Ok((connection, true)),
+                Err(error) if errors::is_missing_table(&error) || self.may_be_new(&error) => {
+                    Ok((connection, false))
+                }
+                Err(error) => Err(self.explain(error)),
+            }
         };
-        in_time(self.options.connect_timeout, &self.store, connecting).await
+        let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;
+        if !found {
+            if !create_table {
+                return Err(StoreError::failed(errors::missing_table(&table.to_string())));
+            }
+            let making =
+                async { self.make_table(&mut connection).await.map_err(|error| self.explain(error)) };
+            table_in_time(self.options.making_timeout(), table, making).await?;
+        }
+        Ok(connection)
     }
 
     async fn close(&self, connection: MySqlConnection) -> Result<(), sqlx::Error> {
@@ -200,6 +253,28 @@ impl Server for MySql {
         Ok(done)
     }
 
+    /// Sends one message, so texts are written into it.
+    async fn run_together(
+        &self,
+        connection: &mut MySqlConnection,
+        many: &Statement,
+        objects: String,
+    ) -> Result<Vec<(String, Done)>, sqlx::Error> {
+        let (prefix, objects) = (hexadecimal(&self.options.prefix), hexadecimal(&objects));
+        let asked =
+            format!("@tenure_prefix = X'{prefix}', @tenure_asked = CONVERT(X'{objects}' USING utf8mb4)");
+        let message = AssertSqlSafe(format!("SET {asked}; {}", many.text()));
+        match sqlx::raw_sql(message).fetch_all(&mut *connection).await {
+            Ok(rows) => rows.iter().map(told).collect(),
+            Err(error) => {
+                if errors::verdict(&error) != Verdict::Broken {
+                    roll_back(connection).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
     fn verdict(&self, error: &sqlx::Error) -> Verdict {
         errors::verdict(error)
     }
@@ -207,6 +282,19 @@ impl Server for MySql {
     fn explain(&self, error: sqlx::Error) -> StoreError {
         errors::explain(&self.origin(), error)
     }
+}
+
+/// A row of what was carried out together, as the answer of a statement for one.
+fn told(row: &MySqlRow) -> Result<(String, Done), sqlx::Error> {
+    let (name, last_insert_id) = <(String, u64)>::from_row(row)?;
+    Ok((name, Done { affected: 1, last_insert_id, ..Done::default() }))
+}
+
+/// Ends the transaction that an error has left open. If that fails, the connection must not be used again: an error
+/// without a number says so.
+async fn roll_back(connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+    let rolled_back = connection.execute("ROLLBACK").await.map(drop);
+    rolled_back.map_err(|error| sqlx::Error::Protocol(format!("no rollback: {error}")))
 }
 
 /// Parameters of a statement, in order.

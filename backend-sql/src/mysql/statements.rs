@@ -1,4 +1,4 @@
-//! The statements, each of which commits by itself.
+//! The statements, each of which commits by itself, and messages of several that commit together.
 
 use crate::{statement::Statement, table::TablePath};
 use tenure_core::Error;
@@ -17,6 +17,13 @@ pub(super) struct Statements {
     /// How many more tokens to reserve, claim, mode, lease, label, host, pid, prefix, name, mode. Like `acquire`, on a
     /// row that nobody holds.
     pub(super) take_free: Statement,
+    /// `@tenure_prefix`, and in `@tenure_asked` objects with name, claim, lease, label, host, pid and how many `more`
+    /// tokens to reserve, each for an exclusive lock. Name and last token of each that `take_free` grants, except those
+    /// whose rows another has locked.
+    pub(super) take_many: Statement,
+    /// `@tenure_prefix`, and in `@tenure_asked` objects with name and claim. The name of each that `release` releases,
+    /// and its last insert id, except those whose rows another has locked.
+    pub(super) release_many: Statement,
     /// Prefix, name, claim. One row if released. The last insert id is 0 if nobody waits for the name, 1 if one without a
     /// bell does, and otherwise the bell to ring.
     pub(super) release: Statement,
@@ -107,7 +114,11 @@ impl Statements {
         let fill = |text: &str| {
             let text = text
                 .replace("{free}", FREE)
+                .replace("{vacant}", VACANT)
+                .replace("{own}", OWN)
+                .replace("{awaited}", AWAITED)
                 .replace("{bell}", BELL)
+                .replace("{rows}", ROWS)
                 .replace("{again}", "claim = VALUES(claim) AND expires_at >= VALUES(since)")
                 .replace("{columns}", COLUMNS)
                 .replace("{asked}", ASKED)
@@ -117,10 +128,15 @@ impl Statements {
                 .replace("{t}", &name);
             Statement::new(text)
         };
+        let many = |which: &str, change: &str, told: &str| {
+            fill(&MANY.replace("{which}", which).replace("{change}", change).replace("{told}", told))
+        };
         Self {
             create: Statement::new(schema(table)),
             acquire: fill(ACQUIRE),
             take_free: fill(TAKE_FREE),
+            take_many: many("{vacant}", TAKE_EACH, "held.token"),
+            release_many: many("{own}", RELEASE_EACH, "{awaited}"),
             release: fill(RELEASE),
             withdraw: fill(WITHDRAW),
             unlocked: fill(UNLOCKED),
@@ -186,7 +202,7 @@ ON DUPLICATE KEY UPDATE
 /// because the answer was lost, is left to the record, which has its token. A claim that can share the name does not
 /// touch the mark of an exclusive waiter.
 const TAKE_FREE: &str = "
-UPDATE {t} SET
+UPDATE {t} AS held SET
   version = version + 1,
   token = LAST_INSERT_ID(GREATEST(token + 1, {us}) + ?),
   claim = ?,
@@ -198,8 +214,52 @@ UPDATE {t} SET
   label = ?,
   host = ?,
   pid = ?
-WHERE prefix = ? AND name = ? AND record IS NULL AND (claim IS NULL OR expires_at < {now})
-  AND (? IS NULL OR awaited_by IS NULL OR awaited_until < {now})";
+WHERE prefix = ? AND name = ? AND {vacant} AND (? IS NULL OR awaited_by IS NULL OR awaited_until < {now})";
+
+/// Whether nobody holds the row. A claim that wants it exclusively may have it then.
+const VACANT: &str = "held.record IS NULL AND (held.claim IS NULL OR held.expires_at < {now})";
+
+/// What `TAKE_FREE` does for an exclusive claim, to each row.
+const TAKE_EACH: &str = "
+  held.version = held.version + 1,
+  held.token = GREATEST(held.token + 1, {us}) + asked.more,
+  held.claim = asked.claim,
+  held.mode = NULL,
+  held.since = {now},
+  held.expires_at = {now} + asked.lease,
+  held.awaited_until = 0,
+  held.awaited_by = NULL,
+  held.label = asked.label,
+  held.host = asked.host,
+  held.pid = asked.pid";
+
+/// Many rows in one transaction, which never waits for a row. An update cannot skip locked rows, and returns nothing.
+/// So a look that locks comes before it, and another look after it: what is locked, nobody else changes. All of that is
+/// one message, which the server carries out to its end: a client that freezes meanwhile leaves no row locked. An error
+/// ends the message, and the client must end the transaction.
+const MANY: &str = "
+START TRANSACTION;
+SELECT GROUP_CONCAT(asked.number) INTO @tenure_found FROM {rows} WHERE {which}
+FOR UPDATE /*!80000 OF held */ SKIP LOCKED;
+UPDATE {rows} SET {change} WHERE FIND_IN_SET(asked.number, @tenure_found);
+SELECT asked.name, CAST({told} AS UNSIGNED) FROM {rows} WHERE FIND_IN_SET(asked.number, @tenure_found);
+COMMIT";
+
+/// What is asked for, numbered, each with its row.
+const ROWS: &str = "JSON_TABLE(@tenure_asked, '$[*]' COLUMNS (
+  number FOR ORDINALITY,
+  {asked},
+  claim VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.claim',
+  lease BIGINT PATH '$.lease',
+  label VARCHAR(200) CHARACTER SET utf8mb4 PATH '$.label',
+  host VARCHAR(255) CHARACTER SET utf8mb4 PATH '$.host',
+  pid BIGINT PATH '$.pid',
+  more BIGINT PATH '$.more'
+)) AS asked
+STRAIGHT_JOIN {t} AS held ON held.prefix = @tenure_prefix AND held.name = CAST(asked.name AS BINARY)";
+
+/// 0 if nobody waits, and otherwise the bell.
+const AWAITED: &str = "IF(awaited_until >= {now}, {bell}, 0)";
 
 /// The bell of one who waits. 1 is no bell.
 const BELL: &str = "COALESCE(IF(awaited_bell > 1, awaited_bell, NULL), 1)";
@@ -207,10 +267,17 @@ const BELL: &str = "COALESCE(IF(awaited_bell > 1, awaited_bell, NULL), 1)";
 const RELEASE: &str = "
 UPDATE {t} SET
   version = version + 1,
-  awaited_until = IF(LAST_INSERT_ID(IF(awaited_until >= {now}, {bell}, 0)), awaited_until, awaited_until),
+  awaited_until = IF(LAST_INSERT_ID({awaited}), awaited_until, awaited_until),
   expires_at = {now},
   claim = NULL
 WHERE prefix = ? AND name = ? AND claim = ? AND expires_at >= {now} AND record IS NULL";
+
+/// What `RELEASE` does, to each row. The mark stays as it is.
+const RELEASE_EACH: &str = "held.version = held.version + 1, held.expires_at = {now}, held.claim = NULL";
+
+/// Whether the claim that asks holds the row.
+const OWN: &str =
+    "held.claim = CAST(asked.claim AS BINARY) AND held.expires_at >= {now} AND held.record IS NULL";
 
 /// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps anybody out. The name
 /// still counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so
@@ -243,7 +310,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
 )) AS asked
 STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
 SET held.version = held.version + 1, held.expires_at = {now} + asked.lease
-WHERE held.claim = CAST(asked.claim AS BINARY) AND held.expires_at >= {now} AND held.record IS NULL";
+WHERE {own}";
 
 /// The columns of a row that are read.
 const COLUMNS: &str = "held.version, held.token, held.claim, held.mode, held.since, held.expires_at,
@@ -354,3 +421,17 @@ DELETE idle FROM JSON_TABLE(?, '$[*]' COLUMNS (
 )) AS found
 STRAIGHT_JOIN {t} AS idle ON idle.prefix = CAST(found.prefix AS BINARY) AND idle.name = CAST(found.name AS BINARY)
 WHERE idle.expires_at < {now} - ?";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_has_its_meaning() {
+        let all = Statements::new(&TablePath::new("app.locks").unwrap());
+        let Statements { take_free, take_many, release, release_many, renew, .. } = &all;
+        for statement in [take_free, take_many, release, release_many, renew] {
+            assert!(!statement.text().contains(['{', '}']), "{}", statement.text());
+        }
+    }
+}

@@ -242,6 +242,7 @@ impl RowTable for PostgresRowLocks {
 
     /// No name is in this range: this only shows that the table is readable.
     async fn open(&self) -> Result<(), StoreError> {
+        self.desk.open().await?;
         self.ask(&self.statements.list, arguments![self.prefix(), "", ""]).await.map(drop)
     }
 

@@ -5,13 +5,12 @@ use super::{
     options::{Durability, Own},
     server::{Postgres, arguments, with},
     statements::Statements,
-    together::Together,
 };
 use crate::{
     batches,
     hints::Hint,
     known_rows::KnownRows,
-    lane::{Again, Answered, Lane, Server},
+    lane::{Again, Answered, Lane, Member, Server},
     lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
     record_rows::{Change, Row, Seen, is_latch, mode_column},
     rows::beyond_all_names,
@@ -33,7 +32,6 @@ const READ: usize = 14;
 pub(crate) struct PostgresRows {
     server: Arc<Postgres>,
     statements: Arc<Statements>,
-    together: Together,
     lanes: Lanes<Postgres>,
     /// A crash must not undo the count of a latch, even if it may undo locks.
     latches: Lane<Postgres>,
@@ -51,8 +49,8 @@ impl PostgresRows {
         let latches = Lane::new(&server(Checked { own: durable, ..options.clone() }, connect.clone()));
         let server = server(options, connect);
         let lanes = Lanes::new(&server, server.options.connections, background.clone());
-        let (listener, together) = (Listener::new(&server, background), Together::new(&statements));
-        Self { server, statements, together, lanes, latches, listener }
+        let listener = Listener::new(&server, background);
+        Self { server, statements, lanes, latches, listener }
     }
 
     fn prefix(&self) -> &str {
@@ -179,10 +177,10 @@ impl LeaseTable for PostgresRows {
             mode,
             i64::from(claim.reserve),
         ];
-        let Statements { acquire, acquire_or_read, .. } = &*self.statements;
+        let Statements { acquire, acquire_many, acquire_or_read, .. } = &*self.statements;
         let lane = self.lanes.of(name);
         if alone {
-            let member = self.together.acquiring(name);
+            let member = Member::new(acquire_many, name, batches::acquisition(claim));
             return self.first(&lane.run_as(member, acquire, arguments, Again::Safe).await?);
         }
         self.answer(sent, &lane.run(acquire_or_read, arguments, Again::Safe).await?)
@@ -216,10 +214,10 @@ impl LeaseTable for PostgresRows {
         let sent = Moment::now();
         let alone = *mode == Mode::Exclusive && !self.fair();
         let arguments = arguments![self.prefix(), name.as_str(), claim.to_string(), self.channel()];
-        let Statements { release, release_or_read, .. } = &*self.statements;
+        let Statements { release, release_many, release_or_read, .. } = &*self.statements;
         let lane = self.lanes.of(name);
         if alone {
-            let member = self.together.releasing(name);
+            let member = Member::new(release_many, name, batches::release(grant));
             return self.first(&lane.run_as(member, release, arguments, Again::No).await?);
         }
         self.answer(sent, &lane.run(release_or_read, arguments, Again::No).await?)
@@ -308,7 +306,7 @@ impl LeaseTable for PostgresRows {
     }
 
     async fn open(&self) -> Result<Option<Duration>, StoreError> {
-        self.lanes.open();
+        self.lanes.open().await?;
         let rows = self.lanes.first().run(&self.statements.last_sweep, arguments![], Again::Safe).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         self.server.row::<(i64,)>(row).map(|(ago,)| Some(span(ago)))

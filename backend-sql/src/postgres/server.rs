@@ -9,7 +9,7 @@ use crate::{
     known_rows::KnownRows,
     lane::{Server, Verdict},
     patience::{Patience, in_millis},
-    server::{Checked, Refusal, in_time, place},
+    server::{Checked, in_time, place, table_in_time},
     statement::Statement,
     tls::choose_cryptography,
 };
@@ -37,6 +37,8 @@ pub(super) struct Postgres {
 
 /// How often the server checks that the client of a waiting statement is still connected.
 const STILL_THERE: Duration = Duration::from_secs(1);
+/// How many times to try to make the table, once every 10 ms, while others are making it too.
+const RACES: u32 = 100;
 
 /// The store in words.
 pub(super) fn store(connect: &PgConnectOptions) -> String {
@@ -57,15 +59,11 @@ impl Postgres {
         if matches!(connect.get_ssl_mode(), PgSslMode::VerifyCa) {
             choose_cryptography();
         }
-        let Patience { lock, statement } = Patience::of(options.response_timeout);
-        let (lock, statement) = (in_millis(lock), in_millis(statement));
         let durability = match options.own.durability {
             Durability::Full => "",
             Durability::Relaxed => "SET LOCAL synchronous_commit = off; ",
         };
-        let locally = format!(
-            "SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {statement}; {durability}"
-        );
+        let locally = format!("{}{durability}", within(options.response_timeout));
         Self { options, create, shape_check, store, connect, locally, known: KnownRows::default() }
     }
 
@@ -79,7 +77,8 @@ impl Postgres {
         rows.iter().map(|row| self.row(row)).collect()
     }
 
-    async fn open_once(&self) -> Result<PgConnection, Refusal> {
+    /// Connects, and sets up the session.
+    async fn connected(&self) -> Result<PgConnection, sqlx::Error> {
         let mut connection = self.connect.connect().await?;
         if !self.options.own.pooler {
             self.bound(&mut connection).await?;
@@ -87,7 +86,6 @@ impl Postgres {
                 connection.execute("SET synchronous_commit = off").await?;
             }
         }
-        self.ensure_table(&mut connection).await?;
         Ok(connection)
     }
 
@@ -113,28 +111,53 @@ impl Postgres {
         sqlx::raw_sql(AssertSqlSafe(format!("{locally}{text}"))).fetch_all(connection).await
     }
 
-    async fn ensure_table(&self, connection: &mut PgConnection) -> Result<(), Refusal> {
+    /// Whether there is a table. Fails if it has another shape.
+    async fn finds_table(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let table = self.options.table.quoted('"');
         let asked = self.say(connection, &format!("SELECT to_regclass('{table}') IS NOT NULL")).await?;
         let there = asked.first().map_or(Ok(false), |row| row.try_get(0))?;
-        if !there {
-            if !self.options.create_table {
-                let missing = errors::missing_table(&self.options.table.to_string());
-                return Err(Refusal::Said(StoreError::failed(missing)));
+        if there {
+            self.check_shape(connection).await?;
+        }
+        Ok(there)
+    }
+
+    /// Makes the table. If another client makes it first, waits until that table is on disk.
+    async fn make_table(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        // Before version 13, the session's own limit for a statement also applies to this message.
+        let create = format!("{}{}", within(self.options.making_timeout()), self.create.text());
+        let mut races = 0;
+        while let Err(error) = sqlx::raw_sql(AssertSqlSafe(create.clone())).execute(&mut *connection).await {
+            // `IF NOT EXISTS` does not keep two clients that create the same table from colliding. But whoever has lost
+            // that race soon finds the table: what goes on is something else, such as a type of that name.
+            races += 1;
+            if !errors::is_creation_race(&error) || races > RACES {
+                return Err(error);
             }
-            self.say(connection, self.create.text()).await?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        if !self.options.own.pooler {
-            // Detects a table of another shape, and is needed soon in any case.
-            connection.prepare(self.shape_check.sql().into_sql_str()).await?;
+        self.check_shape(connection).await
+    }
+
+    /// Detects a table of another shape, with a statement that is needed soon in any case.
+    async fn check_shape(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        if self.options.own.pooler {
+            return Ok(());
         }
-        Ok(())
+        connection.prepare(self.shape_check.sql().into_sql_str()).await.map(drop)
     }
 
     fn origin(&self) -> Origin<'_> {
         let (store, user) = (&self.store, self.connect.get_username());
         Origin { store, user, table: self.options.table.to_string() }
     }
+}
+
+/// The beginning of a message that the server is to give up on before a client that waits this long does.
+fn within(longest: Duration) -> String {
+    let Patience { lock, statement } = Patience::of(longest);
+    let (lock, statement) = (in_millis(lock), in_millis(statement));
+    format!("SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {statement}; ")
 }
 
 /// Applies these settings to the session, except those that are unknown or already smaller. 0 means for ever.
@@ -166,20 +189,23 @@ impl Server for Postgres {
 
     async fn open(&self) -> Result<PgConnection, StoreError> {
         self.known.forget();
+        let Checked { table, connect_timeout, create_table, .. } = &self.options;
         let connecting = async {
-            loop {
-                match self.open_once().await {
-                    Ok(connection) => return Ok(connection),
-                    // `IF NOT EXISTS` does not keep two clients that create the same table from colliding.
-                    Err(Refusal::Driver(error)) if errors::is_creation_race(&error) => {
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                    }
-                    Err(Refusal::Driver(error)) => return Err(self.explain(error)),
-                    Err(Refusal::Said(error)) => return Err(error),
-                }
-            }
+            let mut connection = self.connected().await?;
+            let found = self.finds_table(&mut connection).await?;
+            Ok((connection, found))
         };
-        in_time(self.options.connect_timeout, &self.store, connecting).await
+        let connecting = async { connecting.await.map_err(|error| self.explain(error)) };
+        let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;
+        if !found {
+            if !create_table {
+                return Err(StoreError::failed(errors::missing_table(&table.to_string())));
+            }
+            let making =
+                async { self.make_table(&mut connection).await.map_err(|error| self.explain(error)) };
+            table_in_time(self.options.making_timeout(), table, making).await?;
+        }
+        Ok(connection)
     }
 
     async fn close(&self, connection: PgConnection) -> Result<(), sqlx::Error> {
@@ -198,6 +224,18 @@ impl Server for Postgres {
             return self.say(connection, &written(statement.text(), &arguments)).await;
         }
         sqlx::query_with(statement.sql(), beside(arguments)?).fetch_all(connection).await
+    }
+
+    async fn run_together(
+        &self,
+        connection: &mut PgConnection,
+        many: &Statement,
+        objects: String,
+    ) -> Result<Vec<(String, Vec<PgRow>)>, sqlx::Error> {
+        let arguments = vec![self.options.prefix.as_str().into(), objects.into()];
+        let rows = self.run(connection, many, arguments).await?;
+        // A row without a name that can be read is left to the statement for one.
+        Ok(rows.into_iter().filter_map(|row| Some((row.try_get("name").ok()?, vec![row]))).collect())
     }
 
     fn verdict(&self, error: &sqlx::Error) -> Verdict {

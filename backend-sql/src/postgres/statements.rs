@@ -24,8 +24,8 @@ pub(super) struct Statements {
     /// an exclusive lock. Returns a row with token and name for each that was granted. Leaves out rows that are missing, or
     /// that another has locked.
     pub(super) acquire_many: Statement,
-    /// `$1` prefix, `$2` objects with name and claim, `$3` channel. Returns a row for each that was released: whether
-    /// somebody waits for the name, and the name. Leaves out rows that another has locked.
+    /// `$1` prefix, `$2` objects with name and claim. Returns a row for each that was released: whether somebody waits
+    /// for the name, and the name. Leaves out rows that another has locked.
     pub(super) release_many: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if released, which tells whether somebody waits
     /// for the name.
@@ -127,6 +127,7 @@ impl Statements {
                 .replace("{now}", "floor(extract(epoch FROM now()) * 1000)::bigint")
                 .replace("{us}", "(extract(epoch FROM now()) * 1000000)::bigint")
                 .replace("{tell}", "pg_notify($4, $1 || E'\\n' || $2)")
+                .replace("{channel}", table.table.as_str())
                 .replace("{t}", &name);
             Statement::new(text)
         };
@@ -268,7 +269,7 @@ FROM own
 WHERE held.prefix = $1 AND held.name = own.name AND held.claim = own.claim
   AND held.expires_at >= {now} AND held.record IS NULL
 RETURNING held.awaited_until >= {now} AS awaited, held.name,
-  CASE WHEN held.awaited_until >= {now} THEN pg_notify($3, $1 || E'\\n' || held.name) END, {at_once}";
+  CASE WHEN held.awaited_until >= {now} THEN pg_notify('{channel}', $1 || E'\\n' || held.name) END, {at_once}";
 
 /// Makes the statement's commit not wait for the disk. The setting ends with the statement.
 const AT_ONCE: &str = "set_config('synchronous_commit', 'off', true)";

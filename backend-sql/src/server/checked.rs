@@ -4,6 +4,9 @@ use crate::{options::Strategy, table::TablePath};
 use std::time::Duration;
 use tenure_core::{Error, record::Record};
 
+/// The least time that making a table is given. The server waits for its disk, which may stall for many seconds.
+const MAKING: Duration = Duration::from_secs(30);
+
 /// [`ServerOptions`](super::ServerOptions), each within its range. `own` has those of one kind of server.
 #[derive(Clone)]
 pub(crate) struct Checked<O> {
@@ -26,6 +29,11 @@ impl<O: Clone> Checked<O> {
         let connections = Strategy::LeaseRow.check_connections(None)?;
         let table = self.table.of_latches()?;
         Ok(Self { strategy: Strategy::LeaseRow, table, connections, ..self.clone() })
+    }
+
+    /// How long making the table may take: longer than other requests, which have to be answered sooner.
+    pub(crate) fn making_timeout(&self) -> Duration {
+        self.response_timeout.max(MAKING)
     }
 
     /// The longest pause of a waiter before it looks again. A waiter in a queue shows up often enough to keep its

@@ -1,5 +1,6 @@
 //! How a server is connected to.
 
+use crate::table::TablePath;
 use std::{path::PathBuf, time::Duration};
 use tenure_core::StoreError;
 
@@ -12,18 +13,6 @@ pub(crate) fn place(host: &str, port: u16, socket: Option<&PathBuf>) -> String {
     }
 }
 
-/// Why there is no connection, or no table.
-pub(crate) enum Refusal {
-    Driver(sqlx::Error),
-    Said(StoreError),
-}
-
-impl From<sqlx::Error> for Refusal {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Driver(error)
-    }
-}
-
 /// Gives up on a connection that is not made in time.
 pub(crate) async fn in_time<C>(
     longest: Duration,
@@ -32,4 +21,14 @@ pub(crate) async fn in_time<C>(
 ) -> Result<C, StoreError> {
     let late = |_| StoreError::unavailable(format!("no connection to {store} within {longest:?}"));
     tokio::time::timeout(longest, connecting).await.map_err(late)?
+}
+
+/// Gives up on the table if it is not found or made in time.
+pub(crate) async fn table_in_time<T>(
+    longest: Duration,
+    table: &TablePath,
+    asking: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let late = |_| StoreError::unavailable(format!("no answer within {longest:?} about the table {table}"));
+    tokio::time::timeout(longest, asking).await.map_err(late)?
 }

@@ -38,11 +38,16 @@ impl<S: Server> Lanes<S> {
         &self.names[0]
     }
 
-    /// Opens all connections: a first request with a short lease or wait could not also wait for its connection.
-    pub(crate) fn open(&self) {
-        self.names.iter().for_each(Lane::open);
+    /// Opens all connections, because a first request with a short lease or wait could not also wait for its
+    /// connection. Waits for the first connection, which shows whether the server can be reached and has the table.
+    pub(crate) async fn open(&self) -> Result<(), StoreError> {
+        let first = self.first().open();
+        for other in self.names.iter().skip(1) {
+            drop(other.open());
+        }
         let renewals = Arc::clone(&self.renewals);
-        self.background.spawn(async move { renewals.usual().open() });
+        self.background.spawn(async move { drop(renewals.usual().open()) });
+        first.await
     }
 
     pub(crate) async fn close(&self) {

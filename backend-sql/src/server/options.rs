@@ -123,6 +123,8 @@ impl<D: Dialect> ServerOptions<D> {
     }
 
     /// Sets how long an attempt to connect may take: 1 ms to 10 minutes. Default: 5 s.
+    ///
+    /// Making a missing table is not part of it. That may take 30 s, or the response timeout if that is longer.
     pub fn connect_timeout(mut self, longest: Duration) -> Self {
         self.0.connect_timeout = longest;
         self

@@ -115,6 +115,11 @@ impl LeaseTable for SqliteRows {
         self.file.options.fair
     }
 
+    /// A file is nearer than a server.
+    fn reserves(&self) -> u32 {
+        32
+    }
+
     /// SQLite itself waits while another client writes.
     fn patience(&self) -> Duration {
         self.file.options.busy_timeout

@@ -4,14 +4,14 @@ use super::workloads::{Figures, SHARING, WORKLOADS, Workload};
 use crate::{args, people};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use std::{iter, sync::PoisonError, time::Duration};
+use std::{iter, time::Duration};
 
 /// All that was found. Its fields are part of the command's interface: see `docs/cli.md`.
 #[derive(Serialize)]
 pub(super) struct Report {
-    store: String,
-    seconds: f64,
-    tasks: u32,
+    pub(super) store: String,
+    pub(super) seconds: f64,
+    pub(super) tasks: u32,
     round_trip: Option<Row>,
     uncontended: Option<Row>,
     many_names: Option<Row>,
@@ -21,25 +21,25 @@ pub(super) struct Report {
 
 /// What was found of one workload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Row {
+pub(super) struct Row {
     count: u64,
-    per_second: Option<f64>,
+    pub(super) per_second: Option<f64>,
     median_ms: f64,
     p90_ms: f64,
     p99_ms: f64,
     max_ms: f64,
     /// How often the median of the round trip is contained in this median.
-    round_trips: Option<f64>,
+    pub(super) round_trips: Option<f64>,
 }
 
 impl Row {
     /// `None` if nothing was measured.
-    fn of(workload: Workload, Figures { times, elapsed }: &Figures) -> Option<Self> {
-        let times = times.lock().unwrap_or_else(PoisonError::into_inner);
+    fn of(workload: Workload, figures: &Figures) -> Option<Self> {
+        let times = figures.times();
         let quantile = |quantile| millis(times.value_at_quantile(quantile));
         // Most of that time it waits on purpose.
         let has_rate = workload != Workload::TwoClients;
-        let seconds = elapsed.as_secs_f64();
+        let seconds = figures.elapsed.as_secs_f64();
         #[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53 within hours")]
         let count = times.len() as f64;
         (!times.is_empty()).then(|| Self {
@@ -91,30 +91,34 @@ impl Report {
         json + "\n"
     }
 
+    /// Each workload, and what was found of it.
+    pub(super) fn rows(&self) -> [(String, Option<Row>); WORKLOADS] {
+        let tasks = self.tasks;
+        [
+            ("round trip".to_owned(), self.round_trip),
+            ("acquire and release".to_owned(), self.uncontended),
+            (format!("{tasks} tasks, {tasks} names"), self.many_names),
+            (format!("{SHARING} tasks, one name"), self.one_name),
+            ("hand-off between two clients".to_owned(), self.two_clients),
+        ]
+    }
+
     pub(super) fn table(&self) -> String {
-        let Self { store, tasks, round_trip, uncontended, many_names, one_name, two_clients, .. } = self;
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         table.set_header(["WORKLOAD", "A SECOND", "MEDIAN", "90 %", "99 %", "MAX", "ROUND TRIPS"]);
-        let rows = [
-            ("round trip".to_owned(), round_trip),
-            ("acquire and release".to_owned(), uncontended),
-            (format!("{tasks} tasks, {tasks} names"), many_names),
-            (format!("{SHARING} tasks, one name"), one_name),
-            ("hand-off between two clients".to_owned(), two_clients),
-        ];
-        for (title, row) in rows {
-            table.add_row(iter::once(title).chain(Row::cells(*row)));
+        for (title, row) in self.rows() {
+            table.add_row(iter::once(title).chain(Row::cells(row)));
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        format!("{store}\n\n{}", people::shown(table))
+        format!("{}\n\n{}", self.store, people::shown(table))
     }
 }
 
 /// From nanoseconds.
-fn millis(nanos: u64) -> f64 {
+pub(super) fn millis(nanos: u64) -> f64 {
     rounded(Duration::from_nanos(nanos).as_secs_f64() * 1e3, 1e6)
 }
 
@@ -124,7 +128,7 @@ fn rounded(number: f64, parts: f64) -> f64 {
 }
 
 /// In the unit that suits it: `49.2 µs`, `1.03 ms`, `12.0 s`.
-fn time(millis: f64) -> String {
+pub(super) fn time(millis: f64) -> String {
     let (number, unit) = match millis {
         ..0.9995 => (millis * 1e3, "µs"),
         ..999.5 => (millis, "ms"),
@@ -134,7 +138,7 @@ fn time(millis: f64) -> String {
 }
 
 /// At least three digits of a number.
-fn three_digits(number: f64) -> String {
+pub(super) fn three_digits(number: f64) -> String {
     let decimals = match number {
         ..9.995 => 2,
         ..99.95 => 1,
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_store_that_lists_no_holders_has_no_round_trip() {
-        let args = args::Bench { seconds: Duration::from_secs(2), tasks: 8, json: false };
+        let args = args::Bench { seconds: Duration::from_secs(2), tasks: 8, json: false, svg: None };
         let mut figures: [Figures; WORKLOADS] = Default::default();
         figures[1] = measured();
         let table = Report::new("a store", &args, &figures).table();

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use std::{
     iter, panic,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use tenure::{ClaimId, Error, Lock, Locks, Memory};
@@ -60,6 +60,13 @@ impl Default for Figures {
         let times = Histogram::new_with_max(nanos(LONGEST), DIGITS);
         let times = times.unwrap_or_else(|error| unreachable!("a range and its digits: {error}"));
         Self { times: Arc::new(Mutex::new(times)), elapsed: Duration::ZERO }
+    }
+}
+
+impl Figures {
+    /// What was recorded so far.
+    pub(super) fn times(&self) -> MutexGuard<'_, Histogram<u64>> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

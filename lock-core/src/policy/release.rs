@@ -165,7 +165,7 @@ impl Unfinished {
         if holding.stays_for().is_some() {
             // A renewal that is carried out after the last lease outlasts it, and would hold the name for nobody. But
             // the last lease must be asked for before this one ends.
-            let patience = holding.patience().min(self.until.left() / 2);
+            let patience = holding.patience(Moment::now()).min(self.until.left() / 2);
             let _ = tokio::time::timeout(patience, holding.settled()).await;
         }
         let grant = holding.grant_now();

@@ -134,7 +134,7 @@ impl Renewals {
             // While an answer is awaited, the next event is the deadline.
             self.move_on(&hold);
             if let Some((grant, ticket)) = due {
-                let patience = hold.patience().as_millis().max(1).ilog2();
+                let patience = hold.patience(now).as_millis().max(1).ilog2();
                 let batch = alike.entry((patience, self.store.shard(&grant.name))).or_default();
                 batch.push(Due { hold, grant, ticket });
             }
@@ -176,7 +176,7 @@ impl Renewals {
         let sent = Moment::now();
         let mut answer = pin!(self.store.renew(&grants));
         let mut waiting: Vec<(Duration, &Due, usize)> =
-            batch.iter().enumerate().map(|(at, due)| (due.hold.patience(), due, at)).collect();
+            batch.iter().enumerate().map(|(at, due)| (due.hold.patience(sent), due, at)).collect();
         waiting.sort_by_key(|(patience, ..)| *patience);
         while let Some((least, ..)) = waiting.first() {
             let least = *least;

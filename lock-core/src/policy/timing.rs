@@ -109,9 +109,16 @@ impl Timing {
         self.is_due(now + lease::renewal_slack(self.trusted))
     }
 
-    /// How long a renewal may take before another one is sent: never longer than its own lease allows.
-    pub(crate) fn patience(&self) -> Duration {
-        lease::renewal_patience(self.trusted)
+    /// How long a renewal that is sent now may take before another one is: never longer than its own lease allows.
+    ///
+    /// What was handed over stands only for a moment. An answer from a distant store would come too late by that measure,
+    /// so half of what is left may pass. That is also so while a request for less is in doubt.
+    pub(crate) fn patience(&self, now: Moment) -> Duration {
+        let usual = lease::renewal_patience(self.trusted);
+        if !self.provisional {
+            return usual;
+        }
+        usual.max(self.deadline.since(now) / 2).min(lease::renewal_patience(self.lease))
     }
 
     /// A renewal goes out at `sent`. Also returns when it was due.

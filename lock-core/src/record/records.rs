@@ -85,7 +85,7 @@ impl<S: RecordStore> Backend for Records<S> {
             latches: true,
             listing: true,
             waiting: true,
-            succession: true,
+            succession: 32,
             renew_batch: 100,
             ..Capabilities::POLLED
         }

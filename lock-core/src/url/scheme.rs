@@ -39,10 +39,7 @@ pub(super) fn shown(url: &str, scheme: Option<&Scheme>) -> String {
             match scheme {
                 Some(scheme) if scheme.has_path() && !has_host && !rest.contains('@') => beginning.to_owned(),
                 Some(_) => format!("{name}:…"),
-                // In `word:word@host`, even the first word may be a password.
-                None if is_word(name) && (rest.starts_with("//") || !rest.contains('@')) => {
-                    format!("{name}:…")
-                }
+                None if is_word(name) && !may_be_login(rest) => format!("{name}:…"),
                 None => "…".to_owned(),
             }
         }
@@ -52,6 +49,12 @@ pub(super) fn shown(url: &str, scheme: Option<&Scheme>) -> String {
         cut.push('…');
     }
     cut
+}
+
+/// Whether `rest`, what follows the first colon, makes a login of what stands before it: in `word:word@host`, even the
+/// first word may be a password.
+pub(super) fn may_be_login(rest: &str) -> bool {
+    !rest.starts_with("//") && rest.contains('@')
 }
 
 pub(super) fn is_word(text: &str) -> bool {

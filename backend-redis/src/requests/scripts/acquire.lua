@@ -22,7 +22,7 @@ if not call('SET', lock, claim, 'NX', 'PX', ARGV[2]) then
     return token or bad
   end
 end
-local token, bad = issue(record, call('TIME'), claim, ARGV[3], ARGV[4], ARGV[5])
+local token, bad = issue(record, server_time(), claim, ARGV[3], ARGV[4], ARGV[5])
 if not token then
   call('DEL', lock)
 elseif KEYS[3] then

@@ -6,7 +6,7 @@
 local lock, record, claim, lease, how, take = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[5], ARGV[6]
 -- The short way, for the first on a lock that is free.
 if redis.call('EXISTS', lock, KEYS[3]) == 0 then
-  local time = redis.call('TIME')
+  local time = server_time()
   local token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
   if token then
     local till = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lease)

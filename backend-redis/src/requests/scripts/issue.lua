@@ -1,3 +1,10 @@
+-- The server's clock, as TIME tells it. Read at most once, even if one call carries out many.
+local time_read
+local function server_time()
+  time_read = time_read or redis.call('TIME')
+  return time_read
+end
+
 -- Issues the next token of a lock, and remembers it with the claim it is for: the server's clock in microseconds, or one
 -- more than the last token if that is greater. With more, the last of so many more tokens, which are the claim's too.
 -- Answers with nil for a claim that is marked as withdrawn; with nil and an error where no greater token follows the last.

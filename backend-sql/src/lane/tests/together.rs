@@ -1,7 +1,9 @@
-//! What shares a statement, what does not, and what becomes of it.
+//! What is carried out together, what is not, and what becomes of it.
 
-use crate::lane::{Again, Batch, Lane, Member, Server, Verdict};
-use crate::statement::Statement;
+use crate::{
+    lane::{Again, Lane, Member, Server, Verdict},
+    statement::Statement,
+};
 use futures_util::FutureExt;
 use std::{
     io,
@@ -18,13 +20,13 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// When the server gives up waiting for a lock.
 const GIVEN_UP: Duration = Duration::from_secs(7);
 
-/// A server whose every statement takes a second. It notes what it is asked for, by statement and row.
+/// A server that takes a second for everything. It notes what it is asked for, by statement and row.
 #[derive(Default)]
 struct Fake {
     noted: Mutex<Vec<String>>,
-    /// What only a statement of its own carries out.
+    /// What is left out of every batch.
     locked: Option<&'static str>,
-    /// The next statement for many gets no answer, because the connection breaks.
+    /// The next batch gets no answer, because the connection breaks.
     breaks: AtomicBool,
     /// Or because the server hangs.
     hangs: AtomicBool,
@@ -32,12 +34,10 @@ struct Fake {
     refuses_late: AtomicBool,
 }
 
-type Rows = Vec<&'static str>;
-
 impl Server for Fake {
     type Connection = ();
-    type Arguments = Rows;
-    type Answer = Rows;
+    type Arguments = &'static str;
+    type Answer = String;
 
     fn connect_timeout(&self) -> Duration {
         LONGEST
@@ -56,21 +56,38 @@ impl Server for Fake {
         Ok(())
     }
 
-    async fn run(&self, (): &mut (), statement: &Statement, rows: Rows) -> Result<Rows, sqlx::Error> {
-        self.noted.lock().unwrap().push(format!("{} {}", statement.text(), rows.join(" ")));
+    async fn run(
+        &self,
+        (): &mut (),
+        statement: &Statement,
+        row: &'static str,
+    ) -> Result<String, sqlx::Error> {
+        self.noted.lock().unwrap().push(format!("{} {row}", statement.text()));
         tokio::time::sleep(ANSWER).await;
-        let many = rows.len() > 1;
-        if many && self.breaks.swap(false, Ordering::Relaxed) {
+        Ok(row.to_owned())
+    }
+
+    async fn run_together(
+        &self,
+        (): &mut (),
+        many: &Statement,
+        objects: String,
+    ) -> Result<Vec<(String, String)>, sqlx::Error> {
+        let rows: Vec<String> = serde_json::from_str(&objects).unwrap();
+        self.noted.lock().unwrap().push(format!("{} {}", many.text(), rows.join(" ")));
+        tokio::time::sleep(ANSWER).await;
+        if self.breaks.swap(false, Ordering::Relaxed) {
             return Err(sqlx::Error::Io(io::ErrorKind::ConnectionReset.into()));
         }
-        if many && self.hangs.swap(false, Ordering::Relaxed) {
+        if self.hangs.swap(false, Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
-        if many && self.refuses_late.swap(false, Ordering::Relaxed) {
+        if self.refuses_late.swap(false, Ordering::Relaxed) {
             tokio::time::sleep(GIVEN_UP).await;
             return Err(sqlx::Error::Protocol("lock timeout".to_owned()));
         }
-        Ok(rows.into_iter().filter(|row| !many || self.locked != Some(*row)).collect())
+        let done = rows.into_iter().filter(|row| self.locked != Some(row.as_str()));
+        Ok(done.map(|row| (row.clone(), row)).collect())
     }
 
     fn verdict(&self, error: &sqlx::Error) -> Verdict {
@@ -86,7 +103,8 @@ impl Server for Fake {
 struct Client {
     server: Arc<Fake>,
     lane: Lane<Fake>,
-    kinds: [(Statement, Again, Arc<Batch<Fake>>); 2],
+    /// For one, for many, and whether it may be repeated.
+    kinds: [(Statement, Statement, Again); 2],
 }
 
 const ACQUIRE: usize = 0;
@@ -96,12 +114,7 @@ impl Client {
     async fn of(server: Fake) -> Self {
         let server = Arc::new(server);
         let kind = |word: &str, again| {
-            let batch = Batch {
-                statement: Statement::new(format!("{word} many")),
-                arguments: |each: &[&Rows]| each.iter().flat_map(|rows| rows.iter().copied()).collect(),
-                answers: |rows: Rows| rows.into_iter().map(|row| (row.to_owned(), vec![row])).collect(),
-            };
-            (Statement::new(word.to_owned()), again, Arc::new(batch))
+            (Statement::new(word.to_owned()), Statement::new(format!("{word} many")), again)
         };
         let kinds = [kind("acquire", Again::Safe), kind("release", Again::No)];
         let client = Self { lane: Lane::new(&server), server, kinds };
@@ -111,17 +124,17 @@ impl Client {
     }
 
     async fn ask(&self, kind: usize, row: &'static str) -> Result<(), StoreError> {
-        let (statement, again, batch) = &self.kinds[kind];
-        let member = Member { batch: Arc::clone(batch), row: row.to_owned() };
-        let answer = self.lane.run_as(member, statement, vec![row], *again).await?;
-        assert_eq!(answer, [row], "another's answer");
+        let (one, many, again) = &self.kinds[kind];
+        let member = Member::new(many, row, format!("\"{row}\""));
+        let answer = self.lane.run_as(member, one, row, *again).await?;
+        assert_eq!(answer, row, "another's answer");
         Ok(())
     }
 
     /// A request that is in no batch.
     async fn read(&self, row: &'static str) {
         let read = Statement::new("read".to_owned());
-        assert_eq!(self.lane.run(&read, vec![row], Again::Safe).await.unwrap(), [row]);
+        assert_eq!(self.lane.run(&read, row, Again::Safe).await.unwrap(), row);
     }
 
     /// What was noted since the last time.
@@ -131,7 +144,7 @@ impl Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_the_connection_shares_a_statement() {
+async fn what_waits_for_the_connection_is_carried_out_together() {
     let client = Client::of(Fake::default()).await;
     let begun = tokio::time::Instant::now();
     let told = tokio::join!(

@@ -17,9 +17,9 @@ impl Holding {
         self.life().timing.wants_renewal(now)
     }
 
-    /// How long a renewal may take before another one is sent.
-    pub(crate) fn patience(&self) -> Duration {
-        self.life().timing.patience()
+    /// How long a renewal that is sent now may take before another one is.
+    pub(crate) fn patience(&self, now: Moment) -> Duration {
+        self.life().timing.patience(now)
     }
 
     /// Starts a renewal at `sent`, and returns the grant to renew.

@@ -20,7 +20,8 @@ const LEASE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 struct HandsOver {
     memory: Memory,
-    answers: bool,
+    /// How long a renewal's answer takes; `None`: for ever.
+    way: Option<Duration>,
     renewals: Arc<AtomicUsize>,
 }
 
@@ -39,21 +40,23 @@ impl Backend for HandsOver {
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         self.renewals.fetch_add(1, Relaxed);
-        if !self.answers {
-            std::future::pending::<()>().await;
+        let renewed = self.memory.renew(grants).await;
+        match self.way {
+            Some(way) => tokio::time::sleep(way).await,
+            None => std::future::pending().await,
         }
-        self.memory.renew(grants).await
+        renewed
     }
 }
 
-fn hands_over(answers: bool) -> HandsOver {
-    HandsOver { memory: Memory::new(), answers, renewals: Arc::default() }
+fn hands_over(way: Option<Duration>) -> HandsOver {
+    HandsOver { memory: Memory::new(), way, renewals: Arc::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_handed_over_is_renewed_soon_and_then_as_usual() {
     for (renews, usual) in [(true, 3), (false, 0)] {
-        let store = hands_over(true);
+        let store = hands_over(Some(Duration::ZERO));
         let locks = Locks::new(store.clone());
         let guard = locks.lock("a").lease(LEASE).renew(renews).acquire().await.unwrap();
         assert!(guard.deadline().unwrap().left() < STANDS);
@@ -69,13 +72,23 @@ async fn what_is_handed_over_is_renewed_soon_and_then_as_usual() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_handed_over_is_lost_soon_when_the_store_is_silent() {
-    let store = hands_over(false);
+    let store = hands_over(None);
     let locks = Locks::new(store.clone());
     let guard = locks.lock("a").lease(LEASE).renew(false).acquire().await.unwrap();
     let begin = Moment::now();
     guard.lost().await;
     assert!(Moment::now().since(begin) < STANDS);
     assert!(store.renewals.load(Relaxed) > 1, "asked once more before it was too late");
+}
+
+/// As far as another continent.
+#[tokio::test(start_paused = true)]
+async fn what_a_distant_store_hands_over_is_renewed() {
+    let store = hands_over(Some(Duration::from_millis(250)));
+    let locks = Locks::new(store.clone());
+    let guard = locks.lock("a").lease(LEASE).acquire().await.unwrap();
+    tokio::time::sleep(STANDS).await;
+    assert_eq!((guard.loss(), store.renewals.load(Relaxed)), (None, 1));
 }
 
 /// Carries out at once what it is asked, and answers when it pleases.

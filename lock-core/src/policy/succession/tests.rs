@@ -110,6 +110,27 @@ async fn a_grant_has_so_many_successors_in_order_and_then_the_store_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_reserves_fewer_tokens_has_fewer_successors() {
+    let store = Counted::default();
+    let most = store.capabilities().succession;
+    assert!(most < *Claim::RESERVE_RANGE.end());
+    let locks = store.with_successors(*Claim::RESERVE_RANGE.end());
+    let mut waiters = Vec::new();
+    for _ in 0..most + 2 {
+        waiters.push(waiter(locks.lock("a")).await);
+    }
+    let mut claims = Vec::new();
+    for waiter in waiters {
+        let guard = acquired(waiter).await;
+        claims.push(guard.claim());
+        guard.release().await.unwrap();
+    }
+    let chains: Vec<usize> = claims.chunk_by(|one, next| one == next).map(<[ClaimId]>::len).collect();
+    assert_eq!(chains, [usize::try_from(most).unwrap() + 1, 1]);
+    store.is_left_free(&locks, "after two chains").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn tokens_that_nobody_used_are_not_used_by_another_process() {
     let store = Counted::default();
     let locks = store.with_successors(3);
@@ -414,8 +435,9 @@ async fn succession_is_refused_where_it_cannot_be() {
         "{refused:?}"
     );
     assert!(Locks::new(Hung).with_succession(0).is_ok());
-    let refused = Locks::new(Memory::new()).with_succession(*Claim::RESERVE_RANGE.end() + 1);
+    let most = *Claim::RESERVE_RANGE.end();
+    let refused = Locks::new(Memory::new()).with_succession(most + 1);
     assert!(matches!(&refused, Err(Error::InvalidOption { option: "succession", .. })), "{refused:?}");
-    let locks = Locks::new(Memory::new()).with_succession(*Claim::RESERVE_RANGE.end()).unwrap();
+    let locks = Locks::new(Memory::new()).with_succession(most).unwrap();
     assert!(!locks.capabilities().fair, "waiters of other processes are passed over");
 }

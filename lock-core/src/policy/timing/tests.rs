@@ -48,7 +48,7 @@ fn a_renewal_that_crosses_an_extension_counts_too() {
     let (renewal, _) = timing.renewal_sent(sent);
     let long = timing.extension_sent(LONG, sent);
     // Nobody waits for it as if its lease were the longer one.
-    assert!(timing.patience() <= lease::renewal_patience(SHORT));
+    assert!(timing.patience(sent) <= lease::renewal_patience(SHORT));
     timing.renewed(long, sent);
     assert!(timing.deadline() == lease::deadline(sent, SHORT));
     timing.renewed(renewal, sent);
@@ -60,10 +60,10 @@ fn a_renewal_that_crosses_an_extension_counts_too() {
 fn an_extension_without_an_answer_delays_no_renewal() {
     let sent = Moment::now();
     let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
-    let patience = timing.patience();
+    let patience = timing.patience(sent);
     let longer = timing.extension_sent(LONG * 120, sent);
     timing.unanswered(longer, sent);
-    assert!(timing.deadline() == lease::deadline(sent, LONG) && timing.patience() == patience);
+    assert!(timing.deadline() == lease::deadline(sent, LONG) && timing.patience(sent) == patience);
     assert!(timing.is_due(sent + lease::renewal_retry(LONG)));
 }
 
@@ -181,7 +181,7 @@ proptest! {
             match step {
                 Step::Renew => {
                     let (ticket, _) = timing.renewal_sent(now);
-                    requests.push(Sent::new(ticket, timing.lease(), Some(now + timing.patience())));
+                    requests.push(Sent::new(ticket, timing.lease(), Some(now + timing.patience(now))));
                 }
                 Step::Extend(lease) => {
                     let ticket = timing.extension_sent(lease, now);

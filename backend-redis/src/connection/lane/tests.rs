@@ -1,0 +1,123 @@
+//! What becomes of a connection that fails, and what is said of it.
+
+use super::*;
+use crate::connection::dial::Endpoint;
+use redis::Client;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    time::{sleep, timeout},
+};
+
+const LONG: Duration = Duration::from_secs(10);
+const PONG: &str = "+PONG\r\n";
+
+/// What a server says to each `PING` on a connection, before it closes it.
+type Pongs = &'static [&'static str];
+
+/// The lane to a server that serves these connections, one after another, and closes every further one at once. Each
+/// `PING` that the server gets notifies the test.
+async fn lane(connections: &'static [Pongs], response_timeout: Duration) -> (Lane, Arc<Notify>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::open(format!("redis://{}", listener.local_addr().unwrap())).unwrap();
+    let asked = Arc::new(Notify::new());
+    let hears = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let mut connections = connections.iter().copied();
+        while let Ok((client, _)) = listener.accept().await {
+            if let Some(pongs) = connections.next() {
+                serve(client, pongs, &hears).await;
+            }
+        }
+    });
+    (Lane::new(Dial::new(Endpoint::Server(Arc::new(client)), LONG, response_timeout)), asked)
+}
+
+async fn serve(client: TcpStream, pongs: Pongs, hears: &Notify) {
+    let (read, mut write) = client.into_split();
+    let mut lines = BufReader::new(read).lines();
+    for &pong in pongs {
+        while let Ok(Some(line)) = lines.next_line().await {
+            let answer = match &*line {
+                "HELLO" => "%1\r\n+proto\r\n:3\r\n",
+                "SETINFO" => "+OK\r\n",
+                "PING" => pong,
+                _ => continue,
+            };
+            write.write_all(answer.as_bytes()).await.unwrap();
+            if line == "PING" {
+                hears.notify_one();
+                break;
+            }
+        }
+    }
+}
+
+fn ping() -> Cmd {
+    redis::cmd("PING")
+}
+
+async fn refused(lane: &Lane) -> String {
+    lane.ask(&ping()).await.map(drop).unwrap_err().error.to_string()
+}
+
+#[tokio::test]
+async fn a_server_that_never_answered_may_be_another_kind_of_server() {
+    let (lane, _) = lane(&[], LONG).await;
+    let said = refused(&lane).await;
+    assert!(said.contains("closed the connection; it may require TLS"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_that_has_answered_may_be_shutting_down() {
+    let (lane, _) = lane(&[&[PONG]], LONG).await;
+    assert!(lane.ask(&ping()).await.is_ok());
+    let said = refused(&lane).await;
+    assert!(said.contains("closed the connection; it may be shutting down or restarting"), "{said}");
+}
+
+/// It speaks the client's protocol, whatever it does next.
+#[tokio::test]
+async fn a_server_that_took_the_connection_has_answered() {
+    let (lane, _) = lane(&[&[""]], LONG).await;
+    let said = refused(&lane).await;
+    assert!(said.contains("closed the connection; it may be shutting down or restarting"), "{said}");
+}
+
+/// Sends a request, and gives it up once the server has it.
+async fn given_up(lane: &Lane, asked: &Notify) {
+    let ping = ping();
+    tokio::select! {
+        answer = lane.ask(&ping) => panic!("{:?}", answer.map(|answer| answer.value)),
+        () = asked.notified() => {}
+    }
+}
+
+/// Waits until the connection has been tested, and returns whether it is still there.
+async fn is_kept(lane: &Lane) -> bool {
+    let here = lane.here();
+    let tested = async {
+        while locked(&here).in_doubt != 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LONG, tested).await.expect("the connection is tested");
+    matches!(locked(&here).state, ConnectionState::Connected(_))
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_is_answered_is_replaced_whoever_gives_up() {
+    let (lane, asked) = lane(&[&["", "", ""], &[PONG, PONG]], Duration::from_secs(2)).await;
+    given_up(&lane, &asked).await;
+    assert!(!is_kept(&lane).await);
+    assert!(lane.ask(&ping()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_costs_no_good_connection() {
+    let (lane, asked) = lane(&[&["", "+PONG\r\n+PONG\r\n", PONG, PONG]], LONG).await;
+    given_up(&lane, &asked).await;
+    assert!(is_kept(&lane).await);
+    assert!(lane.ask(&ping()).await.is_ok());
+}
