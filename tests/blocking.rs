@@ -83,9 +83,9 @@ fn a_busy_lock_is_not_acquired() {
 #[test]
 fn the_lease_is_renewed_while_the_thread_computes() {
     let locks = locks();
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(5);
     let guard = locks.lock("a").lease(lease).acquire().unwrap();
-    let until = Instant::now() + lease * 3 / 2;
+    let until = Instant::now() + lease * 5 / 4;
     while Instant::now() < until {
         std::hint::spin_loop();
     }

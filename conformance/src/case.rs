@@ -27,8 +27,9 @@ pub struct Case {
 /// A case in progress.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Check> + Send + 'a>>;
 
-/// The default limit of a case: far longer than any working one takes.
-const LIMIT: Duration = Duration::from_mins(5);
+/// The default limit of a case: far longer than any working one takes, even those of hundreds of requests on a store
+/// whose disk is busy.
+const LIMIT: Duration = Duration::from_mins(10);
 
 impl Case {
     pub(crate) const fn new(

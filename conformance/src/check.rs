@@ -35,6 +35,8 @@ pub enum Need {
     Listing,
     /// A grant can reserve tokens: [`Capabilities::succession`](tenure_core::Capabilities::succession).
     Succession,
+    /// The store tells waiters of releases: [`Capabilities::wakeup`](tenure_core::Capabilities::wakeup).
+    Wakeups,
     /// Clients are served in order: [`Capabilities::fair`](tenure_core::Capabilities::fair).
     Fair,
     /// Another process can reach the store: [`Subject::environment`](crate::Subject::environment).
@@ -61,6 +63,7 @@ impl fmt::Display for Need {
             Self::Together => "needs several names in one request: this store asks for one by one",
             Self::Listing => "needs listing: this store does not tell who holds what",
             Self::Succession => "needs succession: this store's grants reserve no tokens",
+            Self::Wakeups => "needs wake-ups: this store's waiters poll",
             Self::Fair => "needs fair: this store has no order between clients",
             Self::Processes => "needs processes: no other process reaches this store",
             Self::Namespaces => "needs namespaces: this subject has only one",
@@ -193,6 +196,24 @@ pub(crate) fn kept_out(lock: &Lock) -> impl Future<Output = Check> {
             Err(error) => Err(Stop::failed_at(at, chain(&error))),
         }
     }
+}
+
+/// Acquires the lock, and waits until it is lost because nobody renews it. Also returns how much longer the store may
+/// keep it.
+///
+/// Its lease is cut short only when it is held. One as short from the start would often be over before a busy store's
+/// answer, and its lock never granted. If the store does not answer in time either, the longer lease runs out.
+pub(crate) async fn expired(lock: Lock) -> Check<(Guard, Duration)> {
+    const BRIEF: Duration = Duration::from_millis(300);
+    const LONGER: Duration = Duration::from_secs(3);
+    let guard = lock.lease(LONGER).renew(false).acquire().await?;
+    let rest = match guard.extend(BRIEF).await {
+        Ok(()) => BRIEF,
+        Err(LockError::Lost { .. } | LockError::Unavailable { .. }) => LONGER + BRIEF,
+        Err(error) => return Err(error.into()),
+    };
+    within(LONGER * 2, "the loss of a lock without renewal", guard.lost()).await?;
+    Ok((guard, rest))
 }
 
 /// Stops the case unless the future completes in time.

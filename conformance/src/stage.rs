@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, StandingKind};
+use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, StandingKind, Wakeup};
 
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
@@ -126,7 +126,8 @@ impl Stage {
             Need::Latches => self.capabilities.latches,
             Need::Together => self.capabilities.together,
             Need::Listing => self.capabilities.listing,
-            Need::Succession => self.capabilities.succession,
+            Need::Succession => self.capabilities.succession > 0,
+            Need::Wakeups => self.capabilities.wakeup != Wakeup::Poll,
             Need::Fair => self.capabilities.fair,
             Need::Processes => self.subject.environment().is_some(),
             Need::Hurt(hurt) => self.subject.saboteur().is_some_and(|saboteur| saboteur.can(hurt)),

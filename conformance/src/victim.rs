@@ -62,7 +62,11 @@ impl Victim {
     }
 
     async fn answer(&mut self) -> Check<String> {
-        let line = within(PATIENCE, "a victim's answer", self.answers.next_line()).await??;
+        self.answer_within(PATIENCE).await
+    }
+
+    async fn answer_within(&mut self, patience: Duration) -> Check<String> {
+        let line = within(patience, "a victim's answer", self.answers.next_line()).await??;
         let line = line.ok_or_else(|| Stop::failed("the victim ended"))?;
         match line.strip_prefix("error ") {
             Some(error) => Err(Stop::failed(format_args!("in the victim: {error}"))),
@@ -70,8 +74,12 @@ impl Victim {
         }
     }
 
+    async fn send(&mut self, command: &str) -> Check {
+        Ok(self.commands.write_all(format!("{command}\n").as_bytes()).await?)
+    }
+
     async fn tell(&mut self, command: &str) -> Check<String> {
-        self.commands.write_all(format!("{command}\n").as_bytes()).await?;
+        self.send(command).await?;
         self.answer().await
     }
 
@@ -128,7 +136,9 @@ impl Victim {
     ///
     /// If any of it failed.
     pub async fn append(&mut self, name: &str, rounds: usize, path: &str) -> Check {
-        self.tell(&format!("append {rounds} {name}\t{path}")).await.map(drop)
+        self.send(&format!("append {rounds} {name}\t{path}")).await?;
+        // Each round waits for its turn, and others have as many.
+        self.answer_within(PATIENCE * 8).await.map(drop)
     }
 
     /// Stops the process (SIGSTOP), as when its machine is paused.
@@ -254,7 +264,7 @@ async fn append(lock: &Lock, rounds: usize, path: &str) -> Check {
     let mut file = std::fs::OpenOptions::new().append(true).open(path)?;
     let pid = std::process::id();
     for round in 0..rounds {
-        let guard = lock.clone().wait(PATIENCE).acquire().await?;
+        let guard = lock.clone().wait(PATIENCE * 4).acquire().await?;
         writeln!(file, "begin {pid} {round}")?;
         tokio::time::sleep(Duration::from_millis(1)).await;
         writeln!(file, "end {pid} {round}")?;

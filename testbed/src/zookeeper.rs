@@ -62,10 +62,11 @@ impl Zookeeper {
 const TICK: u32 = 200;
 /// How many ticks a member may need to catch up with its leader.
 const INIT: u32 = 50;
-/// How many ticks a member may be behind its leader before it is given up.
-const SYNC: u32 = 10;
+/// How many ticks a member may be behind its leader before it is given up: four seconds, because a busy machine may stand
+/// still for two.
+const SYNC: u32 = 20;
 /// The shortest and the longest session.
-const SETTINGS: [&str; 2] = ["minSessionTimeout=400", "maxSessionTimeout=60000"];
+const SETTINGS: [&str; 2] = ["minSessionTimeout=400", "maxSessionTimeout=600000"];
 /// Connections that one address may have.
 const CONNECTIONS: u32 = 200;
 

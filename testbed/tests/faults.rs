@@ -1,13 +1,24 @@
 //! The fault run as a program, with client processes over a real file.
 
-use std::process::{Command, Output};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tenure-conformance");
 
+/// In memory where that can be: what else writes to the disk would decide how long a commit takes.
+fn directory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let directory = TempDir::new_in(memory).or_else(|_| TempDir::new());
+    directory.expect("a directory")
+}
+
 fn faults(arguments: &[&str]) -> Output {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory();
     let mut command = Command::new(PROGRAM);
-    command.arg("faults").args(arguments).current_dir(directory.path());
+    command.arg("faults").args(arguments).current_dir(directory.path()).env("TMPDIR", directory.path());
     command.output().expect("the program runs")
 }
 
@@ -51,7 +62,7 @@ fn what_cannot_be_is_said() {
 /// What Linux tells of processes.
 #[cfg(target_os = "linux")]
 mod killed {
-    use super::PROGRAM;
+    use super::{PROGRAM, directory};
     use rustix::process::{Pid, Signal, kill_process};
     use std::{
         fs,
@@ -102,7 +113,7 @@ mod killed {
     /// A stopped process reads nothing, so the end of its input does not end it.
     #[test]
     fn a_frozen_client_does_not_outlive_a_run_that_is_killed() {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = directory();
         let mut run = Command::new(PROGRAM)
             .args(["faults", "sqlite", "--seed", "7", "--minutes", "5"])
             .current_dir(directory.path())

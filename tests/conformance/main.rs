@@ -16,7 +16,11 @@ use tenure_testbed::Kind;
 
 /// With connections for as many locks as a case holds at once.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-const ROW_LOCK: &str = "strategy=row-lock&connections=90";
+const ROW_LOCK: &str = "strategy=row-lock&connections=90&connect_timeout=12s";
+
+/// By default a connection has 5 s to be made. Its dozen steps take longer where a hundred tasks of the suite want to go on.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const PATIENT: &str = "connect_timeout=12s";
 
 /// What a queue in lease rows changes. The rest is shown without one.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
@@ -64,35 +68,38 @@ fn subjects() -> Subjects {
     }
     #[cfg(feature = "redis")]
     {
-        subjects = subjects.with(OnServer::new("redis", Kind::Redis, ""));
-        subjects = subjects.with(OnServer::new("redis-fair", Kind::Redis, "fair=true"));
+        // By default a server has 2 s to answer, and one of Redlock 500 ms. A busy machine may stand still for so long.
+        subjects = subjects.with(OnServer::new("redis", Kind::Redis, "response_timeout=3s"));
+        subjects = subjects.with(OnServer::new("redis-fair", Kind::Redis, "fair=true&response_timeout=3s"));
         subjects = subjects.with(OnServer::new("redis-sentinel", Kind::RedisSentinel, ""));
-        subjects = subjects.with(OnServer::new("redlock", Kind::Redlock(5), ""));
+        let patient = "node_timeout=3s&response_timeout=3s";
+        subjects = subjects.with(OnServer::new("redlock", Kind::Redlock(5), patient));
         subjects = subjects.with(OnServer::new("redis-cluster", Kind::RedisCluster, ""));
     }
     #[cfg(feature = "postgres")]
     {
-        subjects = subjects.with(OnServer::new("postgres", Kind::Postgres, ""));
-        let fair = OnServer::new("postgres-fair", Kind::Postgres, "fair=true");
+        subjects = subjects.with(OnServer::new("postgres", Kind::Postgres, PATIENT));
+        let fair = OnServer::new("postgres-fair", Kind::Postgres, "fair=true&connect_timeout=12s");
         subjects = subjects.with(fair.showing(groups(OF_A_QUEUE)));
         subjects = subjects.with(OnServer::new("postgres-row-lock", Kind::Postgres, ROW_LOCK));
-        subjects = subjects.with(OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true"));
+        subjects =
+            subjects.with(OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true&connect_timeout=12s"));
     }
     #[cfg(feature = "mysql")]
     {
-        subjects = subjects.with(OnServer::new("mariadb", Kind::Mariadb, ""));
-        let fair = OnServer::new("mariadb-fair", Kind::Mariadb, "fair=true");
+        subjects = subjects.with(OnServer::new("mariadb", Kind::Mariadb, PATIENT));
+        let fair = OnServer::new("mariadb-fair", Kind::Mariadb, "fair=true&connect_timeout=12s");
         subjects = subjects.with(fair.showing(groups(OF_A_QUEUE)));
         subjects = subjects.with(OnServer::new("mariadb-row-lock", Kind::Mariadb, ROW_LOCK));
-        subjects = subjects.with(OnServer::new("mysql", Kind::Mysql, ""));
+        subjects = subjects.with(OnServer::new("mysql", Kind::Mysql, PATIENT));
         subjects = subjects.with(OnServer::new("mysql-row-lock", Kind::Mysql, ROW_LOCK));
     }
     #[cfg(feature = "zookeeper")]
     {
         // It takes the place of the suite's leases. Shorter ones were seen to end beside other work.
-        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=6s"));
+        subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=8s"));
         let kind = Kind::ZookeeperEnsemble(3);
-        subjects = subjects.with(OnServer::new("zookeeper-ensemble", kind, "session_timeout=6s"));
+        subjects = subjects.with(OnServer::new("zookeeper-ensemble", kind, "session_timeout=8s"));
     }
     subjects
 }

@@ -3,6 +3,7 @@
 use crate::stage::{Stage, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::{fs, path::Path, process::Command};
 
 const SHORT: [&str; 3] = ["bench", "--seconds", "0.1"];
 /// What is said of each workload.
@@ -63,6 +64,55 @@ fn json_for_programs() {
         assert_eq!(json["round_trip"]["round_trips"], 1.0, "{json}");
     }
     assert_eq!(stage.done(&["ls"]).expect(0).out, "");
+}
+
+/// The file keeps its content until there is a picture, which replaces all of it.
+#[test]
+fn a_picture_beside_the_table() {
+    let stage = Stage::new();
+    let picture = stage.path("picture.svg");
+    fs::write(&picture, "x".repeat(1_000_000)).unwrap();
+    let bench = stage.start(&["bench", "--seconds", "600", "--svg", "picture.svg"]);
+    bench.says("measuring");
+    bench.signal(Signal::SIGINT);
+    bench.end().expect(130);
+    assert_eq!(fs::metadata(&picture).unwrap().len(), 1_000_000);
+    for (more, begin) in [(&[] as &[&str], "sqlite:"), (&["--json"][..], "{")] {
+        let args = [&SHORT[..], &["--tasks", "8", "--svg", "picture.svg"], more].concat();
+        let done = stage.done(&args).expect(0);
+        assert!(done.out.starts_with(begin) && !done.out.contains("<svg"), "{}", done.out);
+        let texts = texts(&picture);
+        let store = texts.iter().find(|text| text.starts_with("sqlite:")).expect("the store's name");
+        assert!(store.ends_with("locks.db"), "{store}");
+        for text in ["8 tasks, 8 names", "tenure bench: 0.1 s for each workload, 8 tasks"] {
+            assert!(texts.iter().any(|found| found == text), "{text:?} is not in {texts:?}");
+        }
+        let medians = texts.iter().filter(|text| text.starts_with("median ")).count();
+        assert_eq!(medians, ROWS.len(), "{texts:?}");
+    }
+}
+
+/// The words of a picture, by Python's parser.
+fn texts(picture: &Path) -> Vec<String> {
+    let program = "import sys, xml.etree.ElementTree as tree
+for text in tree.parse(sys.argv[1]).getroot().iter('{http://www.w3.org/2000/svg}text'): print(ascii(text.text)[1:-1])";
+    let output =
+        Command::new("python3").args(["-c", program]).arg(picture).output().expect("python3 reads XML");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// That is said before anything is measured.
+#[test]
+fn a_picture_that_cannot_be_written() {
+    let stage = Stage::new();
+    for file in ["no-such-directory/picture.svg", "."] {
+        let done = stage.done(&["bench", "--seconds", "600", "--svg", file]).expect(74);
+        let says = format!("cannot write the picture to {file:?}");
+        assert!(done.out.is_empty() && done.err.contains(&says), "{}", done.err);
+        assert!(done.err.contains("because: ") && !done.err.contains("measuring"), "{}", done.err);
+    }
+    assert!(!stage.path("locks.db").exists(), "no store is opened");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 fn loses_its_lock(stage: &Stage, full: &FullPipe, verb: &str) -> (Running, Group, Frozen) {
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let script = "echo $$; exec sleep 1000";
-    let args = ["--store", Frozen::URL, verb, "a", "--lease", "2s", "--", "sh", "-c", script];
+    let args = ["--store", Frozen::URL, verb, "a", "--lease", "4s", "--", "sh", "-c", script];
     let running = Running::start_on(full.writer(), &mut stage.tenure(&args));
     let group = running.group();
     let frozen = stage.freeze();

@@ -49,8 +49,7 @@ fn a_file_that_is_locked() {
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let frozen = stage.freeze();
     let url = Frozen::URL;
-    let done =
-        stage.done(&["--store", url, "run", "a", "--wait", "500ms", "--", "echo", "had it"]).expect(69);
+    let done = stage.done(&["--store", url, "run", "a", "--wait", "2s", "--", "echo", "had it"]).expect(69);
     assert!(done.err.contains("tenure: the store is unavailable; trying again"), "{}", done.err);
     assert_eq!(done.err.matches("the store is unavailable; trying again").count(), 1, "{}", done.err);
     assert!(

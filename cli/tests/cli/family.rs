@@ -16,7 +16,7 @@ fn several_names_are_had_together_or_not_at_all() {
     holder.line();
     let busy = stage.done(&["run", "--try", "c", "b", "a", "--", "true"]).expect(75);
     assert!(busy.err.contains("\"c\", \"b\", \"a\"") && busy.err.contains("held by sh"), "{}", busy.err);
-    let late = stage.done(&["run", "--wait", "300ms", "c", "b", "a", "--", "true"]).expect(75);
+    let late = stage.done(&["run", "--wait", "3s", "c", "b", "a", "--", "true"]).expect(75);
     assert!(late.err.contains("\"b\""), "{}", late.err);
     // Nothing of them is left, and who waits for both is let in when both are free.
     stage.done(&["run", "--try", "a", "c", "--", "true"]).expect(0);
@@ -29,7 +29,7 @@ fn several_names_are_had_together_or_not_at_all() {
 #[test]
 fn losing_one_of_several_ends_the_command() {
     let stage = Stage::new();
-    let run = stage.holder("a b --lease 3s");
+    let run = stage.holder("a b --lease 6s");
     run.line();
     stage.done(&["release", "b", "--force"]).expect(0);
     let done = run.end().expect(79);
@@ -77,7 +77,7 @@ fn a_leaders_death_makes_another_one_lead() {
 #[test]
 fn a_leader_that_is_put_out_ends_its_command_and_campaigns_again() {
     let stage = Stage::new();
-    let options = ["elect", "s", "--lease", "3s", "--label", "one", "--", "sh", "-c"];
+    let options = ["elect", "s", "--lease", "6s", "--label", "one", "--", "sh", "-c"];
     let command = "trap 'echo ended; exit 3' TERM; echo $TENURE_TOKEN; while :; do sleep 0.1; done";
     let leader = stage.start(&[&options[..], &[command]].concat());
     let term: u64 = leader.number();

@@ -97,6 +97,7 @@ fn urls() {
         "sqlite:x.db?poll=5s&poll=5s",
         "mysql://app:hunter2@db/app?ssl-mode=maybe",
         "redis://:hunter2@h:port/",
+        "reddis://app:hunter2@db/",
         "ftp://app:hunter2@db/",
         "app:hunter2@db",
         "sqlite:x.db?password=hunter2",

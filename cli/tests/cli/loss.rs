@@ -18,7 +18,7 @@ fn force(stage: &Stage) {
 fn ends_the_command_and_tells_why() {
     let stage = Stage::new();
     let run = stage.script(
-        "a --lease 3s",
+        "a --lease 6s",
         "trap 'echo told; exit 0' TERM; echo $$; while :; do sleep 1000 & wait $!; done",
     );
     run.group();

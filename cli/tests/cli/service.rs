@@ -94,7 +94,7 @@ fn a_manager_is_told_of_whoever_waits_and_of_a_loss() {
     holder.line();
     let manager = Manager::new(&stage);
     // With a command that takes its time to end.
-    let args = ["elect", "s", "--lease", "2s", "--kill-after", "1h", "--", "sh", "-c"];
+    let args = ["elect", "s", "--lease", "6s", "--kill-after", "1h", "--", "sh", "-c"];
     let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
     let args = [&args[..], &[script]].concat();
     let candidate = Running::start(manager.starts(&mut stage.tenure(&args), "300000"));
@@ -189,7 +189,7 @@ fn status(address: &str) -> String {
 fn a_port_answers_whether_it_leads() {
     let stage = Stage::new();
     let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
-    let (leader, at_leader) = with_port(&stage, &["--lease", "2s", "--kill-after", "1h"], script);
+    let (leader, at_leader) = with_port(&stage, &["--lease", "6s", "--kill-after", "1h"], script);
     let group = leader.group();
     let _ends = group.ends();
     assert_eq!(status(&at_leader), "200");

@@ -115,7 +115,7 @@ fn control_z_stops_both_and_fg_continues_both() {
 fn a_job_stopped_for_too_long_is_ended_when_it_is_continued() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
-    shell.says(&format!("$tenure run a --lease 2s -- {READER}"));
+    shell.says(&format!("$tenure run a --lease 6s -- {READER}"));
     shell.sees("ready");
     shell.presses_control('z');
     shell.sees("Stopped");
@@ -211,7 +211,7 @@ fn a_stopped_terminal_holds_up_neither_the_beginning_nor_the_end() {
     let holder = stage.holder("a");
     let group = holder.group();
     let mut shell = Shell::new(&stage);
-    shell.says("$tenure run a --lease 3s -- sh -c 'echo $$ > command; exec sleep 1000'");
+    shell.says("$tenure run a --lease 6s -- sh -c 'echo $$ > command; exec sleep 1000'");
     shell.sees("waiting for \"a\"");
     shell.presses_control('s');
     group.signal(Signal::SIGTERM);
@@ -255,7 +255,7 @@ fn control_z_stops_a_candidate_once() {
     let command = "trap 'while [ -e stay ]; do sleep 0.01; done; exit' TERM; echo \"term <$TENURE_TOKEN>\"
         while :; do sleep 0.01; done";
     std::fs::write(stage.path("command"), command).unwrap();
-    shell.says("$tenure elect a --lease 3s --kill-after 10m -- sh command");
+    shell.says("$tenure elect a --lease 6s --kill-after 10m -- sh command");
     for _ in 0..3 {
         shell.sees("term <");
         stage.done(&["release", "a", "--force"]).expect(0);

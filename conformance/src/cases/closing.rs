@@ -1,15 +1,15 @@
 //! Closing: beside other clients of the same backend, which go on, and without a server (clauses U3, L4, W7).
 
 use crate::{
-    Check, Stage,
+    Check, Client, Need, Stage,
     case::cases,
     check::{Stop, deadline, ensure, ensure_matches, eventually, kept_out, rises, still_held, within},
     saboteur::Hurt,
 };
 use std::time::Duration;
-use tenure_core::{Error, Moment, Wakeup};
+use tenure_core::{Error, Moment};
 
-cases!("closing": others_go_on, ends_without_a_server.alone());
+cases!("closing": others_go_on, others_still_hear.punctual(), ends_without_a_server.alone());
 
 /// A lease that is renewed while clients close, and expires during the case unless it is. A busy machine may take
 /// seconds for the connection that has to be made again.
@@ -24,38 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const FAREWELL: Duration = Duration::from_secs(6);
 /// What a busy machine may take beyond that.
 const SLACK: Duration = Duration::from_secs(3);
-const ROUNDS: usize = 7;
 
 async fn others_go_on(stage: &Stage) -> Check {
     let ([holder, one], name) = (stage.clients().await?, stage.name("a"));
     let kept = one.lock(stage.name("kept")).lease(RENEWED_LEASE).acquire().await?;
     let first = deadline(&kept)?;
-    let (mut delays, mut turns) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let other = stage.client_beside(&one);
-        // A turn without a wait shows how fast the store and this machine are just now.
-        let begun = Moment::now();
-        other.lock(stage.name("brief")).acquire().await?.release().await?;
-        turns.push(Moment::now().since(begun));
-        let guard = holder.lock(&name).wait(PATIENCE).acquire().await?;
-        let lock = one.lock(&name).wait(PATIENCE);
-        let waiter = tokio::spawn(async move {
-            let guard = lock.acquire().await?;
-            Check::Ok((guard, Moment::now()))
-        });
-        eventually!(PATIENCE, one.probe.calls().contending(&name) == 1);
-        // Until it has been refused and is asleep.
-        tokio::time::sleep(Duration::from_millis(150)).await;
-        within(PATIENCE, "closing beside another client", other.close()).await?;
-        // Until it is asleep again, should its connection have been replaced.
-        tokio::time::sleep(Duration::from_millis(400)).await;
-        ensure!(!waiter.is_finished(), "another client closed, and the wait was over: {:?}", waiter.await?);
-        still_held(&guard)?;
-        let released = Moment::now();
-        guard.release().await?;
-        let (guard, had) = waiter.await??;
-        delays.push(had.since(released));
-        guard.release().await?;
+    for _ in 0..3 {
+        delay_beside_a_close(stage, &holder, &one, &name).await?;
     }
     while !first.has_passed() {
         still_held(&kept)?;
@@ -64,24 +39,58 @@ async fn others_go_on(stage: &Stage) -> Check {
     // Only a renewal can have given it another deadline.
     still_held(&kept)?;
     kept_out(&holder.lock(kept.name().as_str())).await?;
-    kept.release().await?;
+    Ok(kept.release().await?)
+}
+
+async fn others_still_hear(stage: &Stage) -> Check {
+    const ROUNDS: usize = 7;
+    stage.needs(Need::Wakeups)?;
+    let ([holder, one], name) = (stage.clients().await?, stage.name("a"));
+    let (mut delays, mut turns) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        // A turn without a wait shows how fast the store and this machine are just now.
+        let begun = Moment::now();
+        one.lock(stage.name("free")).acquire().await?.release().await?;
+        turns.push(Moment::now().since(begun));
+        delays.push(delay_beside_a_close(stage, &holder, &one, &name).await?);
+    }
     delays.sort_unstable();
     turns.sort_unstable();
     let (median, turn) = (delays[ROUNDS / 2], turns[ROUNDS / 2]);
-    let capabilities = stage.capabilities();
     // Whoever is not told asks again after more than this in three rounds of four, so hardly ever passes.
-    let hardly_ever = capabilities.ask_again / 4;
-    let bound = match capabilities.wakeup {
-        Wakeup::Push | Wakeup::Queue => hardly_ever + (turn * 4).min(hardly_ever),
-        // Nobody is told anything that could get lost.
-        Wakeup::Poll => capabilities.ask_again + SLACK,
-    };
+    let hardly_ever = stage.capabilities().ask_again / 4;
+    let bound = hardly_ever + (turn * 4).min(hardly_ever);
     ensure!(
         median <= bound,
         "another client closed, and a waiter was granted the lock {median:?} after its release (median), later than \
          {bound:?}, where a turn takes {turn:?}: {delays:?}"
     );
     Ok(())
+}
+
+/// How long it takes `one`, which waits while another client of its backend closes, to be granted what `holder` releases.
+async fn delay_beside_a_close(stage: &Stage, holder: &Client, one: &Client, name: &str) -> Check<Duration> {
+    let other = stage.client_beside(one);
+    other.lock(stage.name("brief")).acquire().await?.release().await?;
+    let guard = holder.lock(name).wait(PATIENCE).acquire().await?;
+    let lock = one.lock(name).wait(PATIENCE);
+    let waiter = tokio::spawn(async move {
+        let guard = lock.acquire().await?;
+        Check::Ok((guard, Moment::now()))
+    });
+    eventually!(PATIENCE, one.probe.calls().contending(name) == 1);
+    // Until it has been refused and is asleep.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    within(PATIENCE, "closing beside another client", other.close()).await?;
+    // Until it is asleep again, should its connection have been replaced.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    ensure!(!waiter.is_finished(), "another client closed, and the wait was over: {:?}", waiter.await?);
+    still_held(&guard)?;
+    let released = Moment::now();
+    guard.release().await?;
+    let (guard, had) = waiter.await??;
+    guard.release().await?;
+    Ok(had.since(released))
 }
 
 /// A release and a withdrawal get no answer. They are tried for a lease, and no longer.

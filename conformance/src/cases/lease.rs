@@ -5,7 +5,9 @@ mod from_send;
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_matches, eventually, kept_out, lost_with, still_held, within},
+    check::{
+        Stop, ensure, ensure_eq, ensure_matches, eventually, expired, kept_out, lost_with, still_held, within,
+    },
 };
 use from_send::{
     deadline_counts_from_send, delayed_answer_counts_from_send, delayed_proof_counts_from_send,
@@ -28,6 +30,11 @@ cases!("lease":
     many_renewals_one_batch.alone(),
 );
 
+/// A lease that is renewed. It does not run out where a machine stands still for two seconds just when the renewal is due.
+const RENEWED: Duration = Duration::from_secs(6);
+/// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant that is answered
+/// later is renewed first.
+const UNRENEWED: Duration = Duration::from_secs(3);
 /// What a busy machine may add to a wait.
 const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
@@ -70,7 +77,7 @@ async fn expires_on_time(stage: &Stage) -> Check {
 
 async fn renewed_beyond_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     let until = Moment::now() + lease + lease / 2;
     while !until.has_passed() {
@@ -82,7 +89,7 @@ async fn renewed_beyond_lease(stage: &Stage) -> Check {
 
 async fn renew_off_expires(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(500), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (UNRENEWED, stage.clients().await?, stage.name("a"));
     let before = Moment::now();
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     let granted_late = Moment::now().since(before) >= lease / 3;
@@ -98,7 +105,7 @@ async fn renew_off_expires(stage: &Stage) -> Check {
 
 async fn extend_survives_original_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     tokio::time::sleep(lease / 4).await;
     guard.extend(lease * 2).await?;
@@ -115,12 +122,11 @@ async fn extend_survives_original_lease(stage: &Stage) -> Check {
 
 async fn extend_after_expiry_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(300), stage.clients().await?, stage.name("a"));
-    let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
-    within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
+    let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let (guard, rest) = expired(one.lock(&name)).await?;
     ensure_eq!(lost_with(guard.extend(PATIENCE).await)?, LossCause::Expired);
     ensure!(!guard.is_held(), "extending revived a lost lock");
-    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    let taken = other.lock(&name).wait(rest + SLACK).acquire().await?;
     lost_with(guard.extend(PATIENCE).await)?;
     still_held(&taken)?;
     Ok(taken.release().await?)
@@ -130,7 +136,7 @@ async fn per_lock_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let [one, other] = stage.clients().await?;
     let (short, long, usual) = (stage.name("short"), stage.name("long"), stage.name("usual"));
-    let brief = one.lock(&short).lease(millis(400)).renew(false).acquire().await?;
+    let brief = one.lock(&short).lease(UNRENEWED).renew(false).acquire().await?;
     let lengthy = one.lock(&long).lease(millis(20_000)).renew(false).acquire().await?;
     let plain = one.lock(&usual).renew(false).acquire().await?;
     let left = plain.deadline().map(Moment::left).unwrap_or_default();
@@ -138,7 +144,7 @@ async fn per_lock_lease(stage: &Stage) -> Check {
         left > DEFAULT_LEASE / 2 && left <= DEFAULT_LEASE,
         "{left:?} is left of the default lease, {DEFAULT_LEASE:?}"
     );
-    let taken = other.lock(&short).wait(millis(400) + SLACK).acquire().await?;
+    let taken = other.lock(&short).wait(UNRENEWED + SLACK).acquire().await?;
     still_excludes(&other, &long, &lengthy).await?;
     still_excludes(&other, &usual, &plain).await?;
     lost_with(brief.release().await)?;
@@ -148,7 +154,7 @@ async fn per_lock_lease(stage: &Stage) -> Check {
 }
 
 async fn max_hold_ends(stage: &Stage) -> Check {
-    let (lease, longest) = (millis(4000), millis(6000));
+    let (lease, longest) = (RENEWED, millis(7000));
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let before = Moment::now();
     let guard = one.lock(&name).lease(lease).max_hold(longest).acquire().await?;
@@ -173,7 +179,7 @@ async fn max_hold_ends(stage: &Stage) -> Check {
 
 async fn renewal_stops_after_release(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, client, name) = (millis(4000), stage.client().await?, stage.name("a"));
+    let (lease, client, name) = (RENEWED, stage.client().await?, stage.name("a"));
     let lock = client.lock(&name).lease(lease);
     let guard = lock.acquire().await?;
     eventually!(PATIENCE, client.probe.count(Method::Renew, &name) >= 1);
@@ -196,10 +202,10 @@ async fn renewal_stops_after_release(stage: &Stage) -> Check {
 /// A renewal for the old lease, carried out after the extension, would make the lease shorter than the holder was told.
 async fn extend_meets_renewal(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     // The late renewal is answered in the first round. In the second its answer is given up, but it is carried out all
     // the same.
-    for late in [millis(200), millis(1000)] {
+    for late in [millis(200), millis(1400)] {
         one.probe.next(Method::Renew, Fault::Straggle(late));
         let sent = one.probe.count(Method::Renew, &name);
         let guard = one.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
@@ -216,7 +222,7 @@ async fn extend_meets_renewal(stage: &Stage) -> Check {
 /// once more although the lock is not renewed.
 async fn extensions_cross(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
     one.probe.next(Method::Renew, Fault::Straggle(millis(200)));
     one.probe.next(Method::Renew, Fault::DelayReply(millis(400)));
@@ -230,7 +236,7 @@ async fn extensions_cross(stage: &Stage) -> Check {
 
 async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(4000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     // The first round is during a renewal, the second is not.
     one.probe.next(Method::Renew, Fault::DelayReply(millis(200)));
     let guard = one.lock(&name).lease(lease).acquire().await?;
@@ -249,7 +255,7 @@ async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
 
 async fn slow_acquire_refused(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(3000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (millis(5000), stage.clients().await?, stage.name("a"));
     let lock = one.lock(&name).lease(lease).renew(false).wait(PATIENCE);
     let too_slow = Fault::DelayReply(lease + millis(200));
     one.probe.next(Method::Acquire, too_slow);
@@ -326,6 +332,7 @@ async fn many_renewals_one_batch(stage: &Stage) -> Check {
         let lock = client.lock(name).lease(lease);
         async move { lock.acquire().await }
     };
+    let asked = Moment::now();
     let guards: Vec<Guard> = stream::iter(names).map(take).buffer_unordered(8).try_collect().await?;
     ensure_eq!(guards.len(), LOCKS);
     let begun = Moment::now();
@@ -344,8 +351,14 @@ async fn many_renewals_one_batch(stage: &Stage) -> Check {
         .collect();
     let (renewed, count, largest) =
         (sizes.iter().sum::<usize>(), sizes.len(), sizes.into_iter().max().unwrap_or(0));
-    // They were not acquired at once, so they do not all fall due at once; but most do.
-    ensure!(renewed >= count * 20, "{renewed} renewals took {count} requests");
+    // They were not acquired at once, so they do not all fall due at once; but most do. On a slow store these are fewer:
+    // a part of those that were acquired within a tenth of the renewal period, by which a renewal may go early.
+    let together = (lease / 30).as_millis() * LOCKS as u128 / begun.since(asked).as_millis().max(1);
+    let fewest = usize::try_from(together / 6)?.clamp(2, 20);
+    ensure!(
+        renewed >= count * fewest,
+        "{renewed} renewals took {count} requests, where {fewest} in each are few"
+    );
     let most = stage.capabilities().renew_batch;
     ensure!(largest <= most, "{largest} leases were renewed in one request; the store takes {most}");
     let release = |guard: Guard| guard.release();

@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{Stop, ensure, ensure_eq, ensure_matches, kept_out, lost_with, still_held, within},
+    check::{self, Stop, ensure, ensure_eq, ensure_matches, kept_out, lost_with, still_held, within},
 };
 use futures_util::FutureExt;
 use std::{sync::Arc, time::Duration};
@@ -20,6 +20,12 @@ const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant that is answered
+/// later is renewed first.
+const LEASE: Duration = Duration::from_secs(3);
+/// A lease that lasts while another takes the lock from its holder, even if the machine stands still for a while.
+const LONG_LEASE: Duration = Duration::from_secs(12);
+
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -30,10 +36,7 @@ async fn take(client: &Client, name: &str) -> Check<Guard> {
 
 /// A lock that was lost because nobody renewed it.
 async fn expired(client: &Client, name: &str) -> Check<Guard> {
-    let lease = millis(300);
-    let guard = client.lock(name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
-    within(lease + SLACK, "the loss of a lock without renewal", guard.lost()).await?;
-    Ok(guard)
+    Ok(check::expired(client.lock(name).wait(PATIENCE)).await?.0)
 }
 
 /// The client's latest grant of this name.
@@ -51,10 +54,13 @@ async fn take_away(holder: &Client, name: &str, other: &Client) -> Check {
 
 async fn lost_on_takeover(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(6000), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (LONG_LEASE, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
+    // A renewal before there is a successor would report another cause.
+    one.probe.always(Method::Renew, Fault::Refuse);
     take_away(&one, &name, &other).await?;
     let successor = take(&other, &name).await?;
+    one.probe.heal();
     let cause = within(lease, "the news that another has the lock", guard.lost()).await?;
     ensure_eq!(cause, LossCause::TakenOver);
     ensure!(!guard.is_held() && guard.deadline().is_none(), "lost, but {guard:?}");
@@ -79,7 +85,7 @@ async fn lost_on_forced_release(stage: &Stage) -> Check {
 
 async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(900), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (LEASE, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     one.probe.freeze();
     // None if the machine stalled so long that it has passed.
@@ -115,7 +121,7 @@ async fn lost_when_already_lost(stage: &Stage) -> Check {
 }
 
 async fn lost_never_on_release(stage: &Stage) -> Check {
-    let (lease, client, name) = (millis(3000), stage.client().await?, stage.name("a"));
+    let (lease, client, name) = (millis(5000), stage.client().await?, stage.name("a"));
     for dropped in [false, true] {
         let guard = client.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
         let (hold, mut lost) = (guard.hold(), Box::pin(guard.lost()));
@@ -140,7 +146,7 @@ async fn lost_never_on_release(stage: &Stage) -> Check {
 
 async fn late_ok_never_revives(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (millis(900), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (LEASE, stage.clients().await?, stage.name("a"));
     let lock = one.lock(&name).lease(lease);
     // The store carries out an extension in time, but the answer arrives after the deadline.
     let guard = lock.clone().renew(false).acquire().await?;
@@ -152,11 +158,11 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
     let guard = lock.wait(PATIENCE).acquire().await?;
     one.probe.always(Method::Renew, Fault::Refuse);
     // A renewal that was sent before may still move the deadline.
-    let left = || guard.deadline().map(Moment::left).unwrap_or_default().saturating_sub(millis(90));
+    let left = || guard.deadline().map(Moment::left).unwrap_or_default().saturating_sub(lease / 10);
     while !left().is_zero() {
         tokio::time::sleep(left()).await;
     }
-    one.probe.always(Method::Renew, Fault::DelayReply(millis(120)));
+    one.probe.always(Method::Renew, Fault::DelayReply(lease * 2 / 15));
     within(SLACK, "the loss at the deadline", guard.lost()).await?;
     stays_lost(&guard, lease).await?;
     one.probe.heal();
@@ -178,9 +184,9 @@ async fn stays_lost(guard: &Guard, for_so_long: Duration) -> Check {
 
 async fn loss_names_cause(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other]) = (millis(6000), stage.clients().await?);
+    let (lease, [one, other]) = (LONG_LEASE, stage.clients().await?);
     let [idle, taken, hung] = [stage.name("idle"), stage.name("taken"), stage.name("hung")];
-    let ran_out = one.lock(&idle).lease(millis(300)).renew(false).acquire().await?;
+    let ran_out = expired(&one, &idle).await?;
     let taken_away = one.lock(&taken).lease(lease).acquire().await?;
     let held_too_long = one.lock(&hung).lease(lease).max_hold(millis(600)).acquire().await?;
     // A renewal before there is a successor would report another cause.
@@ -266,17 +272,16 @@ fn claim_of(grant: &Grant) -> Claim {
 async fn stale_extend_harmless(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let guard = expired(&one, &name).await?;
-    let mut old = grant_of(&one, &name)?;
-    // Nobody has acquired it yet, but it has expired, at the latest a lease after the loss: the store's lease began
-    // before the grant was answered, and that was before the loss.
-    tokio::time::sleep(old.lease + millis(2)).await;
+    let (guard, rest) = check::expired(one.lock(&name)).await?;
+    // A store gives up a request for a short lease sooner.
+    let (mut old, lease) = (grant_of(&one, &name)?, millis(20_000));
+    old.lease = lease;
+    // Nobody has acquired it yet, but by then it has expired in the store too.
+    tokio::time::sleep(rest + millis(2)).await;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
     ensure_matches!(answers[..], [Renewal::Lost(_)]);
     let successor = take(&other, &name).await?;
-    let lease = millis(20_000);
     lost_with(guard.extend(lease).await)?;
-    old.lease = lease;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
     ensure_eq!(answers, [Renewal::Lost(LossCause::TakenOver)]);
     untouched(&successor, &other, &one).await?;

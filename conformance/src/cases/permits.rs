@@ -40,7 +40,7 @@ async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
     let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut tasks = JoinSet::new();
     for client in clients.iter().cycle().take(12) {
-        let lock = client.semaphore(&name, OF).permit().wait(PATIENCE);
+        let lock = client.semaphore(&name, OF).permit().wait(PATIENCE * 4);
         let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
         tasks.spawn(async move {
             for _ in 0..4 {
@@ -93,7 +93,7 @@ async fn dead_permit_recovers(stage: &Stage) -> Check {
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let mut victim = stage.victim_with(Form::Permit(2)).await?;
-    victim.hold(&name, Duration::from_secs(1)).await?;
+    victim.hold(&name, Duration::from_secs(3)).await?;
     let other = had(&client, &name, 1, 2).await?;
     victim.keeps_out(&client.semaphore(&name, 2).permit()).await?;
     victim.kill().await?;

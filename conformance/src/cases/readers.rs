@@ -172,8 +172,8 @@ async fn lost_downgrade_is_settled(stage: &Stage) -> Check {
 async fn late_downgrade_changes_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    // The client waits for an answer for a sixth of the lease.
-    let mut guard = one.rw(&name).write().lease(Duration::from_secs(6)).acquire().await?;
+    // The client waits for an answer for a sixth of the lease: longer than a busy store takes.
+    let mut guard = one.rw(&name).write().lease(Duration::from_secs(18)).acquire().await?;
     one.probe.next(Method::Convert, Fault::HoldBack);
     guard.downgrade().await?;
     ensure!(one.probe.count(Method::Convert, &name) >= 2);
@@ -221,7 +221,7 @@ async fn dead_reader_recovers(stage: &Stage) -> Check {
     stage.needs(Need::Processes)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
     let mut victim = stage.victim_with(Form::Reader).await?;
-    let token = victim.hold(&name, Duration::from_secs(1)).await?;
+    let token = victim.hold(&name, Duration::from_secs(3)).await?;
     let reader = within(PATIENCE, "reading beside another process", read(&client, &name)).await??;
     rises(token, reader.token())?;
     victim.kill().await?;
@@ -328,7 +328,7 @@ async fn forced_release_ends_all_readers(stage: &Stage) -> Check {
     stage.needs(Need::Readers)?;
     stage.needs(Need::Listing)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(6);
     let mine = one.rw(&name).read().lease(lease).acquire().await?;
     let theirs = other.rw(&name).read().lease(lease).acquire().await?;
     let put_out = one.force_release(&name).await?;

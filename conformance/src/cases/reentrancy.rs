@@ -141,9 +141,11 @@ async fn reentry_after_loss_is_err(stage: &Stage) -> Check {
     let (client, name, me) = (stage.client().await?, stage.name("a"), Owner::new());
     let lock = client.lock(&name).owner(&me).wait(PATIENCE).lease(PATIENCE / 3).renew(false);
     let (outer, inner) = (lock.acquire().await?, lock.acquire().await?);
-    // Its lease is cut short only now, so both entered in time; on a busy machine it ends before the store's answer.
+    // Its lease is cut short only now, so both entered in time; on a busy machine it ends before the store's answer,
+    // or there is none in time.
     let lease = Duration::from_millis(300);
-    ensure_matches!(outer.extend(lease).await, Ok(()) | Err(Error::Lost { .. }));
+    let cut = outer.extend(lease).await;
+    ensure_matches!(cut, Ok(()) | Err(Error::Lost { .. } | Error::Unavailable { .. }));
     within(lease + Duration::from_secs(3), "the loss of a lock without renewal", outer.lost()).await?;
     ensure_eq!(inner.loss(), Some(LossCause::Expired));
     lost_with(lock.acquire().await)?;

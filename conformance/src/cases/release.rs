@@ -18,10 +18,13 @@ cases!("release":
     release_retry_is_released, release_retry_past_lease_is_lost, release_retry_after_force_is_lost,
 );
 
+/// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant that is answered
+/// later is renewed first.
+const LEASE: Duration = Duration::from_secs(3);
 const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well. Leases here are 30 s, so waiting does not free a lock that was
 /// not released.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(15);
 
 async fn drop_releases(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
@@ -53,7 +56,7 @@ async fn drop_outside_runtime_is_safe(stage: &Stage) -> Check {
     taken.release().await?;
     // The runtime is gone before the guard: nothing can be sent any more, and the lease expires by itself.
     stage.needs(Need::Lease)?;
-    let (subject, name, lease) = (Arc::clone(stage.subject()), stage.name("b"), Duration::from_millis(500));
+    let (subject, name, lease) = (Arc::clone(stage.subject()), stage.name("b"), LEASE);
     let orphan = name.clone();
     let dropped = tokio::task::spawn_blocking(move || {
         std::thread::spawn(move || {
@@ -223,7 +226,7 @@ async fn release_retry_after_force_is_lost(stage: &Stage) -> Check {
 
 async fn release_retry_past_lease_is_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (Duration::from_millis(600), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (LEASE, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
     // None if the machine stalled so long that it has passed.
     let deadline = guard.deadline();

@@ -44,7 +44,7 @@ impl Drop for Alive {
 async fn run_cancels_work(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     // The work ends at the holder's deadline, which is 1 % of the lease before the store lets another in.
-    let (lease, [one, other], name) = (Duration::from_secs(4), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (Duration::from_secs(6), stage.clients().await?, stage.name("a"));
     let (lock, (sign, alive)) = (one.lock(&name).lease(lease), Alive::new());
     let running = tokio::spawn(async move {
         let work = |hold: tenure_core::Hold| async move {
@@ -112,7 +112,7 @@ async fn run_releases_on_panic(stage: &Stage) -> Check {
 
 async fn run_stream_ends_with_lost(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (lease, [one, other], name) = (Duration::from_millis(900), stage.clients().await?, stage.name("a"));
+    let (lease, [one, other], name) = (Duration::from_secs(3), stage.clients().await?, stage.name("a"));
     // First, work that ends by itself.
     let feed = one.lock(&name).run_stream(|_| stream::iter([1, 2, 3])).await?;
     let items: Vec<_> = within(PATIENCE, "a stream of three", feed.collect()).await?;

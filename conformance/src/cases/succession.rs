@@ -107,7 +107,7 @@ async fn force_is_noticed(stage: &Stage) -> Check {
 async fn refused_where_tokens_are_not_reserved(stage: &Stage) -> Check {
     let client = stage.client().await?;
     let refused = Locks::clone(&client).with_succession(SUCCESSORS);
-    if stage.capabilities().succession {
+    if stage.capabilities().succession > 0 {
         ensure!(refused.is_ok(), "the store can, but {refused:?}");
         return Ok(());
     }

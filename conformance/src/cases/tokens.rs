@@ -3,7 +3,7 @@
 use crate::{
     Check, Client, FencedRegister, Need, Stage,
     case::cases,
-    check::{ensure, ensure_eq, free_at_once, rises, within},
+    check::{self, ensure, ensure_eq, free_at_once, rises},
 };
 use std::time::Duration;
 use tenure_core::{Guard, Owner, Token};
@@ -22,10 +22,7 @@ async fn take(client: &Client, name: &str) -> Check<Guard> {
 
 /// A lock whose holder has lost it because nobody renewed it.
 async fn expired(client: &Client, name: &str) -> Check<Guard> {
-    let lease = Duration::from_millis(300);
-    let guard = client.lock(name).lease(lease).renew(false).wait(PATIENCE).acquire().await?;
-    within(lease + Duration::from_secs(3), "the loss of a lock without renewal", guard.lost()).await?;
-    Ok(guard)
+    Ok(check::expired(client.lock(name).wait(PATIENCE)).await?.0)
 }
 
 async fn strictly_increasing(stage: &Stage) -> Check {

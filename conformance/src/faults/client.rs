@@ -169,7 +169,7 @@ impl Setting {
 
     /// Whether this client hands grants on: if the store can, half of them do.
     fn hands_on(&self, client: &str, locks: &Locks) -> bool {
-        locks.capabilities().succession && seeded(self.seed, &format!("{client} hands on")).bool()
+        locks.capabilities().succession > 0 && seeded(self.seed, &format!("{client} hands on")).bool()
     }
 
     fn worker(&self, client: &str, number: usize, locks: &Locks, stop: &CancellationToken) -> Worker {

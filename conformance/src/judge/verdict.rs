@@ -35,7 +35,7 @@ impl Judge {
     }
 
     /// To how many successors in a row clients may hand a grant on: the most that any of them has asked for with
-    /// [`Locks::with_succession`](tenure_core::Locks::with_succession). Default: 32, the most that can be asked for.
+    /// [`Locks::with_succession`](tenure_core::Locks::with_succession). Default: 64, the most that can be asked for.
     #[must_use]
     pub const fn with_succession(self, successors: u32) -> Self {
         Self { successors, ..self }

@@ -119,7 +119,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::SharesNamespaces, &["exclusion::namespaces_never_meet"]),
     (Flaw::LosesWakeups, &["waiting::wakes_on_release"]),
     (Flaw::SleepsThroughLeases, &["waiting::shortened_lease_is_noticed"]),
-    (Flaw::ClosesForOthers, &["closing::others_go_on"]),
+    (Flaw::ClosesForOthers, &["closing::others_still_hear"]),
     (Flaw::ServesLastFirst, &["waiting::fair_across_clients"]),
     (Flaw::PrefersWhoWasHere, &["waiting::barging_bounded"]),
     (Flaw::ListsByPattern, &["people::list_by_prefix"]),

@@ -75,7 +75,7 @@ impl Backend for Careless {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let succession = matches!(self.flaw, Flaw::None | Flaw::ReservesNothing);
+        let succession = if matches!(self.flaw, Flaw::None | Flaw::ReservesNothing) { 32 } else { 0 };
         Capabilities { succession, ..Capabilities::POLLED }
     }
 

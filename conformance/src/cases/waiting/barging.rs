@@ -1,0 +1,77 @@
+//! Clients that relock in a loop, beside one that waits (clause W5).
+
+use crate::{
+    Check, Form, Method, Stage,
+    check::{Stop, eventually},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::task::JoinSet;
+
+/// For waits that end by themselves when all is well, also on a slow store.
+const PATIENCE: Duration = Duration::from_secs(80);
+
+pub(super) async fn barging_bounded(stage: &Stage) -> Check {
+    others_get_in(stage, Form::Lock, 2).await
+}
+
+/// A client gets in while two others relock in a loop, with this many tasks each.
+pub(in crate::cases) async fn others_get_in(stage: &Stage, form: Form, tasks_each: usize) -> Check {
+    // Each wait may take so long and so many turns of the others: on a slow store, few turns take long.
+    const LONG: Duration = Duration::from_secs(10);
+    const TURNS: usize = 100;
+    let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
+    let [waiter, relockers @ ..] = &clients;
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = JoinSet::new();
+    for client in relockers.iter().cycle().take(relockers.len() * tasks_each) {
+        let (lock, over) = (form.of(client, &name).wait(PATIENCE), Arc::clone(&over));
+        tasks.spawn(async move {
+            while !over.load(Ordering::SeqCst) {
+                let guard = lock.acquire().await?;
+                // Much longer than the name is free: a client that only polls now and then never finds it free.
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                guard.release().await?;
+            }
+            Check::Ok(())
+        });
+    }
+    let relocked =
+        || relockers.iter().map(|client| client.probe.count(Method::Release, &name)).sum::<usize>();
+    eventually!(PATIENCE, relocked() >= 20);
+    let mut outcome = Ok(());
+    for _ in 0..3 {
+        let (lock, before) = (form.of(waiter, &name), relocked());
+        let starved = async {
+            tokio::time::sleep(LONG).await;
+            let turns = async {
+                while relocked() < before + TURNS {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            // In case they get in no more either.
+            let _ = tokio::time::timeout(PATIENCE, turns).await;
+        };
+        outcome = tokio::select! {
+            biased;
+            guard = lock.acquire() => guard?.release().await.map_err(Stop::from),
+            () = starved => Err(Stop::failed(format_args!(
+                "a wait among clients that relock took longer than {LONG:?}, and {} of their turns",
+                relocked() - before
+            ))),
+        };
+        if outcome.is_err() {
+            break;
+        }
+    }
+    over.store(true, Ordering::SeqCst);
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    outcome
+}
