@@ -1,8 +1,10 @@
 //! From the call that releases to the grant in another process, beside a token that goes through a list.
 
 use crate::{
+    hand_offs::report_hand_offs,
     process::{Process, now},
     server::{Server, connection, locks},
+    support::Way,
 };
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -12,12 +14,12 @@ pub(crate) const CHILD: &str = "the-other-process";
 const SAMPLES: u32 = 300;
 
 pub(crate) async fn measure(server: &Server) {
-    let mut ways = [("BLPOP", vec![]), ("tenure", vec![]), ("tenure, fair=true", vec![])];
+    let mut ways = ["BLPOP", "tenure", "tenure, fair=true"].map(Way::new);
     let mut connection = server.connection().await;
     let clients = [locks(&server.url(), false).await, locks(&server.url(), true).await];
     let mut other = Process::start(CHILD, &server.url());
     for _ in 0..SAMPLES {
-        for (number, (_, samples)) in ways.iter_mut().enumerate() {
+        for (number, way) in ways.iter_mut().enumerate() {
             let sample = if number == 0 {
                 other.waits(number).await;
                 let begin = now();
@@ -36,20 +38,10 @@ pub(crate) async fn measure(server: &Server) {
                 guard.release().await.expect("it was held");
                 other.granted().await.saturating_sub(begin)
             };
-            samples.push(sample);
+            way.rounds.push(sample);
         }
     }
-    println!("redis: from release to the grant in another process, the median of {SAMPLES}");
-    let mut bare = None;
-    for (name, samples) in &mut ways {
-        samples.sort();
-        let [low, median, high] = [10, 50, 90].map(|percent| samples[samples.len() * percent / 100]);
-        let bare = *bare.get_or_insert(median);
-        println!(
-            "  {name:<24} {median:>10.2?} (tenth to ninetieth percentile: {low:.2?} to {high:.2?}), {:.2} times BLPOP",
-            median.as_secs_f64() / bare.as_secs_f64()
-        );
-    }
+    report_hand_offs("redis", &ways, 0..1);
 }
 
 /// What the other process does.

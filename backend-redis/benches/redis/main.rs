@@ -1,10 +1,19 @@
 //! What the locks cost in Redis, beside the bare commands on a connection of the same kind.
 //!
-//! Clients and server on a core each, or the scheduler's choices drown the difference; the server takes core 0:
-//! `taskset -c 1 cargo bench -p tenure-redis --bench redis`, or one of them: `… --bench redis -- hand_off`.
+//! Clients and server on a core each, or the scheduler's choices drown the difference; the server takes core 0, unless
+//! `TENURE_BENCH_SERVER_CORE` names another: `taskset -c 1 cargo bench -p tenure-redis --bench redis`, or one of them:
+//! `… --bench redis -- hand_off`.
 //! `scale` takes minutes, so it must be named.
 
+mod bare;
+mod contended;
 mod hand_off;
+#[path = "../../../benches/support/hand_offs.rs"]
+mod hand_offs;
+#[path = "../../../benches/support/one_name.rs"]
+mod one_name;
+#[path = "../../../benches/support/pinning.rs"]
+mod pinning;
 #[path = "../../../benches/support/process.rs"]
 mod process;
 mod renewal;
@@ -36,8 +45,13 @@ fn main() {
         drop(server.connection().await);
         if wanted("uncontended") {
             uncontended::one(&server).await;
-            uncontended::many(&server).await;
             uncontended::reader(&server).await;
+        }
+        if wanted("many") {
+            uncontended::many(&server).await;
+        }
+        if wanted("one_name") {
+            contended::measure(&server).await;
         }
         if wanted("hand_off") {
             hand_off::measure(&server).await;

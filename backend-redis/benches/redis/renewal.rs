@@ -3,6 +3,7 @@
 use crate::{
     scale::{self, Leases},
     server::Server,
+    support::record,
 };
 use std::time::{Duration, Instant};
 
@@ -31,12 +32,15 @@ pub(crate) async fn measure(server: &Server) {
     let commands = server.commands().await - before;
     let renewals = LEASES * PERIODS;
     let late = (LEASE * 2 / 3).saturating_sub(least);
-    println!("redis: {LEASES} leases of {LEASE:?}, kept for {PERIODS} thirds of a lease");
+    let what = format!("redis: {LEASES} leases of {LEASE:?}, kept for {PERIODS} thirds of a lease");
+    println!("{what}");
+    let each = format!("{:.0}", f64::from(renewals) / f64::from(commands));
+    let percent = format!("{:.1}", late.as_secs_f64() / (LEASE / 3).as_secs_f64() * 100.0);
     println!(
-        "  {commands} commands: one for {:.0} renewals; the latest came {late:?} late, {:.1} % of its period",
-        f64::from(renewals) / f64::from(commands),
-        late.as_secs_f64() / (LEASE / 3).as_secs_f64() * 100.0
+        "  {commands} commands: one for {each} renewals; the latest came {late:?} late, {percent} % of its period"
     );
+    record(&what, &each, "renewals a command", &[]);
+    record(&what, &percent, "% of a period late", &[]);
     assert!(guards.iter().all(|guard| guard.is_held()), "a lease was lost");
     for guard in guards {
         guard.release().await.expect("it was held");

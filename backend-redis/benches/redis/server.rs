@@ -1,5 +1,6 @@
 //! A Redis server on a core of its own.
 
+use crate::pinning::server_core;
 use redis::aio::MultiplexedConnection;
 use std::{
     net::TcpListener,
@@ -25,7 +26,8 @@ impl Server {
             listener.local_addr().expect("an address").port()
         };
         let process = Command::new("taskset")
-            .args(["-c", "0", "redis-server", "--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(["-c", &server_core().to_string()])
+            .args(["redis-server", "--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--save", "", "--appendonly", "no", "--dir"])
             .arg(directory.path())
             .stdout(Stdio::null())

@@ -1,6 +1,6 @@
 //! What many tasks that wait for one name ask of the server.
 
-use crate::server::Server;
+use crate::{server::Server, support::record};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -20,8 +20,11 @@ pub(crate) async fn measure(server: &Server) {
     let before = server.commands().await;
     tokio::time::sleep(TIME).await;
     let commands = server.commands().await - before;
-    println!("redis: {TASKS} tasks wait in one process for one held name");
-    println!("  {commands} commands in {TIME:?}: {:.2} a second", f64::from(commands) / TIME.as_secs_f64());
+    let what = format!("redis: {TASKS} tasks wait in one process for one held name");
+    println!("{what}");
+    let rate = format!("{:.2}", f64::from(commands) / TIME.as_secs_f64());
+    println!("  {commands} commands in {TIME:?}: {rate} a second");
+    record(&what, &rate, "commands a second", &[]);
     tasks.shutdown().await;
     guard.release().await.expect("it was held");
     waiting.close().await;

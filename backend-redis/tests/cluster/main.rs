@@ -134,7 +134,7 @@ async fn cluster_slot_moved() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
     let members = server.members();
     let (one, other) = (locks(&server).await, locks(&server).await);
-    let guard = one.lock("{x}a").lease(Duration::from_secs(5)).acquire().await.unwrap();
+    let guard = one.lock("{x}a").lease(Duration::from_secs(8)).acquire().await.unwrap();
     let waiter = tokio::spawn({
         let lock = other.lock("{x}a");
         async move { lock.acquire().await }
@@ -154,7 +154,7 @@ async fn cluster_slot_moved() {
     assert!(is_there(to, "{x}a").await && !is_there(from, "{x}a").await);
     let another = one.lock("{x}b").wait(FAILOVER).acquire().await.unwrap();
     // Renewed at its new place, and longer than its lease.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
     assert!(guard.is_held() && !waiter.is_finished(), "{:?}", guard.loss());
     let (first, released) = (guard.token(), Instant::now());
     guard.release().await.unwrap();
@@ -271,7 +271,7 @@ async fn cluster_master_killed() {
     let (one, other) = (locks(&server).await, locks(&server).await);
     let names = [name_at(&server, 0).await, name_at(&server, 1).await, name_at(&server, 2).await];
     let held = one.lock(&names[0]).lease(FAILOVER).acquire().await.unwrap();
-    let lease = Duration::from_secs(5);
+    let lease = Duration::from_secs(6);
     let short = one.lock(&names[1]).lease(lease).acquire().await.unwrap();
     let waiter = tokio::spawn({
         let lock = other.lock(&names[0]);

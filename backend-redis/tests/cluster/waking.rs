@@ -56,8 +56,8 @@ async fn a_waiter_follows_its_slot_and_is_woken_there() {
         until_one_listens(from, "{x}a").await;
         begin_to_move("{x}", from, to).await;
         move_keys("{x}", from, to).await;
-        let moved = Instant::now();
         end_move("{x}", from, to).await;
+        let moved = Instant::now();
         until_one_listens(to, "{x}a").await;
         following += moved.elapsed();
         assert_eq!(listeners(from, "{x}a").await, 0);

@@ -21,8 +21,9 @@ impl Server {
         self.0.address().expect("one server")
     }
 
+    /// Patient, so that a server that stands still on a busy machine is no fault.
     pub(crate) fn options(&self) -> RedisOptions {
-        RedisOptions::from_url(&self.0.url()).expect("a good URL")
+        RedisOptions::from_url(&self.0.url()).expect("a good URL").response_timeout(Duration::from_secs(5))
     }
 
     /// A new client.

@@ -13,7 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 async fn wiped_by_restart() {
     let server = Server::start().await;
     let (one, other) = (server.locks().await, server.locks().await);
-    let lease = Duration::from_secs(6);
+    // So long that no renewal is due before there is a second.
+    let lease = LEASE;
     let first = one.lock("a").lease(lease).acquire().await.unwrap();
     server.saboteur().restart_empty().await.unwrap();
     let second =
@@ -25,6 +26,7 @@ async fn wiped_by_restart() {
     assert!(matches!(first.release().await, Err(Error::Lost { .. })));
     second.release().await.unwrap();
     // With nobody else about, the holder learns that it was forgotten.
+    let lease = LEASE / 3;
     let third = one.lock("b").lease(lease).acquire().await.unwrap();
     server.tell::<()>(&["FLUSHALL"]);
     assert_eq!(tokio::time::timeout(lease, third.lost()).await.unwrap(), LossCause::Forgotten);

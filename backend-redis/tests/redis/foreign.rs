@@ -257,7 +257,7 @@ fn garbage_at_the_lock_is_never_taken_for_a_lock_that_is_free() {
             server.tell::<()>(&["SET", KEY, &value, "PX", "20000"]);
             runtime.block_on(async {
                 let holders = backend.holders(&stranger.name).await.unwrap();
-                assert!(!holders.is_empty() || is_over(&value), "it is shown as free");
+                assert!(!holders.is_empty() || is_over(&value), "{value:?} is shown as free");
                 let lost = Grant::leased(&stranger, Token::MIN, Moment::now());
                 let renewed = backend.renew(std::slice::from_ref(&lost)).await.unwrap();
                 assert!(matches!(renewed[..], [Renewal::Lost(_)]), "{renewed:?}");
@@ -268,7 +268,7 @@ fn garbage_at_the_lock_is_never_taken_for_a_lock_that_is_free() {
                     let asked = Claim { mode, ..claim("a", LEASE) };
                     // Nobody is let in, unless nobody is there.
                     if let Ok(Attempt::Granted(granted)) = backend.try_acquire(&asked).await {
-                        assert!(is_over(&value), "{mode:?} was granted");
+                        assert!(is_over(&value), "{mode:?} was granted beside {value:?}");
                         backend.release(&granted).await.unwrap();
                         server.tell::<()>(&["SET", KEY, &value, "PX", "20000"]);
                     }

@@ -135,7 +135,7 @@ async fn a_lock_is_handed_over() {
 async fn a_straggler_is_withdrawn() {
     let server = Server::start();
     let proxy = Proxy::to(server.port).await;
-    let options = RedisOptions::from_url(&proxy.url()).unwrap().response_timeout(Duration::from_millis(1500));
+    let options = RedisOptions::from_url(&proxy.url()).unwrap().response_timeout(Duration::from_secs(3));
     let backend = RedisBackend::connect(options).await.unwrap();
     let before = grant(&backend, &claim("a", LEASE)).await;
     backend.release(&before).await.unwrap();

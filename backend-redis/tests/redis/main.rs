@@ -19,6 +19,7 @@ mod several;
 mod shards;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod turns;
 mod waiting;
 

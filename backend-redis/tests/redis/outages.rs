@@ -12,19 +12,19 @@ const KEEPS: &[&str] = &["--appendonly", "yes", "--appendfsync", "no"];
 
 /// So patient that a busy machine is no fault.
 fn patient(url: &str) -> RedisOptions {
-    RedisOptions::from_url(url).unwrap().response_timeout(Duration::from_millis(1500))
+    RedisOptions::from_url(url).unwrap().response_timeout(Duration::from_secs(3))
 }
 
 #[tokio::test]
 async fn restarted_with_its_data() {
     let mut server = Server::with(KEEPS);
     let locks = server.locks().await;
-    let guard = locks.lock("a").lease(Duration::from_secs(5)).acquire().await.unwrap();
+    let guard = locks.lock("a").lease(Duration::from_secs(8)).acquire().await.unwrap();
     let first = guard.token();
     server.restart();
     // An idle connection from before the restart is no failure.
     assert!(locks.lock("b").try_acquire().await.unwrap().is_some());
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
     assert!(guard.is_held(), "{:?}", guard.loss());
     guard.release().await.unwrap();
     assert!(locks.lock("a").acquire().await.unwrap().token() > first);
@@ -231,8 +231,8 @@ async fn an_outage_is_survived_within_the_lease() {
     let begin = Instant::now();
     let error = locks.lock("b").try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    // It may take as long as it takes to connect and to answer, 3.5 s.
-    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    // It may take as long as it takes to connect and to answer, 5 s.
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     let waiter = tokio::spawn({
         let lock = locks.lock("c").wait(Duration::from_secs(20));
         async move { lock.acquire().await }
@@ -242,6 +242,25 @@ async fn an_outage_is_survived_within_the_lease() {
     drop(waiter.await.unwrap().unwrap());
     // Longer than the lease, with what has passed.
     tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(guard.is_held(), "{:?}", guard.loss());
+    guard.release().await.unwrap();
+}
+
+/// As behind a firewall that forgot the connection. A renewal waits for less than the response timeout: for a sixth of
+/// its lease.
+#[tokio::test]
+async fn a_connection_that_dies_in_silence_costs_no_lease() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let locks =
+        Locks::new(RedisBackend::connect(RedisOptions::from_url(&proxy.url()).unwrap()).await.unwrap());
+    let lease = Duration::from_secs(11);
+    let guard = locks.lock("a").lease(lease).acquire().await.unwrap();
+    let left = || server.tell::<i64>(&["PTTL", "tenure:a"]);
+    until("a third of the lease has passed", || left() < 8000).await;
+    until("it is renewed", || left() > 10_000).await;
+    let _held = proxy.hold();
+    tokio::time::sleep(lease + Duration::from_secs(2)).await;
     assert!(guard.is_held(), "{:?}", guard.loss());
     guard.release().await.unwrap();
 }

@@ -12,7 +12,7 @@ async fn lonely() -> (Server, Proxy, RedisBackend) {
     let server = Server::with(&["--repl-diskless-sync-delay", "0"]);
     let proxy = Proxy::to(server.port).await;
     let options = RedisOptions::from_url(&proxy.url()).unwrap().replicas(1);
-    let backend = RedisBackend::connect(options.response_timeout(Duration::from_millis(1500))).await.unwrap();
+    let backend = RedisBackend::connect(options.response_timeout(Duration::from_secs(3))).await.unwrap();
     (server, proxy, backend)
 }
 

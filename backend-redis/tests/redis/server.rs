@@ -63,8 +63,9 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Patient, so that a server that stands still on a busy machine is no fault.
     pub(crate) fn options(&self) -> RedisOptions {
-        RedisOptions::from_url(&self.url()).expect("a good URL")
+        RedisOptions::from_url(&self.url()).expect("a good URL").response_timeout(Duration::from_secs(5))
     }
 
     /// A new client.
@@ -91,14 +92,26 @@ impl Server {
 
     /// How many commands of these kinds clients sent so far. Those within scripts count too.
     pub(crate) fn calls(&self, commands: &[&str]) -> u64 {
-        let text: String = self.tell(&["INFO", "commandstats"]);
-        let calls = |command: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-            line.map_or(0, |rest| {
-                rest.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number")
-            })
-        };
-        commands.iter().map(|command| calls(command)).sum()
+        commands.iter().map(|command| self.count(command, "calls")).sum()
+    }
+
+    /// How many of this kind the server refused to carry out at all. Redis counts them from 6.2 on.
+    pub(crate) fn rejected(&self, command: &str) -> u64 {
+        self.count(command, "rejected_calls")
+    }
+
+    /// The same of scripts, over a connection that is there: what is handed over runs out in less than a second.
+    pub(crate) fn scripts_called(&self) -> impl FnMut() -> u64 {
+        let mut connection = self.connection();
+        move || {
+            let text: String =
+                redis::cmd("INFO").arg("commandstats").query(&mut connection).expect("an answer");
+            counted(&text, "evalsha", "calls")
+        }
+    }
+
+    fn count(&self, command: &str, what: &str) -> u64 {
+        counted(&self.tell::<String>(&["INFO", "commandstats"]), command, what)
     }
 
     fn until_it_answers(&self) {
@@ -114,6 +127,14 @@ impl Server {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// A figure of a command in these statistics.
+fn counted(text: &str, command: &str, what: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+    let counts = line.unwrap_or_default().split(',').filter_map(|count| count.split_once('='));
+    let mut counted = counts.filter(|(name, _)| *name == what).map(|(_, count)| count.parse::<u64>());
+    counted.next().map_or(0, |count| count.expect("a number"))
 }
 
 impl Drop for Server {

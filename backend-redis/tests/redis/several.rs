@@ -201,19 +201,23 @@ async fn a_waiting_writer_stops_newcomers_for_as_long_as_it_waits() {
 #[tokio::test]
 async fn a_dead_writer_stops_newcomers_for_a_moment() {
     let server = Server::start();
-    let (backend, dead, locks) = (server.backend().await, server.backend().await, server.locks().await);
-    let first = grant(&backend, &reader(LEASE)).await;
-    let writer = Claim { waits: true, ..claim("a", LEASE) };
-    let task = tokio::spawn(async move { dead.acquire(&writer).await.map(drop) });
-    until("it stops newcomers", || server.tell::<u64>(&["EXISTS", STOP]) == 1).await;
-    task.abort();
-    // Sooner than a reader asks again by itself.
-    until("the mark is nearly over", || server.tell::<i64>(&["PTTL", STOP]) < 300).await;
-    let begin = Instant::now();
-    let guard = locks.rw("a").read().acquire().await.unwrap();
-    assert!(begin.elapsed() < NO_POLL, "{:?}", begin.elapsed());
-    guard.release().await.unwrap();
-    backend.release(&first).await.unwrap();
+    let (backend, locks) = (server.backend().await, server.locks().await);
+    let mut delays = Vec::new();
+    for _ in 0..3 {
+        let (first, dead) = (grant(&backend, &reader(LEASE)).await, server.backend().await);
+        let writer = Claim { waits: true, ..claim("a", LEASE) };
+        let task = tokio::spawn(async move { dead.acquire(&writer).await.map(drop) });
+        until("it stops newcomers", || server.tell::<u64>(&["EXISTS", STOP]) == 1).await;
+        task.abort();
+        // Sooner than a reader asks again by itself.
+        until("the mark is nearly over", || server.tell::<i64>(&["PTTL", STOP]) < 300).await;
+        let begin = Instant::now();
+        let guard = locks.rw("a").read().acquire().await.unwrap();
+        delays.push(begin.elapsed());
+        guard.release().await.unwrap();
+        backend.release(&first).await.unwrap();
+    }
+    assert!(typical(delays) < NO_POLL);
 }
 
 #[tokio::test]
@@ -256,8 +260,7 @@ async fn a_late_reader_is_not_let_in() {
     for fair in [false, true] {
         let proxy = Proxy::to(server.port).await;
         let options = RedisOptions::from_url(&proxy.url()).unwrap().fair(fair);
-        let backend =
-            RedisBackend::connect(options.response_timeout(Duration::from_millis(1500))).await.unwrap();
+        let backend = RedisBackend::connect(options.response_timeout(Duration::from_secs(3))).await.unwrap();
         grant(&backend, &Claim { name: Name::new("warm up").unwrap(), ..reader(LEASE) }).await;
         let (held, given_up) = (proxy.hold(), reader(LEASE));
         assert!(backend.try_acquire(&given_up).await.unwrap_err().is_unavailable());
@@ -305,13 +308,14 @@ async fn the_queue_is_served_in_order_and_readers_together() {
     let (writer, last) = (queued(Mode::Exclusive).await, queued(Mode::Shared).await);
     // Nobody renews or shows up meanwhile, so who is not told does not come at all.
     let held_up = proxy.hold_all();
-    let before = server.calls(&["evalsha"]);
+    let mut called = server.scripts_called();
+    let before = called();
     fair.release(&held).await.unwrap();
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(tokio::time::timeout(Duration::from_secs(5), reader).await.unwrap().unwrap());
     }
-    assert_eq!(server.calls(&["evalsha"]) - before, 1, "one release lets all in");
+    assert_eq!(called() - before, 1, "one release lets all in");
     assert!(guards.is_sorted_by_key(|guard| guard.token()), "in order");
     assert!(guards.iter().all(|guard| guard.deadline().unwrap().left() < Duration::from_secs(1)));
     held_up.let_go();

@@ -57,15 +57,29 @@ fn keep_alive(server: &Server, claim: &Claim) {
 #[tokio::test]
 async fn first_come_first_served() {
     let server = Server::start();
-    let holder = Locks::new(fair(&server).await).lock("a").acquire().await.unwrap();
+    let (mut served, mut took) = (Vec::new(), Duration::MAX);
+    // A waiter that stands still for two seconds loses its place, also where the machine stalls; a queue without order goes
+    // wrong every time.
+    for _ in 0..3 {
+        (served, took) = served_in_turn(&server).await;
+        if served == [0, 1, 2, 3, 4, 5] && took < Duration::from_millis(3500) {
+            return;
+        }
+    }
+    panic!("served in the order {served:?}, in {took:?}");
+}
+
+/// Who is served after whom, and how long all of them take.
+async fn served_in_turn(server: &Server) -> (Vec<i32>, Duration) {
+    let holder = Locks::new(fair(server).await).lock("a").acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for number in 0..6 {
-        let (task, order) = (waiter(&server).await, Arc::clone(&order));
+        let (task, order) = (waiter(server).await, Arc::clone(&order));
         tasks.push(tokio::spawn(async move {
             let (_, guard) = task.await.unwrap();
             order.lock().unwrap().push((number, guard.token()));
-            guard.release().await.unwrap();
+            give_back(guard).await;
         }));
         // So each shows up 0.8 s after the one before it, and the six take four seconds if they are told nothing.
         tokio::time::sleep(Duration::from_millis(800)).await;
@@ -79,10 +93,9 @@ async fn first_come_first_served() {
     }
     let took = released.elapsed();
     let served = order.lock().unwrap().clone();
-    assert_eq!(served.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert!(served.is_sorted_by(|(_, one), (_, next)| one < next), "{served:?}");
-    assert!(took < Duration::from_millis(3500), "{took:?}");
-    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a", QUEUE, WAITERS]), 0);
+    until("nothing is left", || server.tell::<u64>(&["EXISTS", "tenure:a", QUEUE, WAITERS]) == 0).await;
+    (served.into_iter().map(|(number, _)| number).collect(), took)
 }
 
 #[tokio::test]
@@ -98,10 +111,11 @@ async fn a_hand_over_costs_no_request_of_its_own() {
     until("it stands in the queue", || waiting(&server) == 1).await;
     // It renews once what it was handed has been looked at. Were it not told, it would not come at all.
     let held_up = proxy.hold_all();
-    let before = server.calls(&["evalsha"]);
+    let mut called = server.scripts_called();
+    let before = called();
     assert_eq!(one.release(&held).await.unwrap(), Release::Released { awaited: false });
     let guard = tokio::time::timeout(Duration::from_secs(5), task).await.unwrap().unwrap();
-    assert_eq!(server.calls(&["evalsha"]) - before, 1, "the release alone");
+    assert_eq!(called() - before, 1, "the release alone");
     assert!(guard.token() > held.token);
     assert!(guard.deadline().unwrap().left() < Duration::from_secs(1), "until it is renewed");
     held_up.let_go();
@@ -294,19 +308,27 @@ async fn a_lock_that_comes_free_in_another_way_goes_to_the_first_in_the_queue() 
 async fn clients_with_and_without_a_queue_exclude_each_other() {
     let server = Server::start();
     let (with, without) = (Locks::new(fair(&server).await), server.locks().await);
-    let guard = with.lock("a").acquire().await.unwrap();
-    assert!(without.lock("a").try_acquire().await.unwrap().is_none());
-    let task = tokio::spawn({
-        let lock = without.lock("a");
-        async move { lock.acquire().await.unwrap() }
-    });
-    until("it listens", || server.tell::<(String, u64)>(&["PUBSUB", "NUMSUB", "tenure:a"]).1 == 1).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let (first, released) = (guard.token(), Instant::now());
-    guard.release().await.unwrap();
-    let guard = task.await.unwrap();
-    assert!(released.elapsed() < NO_POLL);
-    assert!(guard.token() > first && with.lock("a").try_acquire().await.unwrap().is_none());
+    let listeners = || server.tell::<(String, u64)>(&["PUBSUB", "NUMSUB", "tenure:a"]).1;
+    let mut delays = Vec::new();
+    for _ in 0..3 {
+        let guard = with.lock("a").acquire().await.unwrap();
+        assert!(without.lock("a").try_acquire().await.unwrap().is_none());
+        let task = tokio::spawn({
+            let lock = without.lock("a");
+            async move { lock.acquire().await.unwrap() }
+        });
+        until("it listens", || listeners() == 1).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (first, released) = (guard.token(), Instant::now());
+        guard.release().await.unwrap();
+        let next = task.await.unwrap();
+        delays.push(released.elapsed());
+        assert!(next.token() > first && with.lock("a").try_acquire().await.unwrap().is_none());
+        next.release().await.unwrap();
+        until("the channel is left", || listeners() == 0).await;
+    }
+    assert!(typical(delays) < NO_POLL);
+    let guard = without.lock("a").acquire().await.unwrap();
     let task = waiter(&server).await;
     guard.release().await.unwrap();
     // Only with the next time that it shows up.
@@ -333,7 +355,7 @@ async fn a_late_request_of_a_withdrawn_claim_is_not_queued() {
     let one = fair(&server).await;
     let held = grant(&one, &claim("a", LEASE)).await;
     let options = RedisOptions::from_url(&proxy.url()).unwrap().fair(true);
-    let backend = RedisBackend::connect(options.response_timeout(Duration::from_millis(1500))).await.unwrap();
+    let backend = RedisBackend::connect(options.response_timeout(Duration::from_secs(3))).await.unwrap();
     let given_up = claim("a", LEASE);
     let task = tokio::spawn({
         let (backend, claim) = (backend.clone(), given_up.clone());

@@ -42,11 +42,16 @@ async fn majority_down() {
     for node in [0, 2] {
         nodes.saboteur(node).kill().await.unwrap();
     }
-    let begin = Instant::now();
-    let error = other.lock("a").try_acquire().await.unwrap_err();
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-    let Error::Unavailable { source, .. } = &error else { panic!("{error:?}") };
-    assert!(source.to_string().contains("no majority of the 3 servers"), "{source}");
+    let mut fastest = Duration::MAX;
+    // A machine may stall now and then; who waits for those that are down does so every time.
+    for _ in 0..3 {
+        let begin = Instant::now();
+        let error = other.lock("a").try_acquire().await.unwrap_err();
+        fastest = fastest.min(begin.elapsed());
+        let Error::Unavailable { source, .. } = &error else { panic!("{error:?}") };
+        assert!(source.to_string().contains("no majority of the 3 servers"), "{source}");
+    }
+    assert!(fastest < Duration::from_secs(2), "{fastest:?}");
     until("what one server granted is taken back", || !nodes.has_key(1, "a")).await;
     let cause = tokio::time::timeout(LEASE * 2, held.lost()).await.expect("lost at its deadline");
     assert_eq!(cause, LossCause::Expired);
@@ -56,28 +61,36 @@ async fn majority_down() {
     guard.release().await.unwrap();
 }
 
-/// The patience with one node is so long here that whoever waits for the one that hangs is found out.
+/// The patience with one node, which is never longer than the lease, is so long here that whoever waits for the one that
+/// hangs is found out.
 #[tokio::test]
 async fn one_node_hangs() {
+    const PATIENCE: Duration = Duration::from_mins(1);
     let nodes = Nodes::start(3).await;
     let patient = || async {
-        let options = nodes.options().node_timeout(Duration::from_secs(20));
-        let options = options.each(|server| server.response_timeout(Duration::from_secs(20)));
+        let options = nodes.options().node_timeout(PATIENCE);
+        let options = options.each(|server| server.response_timeout(PATIENCE));
         Locks::new(RedlockBackend::connect(options).await.unwrap())
     };
     let (one, other) = (patient().await, patient().await);
     nodes.saboteur(1).freeze().await.unwrap();
     let begin = Instant::now();
     for _ in 0..10 {
-        let guard = one.lock("a").try_acquire().await.unwrap().expect("free");
-        assert!(other.lock("a").try_acquire().await.unwrap().is_none(), "the lock is held");
+        let guard = one.lock("a").lease(LONG).try_acquire().await.unwrap().expect("free");
+        let held = other.lock("a").lease(LONG).try_acquire().await.unwrap();
+        assert!(held.is_none(), "the lock is held");
         guard.release().await.unwrap();
     }
+    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+    let begin = Instant::now();
     let guard = one.lock("b").lease(LEASE).acquire().await.unwrap();
+    let acquiring = begin.elapsed();
     tokio::time::sleep(LEASE * 2).await;
     assert!(guard.is_held(), "{guard:?}");
+    let begin = Instant::now();
     guard.release().await.unwrap();
-    assert!(begin.elapsed() < LEASE * 2 + Duration::from_secs(5), "{:?}", begin.elapsed());
+    let releasing = begin.elapsed();
+    assert!(acquiring < LEASE && releasing < LEASE, "{acquiring:?}, {releasing:?}");
     nodes.saboteur(1).thaw().await.unwrap();
     // Nothing that the node did while it caught up is left.
     until("the node has caught up", || !nodes.has_key(1, "a") && !nodes.has_key(1, "b")).await;
@@ -140,10 +153,10 @@ async fn a_returned_node_is_asked_no_more_than_others() {
     nodes.tell::<()>(0, &["DEL", "tenure:a"]);
     let waiter = tokio::spawn(async move { other.lock("a").wait(LONG).acquire().await });
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let before = nodes.scripts_called(1);
+    let (before, begin) = (nodes.scripts_called(1), Instant::now());
     tokio::time::sleep(Duration::from_secs(4)).await;
-    let calls = nodes.scripts_called(1) - before;
-    assert!(calls <= 8, "asked {calls} times in four seconds");
+    let (calls, passed) = (nodes.scripts_called(1) - before, begin.elapsed());
+    assert!(u128::from(calls) <= passed.as_millis() / 500, "asked {calls} times in {passed:?}");
     until("it goes on asking", || nodes.scripts_called(1) > before).await;
     guard.release().await.unwrap();
     let next = tokio::time::timeout(Duration::from_secs(5), waiter).await.expect("soon").unwrap().unwrap();

@@ -29,6 +29,9 @@ async fn client(nodes: &Nodes, places: &[usize], far: &[usize]) -> (Locks, Vec<P
     }
     let hosts: Vec<String> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
     let options = RedlockOptions::from_url(&format!("redlock://{}", hosts.join(","))).unwrap();
+    // Patient, so that a busy machine is no fault.
+    let options = options.node_timeout(Duration::from_secs(3));
+    let options = options.each(|server| server.response_timeout(Duration::from_millis(2500)));
     (Locks::new(RedlockBackend::connect(options).await.unwrap()), proxies)
 }
 
@@ -54,7 +57,7 @@ async fn two_clients_split_votes() {
             })
         };
         let both = async { tokio::join!(enter(&one), enter(&other)) };
-        let (first, second) = tokio::time::timeout(Duration::from_secs(15), both)
+        let (first, second) = tokio::time::timeout(Duration::from_mins(1), both)
             .await
             .unwrap_or_else(|_| panic!("round {round}: the vote is split for ever"));
         assert_ne!(first.unwrap(), second.unwrap());

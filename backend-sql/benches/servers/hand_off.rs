@@ -1,9 +1,12 @@
 //! From the call that releases to the grant in another process, beside a lock of the server's own.
 
 use crate::{
-    bare::{Bare, Pool},
-    place::{Place, Way, locks},
+    bare::Bare,
+    hand_offs::report_hand_offs,
+    place::{Place, Way as Lock, locks},
+    pool::Pool,
     process::{Process, now},
+    support::Way,
 };
 use tenure_core::{ClaimId, Locks};
 use tenure_testbed::Kind;
@@ -14,10 +17,10 @@ pub(crate) const CHILD: &str = "the-other-process";
 const SAMPLES: u32 = 100;
 
 /// Each way's number and lock, for both processes.
-async fn all(url: &str) -> Vec<(Way, Locks)> {
+async fn all(url: &str) -> Vec<(Lock, Locks)> {
     let kind = if url.starts_with("postgres") { Kind::Postgres } else { Kind::Mysql };
     let mut all = Vec::new();
-    for way in Way::all(kind) {
+    for way in Lock::all(kind) {
         all.push((way, locks(url, way).await));
     }
     all
@@ -31,44 +34,29 @@ pub(crate) async fn measure(place: &Place) {
         Kind::Postgres => ("pg_advisory_lock", "SELECT 1::bigint"),
         _ => ("GET_LOCK", "SELECT 1"),
     };
-    let mut ways = vec![("SELECT 1", vec![]), ("one bare statement", vec![]), (bare_name, vec![])];
-    ways.extend(ours.iter().map(|(way, _)| (way.name(), vec![])));
+    let mut ways: Vec<Way> = ["SELECT 1", "one bare statement", bare_name].map(Way::new).into();
+    ways.extend(ours.iter().map(|(lock, _)| Way::new(lock.name())));
     for _ in 0..SAMPLES {
         let begin = now();
         bare.number(one).await;
-        ways[0].1.push(now().saturating_sub(begin));
+        ways[0].rounds.push(now().saturating_sub(begin));
         let begin = now();
         pool.acquire(&ClaimId::new().to_string(), "x").await;
-        ways[1].1.push(now().saturating_sub(begin));
+        ways[1].rounds.push(now().saturating_sub(begin));
         bare.lock().await;
         other.waits(0).await;
         let begin = now();
         bare.unlock().await;
-        ways[2].1.push(other.granted().await.saturating_sub(begin));
+        ways[2].rounds.push(other.granted().await.saturating_sub(begin));
         for (number, (_, locks)) in ours.iter().enumerate() {
             let guard = locks.lock(format!("hand-off {number}")).acquire().await.expect("it is free");
             other.waits(number + 1).await;
             let begin = now();
             guard.release().await.expect("it was held");
-            ways[number + 3].1.push(other.granted().await.saturating_sub(begin));
+            ways[number + 3].rounds.push(other.granted().await.saturating_sub(begin));
         }
     }
-    println!("{}: from release to the grant in another process, the median of {SAMPLES}", place.kind);
-    let mut medians = Vec::new();
-    for (name, mut samples) in ways {
-        samples.sort();
-        let [low, median, high, last] =
-            [10, 50, 90, 99].map(|percent| samples[samples.len() * percent / 100]);
-        medians.push(median);
-        let times =
-            |number: usize| median.as_secs_f64() / medians.get(number).unwrap_or(&median).as_secs_f64();
-        println!(
-            "  {name:<24} {median:>10.2?} (tenth to ninetieth percentile: {low:.2?} to {high:.2?}, ninety-ninth: {last:.2?}), \
-             {:.2} bare statements, {:.2} times {bare_name}",
-            times(1),
-            times(2)
-        );
-    }
+    report_hand_offs(place.kind.name(), &ways, 1..3);
 }
 
 /// What the other process does.

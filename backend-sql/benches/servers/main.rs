@@ -1,13 +1,22 @@
 //! What the locks cost in database servers, beside the bare statements on the same driver.
 //!
-//! This machine's own server programs, on core 0; the clients on core 1, or the scheduler's choices drown the difference:
-//! `cargo bench -p tenure-sql --all-features --bench servers`, or some of it: `… --bench servers -- postgres hand_off`.
+//! This machine's own server programs, on core 0, unless `TENURE_BENCH_SERVER_CORE` names another; the clients on core
+//! 1, or the scheduler's choices drown the difference: `cargo bench -p tenure-sql --all-features --bench servers`, or
+//! some of it: `… --bench servers -- postgres hand_off`.
 //! `scale` takes minutes, so it must be named; only PostgreSQL has it.
 
 mod bare;
+mod contended;
 mod hand_off;
+#[path = "../../../benches/support/hand_offs.rs"]
+mod hand_offs;
 mod many;
+#[path = "../../../benches/support/one_name.rs"]
+mod one_name;
+#[path = "../../../benches/support/pinning.rs"]
+mod pinning;
 mod place;
+mod pool;
 #[path = "../../../benches/support/process.rs"]
 mod process;
 mod renewal;
@@ -24,7 +33,7 @@ use tenure_testbed::Kind;
 use tokio::runtime::{Builder, Runtime};
 
 const KINDS: [Kind; 3] = [Kind::Postgres, Kind::Mariadb, Kind::Mysql];
-const FIGURES: [&str; 6] = ["uncontended", "many", "hand_off", "waiting", "renewal", "scale"];
+const FIGURES: [&str; 7] = ["uncontended", "many", "one_name", "hand_off", "waiting", "renewal", "scale"];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -43,7 +52,7 @@ fn main() {
     let kinds = KINDS.map(Kind::name);
     for kind in KINDS.into_iter().filter(|kind| wanted(kind.name(), &kinds)) {
         // The server inherits the core on which it is started.
-        stay_on(0);
+        stay_on(pinning::server_core());
         let place = runtime().block_on(Place::start(kind));
         stay_on(1);
         let place = match place {
@@ -59,6 +68,9 @@ fn main() {
             }
             if wanted("many", &FIGURES) {
                 many::measure(&place).await;
+            }
+            if wanted("one_name", &FIGURES) {
+                contended::measure(&place).await;
             }
             if wanted("hand_off", &FIGURES) {
                 hand_off::measure(&place).await;

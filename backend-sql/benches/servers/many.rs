@@ -1,11 +1,11 @@
 //! Many tasks, each with a name of its own, beside bare statements through a large pool.
 
 use crate::{
-    bare::Pool,
     place::{Place, Way as Lock},
+    pool::Pool,
     support::{Way, report},
 };
-use tenure_core::Locks;
+use tenure_core::{ClaimId, Locks};
 use tokio::task::JoinSet;
 
 const TASKS: u32 = 64;
@@ -49,7 +49,7 @@ async fn bare_cycles(pool: &Pool) {
             let pool = pool.clone();
             async move {
                 for _ in 0..CYCLES {
-                    pool.cycle(&format!("many {task}")).await;
+                    pool.cycle(&format!("many {task}"), &ClaimId::new().to_string()).await;
                 }
             }
         })

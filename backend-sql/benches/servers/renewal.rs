@@ -1,6 +1,9 @@
 //! What it takes to keep many leases.
 
-use crate::place::{Place, Way};
+use crate::{
+    place::{Place, Way},
+    support::record,
+};
 use std::time::Duration;
 
 const LEASES: u32 = 1_000;
@@ -17,11 +20,11 @@ pub(crate) async fn measure(place: &Place) {
     let (own, before) = (place.counting().await, place.statements().await);
     tokio::time::sleep(LEASE / 3 * PERIODS).await;
     let statements = place.statements().await - before - own;
-    println!("{}: {LEASES} leases of {LEASE:?}, kept for {PERIODS} thirds of a lease", place.kind);
-    println!(
-        "  {statements} statements: {} for 1,000 renewals",
-        statements * 1000 / i64::from(LEASES * PERIODS)
-    );
+    let what = format!("{}: {LEASES} leases of {LEASE:?}, kept for {PERIODS} thirds of a lease", place.kind);
+    println!("{what}");
+    let each = statements * 1000 / i64::from(LEASES * PERIODS);
+    println!("  {statements} statements: {each} for 1,000 renewals");
+    record(&what, &each.to_string(), "statements for 1,000 renewals", &[]);
     assert!(guards.iter().all(|guard| guard.is_held()), "a lease was lost");
     for guard in guards {
         guard.release().await.expect("it was held");

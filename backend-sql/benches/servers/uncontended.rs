@@ -1,11 +1,11 @@
 //! Locks that are free, beside two bare statements through a pool.
 
 use crate::{
-    bare::Pool,
     place::{Place, Way as Lock},
-    support::{Way, report},
+    pool::Pool,
+    support::{Way, record, report},
 };
-use tenure_core::Locks;
+use tenure_core::{ClaimId, Locks};
 
 const ROUNDS: u32 = 40;
 const CYCLES: u32 = 25;
@@ -17,19 +17,21 @@ pub(crate) async fn measure(place: &Place) {
         let (pool, locks) = (Pool::connect(&place.url(), relaxed, 2).await, place.locks(way).await);
         let (mut bare, mut ours) = (Way::new("two bare statements"), Way::new(way.name()));
         // Rows, prepared statements.
-        pool.cycle("a").await;
+        bare_cycle(&pool).await;
         cycle(&locks).await;
         for _ in 0..ROUNDS {
-            bare.round(CYCLES, async || pool.cycle("a").await).await;
+            bare.round(CYCLES, async || bare_cycle(&pool).await).await;
             ours.round(CYCLES, async || cycle(&locks).await).await;
         }
-        report(&format!("{}: uncontended acquire + release, {}", place.kind, way.name()), &bare, &ours);
+        let what = format!("{}: uncontended acquire + release, {}", place.kind, way.name());
+        report(&what, &bare, &ours);
         let (own, before) = (place.counting().await, place.statements().await);
         for _ in 0..CYCLES {
             cycle(&locks).await;
         }
         let statements = place.statements().await - before - own;
         println!("  {statements} statements for {CYCLES} cycles");
+        record(&what, &statements.to_string(), &format!("statements for {CYCLES} cycles"), &[]);
         if matches!(way, Lock::LeaseRow | Lock::LeaseRowRelaxed) {
             beside_others(place, way, &locks).await;
         }
@@ -66,6 +68,10 @@ async fn beside_others(place: &Place, way: Lock, locks: &Locks) {
             guard.release().await.expect("it was held");
         }
     }
+}
+
+async fn bare_cycle(pool: &Pool) {
+    pool.cycle("a", &ClaimId::new().to_string()).await;
 }
 
 async fn cycle(locks: &Locks) {

@@ -1,6 +1,9 @@
 //! What many tasks that wait for one name ask of the server.
 
-use crate::place::{Place, Way};
+use crate::{
+    place::{Place, Way},
+    support::record,
+};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -21,8 +24,11 @@ pub(crate) async fn measure(place: &Place) {
         let (own, before) = (place.counting().await, place.statements().await);
         tokio::time::sleep(TIME).await;
         let statements = place.statements().await - before - own;
-        println!("{}: {TASKS} tasks wait in one process for one held name, {}", place.kind, way.name());
+        let what =
+            format!("{}: {TASKS} tasks wait in one process for one held name, {}", place.kind, way.name());
+        println!("{what}");
         println!("  {statements} statements in {TIME:?}");
+        record(&what, &statements.to_string(), &format!("statements in {TIME:?}"), &[]);
         tasks.shutdown().await;
         guard.release().await.expect("it was held");
         waiting.close().await;

@@ -4,6 +4,7 @@ use crate::{
     Claim, Duration, Grant, Kind, LEASE, Store, Table, blocked::lock_table, busy, case::cases, claim,
     granted, soon, until, waiting,
 };
+use futures_util::future::join_all;
 use std::time::Instant;
 use tenure_core::Release;
 use tokio::task::{JoinHandle, JoinSet};
@@ -11,6 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 cases!("bell":
     a_release_is_heard.of_lease_rows().on(SERVERS),
     a_release_is_heard_in_the_same_client.of_lease_rows().on(SERVERS),
+    a_release_among_others_is_heard.of_lease_rows().on(SERVERS),
     a_release_is_heard_in_a_queue.of_lease_rows().on(SERVERS),
     rings_for_nothing_and_late_ones_do_no_harm.of_lease_rows().on(SERVERS),
     a_session_that_begins_without_autocommit_hears_of_every_release.of_lease_rows().on(SERVERS),
@@ -20,6 +22,7 @@ cases!("bell":
     a_bell_that_is_lost_is_replaced.of_lease_rows().on(SERVERS),
     another_user_s_bell_is_not_rung.of_lease_rows().on(SERVERS),
     a_hundred_waiters_have_one_bell.of_lease_rows().on(SERVERS),
+    a_release_behind_a_hundred_others_is_heard.of_lease_rows().on(SERVERS),
     a_bell_goes_with_its_waiters.of_lease_rows().on(SERVERS),
     a_bell_stays_for_those_who_wait_when_another_client_closes.of_lease_rows().on(SERVERS),
 );
@@ -28,7 +31,7 @@ const SERVERS: &[Kind] = &[Kind::Mariadb, Kind::Mysql];
 /// Whoever is not told asks again after half of this at the earliest.
 const POLL: Duration = Duration::from_mins(1);
 /// Whoever is told has asked by then.
-const TOLD: Duration = Duration::from_secs(10);
+const TOLD: Duration = Duration::from_secs(20);
 
 /// A claim that outlives the case.
 fn held(text: &str) -> Claim {
@@ -88,14 +91,36 @@ async fn a_release_is_heard_in_the_same_client(table: &Table) {
     hand_over(&store, &grant, waiter).await;
 }
 
+/// They are carried out together, and somebody waits for one of the names.
+async fn a_release_among_others_is_heard(table: &Table) {
+    const AWAITED: usize = 4;
+    let ours = table.options().connections(1).open().await.unwrap();
+    let theirs = table.options().poll(POLL).open().await.unwrap();
+    let mut grants = Vec::new();
+    for number in 0..2 * AWAITED {
+        grants.push(granted(&ours, &held(&number.to_string())).await);
+    }
+    let waiter = begin(table, &theirs, "4").await;
+    let begun = Instant::now();
+    let told = soon(join_all(grants.iter().map(|grant| ours.release(grant)))).await;
+    for (number, told) in told.into_iter().enumerate() {
+        assert_eq!(told.unwrap(), Release::Released { awaited: number == AWAITED }, "{number}");
+    }
+    let next = soon(waiter).await.unwrap();
+    assert!(begun.elapsed() < TOLD, "it was not told: {:?}", begun.elapsed());
+    assert!(next.token > grants[AWAITED].token);
+}
+
 /// The first in line is told, who otherwise asks after a quarter of a second at the earliest.
 async fn a_release_is_heard_in_a_queue(table: &Table) {
     const ROUNDS: usize = 11;
     let open = async || table.options().fair().poll(POLL).open().await.unwrap();
     let (ours, theirs) = (open().await, open().await);
-    let mut delays = Vec::new();
+    let (mut delays, mut requests) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
+        let asked = Instant::now();
         let grant = granted(&ours, &held("a")).await;
+        requests.push(asked.elapsed());
         let store = theirs.clone();
         let waiter = tokio::spawn(async move {
             let grant = store.acquire(&waiting("a")).await.unwrap();
@@ -110,8 +135,11 @@ async fn a_release_is_heard_in_a_queue(table: &Table) {
         theirs.release(&next).await.unwrap();
     }
     delays.sort_unstable();
-    // Beside other work some rounds are slow. Who is not told is slow in each.
-    assert!(delays[ROUNDS / 4] < Duration::from_millis(150), "{delays:?}");
+    requests.sort_unstable();
+    // Beside other work some rounds are slow. Who is not told is slow in each. The release, the ring and the grant are a
+    // request each; where one takes long, so do they.
+    let prompt = (requests[ROUNDS / 2] * 6).max(Duration::from_millis(150));
+    assert!(delays[ROUNDS / 4] < prompt, "{delays:?}, and a request takes {requests:?}");
 }
 
 async fn rings_for_nothing_and_late_ones_do_no_harm(table: &Table) {
@@ -280,7 +308,8 @@ async fn a_hundred_waiters_have_one_bell(table: &Table) {
         let store = theirs.clone();
         waiters.spawn(async move { store.acquire(&waiting(&name)).await.unwrap() });
     }
-    let marks = "SELECT COUNT(*) FROM {t} WHERE awaited_bell > 1 AND awaited_until > {now}";
+    // A slow machine may not keep all of the marks fresh at once.
+    let marks = "SELECT COUNT(*) FROM {t} WHERE awaited_bell > 1";
     until(async || table.number(marks).await == 100).await;
     assert_eq!(table.number("SELECT COUNT(DISTINCT awaited_bell) FROM {t} WHERE awaited_bell > 1").await, 1);
     assert_eq!(table.sessions(&user, "DO SLEEP(%").await, 1);
@@ -293,6 +322,31 @@ async fn a_hundred_waiters_have_one_bell(table: &Table) {
         }
     };
     soon(all).await;
+}
+
+/// All are carried out together, and each rings before the connection for rings is there. The last one rings another
+/// bell than the rest.
+async fn a_release_behind_a_hundred_others_is_heard(table: &Table) {
+    const OTHERS: usize = 99;
+    let ours = table.options().connections(1).open().await.unwrap();
+    let (others, theirs) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
+    let (mut grants, mut waiters) = (Vec::new(), JoinSet::new());
+    for name in (0..OTHERS).map(|number| format!("n{number}")) {
+        grants.push(granted(&ours, &held(&name)).await);
+        let store = others.clone();
+        waiters.spawn(async move { store.acquire(&waiting(&name)).await.unwrap() });
+    }
+    grants.push(granted(&ours, &held("last")).await);
+    let last = begin(table, &theirs, "last").await;
+    // A slow machine may not keep all of the marks fresh at once.
+    let marks = "SELECT COUNT(*) FROM {t} WHERE awaited_bell > 1";
+    until(async || table.number(marks).await == 100).await;
+    let begun = Instant::now();
+    for told in soon(join_all(grants.iter().map(|grant| ours.release(grant)))).await {
+        told.unwrap();
+    }
+    soon(last).await.unwrap();
+    assert!(begun.elapsed() < TOLD, "it was not told: {:?}", begun.elapsed());
 }
 
 async fn a_bell_goes_with_its_waiters(table: &Table) {

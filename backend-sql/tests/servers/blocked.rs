@@ -14,6 +14,7 @@ cases!("blocked":
     a_blocked_row_uses_up_no_connections.on(ALL).of_lease_rows(),
     a_blocked_table_uses_up_no_connections.on(ALL),
     a_try_at_a_blocked_table_fails_in_time.on(ALL).of_row_locks(),
+    a_table_that_is_being_made_is_waited_for.on(&[Kind::Postgres]),
     a_client_cut_off_within_a_request_keeps_no_row.on(&[Kind::Pgbouncer]).of_lease_rows(),
 );
 
@@ -136,6 +137,21 @@ async fn a_try_at_a_blocked_table_fails_in_time(table: &Table) {
     let tried = tokio::time::timeout(RESPONSE * 4, store.try_acquire(&claim("a"))).await;
     let error = tried.expect("the try goes on").unwrap_err();
     assert!(error.is_unavailable(), "{error}");
+}
+
+/// Making it takes another client longer than connecting or an answer may take, as where the disk stands still.
+async fn a_table_that_is_being_made_is_waited_for(table: &Table) {
+    const CONNECTING: Duration = Duration::from_secs(10);
+    let mut maker = table.raw().await;
+    maker.execute("BEGIN").await;
+    maker.execute(&table.ddl()).await;
+    let options = table.options().connect_timeout(CONNECTING).response_timeout(RESPONSE);
+    let opening = tokio::spawn(options.open());
+    tokio::time::sleep(CONNECTING * 3 / 2).await;
+    maker.execute("COMMIT").await;
+    let store = soon(opening).await.unwrap().unwrap();
+    let grant = granted(&store, &claim("a")).await;
+    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
 }
 
 async fn clients(table: &Table) -> Vec<Locks> {

@@ -21,9 +21,10 @@ cases!("distance":
 );
 
 const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mysql];
-const LEASE: Duration = Duration::from_secs(6);
+/// As long as fifty ways, which are long themselves: what a busy server takes beside counts for little.
+const LEASE: Duration = Duration::from_secs(12);
 /// So long does each request take on its way.
-const WAY: Duration = Duration::from_millis(120);
+const WAY: Duration = Duration::from_millis(240);
 /// Two that ask and one that renews.
 const CONNECTIONS: usize = 3;
 
@@ -74,7 +75,8 @@ async fn a_lease_too_short_costs_no_other(table: &Table) {
     .await;
     let end = Moment::now() + LEASE * 2;
     while !end.has_passed() {
-        if let Ok(short) = locks.lock("short").lease(WAY * 4).acquire().await {
+        // Where that takes several requests, it is hardly ever granted in time; but it is renewed all the same.
+        if let Ok(short) = locks.lock("short").lease(WAY * 4).wait(WAY * 10).acquire().await {
             short.lost().await;
         }
     }
@@ -110,13 +112,13 @@ async fn a_row_that_cannot_be_renewed_costs_no_other_lease(table: &Table) {
 /// A renewal that may take long stands before one that may not, on a connection that is dead without a word.
 async fn a_connection_that_hangs_is_not_waited_for(table: &Table) {
     let (proxy, options) = table.through_proxy().await;
-    let store: Store = options.open().await.unwrap();
+    let store: Store = options.response_timeout(LONG).open().await.unwrap();
     let grants = [granted(&store, &claim("long")).await, granted(&store, &claim("short")).await];
     assert_eq!(soon(store.renew(&grants)).await.unwrap(), [Renewal::Renewed; 2]);
     for connection in proxy.connections() {
         connection.set(Direction::Requests, Flow::Hold);
     }
-    let moment = Duration::from_millis(500);
+    let moment = Duration::from_secs(2);
     let mut patient = pin!(store.renew(&grants[..1]));
     assert!(tokio::time::timeout(moment, &mut patient).await.is_err(), "the connection does not hang");
     let begun = Moment::now();
@@ -125,7 +127,8 @@ async fn a_connection_that_hangs_is_not_waited_for(table: &Table) {
         if matches!(renewed.as_ref().map(Result::as_deref), Ok(Ok([Renewal::Renewed]))) {
             break;
         }
-        assert!(Moment::now().since(begun) < moment * 6, "{renewed:?}");
+        // After nine tenths of the response timeout the server's answer would not be waited for any more.
+        assert!(Moment::now().since(begun) < LONG * 4 / 5, "{renewed:?}");
     }
 }
 

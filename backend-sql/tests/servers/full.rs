@@ -53,8 +53,10 @@ async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
     let locks = ours.locks();
     let guard = locks.lock("held").lease(SHORT_LEASE).acquire().await.unwrap();
     let done = locks.lock("done").lease(LEASE).acquire().await.unwrap();
-    let (token, deadline) = (guard.token(), guard.deadline().expect("it is a lease"));
+    let token = guard.token();
     fill(table).await;
+    // It may have been renewed until now.
+    let deadline = guard.deadline().expect("it is a lease");
     for name in ["free", "held", "new"] {
         let refused = match theirs.try_acquire(&claim(name)).await {
             Err(error) => chain(&error),

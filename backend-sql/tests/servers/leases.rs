@@ -70,8 +70,7 @@ async fn a_claim_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table)
         let mut asking = pin!(store.try_acquire(&dropped));
         assert!(asking.as_mut().now_or_never().is_none());
         // Not the sweep, which inserts too.
-        let asks =
-            table.either("INSERT INTO {q}{t}{q} AS held", "UPDATE {q}{t}{q} SET%LAST_INSERT_ID(GREATEST");
+        let asks = table.either("INSERT INTO {q}{t}{q} AS held", "UPDATE {q}{t}{q} AS held SET%GREATEST");
         table.until_asked(&table.sql(asks)).await;
     }
     let mut withdrawing = pin!(store.withdraw(&dropped));

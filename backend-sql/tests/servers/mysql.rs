@@ -4,12 +4,15 @@ use crate::{
     Duration, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, leases::tokens_rise, soon,
     until, waiting,
 };
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join_all};
 use std::pin::pin;
+use tenure_core::Renewal;
 
 cases!("mysql":
     another_mode_of_assignment_changes_nothing.on(&[Kind::Mariadb]).of_lease_rows(),
     a_session_that_begins_without_autocommit_commits.on(&[Kind::Mariadb, Kind::Mysql]),
+    a_session_whose_commits_begin_transactions_commits.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
+    a_session_that_limits_statements_answers_for_all_rows.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     a_password_without_tls.on(&[Kind::Mysql]),
     what_reads_for_too_long_is_ended_by_the_server.on(&[Kind::Mysql]).of_lease_rows(),
     who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
@@ -34,6 +37,40 @@ async fn a_session_that_begins_without_autocommit_commits(table: &Table) {
     assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
     let next = soon(theirs.acquire(&waiting("a"))).await.unwrap();
     assert!(next.token > grant.token);
+}
+
+/// What is carried out together is one transaction. A request after it would be in the next one, which nothing ends.
+async fn a_session_whose_commits_begin_transactions_commits(table: &Table) {
+    let store = table.options().connections(1).open_with("completion_type", "1").await.unwrap();
+    let held = async || table.number("SELECT COUNT(*) FROM {t} WHERE claim IS NOT NULL").await;
+    // The first time, the rows are made.
+    for _ in 0..2 {
+        let claims = ["a", "b", "c", "d"].map(claim);
+        let grants = soon(join_all(claims.iter().map(|claim| granted(&store, claim)))).await;
+        assert_eq!(held().await, 4);
+        assert_eq!(store.release(&grants[0]).await.unwrap(), RELEASED);
+        assert_eq!(held().await, 3);
+        for told in soon(join_all(grants[1..].iter().map(|grant| store.release(grant)))).await {
+            assert_eq!(told.unwrap(), RELEASED);
+        }
+    }
+}
+
+/// Limits that protect people from what they type. What a statement does not answer for would count as lost.
+async fn a_session_that_limits_statements_answers_for_all_rows(table: &Table) {
+    for (setting, value) in [("sql_select_limit", "1"), ("sql_safe_updates", "1")] {
+        let store = table.options().connections(1).open_with(setting, value).await.unwrap();
+        // The first time, the rows are made.
+        for _ in 0..2 {
+            let claims = ["a", "b", "c", "d"].map(claim);
+            let grants = soon(join_all(claims.iter().map(|claim| granted(&store, claim)))).await;
+            assert_eq!(soon(store.renew(&grants)).await.unwrap(), [Renewal::Renewed; 4], "{setting}");
+            assert_eq!(store.list("").await.unwrap().len(), 4, "{setting}");
+            for told in soon(join_all(grants.iter().map(|grant| store.release(grant)))).await {
+                assert_eq!(told.unwrap(), RELEASED, "{setting}");
+            }
+        }
+    }
 }
 
 /// MySQL wants a password over TLS, until it has seen it once.

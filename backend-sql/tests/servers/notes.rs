@@ -146,7 +146,7 @@ async fn a_lock_is_not_released_before_its_note_is_written(table: &Table) {
 
 /// The server gave the lock to one who waited, but its answer is long on its way; meanwhile the transaction ends.
 async fn an_answer_that_was_late_is_no_grant(table: &Table) {
-    let Two { theirs, ours, locking, .. } = &Two::on(table).await;
+    let Two { theirs, ours, locking, proxy, .. } = &Two::on(table).await;
     let (first, waits) = (granted(theirs, &claim("a")).await, waiting("a"));
     let mut acquiring = pin!(ours.acquire(&waits));
     assert!(timeout(A_MOMENT, &mut acquiring).await.is_err());
@@ -155,8 +155,11 @@ async fn an_answer_that_was_late_is_no_grant(table: &Table) {
     assert_eq!(theirs.release(&first).await.unwrap(), RELEASED);
     // Longer than a heartbeat is good for.
     assert!(timeout(A_MOMENT * 5, &mut acquiring).await.is_err());
+    // Nor does it wait over another connection before others are in, however long they take.
+    proxy.refuse().await;
     table.end_connection_of(waits.id).await;
     let second = granted(theirs, &claim("a")).await;
+    proxy.accept().await.unwrap();
     locking.set(Direction::Replies, Flow::Pass);
     // It waits again, or says that its connection is gone.
     if let Ok(Ok(granted)) = timeout(A_MOMENT, &mut acquiring).await {
@@ -167,6 +170,17 @@ async fn an_answer_that_was_late_is_no_grant(table: &Table) {
 
 /// Found by a fault run: postgres-row-lock, seed 806. For 0.8 ms two clients relied on the lock.
 async fn who_cannot_be_noted_is_told_before_others_get_in(table: &Table) {
+    // A machine may stall now and then until they have got in; who is told no sooner is late every time.
+    for _ in 0..3 {
+        if is_told_before(table).await {
+            return;
+        }
+    }
+    panic!("others got in just when the holder was told");
+}
+
+/// Whether others still wait a moment after the holder was told.
+async fn is_told_before(table: &Table) -> bool {
     let Two { theirs, ours, noting, proxy, .. } = &Two::on(table).await;
     proxy.refuse().await;
     noting.cut();
@@ -177,9 +191,12 @@ async fn who_cannot_be_noted_is_told_before_others_get_in(table: &Table) {
         cause = lost(&held) => assert_eq!(cause, LossCause::SessionEnded),
         next = &mut acquiring => panic!("{next:?} beside {held:?}"),
     }
-    // They do half a second later. A busy machine may have let some of that pass before this looks.
+    // They get in half a second later. A busy machine may have let some of that pass before this looks.
     let early = timeout(A_MOMENT / 4, &mut acquiring).await;
-    assert!(early.is_err(), "others got in just when the holder was told");
-    let next = soon(acquiring).await.unwrap();
+    let (next, before) = match early {
+        Ok(early) => (early.unwrap(), false),
+        Err(_) => (soon(acquiring).await.unwrap(), true),
+    };
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
+    before
 }

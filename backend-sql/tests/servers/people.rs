@@ -51,7 +51,14 @@ async fn a_few_holders_are_found_among_many_names(table: &Table) {
     }
     // Only who lists has less patience than that.
     let lists = table.options().response_timeout(Duration::from_secs(2)).open().await.unwrap();
-    let listed = lists.list("n").await.unwrap();
+    let mut listed = lists.list("n").await;
+    // A machine may stall now and then; who looks at every holder for every name is late every time.
+    for _ in 0..2 {
+        if listed.is_err() {
+            listed = lists.list("n").await;
+        }
+    }
+    let listed = listed.unwrap();
     let held = |name: &str| name.strip_prefix('n').unwrap().parse::<usize>().unwrap();
     let listed: Vec<_> = listed.iter().map(|holder| held(holder.name.as_str())).collect();
     assert_eq!(listed, (0..NAMES).step_by(NAMES / HOLDERS).collect::<Vec<_>>());

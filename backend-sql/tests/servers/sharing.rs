@@ -1,7 +1,7 @@
 //! Lease rows with several holders: readers and permits.
 
 use crate::{
-    Claim, Duration, Grant, LossCause, Mode, RELEASED, Release, Store, Table, busy, case::cases, claim,
+    Claim, Duration, Grant, LONG, LossCause, Mode, RELEASED, Release, Store, Table, busy, case::cases, claim,
     granted, name, soon, waiting,
 };
 use std::num::NonZeroU32;
@@ -238,7 +238,8 @@ async fn a_sweep_keeps_the_token_and_those_who_share(table: &Table) {
 async fn many_clients_that_come_and_go_at_once_all_get_in(table: &Table) {
     let mut clients = JoinSet::new();
     for number in 0..8 {
-        let store = table.open().await;
+        // Patient: how long that takes together is the machine's affair.
+        let store = table.options().response_timeout(LONG).open().await.unwrap();
         let asked = move || if number % 2 == 0 { reader("read") } else { permits("permits", 1, 8) };
         clients.spawn(async move {
             for _ in 0..25 {

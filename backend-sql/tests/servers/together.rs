@@ -1,8 +1,8 @@
-//! Requests of many tasks that one statement carries out.
+//! Requests of many tasks that are carried out together.
 
 use crate::{
-    Attempt, Claim, Duration, Kind, RELEASED, Store, Table, blocked::stranger, case::cases, claim, granted,
-    soon,
+    Attempt, Claim, Duration, Kind, RELEASED, Store, Table, blocked::stranger, case::cases, chain, claim,
+    granted, soon, until,
 };
 use futures_util::{
     FutureExt,
@@ -15,12 +15,13 @@ use tenure_conformance::{
 use tenure_core::{ClaimId, Grant, StoreError};
 
 cases!("together":
-    each_is_told_its_own.on(POSTGRES).of_lease_rows(),
-    a_blocked_row_holds_up_no_other.on(POSTGRES).of_lease_rows(),
-    a_lost_answer_is_made_up_for.on(POSTGRES).of_lease_rows(),
+    each_is_told_its_own.on(ALL).of_lease_rows(),
+    a_blocked_row_holds_up_no_other.on(ALL).of_lease_rows(),
+    a_lost_answer_is_made_up_for.on(ALL).of_lease_rows(),
+    what_one_is_refused_is_done_for_the_others.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
 );
 
-const POSTGRES: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer];
+const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mysql];
 /// How many tasks ask at the same time.
 const TASKS: usize = 24;
 /// Longer than a busy machine takes for what is not blocked.
@@ -49,10 +50,13 @@ async fn acquire_all(store: &Store, claims: &[Claim]) -> Vec<Grant> {
     told.into_iter().map(taken).collect()
 }
 
-/// There is a row of each name afterwards, and the server knows the statements for one and for many.
+/// There is a row of each name afterwards, and the server knows the statements for one and for many: in MySQL, another
+/// one makes a row than takes it.
 async fn prepare(store: &Store, claims: &[Claim]) {
-    let alone = granted(store, &anew(&claims[..1])[0]).await;
-    assert_eq!(store.release(&alone).await.unwrap(), RELEASED);
+    for _ in 0..2 {
+        let alone = granted(store, &anew(&claims[..1])[0]).await;
+        assert_eq!(store.release(&alone).await.unwrap(), RELEASED);
+    }
     for _ in 0..2 {
         let grants = acquire_all(store, &anew(claims)).await;
         for told in soon(join_all(grants.iter().map(|grant| store.release(grant)))).await {
@@ -135,8 +139,14 @@ async fn a_blocked_row_holds_up_no_other(table: &Table) {
     taken(soon(blocked).await);
 }
 
-/// Lets the first request be answered, and the one behind it be carried out without an answer.
-pub(crate) async fn lose_the_second(proxy: &Proxy) {
+/// How many names are held, as a session beside the store's sees it.
+async fn held(table: &Table) -> usize {
+    let number = table.number("SELECT COUNT(*) FROM {t} WHERE claim IS NOT NULL").await;
+    number.try_into().unwrap()
+}
+
+/// Lets the first request be answered, and the one behind it be carried out, as `carried_out` sees, without an answer.
+pub(crate) async fn lose_the_second(proxy: &Proxy, carried_out: impl AsyncFn() -> bool) {
     let before = proxy.counters().replies.arrived;
     proxy.set(Replies, Flow::Hold);
     proxy.set(Requests, Flow::Pass);
@@ -149,6 +159,8 @@ pub(crate) async fn lose_the_second(proxy: &Proxy) {
     proxy.set(Replies, Flow::Drop);
     proxy.set(Requests, Flow::Pass);
     proxy.until(|counters| counters.replies.dropped > before).await;
+    // What was dropped may be only the beginning of the answer.
+    until(carried_out).await;
     proxy.mend().await.unwrap();
 }
 
@@ -160,7 +172,8 @@ async fn a_lost_answer_is_made_up_for(table: &Table) {
     prepare(&store, &claims).await;
     let mut asked: Vec<_> = claims.iter().map(|claim| store.try_acquire(claim)).collect();
     gather(&proxy, &mut asked).await;
-    let (told, ()) = soon(async { tokio::join!(join_all(asked), lose_the_second(&proxy)) }).await;
+    let losing = lose_the_second(&proxy, async || held(table).await == TASKS);
+    let (told, ()) = soon(Box::pin(async { tokio::join!(join_all(asked), losing) })).await;
     let grants: Vec<Grant> = told.into_iter().map(taken).collect();
     let holders = store.list("").await.unwrap();
     assert_eq!(holders.len(), TASKS);
@@ -177,7 +190,8 @@ async fn a_lost_answer_is_made_up_for(table: &Table) {
     // What became of a release is not known without its answer, so it is not sent again.
     let mut asked: Vec<_> = grants.iter().map(|grant| store.release(grant)).collect();
     gather(&proxy, &mut asked).await;
-    let (told, ()) = soon(async { tokio::join!(join_all(asked), lose_the_second(&proxy)) }).await;
+    let losing = lose_the_second(&proxy, async || held(table).await == 0);
+    let (told, ()) = soon(Box::pin(async { tokio::join!(join_all(asked), losing) })).await;
     for (number, told) in told.into_iter().enumerate() {
         match told {
             Ok(RELEASED) if number == 0 => {}
@@ -186,4 +200,37 @@ async fn a_lost_answer_is_made_up_for(table: &Table) {
         }
     }
     assert_eq!(store.list("").await.unwrap().len(), 0);
+}
+
+/// What was done for all of them is undone, and each is asked for by itself. No transaction stays open: a session
+/// beside the store's sees what was granted.
+async fn what_one_is_refused_is_done_for_the_others(table: &Table) {
+    let store = table.options().connections(1).open().await.unwrap();
+    let claims = claims();
+    prepare(&store, &claims).await;
+    let refused = &claims[TASKS / 2];
+    let trigger = format!(
+        "CREATE TRIGGER {{t}}_refuse BEFORE UPDATE ON {{t}} FOR EACH ROW IF NEW.name = '{}' THEN \
+         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF",
+        refused.name
+    );
+    table.admin_here().await.execute(&table.sql(&trigger)).await;
+    for _ in 0..2 {
+        let asked = anew(&claims);
+        let told = soon(join_all(asked.iter().map(|claim| store.try_acquire(claim)))).await;
+        assert_eq!(held(table).await, TASKS - 1);
+        let mut grants = Vec::new();
+        for (told, claim) in told.into_iter().zip(&asked) {
+            if claim.name == refused.name {
+                let error = told.unwrap_err();
+                assert!(chain(&error).contains("not this one"), "{error}");
+            } else {
+                grants.push(taken(told));
+            }
+        }
+        for told in soon(join_all(grants.iter().map(|grant| store.release(grant)))).await {
+            assert_eq!(told.unwrap(), RELEASED);
+        }
+        assert_eq!(held(table).await, 0);
+    }
 }

@@ -38,7 +38,7 @@ async fn a_renewal_that_was_sent_twice_is_in_doubt(table: &Table) {
         let mut asked = [renew(&store, &held)];
         gather(&proxy, &mut asked).await;
         let [asked] = asked;
-        soon(async { tokio::join!(asked, lose_the_second(&proxy)) }).await.0
+        soon(async { tokio::join!(asked, lose_the_second(&proxy, async || true)) }).await.0
     };
     assert_eq!(doubtful, [Renewal::Unanswered]);
     assert_eq!(renew(&store, &held).await, [Renewal::Renewed]);

@@ -5,6 +5,9 @@ use futures_util::FutureExt;
 use std::{pin::pin, time::Instant};
 use tenure_core::{Locks, LossCause, Release, Renewal};
 
+/// By then a request has reached SQLite, on a busy machine too.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
+
 /// The driver's thread carries out a statement although nobody waits for it any more: here it waits for the write lock
 /// when its future is dropped, and gets it after the withdrawal was sent.
 #[tokio::test]
@@ -19,7 +22,7 @@ async fn a_claim_dropped_on_its_way_is_withdrawn_behind_its_grant() {
     let dropped = claim("a");
     // Before its turn it would not be carried out at all. SQLite asks for the write lock less and less often, so a
     // withdrawal on another connection would come first.
-    let asked = tokio::time::timeout(Duration::from_millis(500), backend.try_acquire(&dropped)).await;
+    let asked = tokio::time::timeout(ON_ITS_WAY, backend.try_acquire(&dropped)).await;
     assert!(asked.is_err(), "the write lock was not in the way");
     let mut withdrawing = pin!(backend.withdraw(&dropped));
     assert!(withdrawing.as_mut().now_or_never().is_none());
@@ -93,7 +96,7 @@ async fn a_claim_is_withdrawn_behind_its_grant_though_another_client_closes() {
     sqlx::query("BEGIN IMMEDIATE").execute(&mut blocker).await.unwrap();
     let dropped = claim("a");
     // Before its turn it would not be carried out at all.
-    let asked = tokio::time::timeout(Duration::from_millis(500), backend.try_acquire(&dropped)).await;
+    let asked = tokio::time::timeout(ON_ITS_WAY, backend.try_acquire(&dropped)).await;
     assert!(asked.is_err(), "the write lock was not in the way");
     backend.close().await;
     let mut withdrawing = pin!(backend.withdraw(&dropped));

@@ -97,7 +97,10 @@ async fn dead_waiters_delay_the_others_for_a_moment() {
     let task = waiter(&file, waiting("a")).await;
     let released = Instant::now();
     ours.release(&held).await.unwrap();
-    assert!(busy(&ours, &claim("a")).await.unwrap() <= LIVES, "a try is told when that may change");
+    let left = busy(&ours, &claim("a")).await.unwrap();
+    // On a busy machine the dead may be gone by now, and the waiter has it.
+    let is_held = !ours.holders(&held.name).await.unwrap().is_empty();
+    assert!(left <= LIVES || is_held, "a try is told when that may change: {left:?}");
     let (theirs, next, when) = task.await.unwrap();
     let waited = when - released;
     assert!(waited < LIVES * 3, "{waited:?}");
@@ -159,10 +162,21 @@ async fn a_try_neither_overtakes_nor_joins() {
     }
     assert_eq!(file.number(STANDING).await, 0, "a try joined");
     dead(&file, &waiting("a")).await;
+    // For as long as a busy machine may take for the tries.
+    file.execute(
+        "UPDATE tenure_locks SET version = version + 1,
+         record = json_set(record, '$.queue[0].until', CAST((unixepoch('subsec') + 60) * 1000000 AS INTEGER))",
+    )
+    .await;
     ours.release(&held).await.unwrap();
     for claim in [claim("a"), Claim { waits: false, ..reader("a") }, permits("a", 1, 5)] {
-        assert!(busy(&ours, &claim).await.unwrap() <= LIVES, "{} overtook", claim.mode);
+        let left = busy(&ours, &claim).await.unwrap();
+        assert!(left > LIVES && left <= Duration::from_mins(1), "{} overtook: {left:?}", claim.mode);
     }
+    file.execute(
+        "UPDATE tenure_locks SET version = version + 1, record = json_set(record, '$.queue[0].until', 1)",
+    )
+    .await;
     until(async || matches!(ours.try_acquire(&claim("a")).await.unwrap(), Attempt::Granted(_))).await;
 }
 
@@ -250,12 +264,19 @@ async fn it_writes_rarely() {
         assert_eq!(writes().await, round * 6);
     }
     let held = granted(&ours, &claim("a")).await;
-    let before = writes().await;
+    let (before, begun) = (writes().await, Instant::now());
     let waits = waiting("a");
-    let acquiring = tokio::time::timeout(Duration::from_secs(3), theirs.acquire(&waits)).await;
-    acquiring.unwrap_err();
-    let wrote = writes().await - before;
-    assert!((2..=9).contains(&wrote), "{wrote} writes in 3 s");
+    let watching = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        // On a busy machine it takes longer, and must not be more often.
+        until(async || writes().await >= before + 2).await;
+    };
+    tokio::select! {
+        granted = theirs.acquire(&waits) => panic!("it was had: {granted:?}"),
+        () = watching => {}
+    }
+    let (wrote, passed) = (writes().await - before, begun.elapsed());
+    assert!(wrote <= 3 * i64::try_from(passed.as_secs()).unwrap(), "{wrote} writes in {passed:?}");
     assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bad_files::words;
-use std::{fs, path::Path, process::Command};
+use std::{fs, process::Command};
 use tenure_core::{Locks, LossCause, Moment, StoreError};
 
 const LEASE: Duration = Duration::from_secs(4);

@@ -18,7 +18,11 @@ use sqlx::{
     Connection, Row,
     sqlite::{SqliteConnectOptions, SqliteConnection},
 };
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tempfile::TempDir;
 use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Mode, Name};
 use tenure_sql::{SqliteBackend, SqliteOptions};
@@ -33,15 +37,19 @@ struct File {
 
 impl File {
     fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
+        // In memory where that can be: what else writes to the disk would decide how long a commit takes.
+        let memory = Path::new("/dev/shm");
+        let directory = TempDir::new_in(memory).or_else(|_| TempDir::new());
+        Self { directory: directory.unwrap() }
     }
 
     fn path(&self) -> PathBuf {
         self.directory.path().join("locks.db")
     }
 
+    /// Patient, so that it is no fault if many write at once where each commit takes long.
     fn options(&self) -> SqliteOptions {
-        SqliteOptions::new(self.path())
+        SqliteOptions::new(self.path()).busy_timeout(Duration::from_mins(1))
     }
 
     async fn open(&self) -> SqliteBackend {

@@ -2,8 +2,10 @@
 
 use crate::{
     bare,
+    hand_offs::report_hand_offs,
     process::{Process, now},
     server::{Server, connect, locks},
+    support::Way,
 };
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -16,32 +18,21 @@ pub(crate) async fn measure(server: &Server) {
     let (client, ours) = (server.client().await, server.locks().await);
     bare::prepare(&client, BARE).await;
     let mut other = Process::start(CHILD, server.address());
-    let (mut theirs, mut own) = (Vec::new(), Vec::new());
+    let (mut theirs, mut own) = (Way::new("the bare recipe"), Way::new("tenure"));
     for _ in 0..SAMPLES {
         let node = bare::acquire(&client, BARE).await;
         other.waits("bare").await;
         let begin = now();
         bare::release(&client, &node).await;
-        theirs.push(other.granted().await.saturating_sub(begin));
+        theirs.rounds.push(other.granted().await.saturating_sub(begin));
 
         let guard = ours.lock("hand-off").acquire().await.expect("it is free");
         other.waits("tenure").await;
         let begin = now();
         guard.release().await.expect("it was held");
-        own.push(other.granted().await.saturating_sub(begin));
+        own.rounds.push(other.granted().await.saturating_sub(begin));
     }
-    println!("zookeeper: from release to the grant in another process, the median of {SAMPLES}");
-    let mut bare = None;
-    for (name, samples) in [("the bare recipe", theirs), ("tenure", own)] {
-        let mut samples = samples;
-        samples.sort();
-        let [low, median, high] = [10, 50, 90].map(|percent| samples[samples.len() * percent / 100]);
-        let bare = *bare.get_or_insert(median);
-        println!(
-            "  {name:<24} {median:>10.2?} (tenth to ninetieth percentile: {low:.2?} to {high:.2?}), {:.2} times the bare",
-            median.as_secs_f64() / bare.as_secs_f64()
-        );
-    }
+    report_hand_offs("zookeeper", &[theirs, own], 0..1);
     ours.close().await;
 }
 

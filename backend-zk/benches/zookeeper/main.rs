@@ -1,10 +1,15 @@
 //! What the locks cost in ZooKeeper, beside the bare recipe on the same client library.
 //!
-//! Clients and server on a core each, or the scheduler's choices drown the difference; the server takes core 0:
-//! `taskset -c 1 cargo bench -p tenure-zk --bench zookeeper`, or one of them: `… --bench zookeeper -- hand_off`.
+//! Clients and server on a core each, or the scheduler's choices drown the difference; the server takes core 0, unless
+//! `TENURE_BENCH_SERVER_CORE` names another: `taskset -c 1 cargo bench -p tenure-zk --bench zookeeper`, or one of them:
+//! `… --bench zookeeper -- hand_off`.
 
 mod bare;
 mod hand_off;
+#[path = "../../../benches/support/hand_offs.rs"]
+mod hand_offs;
+#[path = "../../../benches/support/pinning.rs"]
+mod pinning;
 #[path = "../../../benches/support/process.rs"]
 mod process;
 mod server;

@@ -1,5 +1,6 @@
 //! A ZooKeeper server on a core of its own.
 
+use crate::pinning::server_core;
 use std::{
     net::TcpListener,
     process::{Child, Command, Stdio},
@@ -28,7 +29,8 @@ impl Server {
             listener.local_addr().expect("an address")
         };
         let process = Command::new("taskset")
-            .args(["-c", "0", "java", "-cp", CODE, "-Dzookeeper.admin.enableServer=false"])
+            .args(["-c", &server_core().to_string()])
+            .args(["java", "-cp", CODE, "-Dzookeeper.admin.enableServer=false"])
             .args(["org.apache.zookeeper.server.ZooKeeperServerMain", &address.port().to_string()])
             .arg(directory.path())
             .stdout(Stdio::null())

@@ -3,7 +3,7 @@
 use crate::{
     Scene, claim, eventually,
     faults::session_of,
-    in_time,
+    in_the_end, in_time,
     modes::{granted, none_is_finished, wait},
     server::ONE,
     takeover::end_session,
@@ -217,7 +217,7 @@ async fn no_reader_slips_past_an_upgrade() {
             }
         });
     }
-    in_time("all turns, with some alone", async {
+    in_the_end("all turns, with some alone", async {
         while let Some(outcome) = tasks.join_next().await {
             outcome.unwrap();
         }
@@ -238,7 +238,7 @@ async fn a_reader_that_comes_during_an_upgrade_is_seen() {
         let mut guard = slow.rw("a").read().acquire().await.unwrap();
         for round in ["replaced", "changed"] {
             // Until the node is watched, which would count as well.
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
             let begun = proxy.counters();
             // No answer reaches the client before the proxy has the whole look.
             proxy.set(Direction::Replies, Flow::Hold);

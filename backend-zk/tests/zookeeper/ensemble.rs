@@ -13,7 +13,8 @@ use tenure_core::{Locks, LossCause, Moment};
 use tenure_testbed::Member;
 use tenure_zk::{ZkBackend, ZkOptions};
 
-const SESSION: Duration = Duration::from_secs(6);
+/// Enough is left of it when a new leader has been found, also where the machine stalls meanwhile.
+const SESSION: Duration = Duration::from_secs(9);
 
 async fn locks(scene: &Scene, members: &[&Member]) -> Locks {
     let options = ZkOptions::new(members.iter().map(|member| member.address().to_string()));

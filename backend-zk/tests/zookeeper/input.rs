@@ -59,7 +59,7 @@ async fn a_chroot_that_does_not_exist() {
     let error = ZkBackend::connect(options).await.unwrap_err();
     assert!(matches!(error, Error::Store { .. }), "{error:?}");
     assert!(said(&error).contains("chroot /nowhere does not exist; create it"), "{error:?}");
-    assert!(!said(&error).contains("secret") && !format!("{error:?}").contains("secret"), "{error:?}");
+    assert!(!format!("{error:?} {error:#?}").contains("secret"), "{error:?}");
 }
 
 /// The servers check no digest: a wrong password is another user.

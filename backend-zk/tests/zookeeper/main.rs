@@ -152,6 +152,12 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "not within {PATIENCE:?}: {what}");
 }
 
+/// Many turns one after the other, each of which is a few requests: on a slow machine they take minutes.
+async fn in_the_end<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let outcome = tokio::time::timeout(PATIENCE * 20, future).await;
+    outcome.unwrap_or_else(|_| panic!("not within {:?}: {what}", PATIENCE * 20))
+}
+
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let outcome = tokio::time::timeout(PATIENCE, future).await;
     outcome.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))

@@ -1,7 +1,7 @@
 //! The 32-bit counter that numbers the nodes of a queue, at its end.
 
 use crate::{
-    Scene, in_time,
+    Scene, in_the_end, in_time,
     modes::{granted, none_is_finished, wait},
     special::{self, Special},
 };
@@ -136,7 +136,7 @@ async fn nobody_meets_at_the_end_of_the_counter() {
             }
         });
     }
-    in_time("all turns", async {
+    in_the_end("all turns", async {
         while let Some(outcome) = tasks.join_next().await {
             outcome.unwrap();
         }
@@ -171,7 +171,7 @@ async fn nobody_passes_over_one_who_becomes_a_writer_meanwhile() {
             }
         });
     }
-    in_time("all turns", async {
+    in_the_end("all turns", async {
         while let Some(outcome) = tasks.join_next().await {
             outcome.unwrap();
         }

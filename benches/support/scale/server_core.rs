@@ -1,7 +1,7 @@
 //! How busy the server's core is.
 
-/// The core on which the server was started.
-const CORE: &str = "cpu0 ";
+use crate::pinning::server_core;
+
 /// What of a core's time counts as idle, in the order of `/proc/stat`: nothing to do, and waiting for the disk.
 const IDLE: [usize; 2] = [3, 4];
 /// The times after these are parts of earlier ones.
@@ -16,7 +16,8 @@ pub(crate) struct ServerCore {
 impl ServerCore {
     pub(crate) fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/stat").expect("Linux");
-        let line = stat.lines().find_map(|line| line.strip_prefix(CORE)).expect("the core");
+        let core = format!("cpu{} ", server_core());
+        let line = stat.lines().find_map(|line| line.strip_prefix(&core)).expect("the core");
         let ticks: Vec<u64> =
             line.split_whitespace().take(TIMES).map(|ticks| ticks.parse().expect("a number")).collect();
         Self { all: ticks.iter().sum(), idle: IDLE.iter().map(|time| ticks[*time]).sum() }

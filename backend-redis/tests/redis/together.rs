@@ -1,0 +1,278 @@
+//! Requests about many names at once. Calls of the same script are sent as one.
+
+use crate::{claim, grant, proxy::Proxy, server::Server, until};
+use futures_util::future::join_all;
+use std::{collections::HashSet, time::Duration};
+use tenure_core::{Attempt, Backend, Claim, Grant, Mode, Release, StoreError};
+use tenure_redis::{RedisBackend, RedisOptions};
+
+const LEASE: Duration = Duration::from_secs(20);
+const NAMES: usize = 64;
+
+fn claims(mode: Mode) -> Vec<Claim> {
+    (0..NAMES).map(|number| Claim { mode, ..claim(&format!("n{number}"), LEASE) }).collect()
+}
+
+/// In one task, so that all are asked for before any is answered.
+async fn ask(backend: &RedisBackend, claims: &[Claim]) -> Vec<Result<Attempt, StoreError>> {
+    join_all(claims.iter().map(|claim| backend.try_acquire(claim))).await
+}
+
+async fn all_granted(backend: &RedisBackend, claims: &[Claim]) -> Vec<Grant> {
+    let granted = |(attempt, claim): (Result<Attempt, StoreError>, &Claim)| match attempt {
+        Ok(Attempt::Granted(grant)) => {
+            assert_eq!((&grant.name, grant.claim), (&claim.name, claim.id));
+            grant
+        }
+        other => panic!("{:?} is free: {other:?}", claim.name),
+    };
+    ask(backend, claims).await.into_iter().zip(claims).map(granted).collect()
+}
+
+async fn all_released(backend: &RedisBackend, grants: &[Grant]) {
+    for released in join_all(grants.iter().map(|grant| backend.release(grant))).await {
+        assert_eq!(released.unwrap(), Release::Released { awaited: false });
+    }
+}
+
+#[tokio::test]
+async fn many_are_carried_out_in_few_calls_and_answered_each() {
+    let server = Server::start();
+    let backend = server.backend().await;
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let claims = claims(mode);
+        // Now the server knows the scripts.
+        all_released(&backend, &all_granted(&backend, &claims).await).await;
+        let before = server.calls(&["evalsha"]);
+        let grants = all_granted(&backend, &claims).await;
+        let asked = server.calls(&["evalsha"]) - before;
+        assert!(asked <= 10, "{asked} calls for {NAMES} names");
+        for grant in &grants {
+            let holders = backend.holders(&grant.name).await.unwrap();
+            assert_eq!((holders.len(), holders[0].token), (1, Some(grant.token)));
+        }
+        // Every name is still the one that is held, and with what was asked for.
+        let before = server.calls(&["evalsha"]);
+        all_released(&backend, &grants).await;
+        let asked = server.calls(&["evalsha"]) - before;
+        assert!(asked <= 10, "{asked} calls for {NAMES} names");
+        for (again, before) in all_granted(&backend, &claims).await.iter().zip(&grants) {
+            assert!(again.token > before.token);
+            backend.release(again).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_one_is_said_of_that_one() {
+    let server = Server::start();
+    let (backend, other) = (server.backend().await, server.backend().await);
+    let claims = claims(Mode::Exclusive);
+    all_released(&backend, &all_granted(&backend, &claims).await).await;
+    let held = grant(&other, &claim("n20", LEASE)).await;
+    server.tell::<()>(&["RPUSH", "tenure:n40", "not a lock"]);
+    let granted: HashSet<usize> = ask(&backend, &claims)
+        .await
+        .into_iter()
+        .enumerate()
+        .filter_map(|(number, attempt)| match (number, attempt) {
+            (20, Ok(Attempt::Busy { expires_in })) => {
+                assert!(expires_in.is_some_and(|left| left <= LEASE));
+                None
+            }
+            (40, Err(error)) => {
+                assert!(error.to_string().contains("tenure:n40"), "{error}");
+                None
+            }
+            (number, Ok(Attempt::Granted(_))) => Some(number),
+            (number, other) => panic!("{number}: {other:?}"),
+        })
+        .collect();
+    assert_eq!(granted.len(), NAMES - 2);
+    assert_eq!(other.release(&held).await.unwrap(), Release::Released { awaited: false });
+}
+
+/// Their requests are sent in one write, but not in one call: to the server's clock they would come in one moment.
+#[tokio::test]
+async fn waiters_that_ask_together_stand_in_order() {
+    let server = Server::start();
+    let backend = RedisBackend::connect(server.options().fair(true)).await.unwrap();
+    grant(&backend, &claim("a", LEASE)).await;
+    let claims = |waits| -> Vec<Claim> { (0..20).map(|_| Claim { waits, ..claim("a", LEASE) }).collect() };
+    // Now the server knows the script.
+    for attempt in ask(&backend, &claims(false)).await {
+        assert!(matches!(attempt.unwrap(), Attempt::Busy { .. }));
+    }
+    // And the client listens already, because of a waiter that stays: otherwise some would hear of it sooner, and ask
+    // first.
+    grant(&backend, &claim("b", LEASE)).await;
+    let (listening, waits) = (backend.clone(), Claim { waits: true, ..claim("b", LEASE) });
+    let listener = tokio::spawn(async move { listening.acquire(&waits).await });
+    until("it listens", || server.tell::<u64>(&["ZCARD", "tenure:b\u{1f}{tenure:b}q"]) == 1).await;
+    let waiters = claims(true);
+    let queue = || server.tell::<Vec<String>>(&["ZRANGE", "tenure:a\u{1f}{tenure:a}q", "0", "-1"]);
+    tokio::select! {
+        granted = join_all(waiters.iter().map(|claim| backend.acquire(claim))) => panic!("{granted:?}"),
+        () = until("all stand in the queue", || queue().len() == waiters.len()) => {}
+    }
+    let expected: Vec<String> = waiters.iter().map(|claim| claim.id.to_string()).collect();
+    assert_eq!(queue(), expected);
+    listener.abort();
+}
+
+/// The request of a claim that was withdrawn comes late, together with others. It alone is refused.
+#[tokio::test]
+async fn a_late_request_of_a_withdrawn_claim_is_in_nobodys_way() {
+    let server = Server::start();
+    for (fair, mode) in [(false, Mode::Exclusive), (false, Mode::Shared), (true, Mode::Exclusive)] {
+        let backend = RedisBackend::connect(server.options().fair(fair)).await.unwrap();
+        let claims = claims(mode);
+        all_released(&backend, &all_granted(&backend, &claims).await).await;
+        let record = "tenure:n30\u{1f}{tenure:n30}r";
+        let last: String = server.tell(&["GET", record]);
+        // As a withdrawal leaves it.
+        server.tell::<()>(&["SET", record, &format!("{last}\n-{} 9999999999", claims[30].id)]);
+        for (number, attempt) in ask(&backend, &claims).await.into_iter().enumerate() {
+            match (number, attempt) {
+                (30, Err(error)) => assert!(error.to_string().contains("was withdrawn"), "{error}"),
+                (30, other) => panic!("a ghost: {other:?}"),
+                (_, Ok(Attempt::Granted(_))) => {}
+                (_, other) => panic!("{number}, fair: {fair}: {other:?}"),
+            }
+        }
+        server.tell::<()>(&["FLUSHALL"]);
+    }
+}
+
+/// The server refuses each of them, so each caller learns what is wrong with the server.
+#[tokio::test]
+async fn what_is_wrong_with_the_server_is_said_of_each() {
+    let server = Server::start();
+    for (fair, mode) in [(false, Mode::Exclusive), (false, Mode::Shared), (true, Mode::Exclusive)] {
+        let backend = RedisBackend::connect(server.options().fair(fair)).await.unwrap();
+        let claims = claims(mode);
+        all_released(&backend, &all_granted(&backend, &claims).await).await;
+        server.tell::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        for attempt in ask(&backend, &claims).await {
+            let error = attempt.unwrap_err();
+            assert!(!error.is_unavailable() && error.to_string().contains("no memory left"), "{error}");
+        }
+        server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+        // It keeps its data, because that master cannot be reached.
+        server.tell::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+        for attempt in ask(&backend, &claims).await {
+            let error = attempt.unwrap_err();
+            assert!(error.is_unavailable() && error.to_string().contains("read-only replica"), "{error}");
+        }
+        server.tell::<()>(&["REPLICAOF", "NO", "ONE"]);
+        all_released(&backend, &all_granted(&backend, &claims).await).await;
+    }
+}
+
+/// The server refuses whatever it is asked, so it is not asked once more for each.
+#[tokio::test]
+async fn a_busy_server_is_left_alone() {
+    let server = Server::with(&["--lua-time-limit", "1"]);
+    let backend = server.backend().await;
+    let claims = claims(Mode::Exclusive);
+    all_released(&backend, &all_granted(&backend, &claims).await).await;
+    let (mut connection, mut other) = (server.connection(), server.connection());
+    let script =
+        std::thread::spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection));
+    let is_busy = || {
+        let said = redis::cmd("PING").exec(&mut other);
+        said.is_err_and(|error| error.code() == Some("BUSY"))
+    };
+    until("the script runs", is_busy).await;
+    for attempt in ask(&backend, &claims).await {
+        let error = attempt.unwrap_err();
+        assert!(error.is_unavailable() && error.to_string().contains("is not ready"), "{error}");
+    }
+    redis::cmd("SCRIPT").arg("KILL").exec(&mut other).unwrap();
+    assert!(script.join().unwrap().is_err());
+    let refused = server.rejected("evalsha");
+    assert!((1..=10).contains(&refused), "{refused} calls for {NAMES} names");
+    all_released(&backend, &all_granted(&backend, &claims).await).await;
+}
+
+/// One key that the user may not touch: the server refuses the call for all of them.
+#[tokio::test]
+async fn what_one_may_not_do_is_refused_to_that_one() {
+    let server = Server::start();
+    server.tell::<()>(&[
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">zq7k2",
+        "+@all",
+        "&*",
+        "~tenure:n*",
+        "~tenure:\u{1f}*",
+    ]);
+    let options = RedisOptions::from_url(&server.tcp_url()).unwrap().credentials("app", "zq7k2");
+    let backend = RedisBackend::connect(options).await.unwrap();
+    let mut claims = claims(Mode::Exclusive);
+    all_released(&backend, &all_granted(&backend, &claims).await).await;
+    claims[30] = claim("other", LEASE);
+    for (attempt, claim) in ask(&backend, &claims).await.into_iter().zip(&claims) {
+        match attempt {
+            Ok(Attempt::Granted(_)) => assert_ne!(claim.name.as_str(), "other"),
+            Err(error) => {
+                assert_eq!(claim.name.as_str(), "other");
+                assert!(error.to_string().contains("denies this user"), "{error}");
+            }
+            Ok(busy) => panic!("{busy:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_the_scripts_learns_them_again() {
+    let server = Server::start();
+    let backend = server.backend().await;
+    let claims = claims(Mode::Exclusive);
+    for _ in 0..2 {
+        server.tell::<()>(&["SCRIPT", "FLUSH"]);
+        let grants = all_granted(&backend, &claims).await;
+        server.tell::<()>(&["SCRIPT", "FLUSH"]);
+        all_released(&backend, &grants).await;
+    }
+    all_released(&backend, &all_granted(&backend, &claims).await).await;
+    let before = server.calls(&["evalsha"]);
+    all_released(&backend, &all_granted(&backend, &claims).await).await;
+    let asked = server.calls(&["evalsha"]) - before;
+    assert!(asked <= 20, "{asked} calls for twice {NAMES} names");
+}
+
+/// Nobody knows what became of any, so all are asked for once more, and have what they were granted then.
+#[tokio::test]
+async fn an_answer_that_is_lost_is_lost_to_all() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    // So patient that nobody gives the answer up before it is lost.
+    let options = RedisOptions::from_url(&proxy.url()).unwrap().response_timeout(LEASE);
+    let backend = RedisBackend::connect(options).await.unwrap();
+    let claims = claims(Mode::Exclusive);
+    all_released(&backend, &all_granted(&backend, &claims).await).await;
+    let held = proxy.hold_replies();
+    let asking = tokio::spawn({
+        let (backend, claims) = (backend.clone(), claims.clone());
+        async move { all_granted(&backend, &claims).await }
+    });
+    let is_held =
+        |claim: &Claim| server.tell::<u64>(&["EXISTS", &format!("tenure:{}", claim.name.as_str())]) == 1;
+    until("the server granted them all", || claims.iter().all(is_held)).await;
+    let record = |claim: &Claim| {
+        let holders = server.tell::<String>(&["GET", &format!("tenure:{}", claim.name.as_str())]);
+        assert_eq!(holders, claim.id.to_string());
+    };
+    claims.iter().for_each(record);
+    proxy.cut();
+    held.let_go();
+    let grants = asking.await.unwrap();
+    let tokens: HashSet<_> = grants.iter().map(|grant| (&grant.name, grant.token)).collect();
+    assert_eq!(tokens.len(), NAMES);
+    all_released(&backend, &grants).await;
+    assert!(!claims.iter().any(is_held), "something is left behind");
+}
