@@ -1,7 +1,7 @@
 //! What makes sure that nothing stays behind, however the test process ends.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -29,10 +29,22 @@ rm -rf -- "$1"
 "#;
 
 /// Removes the container `$1`. Where there is no `docker` command, the next start sweeps it up.
+///
+/// While the engine makes a container, it says that there is none to remove. So one that was never seen, neither here nor by
+/// [who asked for it](Cleanup::answered), is waited for. `docker rm` names what it removed, succeeds without a word if there is
+/// nothing, and fails if somebody else is removing it.
 const CONTAINER: &str = r#"
 trap '' HUP INT QUIT TERM
-cat
-docker rm --force --volumes "$1"
+seen=$(cat)
+command -v docker || exit
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    removed=$(docker rm --force --volumes "$1") || seen=yes
+    [ -n "$removed" ] && exit
+    left=$(docker ps --all --quiet --filter "name=^$1$") || left=unknown
+    [ -n "$left" ] && seen=yes
+    [ -n "$seen" ] && [ -z "$left" ] && exit
+    sleep 0.5
+done
 "#;
 
 impl Cleanup {
@@ -44,6 +56,11 @@ impl Cleanup {
     /// Removes a container, by its name.
     pub(crate) fn of_container(name: &str) -> io::Result<Self> {
         Self::start(CONTAINER, OsStr::new(name))
+    }
+
+    /// The engine has answered the request for the container, so from now on it is there or it is not.
+    pub(crate) fn answered(&mut self) -> io::Result<()> {
+        self.0.stdin.as_mut().map_or(Ok(()), |input| input.write_all(b"answered\n"))
     }
 
     fn start(script: &str, what: &OsStr) -> io::Result<Self> {
@@ -66,5 +83,58 @@ impl Drop for Cleanup {
         drop(self.0.stdin.take());
         // The only error is that the shell is not our child, and it is.
         let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// What the script asks of a `docker` that answers its first, second, … request with these lines of shell.
+    fn asked(seen: &str, answers: &[&str]) -> Vec<String> {
+        let home = tempfile::tempdir().unwrap();
+        let (docker, asked) = (home.path().join("docker"), home.path().join("asked"));
+        let cases: String =
+            answers.iter().enumerate().map(|(at, answer)| format!("{}) {answer};;\n", at + 1)).collect();
+        let asked_for = asked.display();
+        let script =
+            format!("#!/bin/sh\necho \"$1\" >>{asked_for}\ncase $(wc -l <{asked_for}) in\n{cases}esac\n");
+        fs::write(&docker, script).unwrap();
+        fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", home.path().display(), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", CONTAINER, "sh", "name"])
+            .env("PATH", path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        let mut cleanup = Cleanup(shell.spawn().unwrap());
+        cleanup.0.stdin.as_mut().unwrap().write_all(seen.as_bytes()).unwrap();
+        drop(cleanup);
+        fs::read_to_string(asked).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_container_that_is_still_being_made_is_waited_for() {
+        // Not there; not there; listed, but not to be removed; removed.
+        assert_eq!(asked("", &["", "", "", "echo id", "echo name"]), ["rm", "ps", "rm", "ps", "rm"]);
+    }
+
+    #[test]
+    fn one_that_could_not_be_removed_is_tried_again() {
+        assert_eq!(asked("answered", &["exit 1", "echo id", "echo name"]), ["rm", "ps", "rm"]);
+    }
+
+    #[test]
+    fn one_that_somebody_else_removed_is_not_waited_for() {
+        assert_eq!(asked("answered", &["", ""]), ["rm", "ps"]);
+        assert_eq!(asked("", &["exit 1", ""]), ["rm", "ps"]);
+    }
+
+    #[test]
+    fn an_engine_that_cannot_be_reached_is_asked_again() {
+        assert_eq!(asked("answered", &["exit 1", "exit 1", "exit 1", ""]), ["rm", "ps", "rm", "ps"]);
     }
 }

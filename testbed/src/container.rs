@@ -34,8 +34,10 @@ impl Container {
     pub(crate) async fn start(recipe: Arc<dyn Recipe>, image: String) -> io::Result<Self> {
         sweep().await?;
         let name = format!("tenure-{}", unique());
-        let cleanup = Cleanup::of_container(&name)?;
-        let docker = request(&*recipe, &image, &name).start().await.map_err(io::Error::other)?;
+        let mut cleanup = Cleanup::of_container(&name)?;
+        let started = request(&*recipe, &image, &name).start().await;
+        cleanup.answered()?;
+        let docker = started.map_err(io::Error::other)?;
         let address = published(&docker, &*recipe).await?;
         Ok(Self { recipe, image, docker, address, _cleanup: cleanup })
     }

@@ -75,7 +75,7 @@ impl Server {
     /// As of [`find`](Self::find).
     pub async fn start(kind: Kind, ways: Use) -> Result<Self, Unavailable> {
         let failed = move |error: &dyn fmt::Display| Unavailable::new(kind).because(error.to_string());
-        let (sender, receiver) = oneshot::channel();
+        let (mut sender, receiver) = oneshot::channel();
         let start = move || {
             let started = Builder::new_multi_thread()
                 .worker_threads(2)
@@ -84,11 +84,18 @@ impl Server {
                 .build()
                 .map_err(|error| failed(&error))
                 .and_then(|runtime| {
-                    let found = runtime.block_on(runtime.spawn(find(kind, ways)));
+                    let mut finding = runtime.spawn(find(kind, ways));
+                    let found = runtime.block_on(async {
+                        tokio::select! {
+                            found = &mut finding => found,
+                            // Nobody waits for it any more.
+                            () = sender.closed() => { finding.abort(); finding.await }
+                        }
+                    });
                     let Found { way, url, assembly } = found.map_err(|error| failed(&error))??;
                     Ok(Self { kind, way, url, assembly: Arc::new(assembly), runtime: Some(runtime) })
                 });
-            // When nobody waits for it any more, it ends here, on a thread where that may block.
+            // One that was there when nobody waited any more ends here, on a thread where that may block.
             let _ = sender.send(started);
         };
         std::thread::Builder::new()

@@ -2,11 +2,14 @@
 //!
 //! The environment decides, so each case runs in this program started again.
 
-use crate::{CHILD, client::connect};
+use crate::{CHILD, LONG, client::connect};
 use libtest_mimic::{Failed, Trial};
+use std::fs::Permissions;
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
 use std::pin::Pin;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use tenure_conformance::saboteur::{Hurt, SabotageError};
 use tenure_testbed::{Kind, Server, Unavailable, Use, Way};
 use testcontainers::bollard::models::ContainerCreateBody;
@@ -15,6 +18,7 @@ use testcontainers::bollard::query_parameters::{
 };
 use testcontainers::core::client::docker_client_instance;
 use tokio::runtime::Runtime;
+use tokio::time::sleep;
 
 type Found = Result<Server, Unavailable>;
 /// A case: its name, its environment, and what it expects of `Server::find(Kind::Redis)`.
@@ -45,6 +49,9 @@ const CASES: [Case; 6] = [
     }),
 ];
 
+/// A case that does not wait for what it looks for.
+const GIVEN_UP: &str = "is_given_up_when_nobody_waits";
+
 pub(crate) fn trials(runtime: &Runtime, allowed: Use) -> Vec<Trial> {
     let start = |way| {
         let allowed = allowed == Use::Any || allowed == way;
@@ -63,12 +70,7 @@ pub(crate) fn trials(runtime: &Runtime, allowed: Use) -> Vec<Trial> {
             for (variable, value) in environment {
                 child.env(variable, value.replace("{address}", &address.to_string()));
             }
-            let output = child.env(CHILD, format!("find {name}")).output()?;
-            if output.status.success() {
-                Ok(())
-            } else {
-                Err(Failed::from(String::from_utf8_lossy(&output.stderr)))
-            }
+            succeed(child.env(CHILD, format!("find {name}")))
         };
         Trial::test(format!("finding::{name}"), run).with_ignored_flag(ignored)
     });
@@ -86,11 +88,30 @@ pub(crate) fn trials(runtime: &Runtime, allowed: Use) -> Vec<Trial> {
     };
     let homes =
         Trial::test("finding::sweeps_the_homes_of_the_dead", homes).with_ignored_flag(local.is_none());
-    cases.into_iter().chain([sweeps, homes]).collect()
+    let given_up = Trial::test(format!("finding::{GIVEN_UP}"), || {
+        // It runs and never answers.
+        let programs = tempfile::tempdir()?;
+        let program = programs.path().join("redis-server");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 300\n")?;
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+        let path = format!("{}:{}", programs.path().display(), std::env::var("PATH")?);
+        let mut child = Command::new(std::env::current_exe()?);
+        child.env("PATH", path).env(Use::VARIABLE, "local").env_remove("TENURE_TEST_REDIS_URL");
+        succeed(child.env(CHILD, format!("find {GIVEN_UP}")))
+    });
+    cases.into_iter().chain([sweeps, homes, given_up]).collect()
+}
+
+fn succeed(child: &mut Command) -> Result<(), Failed> {
+    let output = child.output()?;
+    if output.status.success() { Ok(()) } else { Err(Failed::from(String::from_utf8_lossy(&output.stderr))) }
 }
 
 /// What the process started again does.
 pub(crate) async fn run(name: &str) {
+    if name == GIVEN_UP {
+        return is_given_up_when_nobody_waits().await;
+    }
     let (.., case) = CASES.into_iter().find(|(known, ..)| *known == name).expect("a case");
     case(Server::find(Kind::Redis).await).await;
 }
@@ -140,6 +161,29 @@ fn says_why_there_is_none(found: Found) {
     assert_eq!(url, "TENURE_TEST_REDIS_URL is not set");
     assert!(docker.starts_with("container of redis:7: "), "{docker}");
     assert_eq!(program, "no program redis-server on this machine");
+}
+
+async fn is_given_up_when_nobody_waits() {
+    let starting = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+        let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+        names.any(|name| name.trim() == "tenure-start")
+    };
+    let mut found = Box::pin(Server::find(Kind::Redis));
+    assert!(futures_util::poll!(&mut found).is_pending());
+    // A new thread names itself.
+    until(starting).await;
+    drop(found);
+    // It would wait 90 s for somebody.
+    until(|| !starting()).await;
+}
+
+async fn until(wished: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG / 2;
+    while !wished() {
+        assert!(Instant::now() < deadline, "not in time");
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 async fn sweeps_what_the_dead_left() {
