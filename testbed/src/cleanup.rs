@@ -96,11 +96,11 @@ mod tests {
     fn asked(seen: &str, answers: &[&str]) -> Vec<String> {
         let home = tempfile::tempdir().unwrap();
         let (docker, asked) = (home.path().join("docker"), home.path().join("asked"));
-        let cases: String =
-            answers.iter().enumerate().map(|(at, answer)| format!("{}) {answer};;\n", at + 1)).collect();
+        let case = |(at, answer): (usize, &&str)| format!("{}) {answer};;", at + 1);
+        let cases = answers.iter().enumerate().map(case).collect::<Vec<_>>().join("\n");
         let asked_for = asked.display();
         let script =
-            format!("#!/bin/sh\necho \"$1\" >>{asked_for}\ncase $(wc -l <{asked_for}) in\n{cases}esac\n");
+            format!("#!/bin/sh\necho \"$1\" >>{asked_for}\ncase $(wc -l <{asked_for}) in\n{cases}\nesac\n");
         fs::write(&docker, script).unwrap();
         fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", home.path().display(), std::env::var("PATH").unwrap());
