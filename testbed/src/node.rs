@@ -16,8 +16,9 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
-/// How long a server may take to answer after it was started.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a server may take to answer after it was started. One that has ended is noticed at once, so this is only for
+/// one that hangs. An empty MySQL was seen to take more than a minute.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A server, what runs it, and the proxy in front of it.
 #[derive(Debug)]

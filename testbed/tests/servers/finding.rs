@@ -174,7 +174,7 @@ async fn is_given_up_when_nobody_waits() {
     // A new thread names itself.
     until(starting).await;
     drop(found);
-    // It would wait 90 s for somebody.
+    // It would wait five minutes for somebody.
     until(|| !starting()).await;
 }
 
