@@ -2,7 +2,7 @@
 //!
 //! Each case starts this program again. That process starts a server, says so, and ends in its own way.
 
-use crate::{CHILD, LONG};
+use crate::CHILD;
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
@@ -18,6 +18,10 @@ use tenure_testbed::{Kind, Server, Use};
 use testcontainers::bollard::query_parameters::ListContainersOptionsBuilder;
 use testcontainers::core::client::docker_client_instance;
 use tokio::runtime::Runtime;
+
+/// By then a cancelled start has come to where it can end, and all is gone. A program that prepares its data is not
+/// interrupted, and a busy engine takes its time to remove several containers; how long is not what is shown here.
+const AT_LAST: Duration = Duration::from_mins(5);
 
 const NAMES: [&str; 8] = [
     "leaves_nothing_when_stopped",
@@ -183,7 +187,7 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn until(&self, wished: impl Fn(&[String]) -> bool) {
-        let deadline = Instant::now() + LONG;
+        let deadline = Instant::now() + AT_LAST;
         while !wished(&self.left()) {
             assert!(Instant::now() < deadline, "there is {:?}", self.left());
             sleep(Duration::from_millis(5));
