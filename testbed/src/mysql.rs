@@ -40,7 +40,10 @@ const OPTIONS: [&str; 4] =
     ["--connect-timeout=600", "--max-connect-errors=1000000", "--skip-name-resolve", "--max-connections=300"];
 
 /// Each commit is handed to the system, and does not wait for the disk.
-const OFF_DISK: [&str; 2] = ["--innodb-flush-method=nosync", "--sync-binlog=0"];
+const OFF_DISK: [&str; 2] = [NO_SYNC, "--sync-binlog=0"];
+
+/// Nor does what fills an empty directory, which would wait for it many times.
+const NO_SYNC: &str = "--innodb-flush-method=nosync";
 
 #[async_trait]
 impl Recipe for Mysql {
@@ -102,6 +105,7 @@ impl Recipe for Mysql {
                 "--no-defaults",
                 "--initialize-insecure",
                 &data,
+                NO_SYNC,
             ])),
             Self::Mariadb => {
                 let install = find("mariadb-install-db").map_err(io::Error::other)?;
@@ -110,6 +114,8 @@ impl Recipe for Mysql {
                     &data,
                     "--skip-test-db",
                     "--auth-root-authentication-method=normal",
+                    // Told to the server.
+                    NO_SYNC,
                 ]))
             }
         }
