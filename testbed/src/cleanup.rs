@@ -90,26 +90,20 @@ impl Drop for Cleanup {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
-    /// What the script asks of a `docker` that answers its first, second, … request with these lines of shell.
+    /// What the script asks of a `docker` that answers its first, second, … request with these lines of shell. It is a function:
+    /// a file that was just written cannot be run while a process that another thread is starting still has it open.
     fn asked(seen: &str, answers: &[&str]) -> Vec<String> {
         let home = tempfile::tempdir().unwrap();
-        let (docker, asked) = (home.path().join("docker"), home.path().join("asked"));
+        let asked = home.path().join("asked");
         let case = |(at, answer): (usize, &&str)| format!("{}) {answer};;", at + 1);
         let cases = answers.iter().enumerate().map(case).collect::<Vec<_>>().join("\n");
         let asked_for = asked.display();
-        let script =
-            format!("#!/bin/sh\necho \"$1\" >>{asked_for}\ncase $(wc -l <{asked_for}) in\n{cases}\nesac\n");
-        fs::write(&docker, script).unwrap();
-        fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
-        let path = format!("{}:{}", home.path().display(), std::env::var("PATH").unwrap());
+        let docker = format!(
+            "docker() {{\necho \"$1\" >>{asked_for}\ncase $(wc -l <{asked_for}) in\n{cases}\nesac\n}}"
+        );
         let mut shell = Command::new("sh");
-        shell
-            .args(["-c", CONTAINER, "sh", "name"])
-            .env("PATH", path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null());
+        shell.args(["-c", &(docker + CONTAINER), "sh", "name"]).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut cleanup = Cleanup(shell.spawn().unwrap());
         cleanup.0.stdin.as_mut().unwrap().write_all(seen.as_bytes()).unwrap();
         drop(cleanup);
