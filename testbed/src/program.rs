@@ -160,7 +160,12 @@ fn sweep() -> io::Result<()> {
             && is_ours(&home)
             && fs::read_to_string(home.join(OWNER)).is_ok_and(|owner| owner::is_dead(&owner))
         {
-            drop(Cleanup::of_home(&fs::canonicalize(home)?)?);
+            match fs::canonicalize(home) {
+                Ok(home) => drop(Cleanup::of_home(&home)?),
+                // Another has just removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(())
