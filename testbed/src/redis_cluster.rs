@@ -66,10 +66,7 @@ async fn join(nodes: &[Node], buses: &[u16]) -> io::Result<()> {
         ask::<()>(redis, &["CLUSTER", "ADDSLOTSRANGE", &range[0], &range[1]]).await?;
         masters.push(ask::<String>(redis, &["CLUSTER", "MYID"]).await?);
     }
-    for (node, bus) in nodes.iter().zip(buses) {
-        let port = node.address().port().to_string();
-        ask::<()>(&mut redises[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus.to_string()]).await?;
-    }
+    meet(&mut redises, nodes, buses).await?;
     for (redis, master) in redises.iter_mut().skip(MASTERS).zip(&masters) {
         // Only once it has heard of its master can it follow it.
         while ask::<()>(redis, &["CLUSTER", "REPLICATE", master]).await.is_err() {
@@ -77,6 +74,29 @@ async fn join(nodes: &[Node], buses: &[u16]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Has them know each other. Each forgets whom it does not hear from within the node timeout, two seconds, and waits for the
+/// disk whenever it notes another: so they are told again.
+async fn meet(redises: &mut [MultiplexedConnection], nodes: &[Node], buses: &[u16]) -> io::Result<()> {
+    for _ in 0..30 {
+        for (node, bus) in nodes.iter().zip(buses) {
+            let port = node.address().port().to_string();
+            ask::<()>(&mut redises[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus.to_string()]).await?;
+        }
+        for _ in 0..60 {
+            let mut known = 0;
+            for redis in redises.iter_mut() {
+                let nodes: String = ask(redis, &["CLUSTER", "NODES"]).await?;
+                known += nodes.lines().filter(|line| !line.contains("handshake")).count();
+            }
+            if known == nodes.len() * nodes.len() {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    Err(io::Error::other("the nodes do not meet"))
 }
 
 /// Every member sees every slot served and every other member, and every replica has its master's data.
