@@ -271,19 +271,25 @@ async fn cluster_master_killed() {
     let (one, other) = (locks(&server).await, locks(&server).await);
     let names = [name_at(&server, 0).await, name_at(&server, 1).await, name_at(&server, 2).await];
     let held = one.lock(&names[0]).lease(FAILOVER).acquire().await.unwrap();
-    let lease = Duration::from_secs(6);
+    // Who finds the master dead refuses whatever the slot until there is a new one, which takes ten seconds where the first
+    // vote is lost.
+    let lease = Duration::from_secs(18);
     let short = one.lock(&names[1]).lease(lease).acquire().await.unwrap();
     let waiter = tokio::spawn({
         let lock = other.lock(&names[0]);
         async move { lock.acquire().await }
     });
     replicated(&members[0], &names[0]).await;
-    members[0].saboteur().kill().await.unwrap();
+    // To its clients it is dead. The nodes do not know, so none takes its place, however long this takes.
+    members[0].saboteur().refuse().await.unwrap();
+    members[0].saboteur().cut().await.unwrap();
     let begin = Instant::now();
     // The others go on, and do not wait for a new master.
     let guard = other.lock(&names[2]).try_acquire().await.unwrap().expect("it is free");
     guard.release().await.unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < FAILOVER / 3, "{:?}", begin.elapsed());
+    members[0].saboteur().kill().await.unwrap();
+    let begin = Instant::now();
     // Once the cluster has a new master the holder still holds.
     held.extend(FAILOVER).await.unwrap_or_else(|error| println!("not yet: {error}"));
     while one.holders(&names[0]).await.is_err() {
@@ -299,7 +305,7 @@ async fn cluster_master_killed() {
     assert!(next.token() > first);
     next.release().await.unwrap();
     // Another node's leases are renewed meanwhile.
-    tokio::time::sleep((lease * 2).saturating_sub(begin.elapsed())).await;
+    tokio::time::sleep((lease + Duration::from_secs(1)).saturating_sub(begin.elapsed())).await;
     assert!(short.is_held(), "{:?}", short.loss());
     short.release().await.unwrap();
     server.stop().await.unwrap();
