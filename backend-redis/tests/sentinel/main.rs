@@ -10,8 +10,9 @@ use tenure_redis::{RedisBackend, RedisOptions};
 use tenure_testbed::{Kind, Member, Server};
 
 const LEASE: Duration = Duration::from_secs(20);
-/// In which a failover ends: the sentinels need a second to find the master dead, and some to agree.
-const FAILOVER: Duration = Duration::from_secs(30);
+/// In which a failover ends: the sentinels need a second to find the master dead, some to agree, and ten more each time that
+/// they do not. One that stood still for two seconds, at work or waiting for the disk, does nothing for thirty.
+const FAILOVER: Duration = Duration::from_secs(75);
 /// What a waiter that is told nothing lets pass at least until it asks again.
 const ASKS_AGAIN: Duration = Duration::from_millis(1200);
 
@@ -216,7 +217,8 @@ async fn a_grant_that_no_replica_had_is_lost() {
     // From now on it passes nothing on.
     tell::<()>(&master, &["ACL", "SETUSER", "default", "-psync", "-sync"]).await;
     tell::<u64>(&master, &["CLIENT", "KILL", "TYPE", "replica"]).await;
-    let lease = Duration::from_secs(15);
+    // Longer than the failover, or it ends by itself. A third of it passes until the holder asks.
+    let lease = FAILOVER + Duration::from_secs(15);
     let guard = one.lock("a").lease(lease).acquire().await.unwrap();
     master.saboteur().kill().await.unwrap();
     let next = other.lock("a").wait(FAILOVER).acquire().await.unwrap();
