@@ -12,13 +12,19 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[tokio::test]
 async fn wiped_by_restart() {
     let server = Server::start().await;
-    let (one, other) = (server.locks().await, server.locks().await);
-    // So long that no renewal is due before there is a second.
-    let lease = LEASE;
+    let way = Proxy::start(server.address()).await.unwrap();
+    let options = RedisOptions::from_url(&format!("redis://{}", way.address())).unwrap();
+    let one = Locks::new(RedisBackend::connect(options.response_timeout(LEASE / 4)).await.unwrap());
+    let other = server.locks().await;
+    let lease = LEASE * 2;
     let first = one.lock("a").lease(lease).acquire().await.unwrap();
+    // However long a new container takes, the first is told nothing before there is a second.
+    way.refuse().await;
+    way.cut().await;
     server.saboteur().restart_empty().await.unwrap();
     let second =
         other.lock("a").lease(lease).try_acquire().await.unwrap().expect("the store has forgotten the first");
+    way.accept().await.unwrap();
     assert!(second.token() > first.token());
     let cause = tokio::time::timeout(lease, first.lost()).await.expect("lost within the lease");
     assert_eq!(cause, LossCause::TakenOver);
