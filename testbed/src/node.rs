@@ -20,6 +20,13 @@ use url::Url;
 /// one that hangs. An empty MySQL was seen to take more than a minute.
 const PATIENCE: Duration = Duration::from_mins(5);
 
+/// An administrator's order is carried out quickly, unless the server hangs.
+const ORDERED: Duration = Duration::from_secs(20);
+
+/// To take what a server has is up to three hundred connections, or a second for each table and each of its triggers, and
+/// ten for a lock.
+const TAKING: Duration = Duration::from_mins(1);
+
 /// A server, what runs it, and the proxy in front of it.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -153,7 +160,7 @@ impl Node {
     pub(crate) async fn order(&self, state: &State, order: Order) -> io::Result<()> {
         let address = state.engine()?.address();
         let url = self.admin_url(address);
-        within(self.recipe.obey(&self.admin(address, &url), order)).await
+        within(ORDERED, self.recipe.obey(&self.admin(address, &url), order)).await
     }
 
     /// Takes the server's last connections, or something that is tenure's.
@@ -163,8 +170,8 @@ impl Node {
             let url = self.admin_url(address);
             let admin = self.admin(address, &url);
             let held = match hurt {
-                Hurt::FillConnections => within(self.recipe.fill(&admin)).await?,
-                hurt => within(self.recipe.hold(&admin, hurt)).await?,
+                Hurt::FillConnections => within(TAKING, self.recipe.fill(&admin)).await?,
+                hurt => within(TAKING, self.recipe.hold(&admin, hurt)).await?,
             };
             state.held.insert(hurt, held);
         }
@@ -174,7 +181,7 @@ impl Node {
     /// Gives them back.
     pub(crate) async fn free(&self, state: &mut State, hurt: Hurt) -> io::Result<()> {
         match state.held.remove(&hurt) {
-            Some(held) => within(self.recipe.free(held)).await,
+            Some(held) => within(ORDERED, self.recipe.free(held)).await,
             None => Ok(()),
         }
     }
@@ -220,9 +227,8 @@ fn stopped() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the server has been stopped for good")
 }
 
-/// An administrator's work is quick, unless the server hangs.
-async fn within<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(Duration::from_secs(20), work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(limit, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// The same URL at another address.
