@@ -13,12 +13,16 @@ use tenure_core::{Locks, LossCause, Moment};
 use tenure_testbed::Member;
 use tenure_zk::{ZkBackend, ZkOptions};
 
-/// Enough is left of it when a new leader has been found, also where the machine stalls meanwhile.
+/// Enough is left of it when the machine stalls meanwhile.
 const SESSION: Duration = Duration::from_secs(9);
 
 async fn locks(scene: &Scene, members: &[&Member]) -> Locks {
+    locks_for(scene, members, SESSION).await
+}
+
+async fn locks_for(scene: &Scene, members: &[&Member], session: Duration) -> Locks {
     let options = ZkOptions::new(members.iter().map(|member| member.address().to_string()));
-    let options = options.prefix(&scene.prefix).session_timeout(SESSION);
+    let options = options.prefix(&scene.prefix).session_timeout(session);
     Locks::new(ZkBackend::connect(options).await.unwrap())
 }
 
@@ -39,7 +43,10 @@ async fn leader_killed() {
     let scene = Scene::at(place, "led").await;
     let members = scene.place().server.members();
     let everyone: Vec<_> = members.iter().collect();
-    let (all, other) = (locks(&scene, &everyone).await, locks(&scene, &everyone).await);
+    // Nothing here waits for its end.
+    let session = SESSION * 2;
+    let (all, other) =
+        (locks_for(&scene, &everyone, session).await, locks_for(&scene, &everyone, session).await);
     let guard = all.lock("a").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let lock = other.lock("a");
