@@ -37,7 +37,8 @@ const CONTAINER: &str = r#"
 trap '' HUP INT QUIT TERM
 seen=$(cat)
 command -v docker || exit
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+tries=120
+while [ $((tries -= 1)) -ge 0 ]; do
     removed=$(docker rm --force --volumes "$1") || seen=yes
     [ -n "$removed" ] && exit
     left=$(docker ps --all --quiet --filter "name=^$1$") || left=unknown
