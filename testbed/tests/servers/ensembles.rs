@@ -1,7 +1,7 @@
 //! Ensembles: one member is hurt and the others go on; all are, and come back.
 
-use crate::Case;
 use crate::client::{Client, PATIENCE, client, connect, exchange, hangs, within};
+use crate::{Case, LONG};
 use std::time::Duration;
 use tenure_conformance::proxy::Proxy;
 use tenure_conformance::saboteur::Hurt;
@@ -23,7 +23,8 @@ cases! { STRANGERS:
     comes_back_empty_one_by_one: Wipe,
 }
 
-/// Retries until a client is served: how soon the others take over is theirs to decide.
+/// Retries until a client is served: how soon the others take over is theirs to decide. A sentinel that stood still for two
+/// seconds does nothing for thirty, and tries again after ten.
 async fn served(server: &Server) -> Box<dyn Client> {
     let serving = async {
         loop {
@@ -37,7 +38,7 @@ async fn served(server: &Server) -> Box<dyn Client> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    within(serving).await
+    timeout(LONG * 3, serving).await.expect("served in the end")
 }
 
 /// The member that a client's writes go to.
