@@ -165,7 +165,8 @@ async fn transactions_collide(table: &Table) {
 /// nothing of them.
 async fn connection_not_reused_dirty(table: &Table) {
     let (ours, theirs) = (table.options().connections(2).open().await.unwrap(), table.open().await);
-    let held = claim("held");
+    // Nobody renews it, and hundreds of requests are made while it stands.
+    let held = Claim { lease: LONG * 20, ..claim("held") };
     let grant = granted(&theirs, &held).await;
     for round in 0..60_u32 {
         let text = if round % 2 == 0 { "held" } else { "free" };
