@@ -19,8 +19,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 /// How many clients take turns.
 const WORKERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(2);
-/// How long a worker waits for its turn, whatever happens.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// How long a worker waits for its turn, whatever happens: also while a server starts, which may take a minute and a half.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Clients that take turns to increment a [`FencedRegister`], as fast as the lock lets them, whatever happens to the
 /// store meanwhile.

@@ -10,7 +10,7 @@ use crate::{
     check::{Stop, deadline, ensure, ensure_matches, eventually, lost_with, rises, still_held, within},
     saboteur::{Direction, Hurt},
 };
-use scene::{LONG_LEASE, PATIENCE, SLACK, Scene, granted};
+use scene::{LONG_LEASE, OUTAGE, PATIENCE, SLACK, Scene, granted};
 use std::time::Duration;
 use tenure_core::{Error, Hold, LossCause, Moment, StandingKind};
 use tokio::sync::oneshot;
@@ -160,7 +160,7 @@ async fn server_restarted(stage: &Stage) -> Check {
     let guard = scene.one.lock(&scene.name).lease(RESTART).acquire().await?;
     let first = guard.token();
     let (tell, told) = oneshot::channel();
-    let lock = scene.other.rival(&scene.name).lease(PATIENCE).wait(PATIENCE * 2);
+    let lock = scene.other.rival(&scene.name).lease(PATIENCE).wait(OUTAGE);
     let waiter = tokio::spawn(async move {
         let next = lock.acquire().await?;
         // Whoever watches may have seen enough.

@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 pub(super) const LONG_LEASE: Duration = Duration::from_mins(5);
 /// For waits that end by themselves when all is well.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// For waits that begin before their server is started again, which may take a minute and a half.
+pub(super) const OUTAGE: Duration = Duration::from_mins(2);
 /// What a busy machine may take beyond the contract's bounds: stalls of more than a second were seen.
 pub(super) const SLACK: Duration = Duration::from_secs(3);
 
@@ -41,7 +43,7 @@ impl Scene {
     /// Its lease outlives the aftermath of a fault: members of a Redis Cluster that were frozen may answer at once,
     /// find each other missing, and then refuse every request, even a release, for `cluster-node-timeout`.
     pub(super) fn waiter(&self) -> JoinHandle<Result<Guard, Error>> {
-        let lock = self.other.rival(&self.name).lease(PATIENCE).wait(PATIENCE);
+        let lock = self.other.rival(&self.name).lease(PATIENCE).wait(OUTAGE);
         tokio::spawn(async move { lock.acquire().await })
     }
 
