@@ -136,7 +136,8 @@ async fn one_who_is_granted_hides_nobody_else(table: &Table) {
 
 /// Those who wait beside one that left its mark leave none of their own. They are not forgotten when it gives up.
 async fn one_who_gives_up_hides_nobody_else(table: &Table) {
-    let (ours, theirs) = (table.open().await, table.open().await);
+    // Marks stand for three times as long as that: nobody keeps this one fresh when its waiter has gone.
+    let (ours, theirs) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
     let (held, waiter) = (granted(&ours, &claim("a")).await, waiting("a"));
     let (store, asks) = (theirs.clone(), waiter.clone());
     let acquiring = tokio::spawn(async move { store.acquire(&asks).await });
