@@ -167,7 +167,7 @@ pub(crate) async fn lose_the_second(proxy: &Proxy, carried_out: impl AsyncFn() -
 /// The server did what it was asked to, and its answer to all is lost with the connection.
 async fn a_lost_answer_is_made_up_for(table: &Table) {
     let (proxy, options) = table.through_proxy().await;
-    let store = options.connections(1).open().await.unwrap();
+    let store = options.connections(1).response_timeout(RESPONSE).open().await.unwrap();
     let claims = claims();
     prepare(&store, &claims).await;
     let mut asked: Vec<_> = claims.iter().map(|claim| store.try_acquire(claim)).collect();
