@@ -253,7 +253,8 @@ async fn each_mode_for_mariadb_checks_what_it_says(table: &Table) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let started = tokio::time::timeout(Duration::from_mins(1), serves).await;
+    // As long as the testbed gives its servers, and more.
+    let started = tokio::time::timeout(Duration::from_mins(2), serves).await;
     assert!(started.is_ok(), "no service: {}", ours.read("log"));
 
     let (ca, stranger) = (ours.authority(), other.authority());
