@@ -319,7 +319,7 @@ async fn lost_grant_is_adopted(stage: &Stage) -> Check {
         grants.flat_map(|call| call.about).filter_map(|(_, claim)| claim).collect::<HashSet<_>>()
     };
     one.probe.next(Method::Acquire, Fault::LoseReply);
-    let guard = one.lock(&name).wait(PATIENCE / 2).acquire().await?;
+    let guard = one.lock(&name).wait(PATIENCE).acquire().await?;
     // It is asked for again, with the same claim.
     ensure_eq!(claims().len(), 1);
     kept_out(&other.lock(&name)).await?;
