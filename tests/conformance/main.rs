@@ -71,10 +71,10 @@ fn subjects() -> Subjects {
         // By default a server has 2 s to answer, and one of Redlock 500 ms. A busy machine may stand still for so long.
         subjects = subjects.with(OnServer::new("redis", Kind::Redis, "response_timeout=3s"));
         subjects = subjects.with(OnServer::new("redis-fair", Kind::Redis, "fair=true&response_timeout=3s"));
-        subjects = subjects.with(OnServer::new("redis-sentinel", Kind::RedisSentinel, ""));
+        subjects = subjects.with(OnServer::new("redis-sentinel", Kind::RedisSentinel, "response_timeout=3s"));
         let patient = "node_timeout=3s&response_timeout=3s";
         subjects = subjects.with(OnServer::new("redlock", Kind::Redlock(5), patient));
-        subjects = subjects.with(OnServer::new("redis-cluster", Kind::RedisCluster, ""));
+        subjects = subjects.with(OnServer::new("redis-cluster", Kind::RedisCluster, "response_timeout=3s"));
     }
     #[cfg(feature = "postgres")]
     {

@@ -162,7 +162,7 @@ async fn sessions_that_are_said_to_end_with_connections_are_excused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_outlive_connections_pass() {
-    let outcome = faults(Sessions::that(Cuts::DoNothing), Duration::from_secs(5)).await;
+    let outcome = faults(Sessions::that(Cuts::DoNothing), Duration::from_secs(9)).await;
     assert!(outcome.violations.is_empty(), "{}", shown(&outcome));
     let figures = &outcome.figures;
     for kind in ["server: cut connections", "server: expire sessions"] {
