@@ -33,6 +33,10 @@ impl Subject for InMemory {
     }
 }
 
+/// How long what has to come is waited for. It comes in some seconds, but 45 s were too few on a machine that was busy with
+/// something else.
+const PATIENCE: Duration = Duration::from_mins(3);
+
 /// Short leases, so that much happens; and patience, for busy machines.
 async fn faults(subject: Arc<dyn Subject>, length: Duration) -> Outcome {
     faults_of(7, subject, length).await
@@ -80,7 +84,7 @@ async fn safe_stores_pass() {
 
 /// Half of the clients do, if the store can. A busy machine leaves little time for it, so this goes on until one has.
 async fn grants_are_handed_on(subject: Arc<dyn Subject>) {
-    let until = Instant::now() + Duration::from_secs(45);
+    let until = Instant::now() + PATIENCE;
     for seed in 7.. {
         let outcome = faults_of(seed, Arc::clone(&subject), Duration::from_secs(3)).await;
         println!("{}", outcome.figures);
@@ -102,10 +106,10 @@ async fn grants_of_a_small_store_are_handed_on() {
     grants_are_handed_on(Careless::with(Flaw::None)).await;
 }
 
-/// Within one minute; a round takes a few seconds. A run ends with the first violation, which may be of another clause
+/// A round takes a few seconds. A run ends with the first violation, which may be of another clause
 /// that the same flaw breaks: then the next seed is run.
 async fn is_caught(flaw: Flaw, broken: Broken) {
-    let until = Instant::now() + Duration::from_secs(45);
+    let until = Instant::now() + PATIENCE;
     for seed in 7.. {
         let left = until.saturating_duration_since(Instant::now());
         let outcome = faults_of(seed, Careless::with(flaw), left).await;
@@ -142,7 +146,7 @@ async fn reserved_tokens_that_are_issued_again_are_caught() {
 /// The default excuses nothing but what was wiped or expired.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_end_with_connections_are_caught() {
-    let outcome = faults(Sessions::that(Cuts::EndSessions), Duration::from_secs(45)).await;
+    let outcome = faults(Sessions::that(Cuts::EndSessions), PATIENCE).await;
     let timeline = shown(&outcome);
     println!("{}\n{timeline}", outcome.figures);
     assert!(outcome.violations.iter().any(|violation| violation.broken == Broken::TwoHolders), "{timeline}");
@@ -173,7 +177,7 @@ async fn sessions_that_outlive_connections_pass() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_beside_a_writer_are_caught() {
-    let outcome = faults(Split::subject(), Duration::from_secs(45)).await;
+    let outcome = faults(Split::subject(), PATIENCE).await;
     let timeline = shown(&outcome);
     assert!(outcome.violations.iter().any(|violation| violation.broken == Broken::TwoHolders), "{timeline}");
 }
