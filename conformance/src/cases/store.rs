@@ -25,6 +25,8 @@ cases!("store":
 const UNHURRIED: Duration = Duration::from_mins(5);
 const LEASE: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Of grants whose end is waited for. Redlock grants nothing whose lease is over before the answers of a busy machine.
+const BRIEF: Duration = Duration::from_millis(1500);
 /// Longer than a store takes for an answer when nothing is in its way.
 const MOMENT: Duration = Duration::from_secs(2);
 
@@ -163,7 +165,7 @@ async fn renewal_answers_in_order(stage: &Stage) -> Check {
 async fn renewal_revives_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (client, name) = (stage.client().await?, stage.name("a"));
-    let (store, lease) = (&**client.probe.backend(), Duration::from_millis(300));
+    let (store, lease) = (&**client.probe.backend(), BRIEF);
     let mut over = granted(store, &claim(&name, lease)?).await?;
     tokio::time::sleep(lease + Duration::from_millis(50)).await;
     over.lease = LEASE;
@@ -265,7 +267,7 @@ fn answered<T>(answer: Result<T, StoreError>) -> Check<Option<T>> {
 /// rest.
 async fn stalled_changes_touch_no_successor(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let ([one, other], short) = (stage.clients().await?, Duration::from_millis(500));
+    let ([one, other], short) = (stage.clients().await?, BRIEF);
     let (store, outside) = (&**one.probe.backend(), &**other.probe.backend());
     for what in ["renewal", "release", "withdrawal"] {
         let name = stage.name(what);
@@ -300,7 +302,7 @@ async fn stalled_changes_touch_no_successor(stage: &Stage) -> Check {
 /// A renewal in steps, with the end of the lease between the first step and the rest.
 async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    let (client, name, short) = (stage.client().await?, stage.name("a"), Duration::from_millis(500));
+    let (client, name, short) = (stage.client().await?, stage.name("a"), BRIEF);
     let store = &**client.probe.backend();
     let over = [granted(store, &claim(&name, short)?).await?];
     let mut renewing = store.renew(&over);
