@@ -271,7 +271,7 @@ async fn cluster_master_killed() {
     let (one, other) = (locks(&server).await, locks(&server).await);
     let names = [name_at(&server, 0).await, name_at(&server, 1).await, name_at(&server, 2).await];
     let held = one.lock(&names[0]).lease(FAILOVER).acquire().await.unwrap();
-    // Who finds the master dead refuses whatever the slot until there is a new one, which takes ten seconds where the first
+    // Who finds the master dead refuses every slot until there is a new one, which takes ten seconds where the first
     // vote is lost.
     let lease = Duration::from_secs(18);
     let short = one.lock(&names[1]).lease(lease).acquire().await.unwrap();
@@ -280,7 +280,7 @@ async fn cluster_master_killed() {
         async move { lock.acquire().await }
     });
     replicated(&members[0], &names[0]).await;
-    // To its clients it is dead. The nodes do not know, so none takes its place, however long this takes.
+    // To its clients it is dead. The nodes do not know, so none takes its place meanwhile.
     members[0].saboteur().refuse().await.unwrap();
     members[0].saboteur().cut().await.unwrap();
     let begin = Instant::now();

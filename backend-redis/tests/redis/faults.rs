@@ -18,7 +18,7 @@ async fn wiped_by_restart() {
     let other = server.locks().await;
     let lease = LEASE * 2;
     let first = one.lock("a").lease(lease).acquire().await.unwrap();
-    // However long a new container takes, the first is told nothing before there is a second.
+    // A new container takes its time: the first is told nothing before there is a second.
     way.refuse().await;
     way.cut().await;
     server.saboteur().restart_empty().await.unwrap();

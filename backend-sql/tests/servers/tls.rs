@@ -253,7 +253,7 @@ async fn each_mode_for_mariadb_checks_what_it_says(table: &Table) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    // As long as the testbed gives its servers, and more.
+    // Longer than it was seen to take.
     let started = tokio::time::timeout(Duration::from_mins(2), serves).await;
     assert!(started.is_ok(), "no service: {}", ours.read("log"));
 

@@ -49,7 +49,7 @@ fn a_wait_ends_when_it_is_over() {
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let full = FullPipe::new();
     let frozen = stage.freeze();
-    // Long enough for a busy machine to be told so before the wait is over: otherwise the lock would just be busy.
+    // Long enough for a busy machine to notice that the store fails before the wait is over: otherwise the lock would just be busy.
     let args = ["--store", Frozen::URL, "run", "a", "--wait", "3s", "--", "true"];
     Running::start_on(full.writer(), &mut stage.tenure(&args)).end().expect(69);
     frozen.thaw();

@@ -19,8 +19,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 /// How many clients take turns.
 const WORKERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(2);
-/// How long a worker waits for its turn, whatever happens: also while a server starts, which may take a minute and a half.
+/// How long a worker waits for its turn, whatever happens: also while a server starts, which was seen to take a minute.
 const PATIENCE: Duration = Duration::from_mins(3);
+/// How soon each has another turn when all is well again.
+const RECOVERY: Duration = Duration::from_secs(40);
 
 /// Clients that take turns to increment a [`FencedRegister`], as fast as the lock lets them, whatever happens to the
 /// store meanwhile.
@@ -69,7 +71,7 @@ impl Contention {
         let turns = || self.shared.turns.iter().map(|turns| turns.load(Ordering::Relaxed));
         let before: Vec<u64> = turns().collect();
         eventually!(
-            PATIENCE,
+            RECOVERY,
             self.shared.broken().is_some() || turns().zip(&before).all(|(now, before)| now > *before),
             "everybody has another turn; the turns were {before:?} and are {:?}",
             turns().collect::<Vec<_>>()

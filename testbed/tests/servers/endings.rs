@@ -2,7 +2,7 @@
 //!
 //! Each case starts this program again. That process starts a server, says so, and ends in its own way.
 
-use crate::CHILD;
+use crate::{CHILD, LONG};
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
@@ -100,11 +100,11 @@ fn leaves_nothing(kind: Kind, way: &'static str, name: &str) {
         Look { way, pid: child.process.id(), temporary: temporary.path(), runtime: Runtime::new().unwrap() };
     if name == "leaves_nothing_when_cancelled" {
         child.hear("starting");
-        look.until(|left| !left.is_empty());
+        look.until(AT_LAST, |left| !left.is_empty());
         child.say();
         child.hear("cancelled");
         // The child lives on, so this is not its end's doing.
-        return look.until(<[String]>::is_empty);
+        return look.until(AT_LAST, <[String]>::is_empty);
     }
     child.hear("started");
     assert_ne!(look.left(), Vec::<String>::new(), "there is something to leave behind");
@@ -116,19 +116,19 @@ fn leaves_nothing(kind: Kind, way: &'static str, name: &str) {
         }
         "leaves_nothing_after_panic" | "leaves_nothing_after_exit" => {
             child.process.wait().unwrap();
-            look.until(<[String]>::is_empty);
+            look.until(LONG, <[String]>::is_empty);
         }
         "leaves_nothing_after_interrupt" => {
             // As the keyboard does it: to the whole group.
             let group = Pid::from_child(&child.process);
             rustix::process::kill_process_group(group, Signal::INT).unwrap();
             child.process.wait().unwrap();
-            look.until(<[String]>::is_empty);
+            look.until(LONG, <[String]>::is_empty);
         }
         _ => {
             kill_process(Pid::from_child(&child.process), Signal::KILL).unwrap();
             child.process.wait().unwrap();
-            look.until(<[String]>::is_empty);
+            look.until(LONG, <[String]>::is_empty);
         }
     }
 }
@@ -186,8 +186,8 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn until(&self, wished: impl Fn(&[String]) -> bool) {
-        let deadline = Instant::now() + AT_LAST;
+    fn until(&self, patience: Duration, wished: impl Fn(&[String]) -> bool) {
+        let deadline = Instant::now() + patience;
         while !wished(&self.left()) {
             assert!(Instant::now() < deadline, "there is {:?}", self.left());
             sleep(Duration::from_millis(5));

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 pub(super) const LONG_LEASE: Duration = Duration::from_mins(5);
 /// For waits that end by themselves when all is well.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// For waits that begin before their server is started again, which may take a minute and a half.
+/// For waits that begin before their server is started again, which was seen to take a minute.
 pub(super) const OUTAGE: Duration = Duration::from_mins(2);
 /// What a busy machine may take beyond the contract's bounds: stalls of more than a second were seen.
 pub(super) const SLACK: Duration = Duration::from_secs(3);
