@@ -153,8 +153,7 @@ async fn sweep() -> io::Result<()> {
             let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
             match docker.remove_container(id, Some(options)).await {
                 // Two starts may sweep at the same time: gone, being removed, or not to be removed just now (a busy engine gives a
-                // kill ten seconds). It belongs to nobody who starts here, and the next start
-                // sweeps up what is left.
+                // kill ten seconds). It belongs to nobody who starts here, and the next start sweeps up what is left.
                 Ok(()) | Err(testcontainers::bollard::errors::Error::DockerResponseServerError { .. }) => {}
                 Err(error) => return Err(io::Error::other(error)),
             }
