@@ -12,7 +12,7 @@ use tenure_conformance::{
     proxy::{Flow, Proxy},
     saboteur::Direction::{Replies, Requests},
 };
-use tenure_core::{ClaimId, Grant, StoreError};
+use tenure_core::{ClaimId, Grant, Renewal, StoreError};
 
 cases!("together":
     each_is_told_its_own.on(ALL).of_lease_rows(),
@@ -30,6 +30,28 @@ pub(crate) const RESPONSE: Duration = Duration::from_secs(20);
 /// One for each name.
 fn claims() -> Vec<Claim> {
     (0..TASKS).map(|number| claim(&format!("name {number}"))).collect()
+}
+
+/// A store behind a proxy that does nothing by itself: all that passes is what it is asked for.
+async fn quiet(table: &Table) -> (Proxy, Store) {
+    // Opened after that sweep, it does not sweep by itself.
+    table.open().await.sweep().await.unwrap();
+    let (proxy, options) = table.through_proxy().await;
+    let store = options.connections(1).response_timeout(RESPONSE).open().await.unwrap();
+    let held = [granted(&store, &claim("held")).await];
+    assert_eq!(renew(&store, &held).await, [Renewal::Renewed]);
+    assert_eq!(store.release(&held[0]).await.unwrap(), RELEASED);
+    (proxy, store)
+}
+
+/// Where renewals run, over the connection that was opened there: afterwards none is still being opened.
+pub(crate) fn renew<'s>(store: &'s Store, held: &'s [Grant]) -> BoxFuture<'s, Vec<Renewal>> {
+    async move {
+        let (renewing, held) = (store.clone(), held.to_vec());
+        let told = store.background().spawn(async move { renewing.renew(&held).await });
+        told.await.unwrap().unwrap()
+    }
+    .boxed()
 }
 
 /// For the names of these, as others ask for them.
@@ -122,8 +144,7 @@ pub(crate) async fn gather<T>(proxy: &Proxy, asked: &mut [BoxFuture<'_, T>]) {
 
 /// A foreign session has locked one of the rows: only who wants that one waits.
 async fn a_blocked_row_holds_up_no_other(table: &Table) {
-    let (proxy, options) = table.through_proxy().await;
-    let store = options.connections(1).response_timeout(RESPONSE).open().await.unwrap();
+    let (proxy, store) = quiet(table).await;
     let claims = claims();
     prepare(&store, &claims).await;
     let mut stranger = stranger(table, claims[1].name.as_str()).await;
@@ -166,8 +187,7 @@ pub(crate) async fn lose_the_second(proxy: &Proxy, carried_out: impl AsyncFn() -
 
 /// The server did what it was asked to, and its answer to all is lost with the connection.
 async fn a_lost_answer_is_made_up_for(table: &Table) {
-    let (proxy, options) = table.through_proxy().await;
-    let store = options.connections(1).response_timeout(RESPONSE).open().await.unwrap();
+    let (proxy, store) = quiet(table).await;
     let claims = claims();
     prepare(&store, &claims).await;
     let mut asked: Vec<_> = claims.iter().map(|claim| store.try_acquire(claim)).collect();

@@ -2,27 +2,16 @@
 //! answered.
 
 use crate::{
-    Kind, Store, Table,
+    Kind, Table,
     case::cases,
     claim, granted, soon,
-    together::{RESPONSE, gather, lose_the_second},
+    together::{RESPONSE, gather, lose_the_second, renew},
 };
-use futures_util::{FutureExt, future::BoxFuture};
-use tenure_core::{Grant, Renewal};
+use tenure_core::Renewal;
 
 cases!("twice": a_renewal_that_was_sent_twice_is_in_doubt.on(ALL).of_lease_rows());
 
 const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mysql];
-
-/// Where renewals run, over the connection that was opened there: afterwards none is still being opened.
-fn renew<'s>(store: &'s Store, held: &'s [Grant]) -> BoxFuture<'s, Vec<Renewal>> {
-    async move {
-        let (renewing, held) = (store.clone(), held.to_vec());
-        let told = store.background().spawn(async move { renewing.renew(&held).await });
-        told.await.unwrap().unwrap()
-    }
-    .boxed()
-}
 
 /// The first copy would cut short a longer lease that has been asked for meanwhile.
 async fn a_renewal_that_was_sent_twice_is_in_doubt(table: &Table) {
