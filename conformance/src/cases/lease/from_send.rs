@@ -30,18 +30,19 @@ fn counts_from_send(guard: &Guard, lease: Duration, slow: Duration, answered: Mo
 
 pub(super) async fn deadline_counts_from_send(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
-    // Nothing here is so late that it is renewed, or asked for again: the second answer would be prompt.
+    // Nothing here is so late that it is renewed.
     let (lease, slow) = (millis(12_000), millis(350));
     let (client, name) = (stage.client().await?, stage.name("a"));
     let counts_from_send =
         |guard: &Guard, what: &str| counts_from_send(guard, lease, slow, Moment::now(), what);
     for try_only in [false, true] {
-        client.probe.next(Method::Acquire, Fault::DelayReply(slow));
-        client.probe.next(Method::TryAcquire, Fault::DelayReply(slow));
+        // Also what is sent again because the store was slow: the second answer would be prompt.
+        for method in [Method::Acquire, Method::TryAcquire, Method::Renew] {
+            client.probe.always(method, Fault::DelayReply(slow));
+        }
         let lock = client.lock(&name).lease(lease).renew(false);
         let guard = if try_only { free_at_once(&lock).await? } else { lock.acquire().await? };
         counts_from_send(&guard, "grant")?;
-        client.probe.next(Method::Renew, Fault::DelayReply(slow));
         guard.extend(lease).await?;
         counts_from_send(&guard, "extension")?;
         guard.release().await?;
