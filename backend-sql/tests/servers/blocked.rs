@@ -1,8 +1,8 @@
 //! A foreign session keeps a row or the table locked: what that costs, and what it does not.
 
 use crate::{
-    Attempt, Duration, Kind, LONG, LossCause, RELEASED, Store, Table, case::cases, claim, granted, soon,
-    table::Raw, until,
+    Attempt, Claim, Duration, Kind, LONG, LossCause, RELEASED, Store, Table, case::cases, claim, granted,
+    soon, table::Raw, until,
 };
 use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::{Grant, Locks, Renewal};
@@ -54,12 +54,17 @@ async fn a_blocked_row_costs_no_other_lease(table: &Table) {
     }
 }
 
+/// A claim whose renewal has time: a part of it is left unanswered when a twelfth of the shortest lease has passed.
+fn unhurried(text: &str) -> Claim {
+    Claim { lease: Duration::from_mins(10), ..claim(text) }
+}
+
 /// What is blocked is asked for again, as long as the holder believes; only what the row does not say any more is lost.
 async fn a_blocked_row_is_told_apart_from_a_lost_one(table: &Table) {
     let store = table.open().await;
     let mut grants = Vec::new();
     for name in ["a", "b", "c"] {
-        grants.push(granted(&store, &claim(name)).await);
+        grants.push(granted(&store, &unhurried(name)).await);
     }
     let left = "SELECT expires_at - {now} FROM {t} WHERE name = 'b'";
     // Long enough for a busy machine to ask while it stands, and shorter than what a renewal would give.
@@ -86,7 +91,7 @@ async fn a_row_that_cannot_be_renewed_costs_no_other_lease(table: &Table) {
     let store = table.open().await;
     let mut grants = Vec::new();
     for number in 0..9 {
-        grants.push(granted(&store, &claim(&number.to_string())).await);
+        grants.push(granted(&store, &unhurried(&number.to_string())).await);
     }
     table.execute("UPDATE {t} SET record = '{broken' WHERE name = '4'").await;
     let told = soon(store.renew(&grants)).await.unwrap();
