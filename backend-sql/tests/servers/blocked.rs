@@ -211,7 +211,8 @@ async fn few_wait(table: &Table, clients: Vec<Locks>) {
 async fn a_client_cut_off_within_a_request_keeps_no_row(table: &Table) {
     drop(table.open_with_row("a").await);
     let (proxy, options) = table.through_proxy().await;
-    let store = options.open().await.unwrap();
+    // The server waits for the row until it has been looked at.
+    let store = options.response_timeout(LONG).open().await.unwrap();
     let mut stranger = stranger(table, "a").await;
     let asking = tokio::spawn(async move { (store.try_acquire(&claim("a")).await, store) });
     table.until_asked(&table.sql("INSERT INTO {q}{t}{q} AS held")).await;

@@ -1,7 +1,8 @@
 //! Lease rows: acquiring, releasing, withdrawing, renewing.
 
 use crate::{
-    Duration, Kind, LEASE, LossCause, RELEASED, Release, Store, Table, busy, case::cases, claim, granted,
+    Duration, Kind, LEASE, LONG, LossCause, RELEASED, Release, Store, Table, busy, case::cases, claim,
+    granted,
 };
 use futures_util::FutureExt;
 use std::pin::pin;
@@ -59,7 +60,8 @@ async fn a_batch_is_renewed_and_each_is_answered(table: &Table) {
 /// The server carries a statement out although nobody waits for it any more: here it waits for a row's lock when its future
 /// is dropped, and gets it after the withdrawal was asked for.
 async fn a_claim_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table) {
-    let store = table.open().await;
+    // The server waits for the row until it has been looked at.
+    let store = table.options().response_timeout(LONG).open().await.unwrap();
     let earlier = granted(&store, &claim("a")).await;
     store.release(&earlier).await.unwrap();
     let mut blocker = table.raw().await;

@@ -1,7 +1,7 @@
 //! What only PostgreSQL has: notifications, schemas, isolation levels that collide.
 
 use crate::{
-    Duration, Kind, RELEASED, Release, Store, Table, busy, case::cases, chain, claim, granted, soon,
+    Duration, Kind, LONG, RELEASED, Release, Store, Table, busy, case::cases, chain, claim, granted, soon,
     store::Options, until, waiting,
 };
 use futures_util::FutureExt;
@@ -103,7 +103,8 @@ async fn a_batch_is_renewed_by_one_transaction(table: &Table) {
 
 /// The row changes while the request waits for it, and the server wants the whole transaction again.
 async fn a_serialization_failure_is_no_answer(table: &Table) {
-    let store = table.options().open_with("default_transaction_isolation", "serializable").await.unwrap();
+    let options = table.options().response_timeout(LONG);
+    let store = options.open_with("default_transaction_isolation", "serializable").await.unwrap();
     let earlier = granted(&store, &claim("a")).await;
     store.release(&earlier).await.unwrap();
     let mut blocker = table.raw().await;
@@ -151,9 +152,14 @@ async fn nothing_waits_for_the_disk(table: &Table) {
     table.until_nothing_is_locked().await;
 }
 
+/// For requests that wait for a row until the test has looked at them.
+async fn patient(table: &Table) -> Store {
+    table.options().response_timeout(LONG).open().await.unwrap()
+}
+
 /// The set looks free when it is asked for, and one of its names is not when its row's turn comes.
 async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table) {
-    let (store, set) = (table.open().await, ["a", "b"].map(claim));
+    let (store, set) = (patient(table).await, ["a", "b"].map(claim));
     let AttemptAll::Granted(grants) = store.try_acquire_all(&set).await.unwrap() else {
         panic!("all were free")
     };
@@ -181,7 +187,7 @@ async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table) 
 
 /// As for one claim; but those of a set are withdrawn one by one, and their names are spread over all connections.
 async fn a_set_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table) {
-    let (store, names) = (table.open().await, ["a", "b", "c", "d", "e", "f"]);
+    let (store, names) = (patient(table).await, ["a", "b", "c", "d", "e", "f"]);
     let AttemptAll::Granted(earlier) = store.try_acquire_all(&names.map(claim)).await.unwrap() else {
         panic!("busy")
     };
