@@ -201,12 +201,17 @@ async fn every_flaw_is_caught() {
         seen.map(|missed| format!("{flaw:?} by {missed}"))
     };
     let fine: Vec<_> = stream::iter(fine).then(lease).collect().await;
-    let session = CAUGHT_IN_SESSIONS.iter().map(|(flaw, case)| async move {
+    let session = |(flaw, case): &'static (SessionFlaw, &'static str)| async move {
         let seen = missed(Sessions::with(*flaw), case).await;
         seen.map(|missed| format!("{flaw:?} by {missed}"))
-    });
-    let (lease, session) = tokio::join!(join_all(rest.into_iter().map(lease)), join_all(session));
-    let missed: Vec<String> = fine.into_iter().chain(lease).chain(session).flatten().collect();
+    };
+    // This one sees a sixth of a second, in two looks.
+    let (late, sessions): (Vec<_>, Vec<_>) =
+        CAUGHT_IN_SESSIONS.iter().partition(|(flaw, _)| *flaw == SessionFlaw::DatesProofsLate);
+    let late: Vec<_> = stream::iter(late).then(session).collect().await;
+    let (lease, session) =
+        tokio::join!(join_all(rest.into_iter().map(lease)), join_all(sessions.into_iter().map(session)));
+    let missed: Vec<String> = fine.into_iter().chain(late).chain(lease).chain(session).flatten().collect();
     assert!(missed.is_empty(), "not caught:\n{}", missed.join("\n"));
 }
 
