@@ -41,8 +41,16 @@ fn held(text: &str) -> Claim {
     Claim { lease: LEASE * 10, ..claim(text) }
 }
 
-/// Another client's wait, once its bell is in the row and can be rung.
+/// Another client's wait, once its bell is in the row and can be rung: it sleeps, because a ring between two sleeps is lost.
 async fn begin(table: &Table, store: &Store, name: &'static str) -> JoinHandle<Grant> {
+    let waiter = wait(table, store, name).await;
+    let connection = connection_of(table, bell_of(table, name).await).await;
+    until(async || table.is_asleep(connection).await).await;
+    waiter
+}
+
+/// The same, once its bell is in the row.
+async fn wait(table: &Table, store: &Store, name: &'static str) -> JoinHandle<Grant> {
     let store = store.clone();
     let waiter = tokio::spawn(async move { store.acquire(&waiting(name)).await.unwrap() });
     until(async || bell_of(table, name).await > 1).await;
@@ -286,7 +294,8 @@ async fn another_user_s_bell_is_not_rung(table: &Table) {
     let theirs = table.options_at(&url).poll(OFTEN).open().await.unwrap();
     for _ in 0..3 {
         let grant = granted(&ours, &held("a")).await;
-        let waiter = begin(table, &theirs, "a").await;
+        // Nobody sees how another user's connection sleeps.
+        let waiter = wait(table, &theirs, "a").await;
         let connection = connection_of(table, bell_of(table, "a").await).await;
         let next = hand_over(&ours, &grant, waiter).await;
         assert!(connection > 0);
