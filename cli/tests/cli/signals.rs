@@ -38,8 +38,8 @@ fn are_passed_on_to_the_command() {
 #[test]
 fn a_stopped_command_keeps_its_lock_and_can_be_continued() {
     let stage = Stage::new();
+    nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
     let run = stage.script("a --lease 6s", "echo $$; read x < fifo; exit 7");
-    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let group = run.group();
     group.signal(Signal::SIGSTOP);
     stage.done(&["run", "a", "--wait", "7s", "--", "true"]).expect(75);
