@@ -157,11 +157,15 @@ fn a_pipeline_shares_it() {
     shell.sees("-> upstream");
     shell.sees("-> end");
     shell.sees("PROMPT> ");
-    shell
-        .says(&format!("$tenure run a -- sh -c 'echo ready; sleep 1000' | (read line; echo $line; {reads})"));
+    let reader = format!("(echo $BASHPID > reader; read line; echo $line; {reads})");
+    shell.says(&format!("$tenure run a -- sh -c 'echo ready; sleep 1000' | {reader}"));
     shell.sees("ready");
     shell.says("downstream");
     shell.sees("downstream");
+    // The signal is for all of the pipeline that still runs.
+    let reader = std::fs::read_to_string(stage.path("reader")).unwrap().trim().parse().unwrap();
+    let state = || status(Pid::from_raw(reader), "State");
+    until("the reader has ended", || state().is_none_or(|state| state.starts_with('Z')));
     shell.presses_control('c');
     shell.sees("PROMPT> ");
     shell.says("echo \"codes <${PIPESTATUS[*]}>\"");
