@@ -49,7 +49,8 @@ fn a_file_that_is_locked() {
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let frozen = stage.freeze();
     let url = Frozen::URL;
-    let done = stage.done(&["--store", url, "run", "a", "--wait", "2s", "--", "echo", "had it"]).expect(69);
+    // As long as in `blocked::a_wait_ends_when_it_is_over`, and for the same reason.
+    let done = stage.done(&["--store", url, "run", "a", "--wait", "3s", "--", "echo", "had it"]).expect(69);
     assert!(done.err.contains("tenure: the store is unavailable; trying again"), "{}", done.err);
     assert_eq!(done.err.matches("the store is unavailable; trying again").count(), 1, "{}", done.err);
     assert!(
