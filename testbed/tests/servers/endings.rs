@@ -57,10 +57,14 @@ pub(crate) fn trials(prefix: &str, kind: Kind, way: &'static str) -> Vec<Trial> 
 pub(crate) async fn run(kind: Kind, ways: Use, name: &str) {
     if name == "leaves_nothing_when_cancelled" {
         say("starting");
+        let mut told = tokio::task::spawn_blocking(wait);
         tokio::select! {
-            // Too quick to be cancelled: then it is dropped.
-            server = Server::start(kind, ways) => drop(server.expect("a server")),
-            waited = tokio::task::spawn_blocking(wait) => waited.expect("told to go on"),
+            // Too quick to be cancelled: then it is dropped, once it has been seen.
+            server = Server::start(kind, ways) => {
+                told.await.expect("told to go on");
+                drop(server.expect("a server"));
+            }
+            waited = &mut told => waited.expect("told to go on"),
         }
         say("cancelled");
         return wait();
