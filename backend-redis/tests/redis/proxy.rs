@@ -124,6 +124,8 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut wire: watch::
             return;
         }
         tokio::select! {
+            // What has been sent, and not yet been seen here, is held up too.
+            biased;
             changed = wire.changed() => {
                 if changed.is_err() {
                     return;
