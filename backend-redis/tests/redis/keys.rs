@@ -53,13 +53,13 @@ async fn nobody_with_a_short_lease_shortens_how_long_a_lock_is_remembered() {
 async fn a_foreign_client_excludes_and_is_excluded() {
     let server = Server::start();
     let locks = server.locks().await;
-    let foreign = |nx: &str| server.tell::<Option<String>>(&["SET", "tenure:a", "foreign", nx, "PX", "1000"]);
+    let foreign = |nx: &str| server.tell::<Option<String>>(&["SET", "tenure:a", "foreign", nx, "PX", "3000"]);
     let guard = locks.lock("a").acquire().await.unwrap();
     assert_eq!(foreign("NX"), None);
     guard.release().await.unwrap();
     assert_eq!(foreign("NX").as_deref(), Some("OK"));
     assert!(locks.lock("a").try_acquire().await.unwrap().is_none());
-    let guard = locks.lock("a").wait(Duration::from_secs(5)).acquire().await.unwrap();
+    let guard = locks.lock("a").wait(LEASE).acquire().await.unwrap();
     assert_eq!(guard.release().await.unwrap(), ());
     // Without an end, and then deleted without a word.
     server.tell::<()>(&["SET", "tenure:a", "foreign"]);
@@ -74,7 +74,7 @@ async fn a_claim_is_granted_again_with_its_token_and_a_fresh_lease() {
     let backend = server.backend().await;
     let claim = claim("a", LEASE);
     let first = grant(&backend, &claim).await;
-    server.tell::<()>(&["PEXPIRE", "tenure:a", "1000"]);
+    server.tell::<()>(&["PEXPIRE", "tenure:a", "5000"]);
     assert_eq!(grant(&backend, &claim).await.token, first.token);
     assert!(server.tell::<i64>(&["PTTL", "tenure:a"]) > 15_000);
     // Even when the record is gone, the claim that holds the lock gets a token, and one that is not smaller.
