@@ -15,9 +15,11 @@ const LEASE: Duration = Duration::from_secs(20);
 const FAILOVER: Duration = Duration::from_secs(75);
 /// What a waiter that is told nothing lets pass at least until it asks again.
 const ASKS_AGAIN: Duration = Duration::from_millis(1200);
+/// How long an answer may take. A busy machine may stand still for two seconds, and nobody makes up for a failure to connect.
+const ANSWER: Duration = Duration::from_secs(3);
 
 fn options(server: &Server) -> RedisOptions {
-    RedisOptions::from_url(&server.url()).unwrap().response_timeout(Duration::from_secs(1))
+    RedisOptions::from_url(&server.url()).unwrap().response_timeout(ANSWER)
 }
 
 async fn backend(server: &Server) -> RedisBackend {
@@ -116,7 +118,7 @@ async fn failover_while_holding_and_waiting(lose: impl AsyncFn(&dyn Saboteur)) {
     let (when, next) = waiter.await.unwrap().unwrap();
     println!("handed over after {:?}", when.duration_since(released));
     // The holder may first find that the old master does not answer, and ask for the new one.
-    assert!(when.duration_since(released) < Duration::from_secs(8));
+    assert!(when.duration_since(released) < ANSWER + Duration::from_secs(7));
     assert!(next.token() > first);
     // The waiters' connection has followed too (W7): of these waiters one at least is told, before it would ask again.
     // Were it not told, none could have the lock sooner than that after it began to wait.
