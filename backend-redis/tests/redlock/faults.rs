@@ -133,7 +133,8 @@ async fn node_restarted_empty() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(guard.is_held(), "{guard:?}");
-    assert!(!nodes.has_key(0, "a"), "a renewal brought a key back");
+    // The last attempt may still be giving back what that server granted. A key of the holder's would stay.
+    until("no renewal brought a key back", || !nodes.has_key(0, "a")).await;
     // A second one, before the leases of before have run out: now a majority has forgotten the holder.
     nodes.saboteur(1).restart_empty().await.unwrap();
     let next = other.lock("a").wait(LONG).acquire().await.unwrap();
