@@ -333,6 +333,10 @@ impl<T: RowTable> Keeper<T> {
     }
 
     async fn release(self, mut held: Held<T::Connection>, order: Option<Order>) {
+        // Nobody asked for it, but the backend is gone: whoever relies on the lock learns of it before others get in.
+        if order.is_none() {
+            held.session.end(LossCause::SessionEnded);
+        }
         let ended = in_time(&*self.table, self.table.end(&mut held.connection)).await;
         self.forget();
         held.session.end(LossCause::SessionEnded);
