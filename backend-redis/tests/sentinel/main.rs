@@ -15,11 +15,13 @@ const LEASE: Duration = Duration::from_secs(20);
 const FAILOVER: Duration = Duration::from_secs(75);
 /// What a waiter that is told nothing lets pass at least until it asks again.
 const ASKS_AGAIN: Duration = Duration::from_millis(1200);
-/// How long an answer may take. A busy machine may stand still for two seconds, and nobody makes up for a failure to connect.
+/// How long an answer may take, also while connecting, which nobody tries again. A busy machine may stand still for two
+/// seconds.
 const ANSWER: Duration = Duration::from_secs(3);
 
 fn options(server: &Server) -> RedisOptions {
-    RedisOptions::from_url(&server.url()).unwrap().response_timeout(ANSWER)
+    // Half of the time to connect is for the sentinels.
+    RedisOptions::from_url(&server.url()).unwrap().connect_timeout(ANSWER * 2).response_timeout(ANSWER)
 }
 
 async fn backend(server: &Server) -> RedisBackend {

@@ -41,11 +41,14 @@ fn held(text: &str) -> Claim {
     Claim { lease: LEASE * 10, ..claim(text) }
 }
 
-/// Another client's wait, once its bell is in the row and can be rung: it sleeps, because a ring between two sleeps is lost.
+/// Another client's wait, once its bell is in the row and can be rung, which is when it sleeps: a ring before that is lost.
 async fn begin(table: &Table, store: &Store, name: &'static str) -> JoinHandle<Grant> {
     let waiter = wait(table, store, name).await;
-    let connection = connection_of(table, bell_of(table, name).await).await;
-    until(async || table.is_asleep(connection).await).await;
+    let sleeps = async || {
+        let connection = connection_of(table, bell_of(table, name).await).await;
+        table.is_asleep(connection).await
+    };
+    until(sleeps).await;
     waiter
 }
 
@@ -294,7 +297,7 @@ async fn another_user_s_bell_is_not_rung(table: &Table) {
     let theirs = table.options_at(&url).poll(OFTEN).open().await.unwrap();
     for _ in 0..3 {
         let grant = granted(&ours, &held("a")).await;
-        // Nobody sees how another user's connection sleeps.
+        // This user does not see how another's connection sleeps.
         let waiter = wait(table, &theirs, "a").await;
         let connection = connection_of(table, bell_of(table, "a").await).await;
         let next = hand_over(&ours, &grant, waiter).await;

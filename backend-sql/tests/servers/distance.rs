@@ -34,6 +34,8 @@ async fn far<T>(table: &Table, way: Duration, hold: impl AsyncFnOnce(&Locks) -> 
     let locks = options.open().await.unwrap().locks();
     let held = hold(&locks).await;
     until(async || proxy.connections().len() >= CONNECTIONS).await;
+    // Until the one for renewals is more than accepted; nothing is renewed over it yet.
+    tokio::time::sleep(way).await;
     proxy.delay(Direction::Requests, way);
     (locks, proxy, held)
 }
@@ -59,13 +61,7 @@ async fn a_lease_is_kept(table: &Table) {
     let way = WAY * 5;
     // MySQL needs two statements.
     let lease = if table.is_postgres() { way * 10 } else { way * 20 };
-    let (locks, _proxy, guard) = far(table, way, async |locks| {
-        let guard = hold(locks, "a", lease).await;
-        // Until the connection for renewals is more than accepted; nothing is renewed over it yet.
-        tokio::time::sleep(way).await;
-        guard
-    })
-    .await;
+    let (locks, _proxy, guard) = far(table, way, async |locks| hold(locks, "a", lease).await).await;
     tokio::time::sleep(lease * 2).await;
     assert!(guard.is_held(), "{:?}", guard.loss());
     locks.close().await;

@@ -102,7 +102,7 @@ async fn keep_places(table: &Table, places: Duration) {
 async fn first_come_first_served(table: &Table) {
     let ours = fair(table).await;
     assert!(ours.capabilities().fair);
-    let held = granted(&ours, &claim("a")).await;
+    let held = granted(&ours, &Claim { lease: Duration::from_mins(5), ..claim("a") }).await;
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for number in 0..6 {

@@ -283,7 +283,7 @@ async fn expired_row_taken(table: &Table) {
 
 async fn idle_rows_swept_tokens_kept(table: &Table) {
     table.open().await.sweep().await.unwrap();
-    // Opened after that sweep, it does not sweep by itself: a sweep between these updates would note no token of theirs.
+    // Opened after that sweep, it does not sweep by itself: a sweep between these updates would note their tokens of before.
     let store = table.open().await;
     for text in ["old", "older", "used"] {
         let grant = granted(&store, &claim(text)).await;

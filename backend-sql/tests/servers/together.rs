@@ -32,7 +32,7 @@ fn claims() -> Vec<Claim> {
     (0..TASKS).map(|number| claim(&format!("name {number}"))).collect()
 }
 
-/// A store behind a proxy that does nothing by itself: all that passes is what it is asked for.
+/// A store that does nothing by itself, behind a proxy: all that passes is what it is asked for.
 async fn quiet(table: &Table) -> (Proxy, Store) {
     // Opened after that sweep, it does not sweep by itself.
     table.open().await.sweep().await.unwrap();

@@ -61,8 +61,9 @@ pub(crate) async fn run(kind: Kind, ways: Use, name: &str) {
         tokio::select! {
             // Too quick to be cancelled: then it is dropped, once it has been seen.
             server = Server::start(kind, ways) => {
+                let server = server.expect("a server");
                 told.await.expect("told to go on");
-                drop(server.expect("a server"));
+                drop(server);
             }
             waited = &mut told => waited.expect("told to go on"),
         }
