@@ -63,7 +63,8 @@ impl<S: Server> Lane<S> {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// If the current request is one of those, replaces its connection.
+    /// If the current request is one of those, and has had time to be answered by a distant server, replaces its
+    /// connection.
     pub(crate) fn hurry(&self) {
         self.hurry.notify_one();
     }

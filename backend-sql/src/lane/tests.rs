@@ -1,5 +1,7 @@
 //! A request after the connection was closed.
 
+#[cfg(feature = "_server")]
+mod hurried;
 mod outage;
 mod resent;
 #[cfg(feature = "_server")]

@@ -17,6 +17,8 @@ use tokio::{
 pub(super) const GOODBYE: Duration = Duration::from_millis(500);
 /// The longest pause before a statement that collided with another is sent again.
 const COLLISION_PAUSE: Duration = Duration::from_millis(5);
+/// A request has this part of the response timeout, whoever is in a hurry: the server may be far away.
+const ITS_TIME: u32 = 5;
 
 /// A connection's task.
 pub(super) struct Worker<S: Server> {
@@ -148,6 +150,7 @@ impl<S: Server> Worker<S> {
                 return;
             }
             let give_up = *give_up.get_or_insert_with(|| Instant::now() + longest);
+            let its_time = Instant::now() + longest / ITS_TIME;
             let running = server.run(connection, &statement, arguments.clone());
             let outcome = if S::ENDS_BY_ITSELF {
                 running.await
@@ -159,7 +162,7 @@ impl<S: Server> Worker<S> {
                         self.open = None;
                         return reply(doing, answer, Err(silent(longest)));
                     }
-                    () = given_up(&mut answer, &hurry) => {
+                    () = given_up(&mut answer, its_time, &hurry) => {
                         self.open = None;
                         return;
                     }
@@ -206,8 +209,9 @@ fn is_over(error: &sqlx::Error) -> bool {
     said.is_some_and(|said| said.code().is_none_or(|code| !code.starts_with("08")))
 }
 
-/// Completes when the caller is gone and the next one is in a hurry.
-async fn given_up<A>(answer: &mut oneshot::Sender<A>, hurry: &Notify) {
+/// Completes when the caller is gone, the request has had its time, and the next one is in a hurry.
+async fn given_up<A>(answer: &mut oneshot::Sender<A>, its_time: Instant, hurry: &Notify) {
     answer.closed().await;
+    tokio::time::sleep_until(its_time).await;
     hurry.notified().await;
 }
