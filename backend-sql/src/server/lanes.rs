@@ -63,7 +63,7 @@ const RENEWALS: usize = 3;
 /// The connections for renewals, which need no order. One is used until a caller gives up on it: it may be dead, or a
 /// lease too short for a distant server. Then the next request uses another one, because a lease may depend on it, and
 /// the first one finishes what it has begun, so that slow requests get done. Once callers have given up on all of them,
-/// one is reopened.
+/// one is reopened, unless its request may still be answered: see [`Lane::hurry`].
 pub(crate) struct Renewals<S: Server>([Lane<S>; RENEWALS]);
 
 impl<S: Server> Renewals<S> {
