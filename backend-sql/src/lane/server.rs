@@ -30,6 +30,15 @@ pub(crate) trait Server: Send + Sync + 'static {
         false
     }
 
+    /// Asks for a sign of life, over a connection that was idle.
+    fn ping(
+        &self,
+        connection: &mut Self::Connection,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
+        let _ = connection;
+        async { Ok(()) }
+    }
+
     /// Closes a connection.
     fn close(&self, connection: Self::Connection) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 

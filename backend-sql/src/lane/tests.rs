@@ -2,6 +2,7 @@
 
 #[cfg(feature = "_server")]
 mod hurried;
+mod idle;
 mod outage;
 mod resent;
 #[cfg(feature = "_server")]

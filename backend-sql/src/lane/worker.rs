@@ -7,7 +7,7 @@ use super::{
     together::{objects, others, put_back, refuse, tell},
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::StoreError;
+use tenure_core::{Moment, StoreError};
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     time::Instant,
@@ -17,19 +17,24 @@ use tokio::{
 pub(super) const GOODBYE: Duration = Duration::from_millis(500);
 /// The longest pause before a statement that collided with another is sent again.
 const COLLISION_PAUSE: Duration = Duration::from_millis(5);
-/// A request has this part of the response timeout, whoever is in a hurry: the server may be far away.
+/// A request has this part of the response timeout, whoever is in a hurry: the server may be far away. So has the ping
+/// of an idle connection.
 const ITS_TIME: u32 = 5;
+/// An idle connection is not trusted after this long: a firewall or load balancer may have dropped it without a word.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// A connection's task.
 pub(super) struct Worker<S: Server> {
     server: Arc<S>,
     hurry: Arc<Notify>,
     open: Option<S::Connection>,
+    /// When the last request ended.
+    used: Moment,
 }
 
 impl<S: Server> Worker<S> {
     pub(super) fn new(server: Arc<S>, hurry: Arc<Notify>) -> Self {
-        Self { server, hurry, open: None }
+        Self { server, hurry, open: None, used: Moment::now() }
     }
 
     /// Carries out one job after the other, until nobody can send any more.
@@ -45,13 +50,17 @@ impl<S: Server> Worker<S> {
                     // Maybe nobody waits for it.
                     let _ = opened.send(outcome);
                 }
-                Job::Ask(request) => self.answer_with_others(request, &mut queue).await,
+                Job::Ask(request) => {
+                    self.check_idle().await;
+                    self.answer_with_others(request, &mut queue).await;
+                }
                 Job::Close(done) => {
                     self.close().await;
                     // Maybe nobody waits for it.
                     let _ = done.send(());
                 }
             }
+            self.used = Moment::now();
         }
         self.close().await;
     }
@@ -71,6 +80,20 @@ impl<S: Server> Worker<S> {
             Some(connection) => connection,
             none => none.insert(self.server.open().await?),
         })
+    }
+
+    /// Drops the connection if it was idle for long and gives no sign of life.
+    async fn check_idle(&mut self) {
+        if Moment::now().since(self.used) < SILENCE {
+            return;
+        }
+        let Some(connection) = &mut self.open else { return };
+        let longest = self.server.response_timeout() / ITS_TIME;
+        let alive = tokio::time::timeout(longest, self.server.ping(connection)).await;
+        if !matches!(alive, Ok(Ok(()))) {
+            tracing::debug!(outcome = ?alive, "an idle connection is dead");
+            self.open = None;
+        }
     }
 
     /// Carries out a request, and with it those in the queue that can be carried out together with it.

@@ -230,6 +230,10 @@ impl Server for MySql {
         Ok(connection)
     }
 
+    async fn ping(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        sqlx::Connection::ping(connection).await
+    }
+
     async fn close(&self, connection: MySqlConnection) -> Result<(), sqlx::Error> {
         sqlx::Connection::close(connection).await
     }

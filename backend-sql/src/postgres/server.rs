@@ -208,6 +208,10 @@ impl Server for Postgres {
         Ok(connection)
     }
 
+    async fn ping(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::Connection::ping(connection).await
+    }
+
     async fn close(&self, connection: PgConnection) -> Result<(), sqlx::Error> {
         sqlx::Connection::close(connection).await
     }
