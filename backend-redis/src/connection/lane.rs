@@ -24,13 +24,17 @@ use tokio::runtime::Handle;
 
 /// The pause after a failed attempt to connect, so that a server that comes back is not flooded.
 const BREATH: Duration = Duration::from_millis(50);
+/// An idle connection is not trusted after this long: a firewall or load balancer may have dropped it without a word.
+const SILENCE: Duration = Duration::from_secs(30);
+/// The part of the response timeout in which it has to answer a `PING` then: the server may be far away.
+const SIGN_OF_LIFE: u32 = 5;
 
 /// The connections to one server: one per runtime, shared by all its requests.
 ///
 /// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
 /// has become a replica. Here either one ends the connection, and the next request makes another. So does a request
-/// that was given up early, if a `PING` after it is not answered in time either. One attempt to connect serves
-/// everybody who waits for it, and goes on if they give up.
+/// that was given up early, if a `PING` after it is not answered in time either, and a long silence, if the same is true
+/// of the `PING` after that. One attempt to connect serves everybody who waits for it, and goes on if they give up.
 pub(crate) struct Lane {
     dial: Dial,
     connections: PerRuntime<Mutex<LaneConnection>>,
@@ -53,9 +57,12 @@ enum ConnectionState {
     None,
     /// No connection: the last attempt failed at this moment.
     Failed(Moment),
-    Connecting(Shared<BoxFuture<'static, Result<Pipelined, RedisError>>>),
-    Connected(Pipelined),
+    Connecting(Connecting),
+    /// And since when it is idle, if it is.
+    Connected(Pipelined, Moment),
 }
+
+type Connecting = Shared<BoxFuture<'static, Result<Pipelined, RedisError>>>;
 
 /// An open connection. It can still be asked when its lane no longer has it, because another client that shares the
 /// lane has closed.
@@ -110,9 +117,14 @@ impl Lane {
         let here = self.here();
         let (number, connecting) = {
             let mut now = locked(&here);
-            let connecting = match &now.state {
-                ConnectionState::Connected(requests) => {
-                    return Ok((Connection { number: now.number, requests: requests.clone() }, true));
+            let number = now.number;
+            let connecting = match &mut now.state {
+                ConnectionState::Connected(requests, used) => {
+                    let idle = Moment::now().since(std::mem::replace(used, Moment::now()));
+                    if idle < SILENCE {
+                        return Ok((Connection { number, requests: requests.clone() }, true));
+                    }
+                    self.check(requests.clone())
                 }
                 ConnectionState::Connecting(connecting) => connecting.clone(),
                 ConnectionState::None => self.connect(Duration::ZERO),
@@ -130,24 +142,32 @@ impl Lane {
         let mut now = locked(&here);
         if now.number == number && matches!(now.state, ConnectionState::Connecting(_)) {
             now.state = match &outcome {
-                Ok(requests) => ConnectionState::Connected(requests.clone()),
+                Ok(requests) => ConnectionState::Connected(requests.clone(), Moment::now()),
                 Err(_) => ConnectionState::Failed(Moment::now()),
             };
         }
         outcome.map(|requests| (Connection { number, requests }, false))
     }
 
-    /// Connects in a separate task, so that callers with short waits cannot keep a slow connection from ever being
-    /// made.
-    fn connect(&self, pause: Duration) -> Shared<BoxFuture<'static, Result<Pipelined, RedisError>>> {
+    fn connect(&self, pause: Duration) -> Connecting {
         let dial = self.dial.clone();
-        let attempt = tokio::spawn(async move {
+        connecting(async move {
             tokio::time::sleep(pause).await;
-            let opened = dial.commands().await;
-            opened.map(|connection| Pipelined::new(connection, dial.response_timeout))
-        });
-        let ended = |_| Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
-        attempt.map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
+            opened(&dial).await
+        })
+    }
+
+    /// Keeps an idle connection if the server answers over it. Otherwise makes another.
+    fn check(&self, mut idle: Pipelined) -> Connecting {
+        let dial = self.dial.clone();
+        connecting(async move {
+            let longest = dial.response_timeout / SIGN_OF_LIFE;
+            if in_time(longest, idle.send_apart(&redis::cmd("PING"))).await.is_ok() {
+                return Ok(idle);
+            }
+            drop(idle);
+            opened(&dial).await
+        })
     }
 
     /// Finds out whether a connection on which a request was given up is still good. Otherwise one that has silently
@@ -156,7 +176,7 @@ impl Lane {
         let here = self.here();
         let mut requests = {
             let mut now = locked(&here);
-            let ConnectionState::Connected(requests) = &now.state else { return };
+            let ConnectionState::Connected(requests, _) = &now.state else { return };
             if now.number != number || now.in_doubt == number {
                 return;
             }
@@ -295,10 +315,20 @@ impl Lane {
     }
 }
 
+async fn opened(dial: &Dial) -> Result<Pipelined, RedisError> {
+    dial.commands().await.map(|connection| Pipelined::new(connection, dial.response_timeout))
+}
+
+/// Runs in a separate task, so that callers with short waits cannot keep a slow connection from ever being made.
+fn connecting(attempt: impl Future<Output = Result<Pipelined, RedisError>> + Send + 'static) -> Connecting {
+    let ended = |_| Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
+    tokio::spawn(attempt).map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
+}
+
 impl LaneConnection {
     /// Makes the next request open another connection, unless this one has been replaced since.
     fn spoil(&mut self, number: u64) {
-        if self.number == number && matches!(self.state, ConnectionState::Connected(_)) {
+        if self.number == number && matches!(self.state, ConnectionState::Connected(..)) {
             self.state = ConnectionState::None;
         }
     }

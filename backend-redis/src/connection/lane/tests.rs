@@ -103,7 +103,7 @@ async fn is_kept(lane: &Lane) -> bool {
         }
     };
     timeout(LONG, tested).await.expect("the connection is tested");
-    matches!(locked(&here).state, ConnectionState::Connected(_))
+    matches!(locked(&here).state, ConnectionState::Connected(..))
 }
 
 #[tokio::test]
@@ -119,5 +119,31 @@ async fn a_request_that_is_given_up_costs_no_good_connection() {
     let (lane, asked) = lane(&[&["", "+PONG\r\n+PONG\r\n", PONG, PONG]], LONG).await;
     given_up(&lane, &asked).await;
     assert!(is_kept(&lane).await);
+    assert!(lane.ask(&ping()).await.is_ok());
+}
+
+/// The clock jumps; the connections are real.
+async fn silence() {
+    tokio::time::pause();
+    tokio::time::advance(SILENCE).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn idle_connection_is_replaced_if_firewall_dropped_it() {
+    // Over the first connection, the server never answers the `PING` of the check.
+    let (lane, _) = lane(&[&[PONG, "", ""], &[PONG]], Duration::from_secs(5)).await;
+    assert!(lane.ask(&ping()).await.is_ok());
+    silence().await;
+    assert!(lane.ask(&ping()).await.is_ok());
+}
+
+#[tokio::test]
+async fn idle_connection_is_kept_if_server_answers() {
+    let (lane, asked) = lane(&[&[PONG, PONG, PONG]], LONG).await;
+    assert!(lane.ask(&ping()).await.is_ok());
+    asked.notified().await;
+    silence().await;
+    // The check is answered first, and then the request, over the only connection.
     assert!(lane.ask(&ping()).await.is_ok());
 }
