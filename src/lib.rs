@@ -67,6 +67,11 @@ pub use tenure_core::{
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// The examples in the quick start compile, and run where they need no server.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/quick-start-rust.md")]
+struct QuickStart;
+
 /// The examples in the page on tests run.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/test-your-code.md")]
