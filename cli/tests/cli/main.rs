@@ -11,6 +11,7 @@ mod latch;
 mod look;
 mod loss;
 mod manual;
+mod pages;
 mod password;
 mod ping;
 mod prove;
