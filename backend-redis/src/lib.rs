@@ -13,6 +13,22 @@
 //! tenure and every client that follows that pattern exclude each other on the same key. Every request is one Lua
 //! script, which Redis runs atomically.
 //!
+//! # What a user needs
+//!
+//! ```text
+//! ACL SETUSER app on >SECRET ~tenure:* &tenure:*
+//!   +evalsha +script|load +info +scan +subscribe +unsubscribe +ping +select
+//!   +get +set +del +exists +expire +pexpire +pttl +time +publish
+//!   +role +wait
+//!   +cluster|nodes +asking
+//!   +ssubscribe +sunsubscribe +spublish
+//!   +zadd +zrange +zrem +hget +hset +hdel
+//!   +hsetnx +hlen
+//! ```
+//!
+//! The last line is for latches, which also use `+hget` and `+hset`; the one before it is for fair mode, the two above
+//! for Cluster (the second from Redis 7 on), and the one above those for Sentinel and `replicas=`.
+//!
 //! # Reading the code
 //!
 //! Each file uses only those below it; the larger ones are folders, with a map of their own. `docs/walk.md` follows one

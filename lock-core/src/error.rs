@@ -123,7 +123,7 @@ pub enum Error {
         source: StoreError,
     },
     /// The store does not support this.
-    #[error("{store} does not support {capability}; docs/choose.md lists the stores that do")]
+    #[error("{store} does not support {capability}")]
     Unsupported {
         /// The store.
         store: Arc<str>,

@@ -299,7 +299,7 @@ impl ServerName {
             ),
             Trouble::Forbidden => format!(
                 "{address} denies this user what locks need ({source}); allow the user keys and channels that begin \
-                 with the prefix, and the commands that docs/redis.md lists"
+                 with the prefix, and the commands that https://docs.rs/tenure-redis lists"
             ),
             Trouble::NoDatabase => {
                 format!("{address} has no database {database}; give the number of one that it has")

@@ -72,6 +72,9 @@ async fn a_user_with_rights_to_the_prefix_alone() {
     // What docs/redis.md says.
     let page = include_str!("../../../docs/redis.md");
     let rules = page.split("```").find_map(|block| block.trim().strip_prefix("ACL SETUSER")).expect("rules");
+    // The error for what a user may not do leads to the crate's documentation.
+    let crate_page = include_str!("../../src/lib.rs").replace("//! ", "");
+    assert!(crate_page.contains(rules.trim()), "src/lib.rs has other rules than docs/redis.md");
     let rules = rules.replace("SECRET", "zq7k2");
     let rules: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(rules.split_whitespace()).collect();
     server.tell::<()>(&rules);

@@ -45,7 +45,7 @@ fn forms_that_a_store_lacks_are_refused_with_those_that_have_them() {
         let args: Vec<&str> = ["run", option].into_iter().chain(value).chain(["a", "--", "true"]).collect();
         let done = stage.done(&args);
         if done.code != Some(0) {
-            assert!(done.err.contains("docs/choose.md"), "{}", done.err);
+            assert!(done.err.contains("all stores of tenure but row locks and Redlock do"), "{}", done.err);
             done.expect(69);
         }
     }
