@@ -201,3 +201,109 @@ fn the_walk_names_code_that_is_there() {
     }
     assert!(checked > 50, "only {checked} paths were found");
 }
+
+fn page(path: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+const QUICK_STARTS: [&str; 2] = ["docs/quick-start-rust.md", "docs/quick-start-shell.md"];
+
+#[test]
+fn front_pages_keep_to_700_words() {
+    for path in ["README.md"].into_iter().chain(QUICK_STARTS) {
+        let words = page(path).split_whitespace().count();
+        assert!(words <= 700, "{path} has {words} words");
+    }
+}
+
+#[test]
+fn front_pages_say_that_there_is_no_release_until_there_is_one() {
+    let released =
+        page("CHANGELOG.md").lines().any(|line| line.starts_with("## ") && line != "## Unreleased");
+    for path in ["README.md"].into_iter().chain(QUICK_STARTS) {
+        let says_so = page(path).split_whitespace().collect::<Vec<_>>().join(" ").contains("no release yet");
+        assert_eq!(says_so, !released, "{path}");
+    }
+}
+
+#[test]
+fn readme_names_the_stores_on_which_the_suite_runs_with_fair() {
+    let subjects = files(&Path::new(ROOT).join("tests/conformance"), "rs").into_values().collect::<String>();
+    let fair: BTreeSet<_> = subjects.split('"').filter_map(|text| text.strip_suffix("-fair")).collect();
+    let readme = page("README.md");
+    let (_, rest) = readme.split_once("The suite runs with it on").expect("the README says where");
+    let named = rest.split("\n\n").next().unwrap();
+    for (subject, store) in [
+        ("sqlite", "SQLite"),
+        ("redis", "Redis"),
+        ("postgres", "PostgreSQL"),
+        ("mysql", "MySQL"),
+        ("mariadb", "MariaDB"),
+    ] {
+        assert_eq!(named.contains(store), fair.contains(subject), "{store}: {named}");
+    }
+    assert!(fair.len() == 4, "unknown among {fair:?}");
+}
+
+#[test]
+fn trouble_page_names_every_error_of_a_lock() {
+    let errors = page("lock-core/src/error.rs");
+    let (_, variants) = errors.split_once("pub enum Error {").expect("the enum");
+    let variants = variants.split("\n}").next().unwrap();
+    let names = variants.lines().filter_map(|line| line.strip_prefix("    ")).filter_map(|line| {
+        let (name, _) = line.split_once([' ', '('])?;
+        name.starts_with(char::is_uppercase).then_some(name)
+    });
+    let (mut checked, trouble) = (0, page("docs/stuck.md"));
+    for name in names {
+        checked += 1;
+        assert!(trouble.contains(&format!("`{name}`")), "docs/stuck.md does not name {name}");
+    }
+    assert!(checked > 9, "only {checked} errors were found");
+}
+
+/// An installed program has no `docs` beside it.
+#[test]
+fn messages_name_no_page_of_the_repository() {
+    for folder in
+        ["src", "lock-core/src", "backend-redis/src", "backend-sql/src", "backend-zk/src", "cli/src"]
+    {
+        for (path, source) in files(&Path::new(ROOT).join(folder), "rs") {
+            let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in code.filter(|line| !line.contains("include_str!")) {
+                assert!(!(line.contains("docs/") && line.contains(".md")), "{}: {line}", path.display());
+            }
+        }
+    }
+    assert!(!page("deploy/grafana/tenure.json").contains("docs/"), "the dashboard names a page");
+}
+
+#[test]
+fn errors_name_the_stores_of_the_table_of_modes() {
+    let (code, choose) = (page("lock-core/src/capabilities.rs"), page("docs/choose.md"));
+    for (capability, row) in [
+        ("Shared", "readers and writers, downgrade and upgrade"),
+        ("Permits", "semaphores"),
+        ("Latches", "latches"),
+    ] {
+        let row =
+            choose.lines().find_map(|line| line.strip_prefix(&format!("| {row} | all but "))).expect(row);
+        let but = row.split(" | ").next().unwrap();
+        let (_, said) = code.split_once(&format!("Self::{capability} => ")).expect(capability);
+        let said = said.lines().next().unwrap();
+        assert!(said.contains(&format!("(all stores of tenure but {but} do)")), "{said}");
+    }
+}
+
+#[test]
+fn peers_are_compared_in_the_version_that_is_measured() {
+    let (compared, measured) = (page("docs/compare.md"), page("benches/peers/README.md"));
+    for peer in ["rslock", "distributed-lock"] {
+        let row = compared
+            .lines()
+            .find(|line| line.starts_with(&format!("| {peer} |")) && line.contains("(version "));
+        let (_, version) = row.and_then(|row| row.split_once("(version ")).expect(peer);
+        let version = version.split(')').next().unwrap();
+        assert!(measured.contains(&format!("| {peer} {version}")), "{peer} {version} was not measured");
+    }
+}

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 /// A store of small texts with compare-and-swap, which [`Records`](super::Records) turns into a store of locks.
 ///
-/// Three requests are required. Files, an object store with conditional writes, a table with a version column, etcd,
-/// Consul and `DynamoDB` can all serve them. None of the requests needs to understand the texts.
+/// Three requests are required. Files of one machine and a table with a version column can serve them. etcd, Consul,
+/// `DynamoDB` and object stores cannot: they tell no time, or only whole seconds. None of the requests needs to
+/// understand the texts.
 ///
 /// # Behaviour that every request guarantees
 ///
