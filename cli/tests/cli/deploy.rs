@@ -177,6 +177,8 @@ fn workflows_are_yaml_and_do_what_they_are_for() {
         steps.iter().filter_map(|step| step["run"].as_str()).collect::<Vec<_>>().join("\n")
     };
     assert!(steps("test.yml", "test").contains(".ci/run"));
+    let ways = &parsed(&path(".github/workflows/test.yml"))["jobs"]["test"]["strategy"]["matrix"]["servers"];
+    assert_eq!(*ways, serde_json::json!(["local", "docker"]));
     assert!(steps("release.yml", "build").contains("cargo +"));
     // Whoever raises the version of Rust raises it everywhere.
     let manifest = fs::read_to_string(path("Cargo.toml")).unwrap();
