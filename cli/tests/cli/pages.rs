@@ -44,5 +44,5 @@ fn page_commands_are_understood() {
             checked += 1;
         }
     }
-    assert!(checked > 15, "only {checked} commands were found");
+    assert!(checked > 12, "only {checked} commands were found");
 }
