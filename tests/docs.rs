@@ -224,6 +224,17 @@ fn front_pages_say_that_there_is_no_release_until_there_is_one() {
         let says_so = page(path).split_whitespace().collect::<Vec<_>>().join(" ").contains("no release yet");
         assert_eq!(says_so, !released, "{path}");
     }
+    if !released {
+        for (path, text) in pages() {
+            let works = |line: &str| {
+                !line.contains("cargo install tenure-cli") && {
+                    line.split_once("cargo add tenure").is_none_or(|(_, rest)| rest.contains("--path"))
+                }
+            };
+            let line = text.lines().find(|line| !works(line));
+            assert_eq!(line, None, "{}: this works only after a release", path.display());
+        }
+    }
 }
 
 #[test]
