@@ -2,6 +2,7 @@
 
 use crate::{
     args::HoldOptions,
+    end::End,
     exit::{self, Failure},
     job::Job,
     people::plain,
@@ -81,7 +82,8 @@ pub(crate) async fn run(
 /// What happens while a command runs.
 enum Event {
     Lost,
-    TooLate,
+    /// It is time to look at a command that is to end.
+    Look,
     Signal(Signal),
 }
 
@@ -93,40 +95,37 @@ async fn attend(
     kill_after: Duration,
     tell: fn(&str),
 ) -> Result<Ending, Failure> {
-    // When to kill what is left of the job; set once a lock is lost.
-    let mut kill_at: Option<Instant> = None;
+    // Set once a lock is lost.
+    let mut end: Option<End> = None;
     loop {
         let event = tokio::select! {
             biased;
-            _ = held.lost(), if kill_at.is_none() => Event::Lost,
-            () = reached(kill_at) => Event::TooLate,
+            _ = held.lost(), if end.is_none() => Event::Lost,
+            () = reached(end.as_ref().map(|end| end.look_at)) => Event::Look,
             signal = signals.next() => Event::Signal(signal),
         };
         // This compares clocks, so after a freeze it sees the loss before any timer has fired. It comes before
         // everything else.
-        if kill_at.is_none()
+        if end.is_none()
             && let Some(lost) = held.lost_error()
         {
-            job.terminate();
-            kill_at = Some(Instant::now() + kill_after);
+            end = Some(End::begin(job, kill_after));
             tell(&lost.to_string());
         }
         match event {
-            Event::Lost => {}
-            Event::TooLate => {
-                job.signal(Signal::SIGKILL);
-                kill_at = Some(Instant::now() + Duration::from_secs(1));
-            }
-            Event::Signal(Signal::SIGCHLD) => match (job.check()?, kill_at) {
-                (None, _) => {}
-                (Some(status), None) => return Ok(Ending::Itself(status)),
-                (Some(_), Some(kill_at)) => {
-                    job.gone(kill_at).await;
-                    return Ok(Ending::Lost);
+            Event::Lost | Event::Look => {}
+            Event::Signal(Signal::SIGCHLD) => {
+                if let (Some(status), None) = (job.check()?, &end) {
+                    return Ok(Ending::Itself(status));
                 }
-            },
+            }
             Event::Signal(Signal::SIGCONT) => job.resume(),
-            Event::Signal(signal) => job.signal(signal),
+            Event::Signal(signal) => job.pass_on(signal),
+        }
+        if let Some(end) = &mut end
+            && end.look(job)?
+        {
+            return Ok(Ending::Lost);
         }
     }
 }

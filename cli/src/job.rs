@@ -3,6 +3,7 @@
 use crate::{
     exit::Failure,
     helper::{self, Watcher},
+    processes, stderr,
     store::Variables,
     terminal::Terminal,
 };
@@ -14,10 +15,8 @@ use nix::{
 use std::{
     ffi::{OsStr, OsString},
     process::{Child, ExitStatus},
-    time::Duration,
 };
 use tenure::LockSetGuard;
-use tokio::time::{Instant, sleep};
 
 /// A command in its own process group.
 pub(crate) struct Job {
@@ -63,10 +62,19 @@ impl Job {
         Ok(Self { leader, group, terminal, uses_terminal, _watcher: watcher })
     }
 
-    /// Sends a signal to all its processes.
+    /// Sends a signal to all its processes that may be signalled. The others are [out of reach](Self::out_of_reach).
     pub(crate) fn signal(&self, signal: Signal) {
-        // This fails only if they have all ended, which is noticed elsewhere.
         let _ = killpg(self.group, signal);
+    }
+
+    /// Passes on a signal that this process received.
+    pub(crate) fn pass_on(&self, signal: Signal) {
+        self.signal(signal);
+        if let Some(processes) = self.out_of_reach() {
+            stderr::say(&format!(
+                "cannot pass {signal} on: tenure may not signal {processes} of the command"
+            ));
+        }
     }
 
     /// Tells all its processes to end, including stopped ones.
@@ -117,16 +125,22 @@ impl Job {
         }
     }
 
-    /// Waits until none of its processes is left, and kills them at `kill_at`. The command itself has already ended.
-    pub(crate) async fn gone(&self, kill_at: Instant) {
-        const LOOK_AGAIN: Duration = Duration::from_millis(10);
-        while killpg(self.group, None) != Err(Errno::ESRCH) {
-            if Instant::now() >= kill_at {
-                self.signal(Signal::SIGKILL);
-                return;
-            }
-            sleep(LOOK_AGAIN).await;
+    /// Whether none of its processes is left. The command itself has already ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        killpg(self.group, None) == Err(Errno::ESRCH)
+    }
+
+    /// Those of its processes that this process may not signal, in words: they run as another user (`sudo`).
+    pub(crate) fn out_of_reach(&self) -> Option<String> {
+        let members = processes::members(self.group);
+        if members.is_empty() {
+            // The system does not tell which processes there are.
+            let refused = killpg(self.group, None) == Err(Errno::EPERM);
+            return refused.then(|| format!("process group {}", self.group));
         }
+        let members = members.iter().filter(|process| process.is_out_of_reach());
+        let listed = members.map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        (!listed.is_empty()).then(|| format!("process {listed}"))
     }
 }
 
@@ -134,8 +148,11 @@ impl Drop for Job {
     fn drop(&mut self) {
         // Whatever went wrong, nothing runs on without the lock.
         if !matches!(self.leader.try_wait(), Ok(Some(_))) {
-            self.signal(Signal::SIGKILL);
-            let _ = self.leader.wait();
+            // One that may not be signalled would be waited for until it ends by itself.
+            if self.leader.kill().is_ok() {
+                self.signal(Signal::SIGKILL);
+                let _ = self.leader.wait();
+            }
         }
         if let Some(terminal) = &self.terminal {
             terminal.take_back(self.group);

@@ -7,7 +7,7 @@
 //! | which store is meant | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
 //! | `elect`: one leader among many machines, and what others learn of it | [`elect`], [`manager`], [`ready`] |
-//! | the command's processes | [`job`], [`helper`], [`signals`], [`terminal`] |
+//! | the command's processes | [`job`], [`end`], [`helper`], [`signals`], [`terminal`], [`processes`] |
 //! | latches | [`latch`] |
 //! | who holds what, and who waits for it | [`look`], [`wait`], [`release`], [`people`] |
 //! | completions, manual pages | [`manual`] |
@@ -21,6 +21,7 @@ mod attend;
 mod bench;
 mod conformance;
 mod elect;
+mod end;
 mod exit;
 mod helper;
 mod job;
@@ -30,6 +31,7 @@ mod manager;
 mod manual;
 mod people;
 mod ping;
+mod processes;
 mod ready;
 mod release;
 mod run;

@@ -1,0 +1,119 @@
+//! What only root can set up: a command that runs as another user.
+//!
+//! Where that cannot be had, a case is listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure,
+//! except of those that `TENURE_TEST_WITHOUT` lists.
+
+#[path = "../cli/stage.rs"]
+#[expect(dead_code, reason = "the other test program needs more of it")]
+mod stage;
+
+use libtest_mimic::{Arguments, Trial};
+use nix::sys::{signal::Signal, stat::Mode};
+use stage::{Running, Stage, until};
+use std::{
+    fs,
+    os::unix::fs::chown,
+    process::{Command, ExitCode, Stdio},
+};
+use tenure_conformance::is_required;
+
+/// The user that `tenure` runs as, while its command becomes root.
+const NOBODY: u32 = 65534;
+
+/// What a case needs of the machine: its name in `TENURE_TEST_WITHOUT`, and how a program is run with it.
+type Need = (&'static str, fn(&Command) -> Command);
+
+const ROOT: Need = ("root", as_nobody);
+
+const CASES: [(&str, fn(), Need); 3] = [
+    ("command_is_reported_when_it_cannot_be_ended", command_is_reported_when_it_cannot_be_ended, ROOT),
+    ("child_is_reported_when_it_cannot_be_ended", child_is_reported_when_it_cannot_be_ended, ROOT),
+    ("signal_is_reported_when_it_cannot_be_passed_on", signal_is_reported_when_it_cannot_be_passed_on, ROOT),
+];
+
+fn main() -> ExitCode {
+    let trial = |(name, case, (need, setting)): (&str, fn(), Need)| match lacking(setting) {
+        Some(why) if is_required(need) => Trial::test(name, || Err(why.into())),
+        Some(why) => Trial::test(name, || Ok(())).with_kind(why).with_ignored_flag(true),
+        None => Trial::test(name, move || {
+            case();
+            Ok(())
+        }),
+    };
+    libtest_mimic::run(&Arguments::from_args(), CASES.map(trial).into()).exit_code()
+}
+
+/// Why a case cannot be set up here.
+fn lacking(setting: fn(&Command) -> Command) -> Option<String> {
+    match setting(Command::new("setpriv").args(["--reuid=0", "true"])).output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Runs it as a user who may become another one but not signal its processes: a command that becomes root is like
+/// `sudo`.
+fn as_nobody(command: &Command) -> Command {
+    let user = NOBODY.to_string();
+    let mut wrapped = Command::new("setpriv");
+    wrapped.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+    wrapped.args(["--inh-caps=+setuid", "--ambient-caps=+setuid"]);
+    wrap(wrapped, command)
+}
+
+fn wrap(mut wrapped: Command, command: &Command) -> Command {
+    wrapped.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        wrapped.current_dir(directory);
+    }
+    wrapped.stdin(Stdio::null());
+    wrapped
+}
+
+/// Becomes root, prints its number, and ends when the fifo is written to.
+const AS_ROOT: &str = "setpriv --reuid=0 sh -c 'echo $$; read x < fifo'";
+
+/// `tenure run` as nobody, on a stage that has the fifo.
+fn run_as_nobody(options: &[&str], script: &str) -> (Stage, Running) {
+    let stage = Stage::new();
+    chown(stage.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
+    nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
+    let args = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
+    let run = Running::start(&mut as_nobody(&stage.tenure(&args)));
+    (stage, run)
+}
+
+/// It is told when it happens, and again when SIGKILL is refused too.
+fn reported_until_it_ends(script: &str) {
+    let (stage, run) = run_as_nobody(&["--max-hold", "1s", "--kill-after", "100ms"], script);
+    let process: u32 = run.number();
+    run.says("lock \"a\" in sqlite:");
+    let report = format!("cannot end the command: tenure may not signal process {process} (sh)");
+    until("it is reported twice", || run.said().matches(&report).count() >= 2);
+    fs::write(stage.path("fifo"), "x\n").unwrap();
+    run.end().expect(79);
+}
+
+fn command_is_reported_when_it_cannot_be_ended() {
+    reported_until_it_ends(&format!("exec {AS_ROOT}"));
+}
+
+fn child_is_reported_when_it_cannot_be_ended() {
+    reported_until_it_ends(&format!("{AS_ROOT} & wait"));
+}
+
+fn signal_is_reported_when_it_cannot_be_passed_on() {
+    let (stage, run) = run_as_nobody(&[], &format!("exec {AS_ROOT}"));
+    let process: u32 = run.number();
+    run.signal(Signal::SIGTERM);
+    run.says(&format!("cannot pass SIGTERM on: tenure may not signal process {process} (sh)"));
+    fs::write(stage.path("fifo"), "x\n").unwrap();
+    run.end().expect(0);
+}
