@@ -46,10 +46,14 @@ mod warnings;
 
 use args::{Args, Command};
 use exit::Failure;
+use nix::sys::signal::SigSet;
 use std::process::ExitCode;
 use stderr::{Stderr, Volume};
 
 fn main() -> ExitCode {
+    // Its caller may have blocked signals. A blocked SIGCHLD would hide the end of the command, which would inherit what
+    // is blocked here.
+    let _ = SigSet::empty().thread_set_mask();
     if let Some(code) = helper::main().or_else(conformance::main) {
         return code;
     }

@@ -25,7 +25,6 @@ impl Terminal {
     /// From then on this process may write to it, and take it back, even from the background.
     pub(crate) fn find() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
-        // The standard library does not pass this on to children.
         SigSet::from(Signal::SIGTTOU).thread_block().ok()?;
         Some(Self { tty, ours: getpgrp() })
     }

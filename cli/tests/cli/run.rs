@@ -217,3 +217,31 @@ fn many_starts_leave_no_process_behind() {
     };
     until("no process is left", || leftovers() == 0);
 }
+
+/// Signals that the caller blocks would hide the command's end from `tenure`, and stay blocked in the command.
+#[test]
+fn command_begins_with_no_signal_blocked_or_ignored() {
+    let stage = Stage::new();
+    let tenure = stage.tenure(&["run", "a", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
+    let mut blocking = Command::new("env");
+    blocking.args(["--default-signal", "--block-signal=CHLD,TERM,USR1"]).args(tenure.get_args());
+    blocking.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
+    let done = Done::of(&mut blocking).expect(0);
+    let sets = done.out.lines().map(|line| mask(line.split_whitespace().last().unwrap()));
+    // The two above the standard signals are the C library's own.
+    assert!(sets.clone().count() == 2 && sets.clone().all(|set| set.trailing_zeros() >= 31), "{}", done.out);
+}
+
+#[test]
+fn command_gets_the_descriptors_of_the_caller_and_no_others() {
+    let stage = Stage::new();
+    let list = "for n in /proc/$$/fd/*; do [ ! -e \"$n\" ] || echo \"${n##*/}\"; done";
+    let run = stage.tenure(&["run", "a", "--", "sh", "-c", list]);
+    // Those that the test itself inherited are closed first.
+    let passes = "for n in /proc/$$/fd/*; do n=${n##*/}; [ $n -lt 3 ] || eval \"exec $n>&-\"; done; exec 7</dev/null; \
+                  exec \"$@\"";
+    let mut passing = Command::new("bash");
+    passing.args(["-c", passes, "bash"]).arg(run.get_program()).args(run.get_args());
+    passing.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
+    assert_eq!(Done::of(&mut passing).expect(0).out, "0\n1\n2\n7\n");
+}

@@ -320,3 +320,11 @@ fn a_list_that_is_watched_is_drawn_again() {
     shell.presses_control('c');
     shell.sees_code(130);
 }
+
+#[test]
+fn command_inherits_no_blocked_signal_at_a_terminal() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says("$tenure run a -- grep SigBlk /proc/self/status");
+    shell.sees("SigBlk:\t0000000000000000");
+}
