@@ -25,6 +25,8 @@ pub(crate) struct Job {
     terminal: Option<Terminal>,
     /// Whether the command gets the terminal whenever this process's group has it.
     uses_terminal: bool,
+    /// Whether it was hung up on, because it asked for a terminal that it cannot get.
+    is_hung_up: bool,
     _watcher: Watcher,
 }
 
@@ -59,7 +61,7 @@ impl Job {
             return Err(failed(error));
         }
         let uses_terminal = Terminal::is_for_command();
-        Ok(Self { leader, group, terminal, uses_terminal, _watcher: watcher })
+        Ok(Self { leader, group, terminal, uses_terminal, is_hung_up: false, _watcher: watcher })
     }
 
     /// Sends a signal to all its processes that may be signalled. The others are [out of reach](Self::out_of_reach).
@@ -95,22 +97,53 @@ impl Job {
         Ok(status)
     }
 
-    /// A command that the terminal stopped gets the terminal, or `tenure` stops with it. One that somebody stopped by
-    /// SIGSTOP is left alone: it keeps the lock, until `--max-hold` if that is set.
+    /// A command that the terminal stopped gets the terminal, or `tenure` stops with it. So does one that stopped while
+    /// it had the terminal, because the person there waits for a prompt. Any other that was stopped by SIGSTOP is left
+    /// alone: it keeps the lock, until `--max-hold` if that is set.
     fn stopped(&mut self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         self.uses_terminal |= wants_terminal;
+        let has_terminal = terminal.is_of(self.group);
         // The terminal may have been lent meanwhile for another reason.
-        if wants_terminal && (terminal.is_ours() || terminal.is_of(self.group)) {
+        if wants_terminal && (has_terminal || terminal.is_ours()) {
             self.resume();
-        } else if wants_terminal || signal == Signal::SIGTSTP {
+        } else if wants_terminal {
+            // As the terminal would stop a command of this process's own group: `timeout` ignores this signal.
+            if !self.stop_with(terminal, Signal::SIGTTIN) {
+                self.hang_up();
+            }
+        } else if has_terminal || signal == Signal::SIGTSTP {
             terminal.take_back(self.group);
-            // Whoever continues this group sends it SIGCONT, which resumes the command too.
-            if !terminal.stop() && !wants_terminal {
+            if !self.stop_with(terminal, Signal::SIGSTOP) && signal == Signal::SIGTSTP {
                 self.resume();
             }
         }
+    }
+
+    /// Stops this process's group by `signal`, and all of the command, which must not run on while its lease is not
+    /// renewed. The SIGCONT that continues this group resumes the command too. Returns `false`, and stops nothing, if
+    /// that signal would never come.
+    fn stop_with(&self, terminal: &Terminal, signal: Signal) -> bool {
+        let can_stop = terminal.is_of_job();
+        if can_stop {
+            self.signal(Signal::SIGSTOP);
+            terminal.stop(signal);
+        }
+        can_stop
+    }
+
+    /// No shell will ever give the command the terminal that it waits for. The kernel hangs up on the stopped processes
+    /// of a group that nobody can continue any more; this does so too, once.
+    fn hang_up(&mut self) {
+        if std::mem::replace(&mut self.is_hung_up, true) {
+            return;
+        }
+        stderr::say(
+            "the command asks for the terminal, but runs in the background, without a shell; sending it SIGHUP",
+        );
+        self.signal(Signal::SIGHUP);
+        self.signal(Signal::SIGCONT);
     }
 
     /// Continues the command, with the terminal if it uses it.

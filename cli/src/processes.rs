@@ -9,6 +9,7 @@ pub(crate) struct Process {
     pid: Pid,
     name: String,
     is_dead: bool,
+    parent: Pid,
     group: Pid,
 }
 
@@ -20,8 +21,8 @@ impl Process {
         let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
         let is_dead = matches!(fields.next()?, "Z" | "X");
-        let group = Pid::from_raw(fields.nth(1)?.parse().ok()?);
-        Some(Self { pid, name: plain(name), is_dead, group })
+        let mut number = || Some(Pid::from_raw(fields.next()?.parse().ok()?));
+        Some(Self { pid, name: plain(name), is_dead, parent: number()?, group: number()? })
     }
 
     /// Whether it still runs, and this process may not signal it.
@@ -43,14 +44,20 @@ pub(crate) fn members(group: Pid) -> Vec<Process> {
     pids.filter_map(Process::read).filter(|process| process.group == group).collect()
 }
 
+/// The parent of a process; `None` where the system does not tell.
+pub(crate) fn parent(pid: Pid) -> Option<Pid> {
+    Process::read(pid).map(|process| process.parent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::unistd::{getpgrp, getpid};
+    use nix::unistd::{getpgrp, getpid, getppid};
 
     #[test]
     #[cfg(target_os = "linux")]
     fn process_is_read_from_proc() {
+        assert_eq!(parent(getpid()), Some(getppid()));
         let members = members(getpgrp());
         let own = members.iter().find(|process| process.pid == getpid()).expect("it is in its own group");
         assert!(!own.is_dead && !own.is_out_of_reach());

@@ -1,7 +1,7 @@
 //! The signals that this process receives, as a stream.
 
 use crate::{exit::Failure, terminal};
-use nix::{sys::signal::Signal, unistd::getpgrp};
+use nix::sys::signal::Signal;
 use std::{fs, future::poll_fn, io, task::Poll};
 use tokio::signal::unix::{self, SignalKind};
 
@@ -69,9 +69,7 @@ impl Signals {
         loop {
             match self.next().await {
                 // After a first command, these signals are still caught.
-                Signal::SIGTSTP => {
-                    terminal::stop(getpgrp());
-                }
+                Signal::SIGTSTP => terminal::stop(),
                 Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
                 signal => return signal,
             }

@@ -4,9 +4,10 @@
 //! lends it the terminal and takes it back, as a shell does: [Implementing a Job Control
 //! Shell](https://www.gnu.org/software/libc/manual/html_node/Implementing-a-Shell.html).
 
+use crate::processes;
 use nix::{
     sys::signal::{SigSet, Signal, killpg},
-    unistd::{Pid, getpgrp, getsid, tcgetpgrp, tcsetpgrp},
+    unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp},
 };
 use std::{
     fs::File,
@@ -65,14 +66,36 @@ impl Terminal {
         }
     }
 
-    /// Stops this process's group: see [`stop`].
-    pub(crate) fn stop(&self) -> bool {
-        stop(self.ours)
+    /// Whether this process's group is a job: see [`is_job`].
+    pub(crate) fn is_of_job(&self) -> bool {
+        is_job(self.ours)
+    }
+
+    /// Stops this process's group by `signal`.
+    pub(crate) fn stop(&self, signal: Signal) {
+        // A group always lets its own members signal it.
+        let _ = killpg(self.ours, signal);
     }
 }
 
-/// Stops `ours`, this process's group, as Ctrl-Z would, until somebody continues it. Does nothing and returns `false`
-/// in the group of the session's first process: no job-control shell started it, so nobody would continue it.
-pub(crate) fn stop(ours: Pid) -> bool {
-    getsid(None) != Ok(ours) && killpg(ours, Signal::SIGSTOP).is_ok()
+/// Stops this process's group as Ctrl-Z would, until its shell continues it; does nothing if it is no [job](is_job).
+pub(crate) fn stop() {
+    let ours = getpgrp();
+    if is_job(ours) {
+        let _ = killpg(ours, Signal::SIGSTOP);
+    }
+}
+
+/// Whether a process of this session but of another group started `ours`, this process's group, and so may continue it.
+/// For any other group, which POSIX calls *orphaned*, the terminal stops nothing.
+fn is_job(ours: Pid) -> bool {
+    let mut parent = getppid();
+    // The parent of a container's first process has the number 0, which is in this group.
+    while getpgid(Some(parent)) == Ok(ours) {
+        match processes::parent(parent) {
+            Some(next) => parent = next,
+            None => return getsid(None) != Ok(ours),
+        }
+    }
+    getsid(Some(parent)) == getsid(None)
 }

@@ -328,3 +328,55 @@ fn command_inherits_no_blocked_signal_at_a_terminal() {
     shell.says("$tenure run a -- grep SigBlk /proc/self/status");
     shell.sees("SigBlk:\t0000000000000000");
 }
+
+/// In a script, `timeout` runs in the background of the terminal, and ignores SIGTTIN so that it can end its command.
+#[test]
+fn timeout_ends_a_command_that_asks_for_the_terminal() {
+    let stage = Stage::new();
+    let script = "timeout 1000 $tenure run a --lease 10m -- sh -c 'echo $$ > command; exec cat'\necho \"timeout <$?>\"";
+    std::fs::write(stage.path("script"), script).unwrap();
+    let mut shell = Shell::new(&stage);
+    shell.says("bash script");
+    let command = || std::fs::read_to_string(stage.path("command")).ok()?.trim().parse().ok();
+    until("the command has begun", || command().is_some());
+    let parent = |pid| Pid::from_raw(status(pid, "PPid").unwrap().parse().unwrap());
+    let command = Pid::from_raw(command().unwrap());
+    let tenure = parent(command);
+    let is_stopped = |pid| status(pid, "State").unwrap().starts_with('T');
+    until("both are stopped", || is_stopped(command) && is_stopped(tenure));
+    // As when its time is over, but at once.
+    nix::sys::signal::kill(parent(tenure), Signal::SIGTERM).unwrap();
+    shell.sees("timeout <143>");
+    shell.sees_code(0);
+    shell.says("$tenure run a --try -- echo 'free again'");
+    shell.sees("free again");
+}
+
+/// Its shell has left it behind, so it never comes to the foreground.
+#[test]
+fn command_is_hung_up_when_nothing_can_give_it_the_terminal() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says("($tenure run a --lease 10m -- sh -c 'echo began > began; exec cat' < /dev/tty &)");
+    shell.sees("asks for the terminal");
+    stage.done(&["run", "a", "--wait", "5m", "--", "true"]).expect(0);
+    assert!(stage.path("began").exists());
+}
+
+/// The inner one stops itself, by SIGSTOP.
+#[test]
+fn control_z_stops_nested_runs_and_fg_continues_them() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    let run = "$tenure run --lease 10m --keep-store";
+    shell.says(&format!("{run} a -- {run} b -- {READER}"));
+    shell.sees("ready");
+    shell.presses_control('z');
+    shell.sees("Stopped");
+    shell.sees("PROMPT> ");
+    shell.says("fg");
+    shell.says("hello");
+    shell.sees("got <hello>");
+    shell.presses_control('d');
+    shell.sees_code(0);
+}
