@@ -127,6 +127,13 @@ impl Watcher {
     pub(crate) fn watch_over(&mut self, group: Pid) -> io::Result<()> {
         self.pipe.write_all(group.as_raw().to_string().as_bytes())
     }
+
+    /// Its process, which is waited for if it was killed.
+    pub(crate) fn check(&mut self) -> Pid {
+        // How it ended changes nothing: the command has its parent-death signal.
+        let _ = self.process.try_wait();
+        Pid::from_raw(self.process.id().cast_signed())
+    }
 }
 
 impl Drop for Watcher {

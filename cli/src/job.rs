@@ -3,7 +3,7 @@
 use crate::{
     exit::Failure,
     helper::{self, Watcher},
-    processes, stderr,
+    orphans, processes, stderr,
     store::Variables,
     terminal::Terminal,
 };
@@ -27,7 +27,7 @@ pub(crate) struct Job {
     uses_terminal: bool,
     /// Whether it was hung up on, because it asked for a terminal that it cannot get.
     is_hung_up: bool,
-    _watcher: Watcher,
+    watcher: Watcher,
 }
 
 impl Job {
@@ -61,7 +61,7 @@ impl Job {
             return Err(failed(error));
         }
         let uses_terminal = Terminal::is_for_command();
-        Ok(Self { leader, group, terminal, uses_terminal, is_hung_up: false, _watcher: watcher })
+        Ok(Self { leader, group, terminal, uses_terminal, is_hung_up: false, watcher })
     }
 
     /// Sends a signal to all its processes that may be signalled. The others are [out of reach](Self::out_of_reach).
@@ -85,10 +85,11 @@ impl Job {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Checks on the command: how it ended, or `None` while it runs. Handles a stop.
+    /// Checks on the command: how it ended, or `None` while it runs. Handles a stop, and reaps orphans.
     pub(crate) fn check(&mut self) -> Result<Option<ExitStatus>, Failure> {
         let status = self.leader.try_wait();
         let status = status.map_err(|error| Failure::system("cannot wait for the command", error))?;
+        orphans::reap(&[self.group, self.watcher.check()]);
         if status.is_none()
             && let Some(signal) = stop_of(self.group)
         {

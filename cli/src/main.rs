@@ -7,7 +7,7 @@
 //! | which store is meant | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
 //! | `elect`: one leader among many machines, and what others learn of it | [`elect`], [`manager`], [`ready`] |
-//! | the command's processes | [`job`], [`end`], [`helper`], [`signals`], [`terminal`], [`processes`] |
+//! | the command's processes | [`job`], [`end`], [`helper`], [`signals`], [`terminal`], [`processes`], [`orphans`] |
 //! | latches | [`latch`] |
 //! | who holds what, and who waits for it | [`look`], [`wait`], [`release`], [`people`] |
 //! | completions, manual pages | [`manual`] |
@@ -29,6 +29,7 @@ mod latch;
 mod look;
 mod manager;
 mod manual;
+mod orphans;
 mod people;
 mod ping;
 mod processes;

@@ -1,6 +1,6 @@
 //! The signals that this process receives, as a stream.
 
-use crate::{exit::Failure, terminal};
+use crate::{exit::Failure, orphans, terminal};
 use nix::sys::signal::Signal;
 use std::{fs, future::poll_fn, io, task::Poll};
 use tokio::signal::unix::{self, SignalKind};
@@ -70,7 +70,8 @@ impl Signals {
             match self.next().await {
                 // After a first command, these signals are still caught.
                 Signal::SIGTSTP => terminal::stop(),
-                Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
+                Signal::SIGCHLD => orphans::reap(&[]),
+                Signal::SIGCONT | Signal::SIGWINCH => {}
                 signal => return signal,
             }
         }

@@ -1,7 +1,10 @@
 //! `tenure run` when nothing goes wrong with the lock.
 
-use crate::stage::{Done, Stage, bit, mask, status, until};
-use nix::{sys::signal::Signal, unistd::getpid};
+use crate::stage::{Done, Running, Stage, bit, mask, status, until};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, getpid},
+};
 use std::{
     fs,
     io::Write,
@@ -244,4 +247,24 @@ fn command_gets_the_descriptors_of_the_caller_and_no_others() {
     passing.args(["-c", passes, "bash"]).arg(run.get_program()).args(run.get_args());
     passing.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
     assert_eq!(Done::of(&mut passing).expect(0).out, "0\n1\n2\n7\n");
+}
+
+/// As process 1 of a container gets the children of others, `tenure` has here a child that its predecessor started.
+#[test]
+fn orphan_is_reaped_while_the_command_runs() {
+    let stage = Stage::new();
+    let run = stage.tenure(&["run", "a", "--", "sh", "-c", "read x < fifo; echo told; read x < fifo"]);
+    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "sleep 1000 & echo $!; exec \"$@\"", "sh"]).arg(run.get_program()).args(run.get_args());
+    shell.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
+    let run = Running::start(&mut shell);
+    let orphan = Pid::from_raw(run.number());
+    let tell = || fs::write(stage.path("fifo"), "x\n").unwrap();
+    tell();
+    assert_eq!(run.line(), "told");
+    kill(orphan, Signal::SIGKILL).unwrap();
+    until("it is no zombie", || status(orphan, "State").is_none());
+    tell();
+    run.end().expect(0);
 }

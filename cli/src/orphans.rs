@@ -1,0 +1,24 @@
+//! Orphans: children that this process did not start.
+//!
+//! The system gives them to process 1 of a container, and a shell that became this process left its own behind. They
+//! stay zombies until their parent waits for them.
+
+use nix::unistd::Pid;
+
+/// Waits for those that have ended, but for none of `children`, which others wait for.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+pub(crate) fn reap(children: &[Pid]) {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+    // Looks before it waits, so that the end of a child is left to those who wait for it.
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Some(ended) = waitid(Id::All, look).ok().and_then(|status| status.pid()) {
+        // The next SIGCHLD leads here again, after this one has been waited for.
+        if children.contains(&ended) || waitpid(ended, Some(WaitPidFlag::WNOHANG)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Systems that cannot look first would hide the end of the command.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+pub(crate) fn reap(_: &[Pid]) {}
