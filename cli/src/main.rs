@@ -3,6 +3,7 @@
 //! | you look for | it is in |
 //! |---|---|
 //! | the command line | [`args`] |
+//! | what the system must give | [`descriptors`] |
 //! | exit codes and messages | [`exit`], [`stderr`], [`warnings`] |
 //! | which store is meant | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
@@ -20,6 +21,7 @@ mod args;
 mod attend;
 mod bench;
 mod conformance;
+mod descriptors;
 mod elect;
 mod end;
 mod exit;
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
 }
 
 fn tenure(args: Args) -> Result<ExitCode, Failure> {
+    descriptors::check()?;
     // One thread only: a command is killed when the thread that started it dies.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::system("cannot start the runtime", error))?;

@@ -268,3 +268,16 @@ fn orphan_is_reaped_while_the_command_runs() {
     tell();
     run.end().expect(0);
 }
+
+#[test]
+fn run_acquires_nothing_without_enough_descriptors() {
+    let stage = Stage::new();
+    let run = stage.tenure(&["run", "a", "--", "echo", "ran"]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 12; exec \"$@\"", "sh"]).arg(run.get_program()).args(run.get_args());
+    limited.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
+    let done = Done::of(&mut limited).expect(74);
+    assert_eq!(done.out, "");
+    assert!(done.err.contains("raise the limit (ulimit -n)"), "{}", done.err);
+    assert!(!stage.path("locks.db").exists(), "the store was opened");
+}
