@@ -4,6 +4,7 @@ use crate::{
     args,
     attend::{self, Ending, with_options},
     exit::{self, Failure},
+    helper,
     manager::{self, Manager},
     ready::Port,
     run::farewell,
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 
 pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<ExitCode, Failure> {
     warnings::show();
+    helper::check()?;
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let manager = Manager::find().unwrap_or_else(|error| {

@@ -9,7 +9,7 @@
 //! **watch** reads a pipe whose other end only `tenure run` has, and kills the command's whole process group when that
 //! end closes. To say farewell, `tenure run` kills the watcher first. The watcher covers the command's descendants.
 
-use crate::exit;
+use crate::exit::{self, Failure};
 use nix::{
     errno::Errno,
     sys::{
@@ -21,6 +21,7 @@ use nix::{
 use std::{
     env,
     ffi::{OsStr, OsString},
+    fs,
     io::{self, Read, Write},
     os::unix::process::CommandExt,
     path::PathBuf,
@@ -44,11 +45,24 @@ pub(crate) fn main() -> Option<ExitCode> {
     }
 }
 
-/// Starts this program again. On Linux, by a path that still works after an update has replaced the file.
+/// This program, to be started again. On Linux, a path that still works after an update has replaced the file.
+fn program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { env::current_exe() }
+}
+
+/// Checks, before anything is acquired, that this program can be started again.
+pub(crate) fn check() -> Result<(), Failure> {
+    let found = program().and_then(|program| {
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", program.display()));
+        fs::metadata(&program).map_err(named)
+    });
+    let what = "cannot start commands here: /proc is missing; mount it (mount -t proc proc /proc)";
+    found.map(drop).map_err(|error| Failure::system(what, error))
+}
+
 fn again(part: &str) -> io::Result<Command> {
-    let program =
-        if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { env::current_exe()? };
-    let mut command = Command::new(program);
+    let mut command = Command::new(program()?);
     command.arg0(part).process_group(0);
     Ok(command)
 }

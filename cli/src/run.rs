@@ -4,6 +4,7 @@ use crate::{
     args,
     attend::{self, Ending, with_options},
     exit::{self, Failure},
+    helper,
     signals::Signals,
     stderr, store, waiting, warnings,
 };
@@ -16,6 +17,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCode, Failure> {
     warnings::show();
+    helper::check()?;
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let locks = tokio::select! {

@@ -1,4 +1,4 @@
-//! What only root can set up: a command that runs as another user.
+//! What only root can set up: a command that runs as another user, a machine without `/proc`.
 //!
 //! Where that cannot be had, a case is listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure,
 //! except of those that `TENURE_TEST_WITHOUT` lists.
@@ -9,7 +9,7 @@ mod stage;
 
 use libtest_mimic::{Arguments, Trial};
 use nix::sys::{signal::Signal, stat::Mode};
-use stage::{Running, Stage, until};
+use stage::{Done, Running, Stage, until};
 use std::{
     fs,
     os::unix::fs::chown,
@@ -24,11 +24,13 @@ const NOBODY: u32 = 65534;
 type Need = (&'static str, fn(&Command) -> Command);
 
 const ROOT: Need = ("root", as_nobody);
+const NAMESPACES: Need = ("namespaces", without_proc);
 
-const CASES: [(&str, fn(), Need); 3] = [
+const CASES: [(&str, fn(), Need); 4] = [
     ("command_is_reported_when_it_cannot_be_ended", command_is_reported_when_it_cannot_be_ended, ROOT),
     ("child_is_reported_when_it_cannot_be_ended", child_is_reported_when_it_cannot_be_ended, ROOT),
     ("signal_is_reported_when_it_cannot_be_passed_on", signal_is_reported_when_it_cannot_be_passed_on, ROOT),
+    ("run_acquires_nothing_without_proc", run_acquires_nothing_without_proc, NAMESPACES),
 ];
 
 fn main() -> ExitCode {
@@ -59,6 +61,13 @@ fn as_nobody(command: &Command) -> Command {
     let mut wrapped = Command::new("setpriv");
     wrapped.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
     wrapped.args(["--inh-caps=+setuid", "--ambient-caps=+setuid"]);
+    wrap(wrapped, command)
+}
+
+/// Runs it where `/proc` is empty.
+fn without_proc(command: &Command) -> Command {
+    let mut wrapped = Command::new("unshare");
+    wrapped.args(["--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"]);
     wrap(wrapped, command)
 }
 
@@ -116,4 +125,14 @@ fn signal_is_reported_when_it_cannot_be_passed_on() {
     run.says(&format!("cannot pass SIGTERM on: tenure may not signal process {process} (sh)"));
     fs::write(stage.path("fifo"), "x\n").unwrap();
     run.end().expect(0);
+}
+
+fn run_acquires_nothing_without_proc() {
+    for verb in ["run", "elect"] {
+        let stage = Stage::new();
+        let done = Done::of(&mut without_proc(&stage.tenure(&[verb, "a", "--", "echo", "ran"]))).expect(74);
+        assert_eq!(done.out, "");
+        assert!(done.err.contains("/proc is missing"), "{}", done.err);
+        assert!(!stage.path("locks.db").exists(), "the store was opened");
+    }
 }
