@@ -83,7 +83,7 @@ async fn campaign(locks: &Locks, args: &args::Elect, signals: &mut Signals) -> R
     let elected = async {
         tokio::select! {
             term = all.acquire() => term,
-            never = waiting::show(locks, &names) => match never {},
+            never = waiting::show(locks, || args.name.clone()) => match never {},
         }
     };
     tokio::select! {

@@ -8,7 +8,7 @@ use crate::{
     signals::Signals,
     stderr, store, waiting, warnings,
 };
-use std::{process::ExitCode, time::Duration};
+use std::{cell::RefCell, process::ExitCode, time::Duration};
 use tenure::{Error, Holder, LockSet, LockSetGuard, Locks, Name};
 use tokio::time::timeout;
 
@@ -83,9 +83,11 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
         Some(wait) => all.wait(wait),
         None => all,
     };
+    let Some(first) = args.names.iter().min() else { unreachable!("clap requires a name") };
+    let waits_for = RefCell::new(first.clone());
     let outcome = tokio::select! {
-        outcome = all.acquire() => outcome,
-        never = waiting::show(locks, &args.names) => match never {},
+        outcome = all.acquire_telling(|name| drop(waits_for.replace(name.clone()))) => outcome,
+        never = waiting::show(locks, || waits_for.borrow().clone()) => match never {},
     };
     // A wait that is too short leaves no time to ask who it is.
     let names_nobody = matches!(&outcome, Err(Error::Timeout { holders, .. }) if holders.is_empty());

@@ -17,7 +17,7 @@ pub(crate) async fn wait(store: &args::Store, args: &args::Wait) -> Result<ExitC
         let locks = store::open_to_hold(&url).await?;
         let waited = tokio::select! {
             waited = free(&locks, &args.name, &args.limit) => waited,
-            never = waiting::show(&locks, std::slice::from_ref(&args.name)) => match never {},
+            never = waiting::show(&locks, || args.name.clone()) => match never {},
         };
         locks.close().await;
         waited

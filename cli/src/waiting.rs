@@ -11,7 +11,7 @@ use std::{
     io::{self, IsTerminal},
     time::Duration,
 };
-use tenure::{Error, Holder, HolderInfo, Locks, Name};
+use tenure::{Error, Holder, Locks, Name};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// A wait shorter than this shows nothing.
@@ -32,9 +32,9 @@ const DAY: Duration = Duration::from_hours(24);
 /// When another one comes before these, with `--verbose`.
 const EARLY: Duration = Duration::from_secs(1);
 
-/// Says on stderr who holds the lock, until it is dropped.
-pub(crate) async fn show(locks: &Locks, names: &[Name]) -> Infallible {
-    tell(|| news(locks, names)).await
+/// Says on stderr who holds the lock that is waited for at the time, until it is dropped.
+pub(crate) async fn show(locks: &Locks, name: impl Fn() -> Name) -> Infallible {
+    tell(async || news(locks, &name()).await).await
 }
 
 /// Says such news on stderr, until it is dropped: in one line that moves if stderr is a terminal and this process is in
@@ -85,30 +85,8 @@ impl Drop for Line {
     }
 }
 
-/// Who holds the first name that others hold: names are acquired in this order.
-async fn news(locks: &Locks, names: &[Name]) -> String {
-    let mut news = None;
-    for name in names {
-        let mut holders = locks.holders(name).await;
-        if let Ok(holders) = &mut holders {
-            // Some of several names may be held by this process already.
-            holders.retain(|holder| !is_here(holder));
-        }
-        let is_held = !matches!(holders.as_deref(), Ok([]));
-        if is_held || news.is_none() {
-            news = Some(message(name, &holders));
-        }
-        if is_held {
-            break;
-        }
-    }
-    news.unwrap_or_default()
-}
-
-/// Whether this process is the holder. In containers, another may have the same number.
-fn is_here(holder: &Holder) -> bool {
-    let HolderInfo { host, pid, .. } = HolderInfo::here(None);
-    (&holder.info.host, holder.info.pid) == (&host, pid)
+async fn news(locks: &Locks, name: &Name) -> String {
+    message(name, &locks.holders(name).await)
 }
 
 fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
@@ -128,14 +106,16 @@ fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenure::Memory;
 
-    #[test]
-    fn a_process_elsewhere_with_the_same_number_is_another() {
-        let here = HolderInfo::here(None);
-        let holder = |info: &HolderInfo| Holder::of(Name::new("a").unwrap()).info(info.clone());
-        assert!(is_here(&holder(&here)));
-        assert!(!is_here(&holder(&HolderInfo { host: format!("not-{}", here.host), ..here.clone() })));
-        assert!(!is_here(&holder(&HolderInfo { pid: here.pid + 1, ..here })));
+    /// As in two containers whose machines have one name, and whose processes have one number.
+    #[tokio::test]
+    async fn waiter_sees_holder_with_its_own_host_and_number() {
+        let store = Memory::new();
+        let [one, other] = [store.clone(), store].map(Locks::new);
+        let _held = one.lock("a").label("backup").acquire().await.unwrap();
+        let news = news(&other, &Name::new("a").unwrap()).await;
+        assert!(news.starts_with("waiting for \"a\": held by backup ("), "{news}");
     }
 
     #[test]

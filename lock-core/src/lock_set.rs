@@ -1,7 +1,7 @@
 //! Several locks at once, all or none.
 
 use crate::{
-    Error, Guard, Hold, Lock, LossCause, Moment, Token,
+    Error, Guard, Hold, Lock, LossCause, Moment, Name, Token,
     policy::{acquire::Acquisition, several::AllOrNone},
 };
 use futures_util::future::{join_all, select_all};
@@ -96,6 +96,14 @@ impl LockSet {
     ///
     /// Outside a tokio runtime with time enabled.
     pub async fn acquire(&self) -> Result<LockSetGuard, Error> {
+        self.acquire_telling(|_| {}).await
+    }
+
+    /// [`acquire`](Self::acquire), which tells each name before it waits for that one alone.
+    ///
+    /// Hidden because only people want to know: `tenure run` shows them who holds it.
+    #[doc(hidden)]
+    pub async fn acquire_telling(&self, mut waits_for: impl FnMut(&Name)) -> Result<LockSetGuard, Error> {
         let locks = self.in_order()?;
         if self.wait == Some(Duration::ZERO) {
             return match (self.try_acquire().await?, locks.first()) {
@@ -125,6 +133,7 @@ impl LockSet {
                     Some(left) => lock.clone().wait(left),
                     None => lock.clone(),
                 };
+                waits_for(&lock.checked()?.name);
                 tokio::select! {
                     biased;
                     _ = guard.lost() => break true,

@@ -187,3 +187,14 @@ fn verbose_tells_what_went_well() {
     assert_eq!(Done::of(&mut stage.tenure(&["run", "a", "--", "true"])).err, "");
     stage.done(&["run", "a", "-v", "-q", "--", "true"]).expect(64);
 }
+
+/// It holds the first of them already.
+#[test]
+fn waiter_for_several_names_sees_the_holder_of_the_busy_one() {
+    let stage = Stage::new();
+    let holder = stage.holder("b");
+    holder.line();
+    let waiter = stage.start(&["run", "-v", "b", "a", "--", "true"]);
+    waiter.says("waiting for \"b\": held by sh (");
+    assert!(!waiter.said().contains("waiting for \"a\""), "{}", waiter.said());
+}
