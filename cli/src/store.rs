@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     fmt::Display,
     fs::File,
-    io::Read,
+    io::{self, IsTerminal, Read},
     os::unix::fs::PermissionsExt,
     path::{self, Path, PathBuf},
 };
@@ -79,7 +79,16 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
             url
         }
         Named::File(file) => read(&file)?,
-        Named::Nowhere => default_url(state_directory())?,
+        Named::Nowhere => {
+            let url = default_url(state_directory())?;
+            if !io::stderr().is_terminal() {
+                // At a terminal there is a person, who knows that the machine is one of many.
+                let text = "no store is named, so the lock is this user's, on this machine alone; name one with \
+                            --store or TENURE_STORE";
+                stderr::mention(text);
+            }
+            url
+        }
     };
     logged_in(url, |variable| env::var_os(variable))
 }

@@ -165,3 +165,18 @@ fn an_empty_variable_names_none() {
         done.expect(64);
     }
 }
+
+/// In a cron job on many machines that were meant to share one.
+#[test]
+fn store_that_was_not_named_is_mentioned_once_where_stderr_is_no_terminal() {
+    let stage = Stage::new();
+    let mentions = |options: &[&str]| {
+        let mut tenure = stage.tenure(&[options, &["run", "a", "--", "true"]].concat());
+        let done = Done::of(tenure.env_remove("TENURE_STORE")).expect(0);
+        done.err.matches("no store is named").count()
+    };
+    assert_eq!(mentions(&[]), 1);
+    assert_eq!(mentions(&["--quiet"]), 0);
+    assert_eq!(mentions(&["--store", "sqlite:locks.db"]), 0);
+    assert_eq!(stage.done(&["run", "a", "--", "true"]).expect(0).err, "");
+}

@@ -380,3 +380,14 @@ fn control_z_stops_nested_runs_and_fg_continues_them() {
     shell.presses_control('d');
     shell.sees_code(0);
 }
+
+#[test]
+fn store_that_was_not_named_is_not_mentioned_at_a_terminal() {
+    let stage = Stage::new();
+    let mut shell = Shell::new(&stage);
+    shell.says("unset TENURE_STORE; export XDG_STATE_HOME=$PWD; $tenure run a -- echo 'the command'");
+    let before = shell.0.exp_string("the command").unwrap();
+    assert!(!before.contains("no store is named"), "{before}");
+    shell.sees_code(0);
+    assert!(stage.path("tenure/locks.db").exists());
+}
