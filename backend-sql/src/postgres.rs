@@ -67,7 +67,7 @@ impl Parts for sqlx::Postgres {
         &["sslmode", "sslrootcert", "sslcert", "sslkey", "host", "port", "application_name"];
 
     fn poll(own: &Own) -> Duration {
-        if own.pooler { Duration::from_millis(100) } else { Duration::from_secs(2) }
+        if own.pooled() { Duration::from_millis(100) } else { Duration::from_secs(2) }
     }
 
     fn complete(connect: PgConnectOptions, query: &str) -> Result<PgConnectOptions, &'static str> {

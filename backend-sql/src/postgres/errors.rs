@@ -13,6 +13,7 @@ pub(super) struct Origin<'a> {
 
 /// [Error codes](https://www.postgresql.org/docs/current/errcodes-appendix.html).
 mod code {
+    pub(super) const PROTOCOL_VIOLATION: &str = "08P01";
     pub(super) const UNIQUE_VIOLATION: &str = "23505";
     pub(super) const READ_ONLY: &str = "25006";
     /// The server heard nothing for as long as the transaction may be idle.
@@ -93,6 +94,10 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     let code = error.code().unwrap_or_default();
     let message = error.message();
     let (passing, what) = match code.as_ref() {
+        // No server refuses the options of a session that way.
+        code::PROTOCOL_VIOLATION | code::FEATURE_NOT_SUPPORTED if message.contains("options") => {
+            (false, pooler(origin.store, message))
+        }
         code::WRONG_PASSWORD => (false, format!("the server refused the password of user {user}; check it")),
         code::NOT_AUTHORIZED => {
             (false, format!("the server does not let user {user} in ({message}); check user, password and pg_hba.conf"))
@@ -119,7 +124,7 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         ),
         code::NO_SUCH_STATEMENT | code::DUPLICATE_STATEMENT => (
             true,
-            "a prepared statement was lost, as happens behind a pooler in transaction mode; set the option pooler"
+            "a prepared statement was lost, as happens behind a pooler in transaction mode; set pooler=true"
                 .to_owned(),
         ),
         code::IDLE_TRANSACTION => {
@@ -134,6 +139,14 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     };
     let explained = Explained::new(what, source);
     if passing { StoreError::unavailable(explained) } else { StoreError::failed(explained) }
+}
+
+/// The message for a pooler, which shows by this sign.
+pub(super) fn pooler(store: &str, sign: &str) -> String {
+    format!(
+        "there must be a pooler in front of {store} ({sign}), and other programs may use the same sessions of the server; \
+         set pooler=true, or pooler=false if the pooler is in session mode"
+    )
 }
 
 /// The message for a missing table.

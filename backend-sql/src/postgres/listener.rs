@@ -1,7 +1,10 @@
 //! One connection that hears of releases.
 
 use super::server::Postgres;
-use crate::hints::{Hint, Hints};
+use crate::{
+    hints::{Hint, Hints},
+    lane::Server,
+};
 use sqlx::{
     Executor, SqlSafeStr,
     postgres::{PgListener, PgPoolOptions},
@@ -37,7 +40,7 @@ impl Listener {
     /// Listens for announcements with this text from now on.
     pub(super) fn hint(&self, announced: String) -> Hint {
         let hint = self.hints.listen(announced);
-        if !self.server.options.own.pooler {
+        if !self.server.options.own.pooled() {
             let mut task = self.task();
             // It ends only with its runtime.
             if task.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -88,24 +91,24 @@ async fn listen(server: Arc<Postgres>, hints: Arc<Hints>) {
 
 async fn connect(server: &Postgres) -> Result<PgListener, StoreError> {
     let longest = server.options.connect_timeout;
+    let explain = |error| server.explain(error);
     let connecting = async {
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(longest);
-        let pool = pool.connect_with(server.connect.clone()).await?;
-        let mut listener = PgListener::connect_with(&pool).await?;
+        let pool = pool.connect_with(server.connect.clone()).await.map_err(explain)?;
+        let mut listener = PgListener::connect_with(&pool).await.map_err(explain)?;
         listener.eager_reconnect(false);
-        listener.listen(server.options.table.table.as_str()).await?;
+        server.check_session(&mut listener).await?;
+        listener.listen(server.options.table.table.as_str()).await.map_err(explain)?;
         Ok(listener)
     };
-    match tokio::time::timeout(longest, connecting).await {
-        Ok(connected) => connected.map_err(|error| crate::lane::Server::explain(server, error)),
-        Err(_) => Err(StoreError::unavailable(format!("no connection within {longest:?}"))),
-    }
+    let late = |_| StoreError::unavailable(format!("no connection within {longest:?}"));
+    tokio::time::timeout(longest, connecting).await.map_err(late)?
 }
 
 /// Passes on what is announced, until the connection is lost.
 async fn hear(server: &Postgres, listener: &mut PgListener, hints: &Hints) -> StoreError {
     let longest = server.options.response_timeout;
-    let explain = |error| crate::lane::Server::explain(server, error);
+    let explain = |error| server.explain(error);
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
             Ok(Ok(Some(announced))) => hints.tell(announced.payload()),

@@ -34,7 +34,16 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
     pub(super) durability: Durability,
-    pub(super) pooler: bool,
+    /// Whether a pooler may lend one session of the server to several clients. Unless the user says so, each session is
+    /// [checked](super::server::Postgres::check_session).
+    pub(super) pooler: Option<bool>,
+}
+
+impl Own {
+    /// Whether nothing may be left in a session beyond a transaction.
+    pub(super) fn pooled(self) -> bool {
+        self.pooler == Some(true)
+    }
 }
 
 impl PostgresOptions {
@@ -44,13 +53,14 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets whether the server is behind a pooler in transaction mode, such as `PgBouncer`. Default: `false`.
+    /// Sets whether the server is behind a pooler in transaction mode, such as `PgBouncer`: `true`, or `false` if it is
+    /// behind one in session mode. By default, connecting fails if there is a pooler, because other programs may use
+    /// the same sessions of the server.
     ///
-    /// If so, nothing that belongs to a session is used: no prepared statements and no notifications. Each request is a
-    /// short transaction in one message, which a vanishing client cannot leave open. A pooler in session mode needs
-    /// none of this.
+    /// With `true`, nothing that belongs to a session is used: no prepared statements and no notifications. Each request
+    /// is a short transaction in one message, which a vanishing client cannot leave open.
     pub fn pooler(mut self, pooler: bool) -> Self {
-        self.own().pooler = pooler;
+        self.own().pooler = Some(pooler);
         self
     }
 }

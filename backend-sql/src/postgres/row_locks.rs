@@ -18,7 +18,7 @@ use crate::{
     values::millis,
 };
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Executor, PgConnection,
+    AssertSqlSafe, Executor, PgConnection,
     postgres::{PgConnectOptions, PgRow},
 };
 use std::{sync::Arc, time::Duration};
@@ -38,7 +38,7 @@ pub(crate) struct PostgresRowLocks {
 impl PostgresRowLocks {
     pub(super) fn new(options: Checked<Own>, connect: PgConnectOptions) -> Self {
         // Behind a pooler, each transaction may use another connection, so none is prepared.
-        let limit = options.own.pooler.then(|| Patience::of(options.response_timeout).lock);
+        let limit = options.own.pooled().then(|| Patience::of(options.response_timeout).lock);
         let statements = RowStatements::new(&options.table, limit);
         let (create, shape_check) = (statements.create.clone(), statements.note.clone());
         let server = Arc::new(Postgres::new(options, connect, create, shape_check));
@@ -51,7 +51,7 @@ impl PostgresRowLocks {
 
     /// Whether its connections are prepared.
     fn prepares(&self) -> bool {
-        !self.server.options.own.pooler
+        !self.server.options.own.pooled()
     }
 
     async fn ask(&self, statement: &Statement, arguments: Values) -> Result<Vec<PgRow>, StoreError> {
@@ -113,8 +113,7 @@ impl RowTable for PostgresRowLocks {
 
     async fn connect(&self) -> Result<PgConnection, StoreError> {
         let connecting = async {
-            let mut connection =
-                self.server.connect.connect().await.map_err(|error| self.server.explain(error))?;
+            let mut connection = self.server.session().await?;
             if !self.prepares() {
                 return Ok(connection);
             }

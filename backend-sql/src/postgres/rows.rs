@@ -147,7 +147,7 @@ impl LeaseTable for PostgresRows {
     }
 
     fn wakeup(&self) -> Wakeup {
-        if self.server.options.own.pooler { Wakeup::Poll } else { Wakeup::Push }
+        if self.server.options.own.pooled() { Wakeup::Poll } else { Wakeup::Push }
     }
 
     fn poll(&self) -> Duration {

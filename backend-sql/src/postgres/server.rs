@@ -18,7 +18,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgConnection, PgRow, PgSslMode},
 };
 use std::time::Duration;
-use tenure_core::StoreError;
+use tenure_core::{ClaimId, StoreError};
 
 /// The server: how to connect to it, and how to send statements.
 pub(super) struct Postgres {
@@ -30,11 +30,15 @@ pub(super) struct Postgres {
     /// The store's name for messages.
     pub(super) store: String,
     pub(super) connect: PgConnectOptions,
+    /// A text that each session has in [`MARK`], unless a pooler has begun it.
+    mark: String,
     /// The beginning of each request through a pooler: settings for that request only.
     locally: String,
     pub(super) known: KnownRows,
 }
 
+/// A setting that means nothing to the server.
+const MARK: &str = "tenure.session";
 /// How often the server checks that the client of a waiting statement is still connected.
 const STILL_THERE: Duration = Duration::from_secs(1);
 /// How many times to try to make the table, once every 10 ms, while others are making it too.
@@ -64,7 +68,12 @@ impl Postgres {
             Durability::Relaxed => "SET LOCAL synchronous_commit = off; ",
         };
         let locally = format!("{}{durability}", within(options.response_timeout));
-        Self { options, create, shape_check, store, connect, locally, known: KnownRows::default() }
+        let mark = ClaimId::new().to_string();
+        let connect = match options.own.pooler {
+            None => connect.options([(MARK, &mark)]),
+            Some(_) => connect,
+        };
+        Self { options, create, shape_check, store, connect, mark, locally, known: KnownRows::default() }
     }
 
     /// A row of ours, as a tuple.
@@ -77,16 +86,41 @@ impl Postgres {
         rows.iter().map(|row| self.row(row)).collect()
     }
 
-    /// Connects, and sets up the session.
-    async fn connected(&self) -> Result<PgConnection, sqlx::Error> {
-        let mut connection = self.connect.connect().await?;
-        if !self.options.own.pooler {
-            self.bound(&mut connection).await?;
-            if self.options.own.durability == Durability::Relaxed {
-                connection.execute("SET synchronous_commit = off").await?;
-            }
-        }
+    /// Connects, with a session that other programs do not use, unless the user says that they do.
+    pub(super) async fn session(&self) -> Result<PgConnection, StoreError> {
+        let mut connection = self.connect.connect().await.map_err(|error| self.explain(error))?;
+        self.check_session(&mut connection).await?;
         Ok(connection)
+    }
+
+    /// Fails if a pooler may lend the session to other programs. Whatever is set there, or prepared, would change
+    /// theirs, so this comes first, and only looks. A session of the server has the options of the message that began
+    /// it. A pooler begins sessions with messages of its own: it refuses those options, or drops them.
+    pub(super) async fn check_session<'c>(
+        &self,
+        connection: impl Executor<'c, Database = sqlx::Postgres>,
+    ) -> Result<(), StoreError> {
+        if self.options.own.pooler.is_some() {
+            return Ok(());
+        }
+        let look = format!("SELECT current_setting('{MARK}', true) IS NOT DISTINCT FROM '{}'", self.mark);
+        let seen = sqlx::raw_sql(AssertSqlSafe(look)).fetch_one(connection).await;
+        if seen.and_then(|row| row.try_get(0)).map_err(|error| self.explain(error))? {
+            return Ok(());
+        }
+        Err(StoreError::failed(errors::pooler(&self.store, &format!("it drops the option {MARK}"))))
+    }
+
+    /// Sets up the session.
+    async fn set_up(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        if self.options.own.pooled() {
+            return Ok(());
+        }
+        self.bound(connection).await?;
+        if self.options.own.durability == Durability::Relaxed {
+            connection.execute("SET synchronous_commit = off").await?;
+        }
+        Ok(())
     }
 
     /// Makes the server give up what takes too long, or whose client is gone, unless its own limits are shorter.
@@ -107,7 +141,7 @@ impl Postgres {
 
     /// Sends a message without parameters, which is carried out as a whole or not at all.
     async fn say(&self, connection: &mut PgConnection, text: &str) -> Result<Vec<PgRow>, sqlx::Error> {
-        let locally = if self.options.own.pooler { &*self.locally } else { "" };
+        let locally = if self.options.own.pooled() { &*self.locally } else { "" };
         sqlx::raw_sql(AssertSqlSafe(format!("{locally}{text}"))).fetch_all(connection).await
     }
 
@@ -141,7 +175,7 @@ impl Postgres {
 
     /// Detects a table of another shape, with a statement that is needed soon in any case.
     async fn check_shape(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        if self.options.own.pooler {
+        if self.options.own.pooled() {
             return Ok(());
         }
         connection.prepare(self.shape_check.sql().into_sql_str()).await.map(drop)
@@ -191,11 +225,14 @@ impl Server for Postgres {
         self.known.forget();
         let Checked { table, connect_timeout, create_table, .. } = &self.options;
         let connecting = async {
-            let mut connection = self.connected().await?;
-            let found = self.finds_table(&mut connection).await?;
+            let mut connection = self.session().await?;
+            let found = async {
+                self.set_up(&mut connection).await?;
+                self.finds_table(&mut connection).await
+            };
+            let found = found.await.map_err(|error| self.explain(error))?;
             Ok((connection, found))
         };
-        let connecting = async { connecting.await.map_err(|error| self.explain(error)) };
         let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;
         if !found {
             if !create_table {
@@ -224,7 +261,7 @@ impl Server for Postgres {
         statement: &Statement,
         arguments: Values,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        if self.options.own.pooler {
+        if self.options.own.pooled() {
             return self.say(connection, &written(statement.text(), &arguments)).await;
         }
         sqlx::query_with(statement.sql(), beside(arguments)?).fetch_all(connection).await

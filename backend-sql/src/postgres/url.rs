@@ -24,9 +24,9 @@ impl PostgresOptions {
                     "whether a commit waits for the disk; with relaxed, a server crash may undo the \
                     last moments",
                 ),
-                Parameter::flag("pooler", "false", Self::pooler).about(
-                    "whether the server is behind a pooler in transaction mode; if so, no session \
-                    features are used",
+                Parameter::flag("pooler", "no pooler", Self::pooler).about(
+                    "whether the server is behind a pooler in transaction mode (true: no session features \
+                    are used) or in session mode (false)",
                 ),
                 Parameter::word(
                     "sslmode",
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!((checked.connections, checked.create_table, checked.fair), (65, false, false));
         let times = [checked.connect_timeout, checked.response_timeout, checked.poll];
         assert_eq!(times, [11, 12, 13].map(Duration::from_millis));
-        assert_eq!((checked.own.durability, checked.own.pooler), (Durability::Relaxed, true));
+        assert_eq!((checked.own.durability, checked.own.pooler), (Durability::Relaxed, Some(true)));
         assert_eq!(checked.table.to_string(), "s.t");
         let fair = PostgresOptions::from_url("postgres://db/app?fair=true").unwrap();
         assert!(fair.check().unwrap().fair);

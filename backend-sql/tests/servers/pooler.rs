@@ -1,11 +1,20 @@
 //! Behind a real PgBouncer in transaction mode.
 
-use crate::{Duration, Kind, LONG, RELEASED, Table, busy, case::cases, claim, granted, soon, until, waiting};
-use tenure_core::Renewal;
-use tenure_sql::Strategy;
+use crate::{
+    Duration, Kind, LONG, RELEASED, Store, Table, busy, case::cases, chain, claim, granted, soon, table::Raw,
+    until, waiting,
+};
+use std::collections::HashSet;
+use tenure_core::{Error, Renewal};
+use tenure_sql::{Durability, PostgresBackend, PostgresOptions, Strategy};
 use tokio::task::JoinSet;
 
-cases!("faults": pooler_in_transaction_mode.on(&[Kind::Pgbouncer]), clients_take_turns.on(&[Kind::Pgbouncer]));
+cases!("faults":
+    pooler_in_transaction_mode.on(&[Kind::Pgbouncer]),
+    clients_take_turns.on(&[Kind::Pgbouncer]),
+    unannounced_pooler_is_named_and_its_sessions_stay_as_they_are.on(&[Kind::Pgbouncer]).alone(),
+    pooler_in_session_mode_works_once_it_is_announced.on(&[Kind::Pgbouncer]),
+);
 
 async fn pooler_in_transaction_mode(table: &Table) {
     match table.strategy {
@@ -65,4 +74,49 @@ async fn clients_take_turns(table: &Table) {
         turn.unwrap();
     }
     table.until_nothing_is_locked().await;
+}
+
+/// Options that say nothing about a pooler, for a database behind one.
+fn unannounced(table: &Table, database: &str) -> PostgresOptions {
+    let options = PostgresOptions::new(table.url_of(database)).table(&table.name).strategy(table.strategy);
+    options.connect_timeout(LONG)
+}
+
+/// All that one program can leave to the next in a session. A pooler passes on a name of its own accord.
+async fn session(neighbour: &mut Raw) -> HashSet<String> {
+    let all = "SELECT 'pid ' || pg_backend_pid() \
+               UNION ALL SELECT name || '=' || setting FROM pg_settings WHERE name <> 'application_name' \
+               UNION ALL SELECT 'prepared ' || name FROM pg_prepared_statements \
+               UNION ALL SELECT 'listens ' || channel FROM pg_listening_channels() AS channel";
+    neighbour.texts(all).await.into_iter().collect()
+}
+
+/// With one session for all clients, and a pooler that refuses the options of a session or ignores them.
+async fn unannounced_pooler_is_named_and_its_sessions_stay_as_they_are(table: &Table) {
+    let mut neighbour = Raw::connect(&table.url_of("one")).await;
+    let before = session(&mut neighbour).await;
+    for ignored in ["extra_float_digits, options", "extra_float_digits"] {
+        let mut console = Raw::connect(&table.url_of("pgbouncer")).await;
+        console.execute(&format!("SET ignore_startup_parameters = '{ignored}'")).await;
+        for durability in [Durability::Full, Durability::Relaxed] {
+            let options = unannounced(table, "one").durability(durability);
+            let opened = PostgresBackend::connect(options).await.map(drop);
+            let after = session(&mut neighbour).await;
+            let changed: Vec<&String> = after.symmetric_difference(&before).collect();
+            assert!(changed.is_empty(), "{changed:?}");
+            let error = opened.expect_err("it was not noticed");
+            assert!(matches!(error, Error::Store { .. }), "{error:?}");
+            assert!(chain(&error).contains("pooler=true"), "{}", chain(&error));
+        }
+    }
+}
+
+async fn pooler_in_session_mode_works_once_it_is_announced(table: &Table) {
+    let unannounced = || unannounced(table, "session");
+    let error = PostgresBackend::connect(unannounced()).await.map(drop).unwrap_err();
+    assert!(chain(&error).contains("pooler=false"), "{}", chain(&error));
+    let store = Store::Postgres(PostgresBackend::connect(unannounced().pooler(false)).await.unwrap());
+    let grant = granted(&store, &claim("a")).await;
+    busy(&store, &claim("a")).await;
+    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
 }

@@ -2,7 +2,7 @@
 
 use crate::{Kind, Store, claim, granted, store::Options, until};
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection, Row};
 use std::time::Duration;
 use tenure_conformance::proxy::Proxy;
 use tenure_core::{ClaimId, Locks};
@@ -41,8 +41,8 @@ impl Table {
         let url = url.to_owned();
         let options = if self.is_postgres() {
             let options = PostgresOptions::new(&url).table(table).strategy(strategy);
-            let options = options.pooler(self.server.kind() == Kind::Pgbouncer);
-            Options::Postgres { url, options }
+            let pooled = self.server.kind() == Kind::Pgbouncer;
+            Options::Postgres { url, options: if pooled { options.pooler(true) } else { options } }
         } else {
             let options = MySqlOptions::new(&url).table(table).strategy(strategy);
             Options::MySql { url, options }
@@ -97,6 +97,12 @@ impl Table {
             tenure_sql::mysql_schema(&latches)
         };
         ddl.unwrap()
+    }
+
+    /// The URL of another database on the server.
+    pub(crate) fn url_of(&self, database: &str) -> String {
+        let url = self.server.url();
+        format!("{}/{database}", url.rsplit_once('/').unwrap().0)
     }
 
     /// The URL past a pooler.
@@ -296,7 +302,7 @@ pub(crate) enum Raw {
 }
 
 impl Raw {
-    async fn connect(url: &str) -> Self {
+    pub(crate) async fn connect(url: &str) -> Self {
         if url.starts_with("postgres") {
             Self::Postgres(PgConnection::connect(url).await.unwrap())
         } else {
@@ -325,12 +331,16 @@ impl Raw {
         number.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// The first column of each row.
-    async fn texts(&mut self, sql: &str) -> Vec<String> {
-        let text = AssertSqlSafe(sql.to_owned());
-        let texts = match self {
-            Self::Postgres(raw) => sqlx::query_scalar(text).fetch_all(raw).await,
-            Self::MySql(raw) => sqlx::query_scalar(text).fetch_all(raw).await,
+    /// The first column of each row. Prepares nothing.
+    pub(crate) async fn texts(&mut self, sql: &str) -> Vec<String> {
+        let text = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+        let texts: Result<Vec<String>, sqlx::Error> = match self {
+            Self::Postgres(raw) => {
+                text.fetch_all(raw).await.and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            }
+            Self::MySql(raw) => {
+                text.fetch_all(raw).await.and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            }
         };
         texts.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
