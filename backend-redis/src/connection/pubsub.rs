@@ -1,13 +1,14 @@
 //! A connection for published messages: of all nodes, or of a shard of a Cluster.
 
+use super::errors::Trouble;
 use crate::requests::{keys, replies::text};
 use futures_util::{
     StreamExt,
+    future::join_all,
     stream::{self, BoxStream},
 };
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, Msg, ProtocolVersion, PushInfo, PushKind, RedisError,
-    ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, ErrorKind, Msg, ProtocolVersion, PushInfo, PushKind, RedisError, Value,
     aio::{MultiplexedConnection, PubSubSink},
 };
 use std::sync::Arc;
@@ -18,6 +19,13 @@ pub(crate) enum Heard {
     Message(Msg),
     /// A subscription has ended: this client has left the channel, or another node now keeps its slot.
     Ended(String),
+}
+
+/// A channel to which the server does not subscribe this client.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) channel: Arc<str>,
+    pub(crate) why: RedisError,
 }
 
 /// The sending side of a connection, for subscribing and unsubscribing.
@@ -75,10 +83,17 @@ fn heard(pushed: mpsc::UnboundedReceiver<PushInfo>) -> impl stream::Stream<Item 
 }
 
 impl Sink {
-    /// Subscribes to channels. Returns those that another node keeps.
-    pub(crate) async fn join(&mut self, channels: &[Arc<str>]) -> Result<Vec<Arc<str>>, RedisError> {
+    /// Subscribes to channels. Returns those that the server refused.
+    pub(crate) async fn join(&mut self, channels: &[Arc<str>]) -> Result<Vec<Refused>, RedisError> {
         match self {
-            Self::Everywhere(sink) => sink.subscribe(names(channels)).await.map(|()| Vec::new()),
+            Self::Everywhere(sink) => {
+                // One command for each channel: a command for several is refused as a whole because of one.
+                let requests = channels.iter().map(|channel| {
+                    let mut sink = sink.clone();
+                    async move { sink.subscribe(&**channel).await }
+                });
+                refusals(channels, join_all(requests).await)
+            }
             Self::Shard(connection) => each(connection, &JOIN, channels).await,
         }
     }
@@ -123,8 +138,8 @@ impl ChannelCommand {
     }
 }
 
-/// Sends one command per channel, because one command takes channels of one slot only. Returns the channels that
-/// another node keeps.
+/// Sends one command per channel, because one command takes channels of one slot only. Returns the channels that the
+/// server refused.
 ///
 /// The server ends a subscription by itself when its slot has moved. If a request is on its way then, the `redis` crate
 /// takes that message for the answer, and from then on pairs answers with the wrong requests. So this checks the
@@ -133,25 +148,42 @@ async fn each(
     connection: &mut MultiplexedConnection,
     request: &ChannelCommand,
     channels: &[Arc<str>],
-) -> Result<Vec<Arc<str>>, RedisError> {
+) -> Result<Vec<Refused>, RedisError> {
     let mut all = redis::pipe();
     for channel in channels {
         all.cmd(request.about(channel).0).arg(&**channel);
     }
     let answers = connection.send_packed_commands(&all, 0, channels.len()).await?;
-    let mut elsewhere = Vec::new();
+    let read = |(channel, answer): (&Arc<str>, Value)| match answer.extract_error()? {
+        Value::Push { kind, data }
+            if kind == request.about(channel).1 && data.first().and_then(text) == Some(channel) =>
+        {
+            Ok(())
+        }
+        _ => Err(confused()),
+    };
+    refusals(channels, channels.iter().zip(answers).map(read))
+}
+
+/// The channels that were refused, each by itself.
+fn refusals(
+    channels: &[Arc<str>],
+    answers: impl IntoIterator<Item = Result<(), RedisError>>,
+) -> Result<Vec<Refused>, RedisError> {
+    let mut refused = Vec::new();
     for (channel, answer) in channels.iter().zip(answers) {
-        match answer.extract_error() {
-            Ok(Value::Push { kind, data })
-                if kind == request.about(channel).1 && data.first().and_then(text) == Some(channel) => {}
-            Ok(_) => return Err(confused()),
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) => {
-                elsewhere.push(Arc::clone(channel));
-            }
+        match answer {
+            Ok(()) => {}
+            Err(why) if is_of_one(&why) => refused.push(Refused { channel: Arc::clone(channel), why }),
             Err(error) => return Err(error),
         }
     }
-    Ok(elsewhere)
+    Ok(refused)
+}
+
+/// Whether a refusal says nothing of other channels: another node keeps this one, or the user may not listen to it.
+fn is_of_one(error: &RedisError) -> bool {
+    matches!(Trouble::of(error), Trouble::Cluster | Trouble::Forbidden)
 }
 
 fn confused() -> RedisError {
@@ -212,10 +244,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn channels_that_another_node_keeps_are_told_apart() {
+    async fn refused_channels_are_told_apart() {
         let client = server(&[
             ("SSUBSCRIBE a", ">3\r\n$10\r\nssubscribe\r\n$1\r\na\r\n:1\r\n"),
             ("SSUBSCRIBE b", "-MOVED 7 10.0.0.1:7001\r\n"),
+            ("SSUBSCRIBE c", "-NOPERM No permissions to access a channel\r\n"),
             ("SUBSCRIBE t:\u{1f}me", ">3\r\n$9\r\nsubscribe\r\n$5\r\nt:\u{1f}me\r\n:1\r\n"),
             ("PING", "+PONG\r\n"),
             ("SUNSUBSCRIBE a", "-MOVED 7 10.0.0.1:7001\r\n"),
@@ -223,7 +256,9 @@ mod tests {
         ])
         .await;
         let (mut sink, _heard) = open(&client, true).await.unwrap();
-        assert_eq!(sink.join(&channels(&["a", "b", "t:\u{1f}me"])).await.unwrap(), channels(&["b"]));
+        let refused = sink.join(&channels(&["a", "b", "c", "t:\u{1f}me"])).await.unwrap();
+        let refused = refused.iter().map(|refused| (&*refused.channel, Trouble::of(&refused.why)));
+        assert_eq!(refused.collect::<Vec<_>>(), [("b", Trouble::Cluster), ("c", Trouble::Forbidden)]);
         sink.leave(&channels(&["a"])).await.unwrap();
         sink.ping().await.unwrap();
         assert!(knows_no_shards(&sink.join(&channels(&["x"])).await.unwrap_err()));

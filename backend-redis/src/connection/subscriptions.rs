@@ -2,8 +2,9 @@
 
 use super::{
     dial::Dial,
+    errors::Trouble,
     notices::QueuedClaims,
-    pubsub::{self, Heard, Sink},
+    pubsub::{self, Heard, Refused, Sink},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use redis::RedisError;
@@ -71,7 +72,7 @@ enum SubscriptionState {
     Wanted,
     /// The server has confirmed the subscription.
     Live,
-    /// The server has ended it, or refused it: another node keeps the channel's slot.
+    /// The server has ended it, or refused it: another node keeps the channel's slot, or the user may not listen to it.
     Ended,
 }
 
@@ -264,13 +265,15 @@ impl Hub {
         // An aborted task may have noted something of its own connection since.
         self.topics().interrupt();
         self.join_later(|_| true);
+        let mut warned = false;
         loop {
             let Ok(Change { join, leave }) = tokio::time::timeout(TRY_EVERY, self.change()).await else {
                 if self.topics().by_channel.is_empty() {
                     return Ok(());
                 }
                 self.dial.answered(sink.ping()).await?;
-                // Whoever still listens there was not redirected to another node: the slot may be back.
+                // Those who still listen there were not redirected to another node: the slot may be back. Or the user
+                // may listen by now.
                 self.join_later(|topic| topic.state == SubscriptionState::Ended);
                 continue;
             };
@@ -283,8 +286,13 @@ impl Hub {
             }
             if !join.is_empty() {
                 self.topics().subscribed.extend(join.iter().cloned());
-                for channel in self.dial.answered(sink.join(&join)).await? {
+                for Refused { channel, why } in self.dial.answered(sink.join(&join)).await? {
                     self.ended(&channel);
+                    if Trouble::of(&why) == Trouble::Forbidden && !std::mem::replace(&mut warned, true) {
+                        let server = self.dial.server_name();
+                        let error = server.explain(why);
+                        tracing::warn!(server = %server.address, %channel, %error, "cannot listen to some releases; those who wait for them only poll");
+                    }
                 }
                 self.confirm(&join);
             }

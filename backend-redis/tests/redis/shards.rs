@@ -1,12 +1,12 @@
-//! Nodes of a Cluster that are too old for messages of a shard.
+//! The channels of a shard: nodes that are too old for them, and users who may not listen to all of them.
 
 use crate::{
-    NO_POLL,
+    NO_POLL, claim, grant,
     server::{Server, free_port},
     typical, until,
 };
 use std::time::{Duration, Instant};
-use tenure_core::Locks;
+use tenure_core::{Backend, Locks, Release};
 use tenure_redis::{RedisBackend, RedisOptions};
 
 /// A Cluster of one node that lacks these commands.
@@ -25,9 +25,13 @@ async fn cluster_without(commands: &[&str]) -> Server {
     server
 }
 
-async fn locks(server: &Server) -> Locks {
+async fn backend(server: &Server) -> RedisBackend {
     let url = server.tcp_url().replace("redis:", "redis+cluster:");
-    Locks::new(RedisBackend::connect(RedisOptions::from_url(&url).unwrap()).await.unwrap())
+    RedisBackend::connect(RedisOptions::from_url(&url).unwrap()).await.unwrap()
+}
+
+async fn locks(server: &Server) -> Locks {
+    Locks::new(backend(server).await)
 }
 
 #[tokio::test]
@@ -56,5 +60,42 @@ async fn nodes_that_know_no_shards_tell_everybody() {
             until("the channel is left", || listeners() == 0).await;
         }
         assert!(typical(delays) < NO_POLL, "without {lacks:?}");
+    }
+}
+
+/// With `fair=true`, the channel of "a" is the client's own.
+#[tokio::test]
+async fn waiter_is_woken_although_its_client_is_refused_another_channel() {
+    const LEASE: Duration = Duration::from_mins(1);
+    let inboxes = "tenure:\u{1f}*";
+    for (in_shards, fair) in [(false, false), (true, false), (false, true), (true, true)] {
+        let server = if in_shards { cluster_without(&[]).await } else { Server::start() };
+        let connect = async || {
+            let url = server.tcp_url().replace("redis:", if in_shards { "redis+cluster:" } else { "redis:" });
+            RedisBackend::connect(RedisOptions::from_url(&url).unwrap().fair(fair)).await.unwrap()
+        };
+        let (holder, other) = (connect().await, connect().await);
+        let heard = format!("&{}", if fair { inboxes } else { "tenure:a" });
+        server.tell::<()>(&["ACL", "SETUSER", "default", "resetchannels", &heard]);
+        let held = grant(&holder, &claim("a", LEASE)).await;
+        grant(&holder, &claim("b", LEASE)).await;
+        let refused = tokio::spawn({
+            let other = other.clone();
+            async move { other.wait_for_release(&claim("b", LEASE), LEASE).await }
+        });
+        let subscribe = if in_shards { "ssubscribe" } else { "subscribe" };
+        until("it is refused", || server.rejected(subscribe) > 0).await;
+        let waits = claim("a", LEASE);
+        let waiter = tokio::spawn(async move { other.acquire(&waits).await });
+        until("the other listens", || match fair {
+            false if in_shards => server.tell::<(String, u64)>(&["PUBSUB", "SHARDNUMSUB", "tenure:a"]).1 == 1,
+            false => server.tell::<(String, u64)>(&["PUBSUB", "NUMSUB", "tenure:a"]).1 == 1,
+            true => server.tell::<Vec<String>>(&["PUBSUB", "CHANNELS", inboxes]).len() == 1,
+        })
+        .await;
+        let released = holder.release(&held).await.unwrap();
+        assert!(matches!(released, Release::Released { awaited: true }) || fair, "{released:?}");
+        waiter.await.unwrap().unwrap();
+        refused.abort();
     }
 }
