@@ -1,17 +1,17 @@
 //! The queue inside one client: one contender for each name asks the store, the others wait behind it in memory.
 
+mod order;
+
 use super::succession::{Estate, Terms};
 use crate::{ClaimId, Holder, HolderInfo, Moment, Name, Token};
+use order::{Order, PICK_UP};
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
-use tokio::{
-    sync::{Notify, oneshot},
-    task::coop::consume_budget,
-};
+use tokio::{sync::Notify, task::coop::consume_budget, time::timeout};
 
 /// The queues of one client: one for each name in use, and no others (clause W8).
 #[derive(Default)]
@@ -28,22 +28,6 @@ struct Queue {
     news: Notify,
     /// For those who wait for the turn: whoever has it, and holds the name.
     occupant: Mutex<Option<Occupant>>,
-}
-
-/// Who waits for the turn.
-#[derive(Default)]
-struct Order {
-    /// Whether somebody has the turn. Nobody waits otherwise.
-    is_given: bool,
-    /// By number, in order of arrival.
-    waiting: BTreeMap<u64, Waiter>,
-    last_number: u64,
-}
-
-struct Waiter {
-    /// Those on which it may inherit a grant, if it may at all.
-    terms: Option<Terms>,
-    turn: oneshot::Sender<Turn>,
 }
 
 /// What a waiter has: it leaves the queue when this is dropped.
@@ -190,7 +174,7 @@ impl Seat {
 
     /// Whether the next in the queue may inherit a grant on these terms.
     pub(super) fn is_awaited(&self, terms: &Terms) -> bool {
-        self.turn.is_some() && self.queue.order().first_terms() == Some(terms)
+        self.turn.is_some() && self.queue.order().next_terms() == Some(terms)
     }
 
     /// Passes the turn on together with a grant.
@@ -216,92 +200,81 @@ impl Queue {
     }
 
     async fn next(self: &Arc<Self>, terms: Option<&Terms>) -> Turn {
+        self.take_back();
         let joined = {
             let mut order = self.order();
-            if order.is_given {
-                Some(order.join(terms.cloned()))
-            } else {
-                order.is_given = true;
-                None
-            }
+            if order.take() { None } else { Some(order.join(terms.cloned())) }
         };
-        let Some((number, turn)) = joined else {
-            let turn = self.turn();
+        let Some((number, wake)) = joined else {
+            let turn = self.turn(None);
             // A store may answer at once, as memory does. Whoever asks it in a loop lets other tasks run now and then.
             consume_budget().await;
             return turn;
         };
         let _ticket = Ticket { queue: self, number };
-        match turn.await {
-            Ok(turn) => turn,
-            Err(_) => unreachable!("whoever waits gets the turn, or goes"),
+        loop {
+            let picked_up = self.order().pick_up(number);
+            if let Some(estate) = picked_up {
+                return self.turn(estate);
+            }
+            // No task may be left to poll the waiter that was offered the turn, so the others look now and then.
+            self.take_back();
+            let _ = timeout(PICK_UP, wake.notified()).await;
         }
     }
 
     fn try_next(self: &Arc<Self>) -> Option<Turn> {
-        let given = std::mem::replace(&mut self.order().is_given, true);
-        (!given).then(|| self.turn())
+        self.take_back();
+        let taken = self.order().take();
+        taken.then(|| self.turn(None))
     }
 
-    fn turn(self: &Arc<Self>) -> Turn {
-        Turn { queue: Arc::clone(self), estate: None }
+    fn turn(self: &Arc<Self>, estate: Option<Box<Estate>>) -> Turn {
+        Turn { queue: Arc::clone(self), estate }
+    }
+
+    /// Passes on a turn that was offered to a waiter that has not come for it.
+    fn take_back(&self) {
+        let left = self.order().take_back();
+        if let Some(estate) = left {
+            self.offer(estate);
+        }
+    }
+
+    /// Passes the turn on to the next waiter.
+    fn offer(&self, estate: Option<Box<Estate>>) {
+        let (next, released) = self.order().offer(estate);
+        // Its release begins before the next one contends. If it panics, the next one is told all the same: there may be
+        // no thread for a release.
+        let _told = Told(next);
+        drop(released);
     }
 }
 
-impl Order {
-    /// Lets another wait. Returns its number, and where the turn comes.
-    fn join(&mut self, terms: Option<Terms>) -> (u64, oneshot::Receiver<Turn>) {
-        let (turn, comes) = oneshot::channel();
-        self.last_number += 1;
-        self.waiting.insert(self.last_number, Waiter { terms, turn });
-        (self.last_number, comes)
-    }
+/// Tells a waiter when it is dropped.
+struct Told(Option<Arc<Notify>>);
 
-    fn first_terms(&self) -> Option<&Terms> {
-        let (_, first) = self.waiting.first_key_value()?;
-        first.terms.as_ref()
-    }
-
-    /// The waiter that has the turn from now on; nobody has it if nobody waits.
-    fn advance(&mut self) -> Option<Waiter> {
-        let next = self.waiting.pop_first().map(|(_, waiter)| waiter);
-        self.is_given = next.is_some();
-        next
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(waiter) = &self.0 {
+            waiter.notify_one();
+        }
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        // Dropped after unlocking.
-        let _gone = self.queue.order().waiting.remove(&self.number);
+        let left = self.queue.order().leave(self.number);
+        if let Some(estate) = left {
+            self.queue.offer(estate);
+        }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         *self.queue.occupant() = None;
-        let estate = self.estate.take();
-        let next = self.queue.order().advance();
-        let Some(Waiter { terms, turn }) = next else { return };
-        let suits = estate.as_ref().is_some_and(|estate| estate.suits(terms.as_ref()));
-        let (inherited, released) = if suits { (estate, None) } else { (None, estate) };
-        let passing = Passing(Some((turn, Self { queue: Arc::clone(&self.queue), estate: inherited })));
-        // Its release begins before the next one contends.
-        drop(released);
-        drop(passing);
-    }
-}
-
-/// A turn on its way to the next in the queue, which gets it even if a release before it panics: there may be no thread
-/// for that.
-struct Passing(Option<(oneshot::Sender<Turn>, Turn)>);
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        if let Some((next, turn)) = self.0.take() {
-            // If that waiter has just gone, this turn is dropped too, and passes on to the one after it.
-            drop(next.send(turn));
-        }
+        self.queue.offer(self.estate.take());
     }
 }
 

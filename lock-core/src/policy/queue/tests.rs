@@ -66,15 +66,62 @@ async fn a_waiter_that_goes_leaves_the_queue() {
         let mut gone = pin!(two.wait(None));
         let mut next = pin!(three.wait(None));
         assert!(gone.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
-        assert_eq!(one.queue.order().waiting.len(), 2);
+        assert_eq!(one.queue.order().len(), 2);
     }
-    assert_eq!(one.queue.order().waiting.len(), 0, "those who went are kept");
+    assert_eq!(one.queue.order().len(), 0, "those who went are kept");
     let mut late = Box::pin(two.wait(None));
     assert!(late.as_mut().now_or_never().is_none());
     drop(one);
     // It has got the turn, and goes without looking.
     drop(late);
     assert!(three.try_turn(), "the turn went with it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_not_polled_keeps_its_place_and_not_the_turn() {
+    let queues = Arc::new(Queues::default());
+    let with_turn = || async {
+        let mut seat = queues.join(&name());
+        seat.wait(None).await;
+        seat
+    };
+    let one = with_turn().await;
+    let (mut unpolled, mut next) = (Box::pin(with_turn()), Box::pin(with_turn()));
+    assert!(unpolled.as_mut().now_or_never().is_none());
+    drop(one);
+    assert!(!queues.join(&name()).try_turn(), "a try overtook a waiter that was just told");
+    let next_seat = tokio::time::timeout(PICK_UP * 3, &mut next).await.expect("the turn was left behind");
+    let mut last = Box::pin(with_turn());
+    assert!(unpolled.as_mut().now_or_never().is_none() && last.as_mut().now_or_never().is_none());
+    drop(next_seat);
+    assert!(last.as_mut().now_or_never().is_none(), "the last overtook the one that came back");
+    let came_back = unpolled.as_mut().now_or_never().expect("it has its turn");
+    drop(came_back);
+    assert!(last.as_mut().now_or_never().is_some());
+    drop((unpolled, next, last));
+    assert!(queues.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_and_a_newcomer_pass_a_waiter_that_is_not_polled() {
+    let queues = Arc::new(Queues::default());
+    let mut one = queues.join(&name());
+    assert!(one.try_turn());
+    let mut unpolled = Box::pin(async {
+        let mut seat = queues.join(&name());
+        seat.wait(None).await;
+        seat
+    });
+    assert!(unpolled.as_mut().now_or_never().is_none());
+    drop(one);
+    tokio::time::advance(PICK_UP).await;
+    let mut tries = queues.join(&name());
+    assert!(tries.try_turn());
+    drop(tries);
+    let mut comes = queues.join(&name());
+    comes.wait(None).now_or_never().expect("the turn is free");
+    drop(comes);
+    assert!(unpolled.as_mut().now_or_never().is_some(), "its place was lost");
 }
 
 #[tokio::test]
@@ -119,12 +166,15 @@ impl Wake for Woken {
 fn a_release_that_panics_comes_before_the_next_turn_and_does_not_stop_it() {
     let (queues, lease) = (Arc::new(Queues::default()), Duration::from_secs(9));
     let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     assert!(one.try_turn());
     {
         let mut waiting = pin!(other.wait(None));
+        let entered = runtime.enter();
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(Arc::clone(&woken));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(entered);
         let standing = Standing::Lease { sent: Moment::now(), stands: lease };
         let (claim, name, mode, token) = (ClaimId::new(), name(), Mode::Exclusive, Token::MIN);
         let grant = Grant { claim, name, mode, token, reserved: 0, lease, standing };
