@@ -9,6 +9,7 @@
 //! | `convert` | a guard's downgrade and upgrade |
 //! | `guard` | the program's handle, which releases |
 //! | `release`, `withdraw` | how a hold ends; how a cancelled claim ends |
+//! | `give_way` | how the client that released a name lets others in first |
 //! | `chore` | how that work goes on when nobody waits for it |
 //! | `extend` | a lease that is extended by hand |
 //! | `hold` | what a program can ask about its hold |
@@ -48,6 +49,7 @@ mod chore;
 pub(crate) mod client;
 mod convert;
 mod extend;
+mod give_way;
 pub(crate) mod guard;
 pub(crate) mod hold;
 pub(crate) mod holding;

@@ -105,9 +105,11 @@ impl Subscriptions {
         Listening(Arc::new(Listener { hub: Arc::clone(&self.hub), channel, bell }))
     }
 
-    /// Whether the server may count this client as a subscriber of a channel.
-    pub(crate) fn is_counted(&self, channel: &str) -> bool {
-        self.hub.topics().subscribed.contains(channel)
+    /// Whether the server may count this connection as a subscriber of a channel, although no waiter listens to it here
+    /// any more.
+    pub(crate) fn is_counted_in_vain(&self, channel: &str) -> bool {
+        let topics = self.hub.topics();
+        topics.subscribed.contains(channel) && !topics.by_channel.contains_key(channel)
     }
 
     /// Drops the connection. Those who still listen get a new one, and so does the next listener.

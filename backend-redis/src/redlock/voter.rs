@@ -166,11 +166,11 @@ impl Voter {
         if self.unanswered.contains(claim) {
             call.arg(LONGEST_STRAGGLER.as_secs());
         }
-        // This client itself may be counted, if it waited a moment ago.
-        let own = u64::from(self.server.subscriptions.is_counted(&lock));
+        // The server may still count a waiter of this backend that has just left.
+        let gone = u64::from(self.server.subscriptions.is_counted_in_vain(&lock));
         let Answer { value, resent, .. } = self.server.lane.run(&self.end, &call, &lock).await?;
         match replies::told(&value)? {
-            Some(told) => Ok(End::Ended { awaited: told > own }),
+            Some(told) => Ok(End::Ended { awaited: told > gone }),
             // The first request may have ended it. The caller asks again, and knows how to read the answer.
             None if resent => {
                 Err(StoreError::unavailable("the connection broke while a lock was released").into())

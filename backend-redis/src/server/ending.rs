@@ -74,8 +74,8 @@ impl Server {
     }
 
     async fn end(&self, script: &Script, call: &Cmd, lock: &str) -> Result<Option<Release>, StoreError> {
-        // This client itself may be counted, if it waited a moment ago.
-        let own = u64::from(self.subscriptions.is_counted(lock));
+        // The server may still count a waiter of this backend that has just left.
+        let gone = u64::from(self.subscriptions.is_counted_in_vain(lock));
         let Answer { value, resent, .. } = match self.run(script, call, lock).await {
             // A first copy may have ended it, so no other request may answer for this one: the caller asks again.
             Err(Failure { error, in_doubt: true }) if is_moving(&error) || redirect(&error).is_some() => {
@@ -84,7 +84,7 @@ impl Server {
             outcome => outcome?,
         };
         match replies::told(&value)? {
-            Some(told) => Ok(Some(Release::Released { awaited: told > own })),
+            Some(told) => Ok(Some(Release::Released { awaited: told > gone })),
             // The first request may have released it. The caller asks again, and knows how to read the answer.
             None if resent => Err(StoreError::unavailable("the connection broke while a lock was released")),
             None => Ok(None),

@@ -51,6 +51,19 @@ async fn a_release_knows_whether_it_is_awaited() {
     assert_eq!(one.release(&held).await.unwrap(), Release::Released { awaited: false });
 }
 
+/// Two clients of one backend share its subscriptions, so the server counts both as one subscriber.
+#[tokio::test]
+async fn a_release_knows_of_a_waiter_on_the_same_connection() {
+    let server = Server::start();
+    let one = server.backend().await;
+    let other = Locks::new(one.clone());
+    let held = grant(&one, &claim("a", LEASE)).await;
+    let waiter = tokio::spawn(async move { other.lock("a").acquire().await });
+    until("the waiter listens", || subscribers(&server, "tenure:a") == 1).await;
+    assert_eq!(one.release(&held).await.unwrap(), Release::Released { awaited: true });
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_waiter_gets_in_soon_after_a_dead_holder() {
     let server = Server::start();

@@ -167,6 +167,11 @@ impl Seat {
         }
     }
 
+    /// Whether others of this client wait for the turn.
+    pub(super) fn has_followers(&self) -> bool {
+        self.queue.order().is_awaited()
+    }
+
     /// Gives up the turn but keeps the seat. Others may contend once the result is dropped.
     pub(crate) fn pass_turn(&mut self) -> Option<Turn> {
         self.turn.take()

@@ -2,6 +2,7 @@
 
 use super::{
     chore,
+    give_way::{give_way, oldest_since},
     hold::Hold,
     holding::{Departure, Holding},
     pauses::Pauses,
@@ -9,8 +10,7 @@ use super::{
     succession::Estate,
 };
 use crate::{
-    Capabilities, Error, Grant, LossCause, Mode, Moment, Operation, Release, Renewal, Standing, StoreError,
-    Wakeup, lease,
+    Error, Grant, LossCause, Mode, Moment, Operation, Release, Renewal, Standing, StoreError, lease,
 };
 use std::{
     sync::{
@@ -20,9 +20,6 @@ use std::{
     time::Duration,
 };
 use tracing::{Instrument, Span};
-
-/// How long a client takes to ask again after a hint: one hop there, one back.
-const TOLD_AND_ASKED: Duration = Duration::from_millis(20);
 
 impl Hold {
     /// Removes a guard. Returns the release to be done after the last one; `None` while the owner has others, or if a
@@ -173,13 +170,13 @@ impl Unfinished {
         loop {
             let request = self.give_up(&grant);
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let patience = lease::farewell_patience(grant.lease, self.until);
+            let (sent, patience) = (Moment::now(), lease::farewell_patience(grant.lease, self.until));
             let error = match tokio::time::timeout(patience, request).await {
                 Ok(Ok(Release::Released { awaited })) => {
                     self.answered.store(true, Ordering::Relaxed);
                     tracing::debug!(lock.name = %grant.name, token = %self.hold.holding.token(), lock.store = %store.name, "lock released");
                     if awaited {
-                        self.let_others_in();
+                        self.let_others_in(Moment::now().since(sent));
                     }
                     return Ok(());
                 }
@@ -228,9 +225,7 @@ impl Unfinished {
         let patience = lease::farewell_patience(holding.grant.lease, self.until);
         let answer = tokio::time::timeout(patience, store.holders(&holding.grant.name)).await;
         let Ok(Ok(holders)) = answer else { return false };
-        let passed = Moment::now().since(self.began);
-        // Whoever came after the release began is no older than that, even by a faster clock.
-        let oldest = passed + lease::drift_allowance(passed);
+        let oldest = oldest_since(self.began);
         let before = holders.iter().filter(|holder| holder.age.is_some_and(|age| age > oldest));
         // A reader that was there beside it may have become a writer since.
         let mode = holding.mode();
@@ -253,28 +248,24 @@ impl Unfinished {
         }
     }
 
-    /// Another client waits and must ask again to get in. So this client pauses for one round of polling before it
-    /// contends for the name again: a loop that relocks would otherwise keep the other out for ever.
-    fn let_others_in(&self) {
+    /// Another client waits and must ask again to get in. So this client does not contend for the name again at once: a
+    /// loop that relocks would otherwise keep the other out for ever. `trip` is how long this release took.
+    fn let_others_in(&self, trip: Duration) {
         let Some(mut seat) = self.take_seat() else { return };
         if !seat.try_turn() {
             // Another task of this client already contends, and polls like everybody.
             return;
         }
         let Hold { client, holding } = self.hold.clone();
-        let Capabilities { wakeup, ask_again, .. } = client.store.capabilities();
-        let one_round = if wakeup == Wakeup::Poll { ask_again } else { ask_again.min(TOLD_AND_ASKED) };
-        let (closing, tasks) = (client.closing.clone(), client.tasks.clone());
+        let (background, tasks, began) = (holding.background(), client.tasks.clone(), self.began);
         tasks.spawn_on(
             async move {
                 tokio::select! {
-                    () = tokio::time::sleep(one_round) => {}
-                    () = closing.cancelled() => {}
+                    () = give_way(&client.store, &holding.grant.name, seat, began, trip) => {}
+                    () = client.closing.cancelled() => {}
                 }
-                drop(seat);
-                drop(client);
             },
-            &holding.background(),
+            &background,
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Clients that relock in a loop, beside one that waits (clause W5).
 
 use crate::{
-    Check, Form, Method, Stage,
+    Check, Client, Form, Method, Stage,
     check::{Stop, eventually},
 };
 use std::{
@@ -17,20 +17,26 @@ use tokio::task::JoinSet;
 const PATIENCE: Duration = Duration::from_secs(80);
 
 pub(super) async fn barging_bounded(stage: &Stage) -> Check {
-    others_get_in(stage, Form::Lock, 2).await
+    others_get_in(stage, Form::Lock, 2).await?;
+    // A server may count two clients that share a connection as one.
+    let relocker = stage.client().await?;
+    gets_in(&stage.client_beside(&relocker), &[relocker], &stage.name("b"), Form::Lock, 2).await
 }
 
 /// A client gets in while two others relock in a loop, with this many tasks each.
 pub(in crate::cases) async fn others_get_in(stage: &Stage, form: Form, tasks_each: usize) -> Check {
+    let [waiter, one, other] = stage.clients().await?;
+    gets_in(&waiter, &[one, other], &stage.name("a"), form, tasks_each).await
+}
+
+async fn gets_in(waiter: &Client, relockers: &[Client], name: &str, form: Form, tasks_each: usize) -> Check {
     // Each wait may take so long and so many turns of the others: on a slow store, few turns take long.
     const LONG: Duration = Duration::from_secs(10);
     const TURNS: usize = 100;
-    let (clients, name) = (stage.clients::<3>().await?, stage.name("a"));
-    let [waiter, relockers @ ..] = &clients;
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for client in relockers.iter().cycle().take(relockers.len() * tasks_each) {
-        let (lock, over) = (form.of(client, &name).wait(PATIENCE), Arc::clone(&over));
+        let (lock, over) = (form.of(client, name).wait(PATIENCE), Arc::clone(&over));
         tasks.spawn(async move {
             while !over.load(Ordering::SeqCst) {
                 let guard = lock.acquire().await?;
@@ -41,12 +47,11 @@ pub(in crate::cases) async fn others_get_in(stage: &Stage, form: Form, tasks_eac
             Check::Ok(())
         });
     }
-    let relocked =
-        || relockers.iter().map(|client| client.probe.count(Method::Release, &name)).sum::<usize>();
+    let relocked = || relockers.iter().map(|client| client.probe.count(Method::Release, name)).sum::<usize>();
     eventually!(PATIENCE, relocked() >= 20);
     let mut outcome = Ok(());
     for _ in 0..3 {
-        let (lock, before) = (form.of(waiter, &name), relocked());
+        let (lock, before) = (form.of(waiter, name), relocked());
         let starved = async {
             tokio::time::sleep(LONG).await;
             let turns = async {

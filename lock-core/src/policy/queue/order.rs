@@ -120,6 +120,11 @@ impl Order {
         }
     }
 
+    /// Whether a waiter that is polled waits for the turn.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.first().is_some()
+    }
+
     /// The terms of the waiter that has the turn next.
     pub(super) fn next_terms(&self) -> Option<&Terms> {
         self.first()?.1.terms.as_ref()

@@ -1,9 +1,12 @@
 //! Releases that are asked for twice, or too soon, and stores whose answers do not come.
 
 use super::*;
-use crate::{Backend, Capability, Holder, Lock, Locks, Memory, Name, async_trait, forward_backend};
+use crate::{
+    Backend, Capabilities, Capability, Holder, Lock, Locks, Memory, Name, Wakeup,
+    async_trait, forward_backend,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -13,20 +16,27 @@ struct Awaited {
     memory: Memory,
     wakeup: Wakeup,
     closed: Arc<AtomicBool>,
+    looks: Arc<AtomicUsize>,
 }
 
 impl Awaited {
     fn new(wakeup: Wakeup) -> Self {
-        Self { memory: Memory::new(), wakeup, closed: Arc::default() }
+        Self { memory: Memory::new(), wakeup, closed: Arc::default(), looks: Arc::default() }
     }
 }
 
 #[async_trait]
 impl Backend for Awaited {
-    forward_backend!(self => self.memory, except capabilities, acquire, release, close);
+    forward_backend!(self => self.memory, except capabilities, acquire, release, holders, close);
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { wakeup: self.wakeup, ask_again: HOUR, permits: true, ..Capabilities::POLLED }
+        let (wakeup, ask_again) = (self.wakeup, HOUR);
+        Capabilities { wakeup, ask_again, shared: true, permits: true, listing: true, ..Capabilities::POLLED }
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        self.memory.holders(name).await
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
@@ -50,8 +60,47 @@ async fn kept_out(wakeup: Wakeup, lock: impl Fn(&Locks) -> Lock) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_relocking_client_gives_others_one_round() {
     assert_eq!(kept_out(Wakeup::Poll, |locks| locks.lock("a")).await, HOUR);
-    assert_eq!(kept_out(Wakeup::Push, |locks| locks.lock("a")).await, TOLD_AND_ASKED);
+    assert_eq!(kept_out(Wakeup::Push, |locks| locks.lock("a")).await, Duration::from_millis(20));
     assert_eq!(kept_out(Wakeup::Poll, |locks| locks.semaphore("a", 2).permits(2)).await, HOUR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relocking_client_contends_again_when_another_got_in() {
+    let (store, minute) = (Awaited::new(Wakeup::Poll), Duration::from_mins(1));
+    let (locks, other) = (Locks::new(store.clone()), Locks::new(store.memory.clone()));
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    let released = Instant::now();
+    let lock = locks.lock("a");
+    let relocked = tokio::spawn(async move { lock.acquire().await });
+    sleep(Duration::from_millis(5)).await;
+    let got_in = other.lock("a").acquire().await.unwrap();
+    sleep(minute).await;
+    got_in.release().await.unwrap();
+    assert!(relocked.await.unwrap().unwrap().is_held());
+    assert!(released.elapsed() < minute * 2, "it was kept out for {:?}", released.elapsed());
+}
+
+/// A reader that was there before is no sign that the writer has got in.
+#[tokio::test(start_paused = true)]
+async fn a_relocking_reader_gives_way_although_another_reads() {
+    let store = Awaited::new(Wakeup::Poll);
+    let (locks, other) = (Locks::new(store.clone()), Locks::new(store.memory.clone()));
+    let _reads = other.rw("a").read().acquire().await.unwrap();
+    sleep(HOUR).await;
+    locks.rw("a").read().acquire().await.unwrap().release().await.unwrap();
+    let released = Instant::now();
+    drop(locks.rw("a").read().acquire().await.unwrap());
+    assert_eq!(released.elapsed(), HOUR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_relock_asks_for_nothing() {
+    let store = Awaited::new(Wakeup::Poll);
+    let locks = Locks::new(store.clone());
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    sleep(HOUR * 2).await;
+    assert_eq!(store.looks.load(Ordering::SeqCst), 0);
+    assert_eq!(locks.names_in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
