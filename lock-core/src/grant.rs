@@ -1,6 +1,6 @@
 //! What a store has granted.
 
-use crate::{Claim, ClaimId, Liveness, Mode, Moment, Name, Token};
+use crate::{Claim, ClaimId, Liveness, Mode, Moment, Name, Token, lease};
 use std::time::Duration;
 
 /// The store's yes: this claim holds this name, with this token, until its standing ends.
@@ -78,6 +78,14 @@ impl Grant {
     pub(crate) fn for_successor(&self) -> Option<Self> {
         let reserved = self.reserved.checked_sub(1)?;
         Some(Self { reserved, ..self.clone() })
+    }
+
+    /// How long one request may take that ends the grant, or changes its mode, if nothing of it is left at `end`.
+    pub(crate) fn patience(&self, end: Moment) -> Duration {
+        match self.standing {
+            Standing::Lease { .. } => lease::farewell_patience(self.lease, end),
+            Standing::Session(_) => lease::session_patience(end),
+        }
     }
 
     fn new(claim: &Claim, token: Token, standing: Standing) -> Self {

@@ -10,6 +10,9 @@ pub const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease, wait or hold: 365 days. Every store can represent it.
 pub const MAX_LEASE: Duration = Duration::from_hours(365 * 24);
 
+/// The least time for a request that is worth waiting for.
+const A_SECOND: Duration = Duration::from_secs(1);
+
 /// Checks that a duration is valid for an option, before any store is asked (clause B2).
 ///
 /// # Errors
@@ -66,11 +69,15 @@ pub(crate) fn renewal_patience(lease: Duration) -> Duration {
     renewal_period(lease) / 2
 }
 
-/// How long one request may take that gives up a lease of which nothing is left at `end`: no longer than that, but a
-/// second in any case, so that a request is made even when it has passed.
+/// How long one request may take that gives up a lease of which nothing is left at `end`, or that changes its mode: no
+/// longer than that, but a second in any case. A distant server may need that long, however short the lease.
 pub(crate) fn farewell_patience(lease: Duration, end: Moment) -> Duration {
-    const AT_LEAST: Duration = Duration::from_secs(1);
-    renewal_patience(lease).min(end.left().max(AT_LEAST))
+    renewal_patience(lease).clamp(A_SECOND, end.left().max(A_SECOND))
+}
+
+/// Like [`farewell_patience`] in a session that lasts until `end` at least: there the lease says nothing.
+pub(crate) fn session_patience(end: Moment) -> Duration {
+    end.left().max(A_SECOND)
 }
 
 /// How soon after a failed renewal the next one is sent: so soon that a connection that was found broken, and replaced,

@@ -1,7 +1,7 @@
 //! Downgrades, from writer to reader, and upgrades, from reader to writer.
 
 use super::{guard::Guard, holding::Holding, pauses::Pauses};
-use crate::{Conversion, Error, Mode, Moment, Operation, StoreError, lease};
+use crate::{Conversion, Error, Mode, Moment, Operation, StoreError};
 
 impl Guard {
     /// Turns a writer into a reader, without letting another writer in between. It keeps its place, token and lease.
@@ -107,8 +107,8 @@ impl Guard {
 impl Holding {
     async fn ask_for(&self, mode: Mode) -> Result<Conversion, StoreError> {
         let grant = self.grant_now();
-        let left = self.deadline().unwrap_or_else(Moment::now).left();
-        let patience = lease::renewal_patience(grant.lease).min(left);
+        let deadline = self.deadline().unwrap_or_else(Moment::now);
+        let patience = grant.patience(deadline).min(deadline.left());
         match tokio::time::timeout(patience, self.store.convert(&grant, mode)).await {
             Ok(answer) => answer,
             Err(_) => Err(StoreError::unavailable("no answer to the conversion")),

@@ -170,7 +170,7 @@ impl Unfinished {
         loop {
             let request = self.give_up(&grant);
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let (sent, patience) = (Moment::now(), lease::farewell_patience(grant.lease, self.until));
+            let (sent, patience) = (Moment::now(), grant.patience(self.until));
             let error = match tokio::time::timeout(patience, request).await {
                 Ok(Ok(Release::Released { awaited })) => {
                     self.answered.store(true, Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl Unfinished {
     /// as having come after it, as they nearly always do.
     async fn was_overtaken(&self) -> bool {
         let (store, holding) = (&self.hold.client.store, &self.hold.holding);
-        let patience = lease::farewell_patience(holding.grant.lease, self.until);
+        let patience = holding.grant.patience(self.until);
         let answer = tokio::time::timeout(patience, store.holders(&holding.grant.name)).await;
         let Ok(Ok(holders)) = answer else { return false };
         let oldest = oldest_since(self.began);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Backend, Capabilities, Capability, Holder, Lock, Locks, Memory, Name, Wakeup,
+    Backend, Capabilities, Capability, Claim, Conversion, Holder, Lock, Locks, Memory, Name, Session, Wakeup,
     async_trait, forward_backend,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -313,6 +313,60 @@ async fn a_release_without_an_answer_ends_with_the_lease() {
     let took = began.elapsed();
     let in_time = left.as_secs()..=left.as_secs() + 5;
     assert!(in_time.contains(&took.as_secs()), "{took:?}, and {left:?} were left");
+}
+
+/// A store that is far away: releases and conversions take so long. Its grants may be kept by a session.
+struct Distant {
+    memory: Memory,
+    way: Duration,
+    session: Option<Session>,
+}
+
+impl Distant {
+    fn locks(way: Duration, session: Option<Session>) -> Locks {
+        Locks::new(Self { memory: Memory::new(), way, session })
+    }
+}
+
+#[async_trait]
+impl Backend for Distant {
+    forward_backend!(self => self.memory, except acquire, release, convert);
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        let Some(session) = &self.session else { return self.memory.acquire(claim).await };
+        let grant = self.memory.acquire(&Claim { lease: HOUR, ..claim.clone() }).await?;
+        Ok(Grant::in_session(claim, grant.token, session.liveness()))
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        sleep(self.way).await;
+        self.memory.release(grant).await
+    }
+
+    async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+        sleep(self.way).await;
+        self.memory.convert(grant, to).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_lease_is_released_in_a_distant_store() {
+    let (way, began) = (Duration::from_millis(400), Instant::now());
+    let locks = Distant::locks(way, None);
+    let mut guard = locks.rw("a").write().lease(Duration::from_secs(1)).acquire().await.unwrap();
+    timeout(HOUR, guard.downgrade()).await.expect("its requests are not cut off").unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(began.elapsed(), way * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_in_a_session_takes_what_is_left_of_it() {
+    let (way, began, half) = (Duration::from_secs(10), Instant::now(), Duration::from_secs(30));
+    let locks = Distant::locks(way, Some(Session::new(half * 2, Moment::now())));
+    let mut guard = locks.rw("a").write().lease(Duration::from_millis(100)).acquire().await.unwrap();
+    guard.downgrade().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(began.elapsed(), way * 2);
 }
 
 /// A renewal that comes after the last lease would hold the name for nobody.
