@@ -126,7 +126,11 @@ mod tests {
         Backend, Capabilities, Conversion, Error, Grant, Locks, Memory, Mode, Owner, StoreError, async_trait,
         forward_backend,
     };
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        time::Duration,
+    };
+    use tokio::time::timeout;
 
     /// A store that knows one holder alone.
     struct WithoutReaders(Memory);
@@ -189,6 +193,47 @@ mod tests {
             }
             Err(StoreError::unavailable("the answer was lost"))
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_with_two_guards_stays_a_reader() {
+        let lock = Locks::new(Memory::new()).rw("a").read().owner(&Owner::new());
+        let (mut guard, again) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
+        guard.downgrade().await.unwrap();
+        assert_eq!((guard.mode(), again.mode()), (Mode::Shared, Mode::Shared));
+    }
+
+    /// A store that never answers the first conversion, which it does not carry out.
+    struct Forgetful {
+        memory: Memory,
+        asked: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Backend for Forgetful {
+        forward_backend!(self => self.memory, except convert);
+
+        async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+            if self.asked.swap(true, Ordering::SeqCst) {
+                return self.memory.convert(grant, to).await;
+            }
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_downgrade_is_settled_beside_another_guard() {
+        let memory = Memory::new();
+        let locks = Locks::new(Forgetful { memory: memory.clone(), asked: AtomicBool::new(false) });
+        let me = Owner::new();
+        let mut guard = locks.rw("a").write().owner(&me).acquire().await.unwrap();
+        let (soon, reader) = (Duration::from_secs(1), Locks::new(memory).rw("a").read());
+        assert!(timeout(soon, guard.downgrade()).await.is_err());
+        let again = locks.rw("a").read().owner(&me).acquire().await.unwrap();
+        assert!(reader.try_acquire().await.unwrap().is_none(), "the downgrade was carried out");
+        guard.downgrade().await.unwrap();
+        assert!(reader.try_acquire().await.unwrap().is_some());
+        assert!(guard.is_held() && again.is_held());
     }
 
     /// The request without an answer may still arrive, and would let readers in beside the writer.

@@ -117,7 +117,8 @@ impl Holding {
             if matches!(life.mode, Mode::Permit { .. }) {
                 return Err(self.conflict("is a semaphore, and permits cannot be downgraded"));
             }
-            if life.guards > 1 {
+            // Other guards of a reader rely on no more.
+            if life.mode == Mode::Exclusive && life.guards > 1 {
                 let others = life.guards - 1;
                 let problem = format!(
                     "cannot be downgraded while its owner has {others} other guard{}; release {} first",
