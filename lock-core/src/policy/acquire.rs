@@ -19,8 +19,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tracing::instrument;
 
-/// How long a failure of the store is remembered: a wait that ends within this time reports it.
-const TROUBLE_LASTS: Duration = Duration::from_secs(5);
+/// How long a failure of the store counts if it is not known whether the store has answered since: longer than a request
+/// to a store that hangs takes to fail, by default.
+const TROUBLE_LASTS: Duration = Duration::from_secs(12);
 
 /// A lock's options, checked: what to acquire, for whom and how.
 pub(crate) struct Acquisition {
@@ -114,7 +115,7 @@ impl Acquisition {
         let Findings { trouble, look } = findings;
         match (outcome, trouble) {
             (Some(outcome), _) => outcome,
-            (None, Some((when, error))) if Moment::now().since(when) < TROUBLE_LASTS => {
+            (None, Some((when, error))) if look.is_silent_since(when, TROUBLE_LASTS) => {
                 Err(self.failed(error))
             }
             (None, _) => Err(self.timeout(self.wait.unwrap_or_default(), look.holders)),

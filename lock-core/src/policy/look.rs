@@ -1,7 +1,7 @@
 //! Who keeps a waiter waiting: looked up once the wait has become long, and shortly before it ends.
 
 use super::store::Store;
-use crate::{Claim, Holder};
+use crate::{Claim, Holder, Moment};
 use std::{convert::Infallible, future::pending, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -20,6 +20,8 @@ pub(super) struct Look {
     /// Since when it contends.
     since: Option<Instant>,
     told: bool,
+    /// When the store was last asked who holds the lock, and whether it has answered.
+    asked: Option<(Moment, bool)>,
     /// Who held the lock shortly before the end.
     pub(super) holders: Vec<Holder>,
 }
@@ -27,7 +29,17 @@ pub(super) struct Look {
 impl Look {
     pub(super) fn new(wait: Option<Duration>) -> Self {
         let began = Instant::now();
-        Self { began, end: wait.map(|wait| began + wait), since: None, told: false, holders: Vec::new() }
+        let end = wait.map(|wait| began + wait);
+        Self { began, end, since: None, told: false, asked: None, holders: Vec::new() }
+    }
+
+    /// Whether the store has not answered since it failed, at that moment. If it was not asked since, it counts as silent
+    /// for so long.
+    pub(super) fn is_silent_since(&self, failure: Moment, lasts: Duration) -> bool {
+        match self.asked {
+            Some((when, answered)) if failure < when => !answered,
+            _ => Moment::now().since(failure) < lasts,
+        }
     }
 
     /// Looks both times, and never ends.
@@ -49,8 +61,11 @@ impl Look {
         }
         let Some(last) = last else { return pending().await };
         sleep_until(last).await;
+        let sent = Moment::now();
+        self.asked = Some((sent, false));
         // What is wrong with the store is found out by the request for the lock.
         if let Ok(found) = store.holders(&claim.name).await {
+            self.asked = Some((sent, true));
             self.holders = found.into_iter().filter(|holder| holder.claim != Some(claim.id)).collect();
         }
         pending().await
@@ -67,12 +82,14 @@ async fn tell(store: &Store, claim: &Claim, waited: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Backend, Error, Holder, Locks, Memory, Name, StoreError, async_trait, forward_backend};
+    use crate::{
+        Backend, Claim, Error, Grant, Holder, Locks, Memory, Name, StoreError, async_trait, forward_backend,
+    };
     use std::{
         future::pending,
         sync::{
             Arc,
-            atomic::{AtomicUsize, Ordering},
+            atomic::{AtomicBool, AtomicUsize, Ordering},
         },
         time::Duration,
     };
@@ -167,5 +184,44 @@ mod tests {
         assert_eq!(times.load(Ordering::SeqCst), 2, "it is being asked");
         guard.release().await.unwrap();
         assert!(waiting.await.unwrap().unwrap().is_held());
+    }
+
+    /// A store whose first request fails. After that it hangs, or is back.
+    struct Outage {
+        memory: Memory,
+        began: AtomicBool,
+        is_back: bool,
+    }
+
+    #[async_trait]
+    impl Backend for Outage {
+        forward_backend!(self => self.memory, except acquire, holders);
+
+        async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+            if !self.began.swap(true, Ordering::SeqCst) {
+                return Err(StoreError::unavailable("the connection broke"));
+            }
+            if self.is_back { self.memory.acquire(claim).await } else { pending().await }
+        }
+
+        async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+            if self.is_back { self.memory.holders(name).await } else { pending().await }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_ends_in_an_outage_says_so() {
+        for (seconds, is_back) in [(2, false), (30, false), (2, true), (30, true)] {
+            let (memory, wait) = (Memory::new(), Duration::from_secs(seconds));
+            let _held = Locks::new(memory.clone()).lock("a").acquire().await.unwrap();
+            let locks = Locks::new(Outage { memory, began: AtomicBool::new(false), is_back });
+            let error = locks.lock("a").wait(wait).acquire().await.unwrap_err();
+            let told = if is_back {
+                matches!(&error, Error::Timeout { holders, .. } if holders.len() == 1)
+            } else {
+                matches!(error, Error::Unavailable { .. })
+            };
+            assert!(told, "after {wait:?}, back: {is_back}: {error}");
+        }
     }
 }
