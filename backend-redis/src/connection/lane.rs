@@ -62,7 +62,8 @@ enum ConnectionState {
     Connected(Pipelined, Moment),
 }
 
-type Connecting = Shared<BoxFuture<'static, Result<Pipelined, RedisError>>>;
+type Attempt = BoxFuture<'static, Result<Pipelined, RedisError>>;
+type Connecting = Shared<Attempt>;
 
 /// An open connection. It can still be asked when its lane no longer has it, because another client that shares the
 /// lane has closed.
@@ -118,56 +119,57 @@ impl Lane {
         let (number, connecting) = {
             let mut now = locked(&here);
             let number = now.number;
-            let connecting = match &mut now.state {
+            let attempt = match &mut now.state {
                 ConnectionState::Connected(requests, used) => {
                     let idle = Moment::now().since(std::mem::replace(used, Moment::now()));
                     if idle < SILENCE {
                         return Ok((Connection { number, requests: requests.clone() }, true));
                     }
-                    self.check(requests.clone())
+                    Ok(self.check(requests.clone()))
                 }
-                ConnectionState::Connecting(connecting) => connecting.clone(),
-                ConnectionState::None => self.connect(Duration::ZERO),
+                ConnectionState::Connecting(connecting) => Err(connecting.clone()),
+                ConnectionState::None => Ok(self.connect(Duration::ZERO)),
                 ConnectionState::Failed(when) => {
-                    self.connect(BREATH.saturating_sub(Moment::now().since(*when)))
+                    Ok(self.connect(BREATH.saturating_sub(Moment::now().since(*when))))
                 }
             };
-            if !matches!(now.state, ConnectionState::Connecting(_)) {
-                now.number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-                now.state = ConnectionState::Connecting(connecting.clone());
+            match attempt {
+                Ok(attempt) => {
+                    now.number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+                    let connecting = connecting(&here, now.number, attempt);
+                    now.state = ConnectionState::Connecting(connecting.clone());
+                    (now.number, connecting)
+                }
+                Err(connecting) => (number, connecting),
             }
-            (now.number, connecting)
         };
         let outcome = connecting.await;
-        let mut now = locked(&here);
-        if now.number == number && matches!(now.state, ConnectionState::Connecting(_)) {
-            now.state = match &outcome {
-                Ok(requests) => ConnectionState::Connected(requests.clone(), Moment::now()),
-                Err(_) => ConnectionState::Failed(Moment::now()),
-            };
-        }
+        // Its task may have panicked.
+        locked(&here).connected(number, &outcome);
         outcome.map(|requests| (Connection { number, requests }, false))
     }
 
-    fn connect(&self, pause: Duration) -> Connecting {
+    fn connect(&self, pause: Duration) -> Attempt {
         let dial = self.dial.clone();
-        connecting(async move {
+        async move {
             tokio::time::sleep(pause).await;
             opened(&dial).await
-        })
+        }
+        .boxed()
     }
 
     /// Keeps an idle connection if the server answers over it. Otherwise makes another.
-    fn check(&self, mut idle: Pipelined) -> Connecting {
+    fn check(&self, mut idle: Pipelined) -> Attempt {
         let dial = self.dial.clone();
-        connecting(async move {
+        async move {
             let longest = dial.response_timeout / SIGN_OF_LIFE;
             if in_time(longest, idle.send_apart(&redis::cmd("PING"))).await.is_ok() {
                 return Ok(idle);
             }
             drop(idle);
             opened(&dial).await
-        })
+        }
+        .boxed()
     }
 
     /// Finds out whether a connection on which a request was given up is still good. Otherwise one that has silently
@@ -319,13 +321,30 @@ async fn opened(dial: &Dial) -> Result<Pipelined, RedisError> {
     dial.commands().await.map(|connection| Pipelined::new(connection, dial.response_timeout))
 }
 
-/// Runs in a separate task, so that callers with short waits cannot keep a slow connection from ever being made.
-fn connecting(attempt: impl Future<Output = Result<Pipelined, RedisError>> + Send + 'static) -> Connecting {
+/// Runs in a separate task, so that callers with short waits cannot keep a slow connection from ever being made. If all
+/// of them give up, a later request finds a connection, or none, and never the old outcome.
+fn connecting(here: &Arc<Mutex<LaneConnection>>, number: u64, attempt: Attempt) -> Connecting {
+    let here = Arc::clone(here);
+    let attempt = tokio::spawn(async move {
+        let outcome = attempt.await;
+        locked(&here).connected(number, &outcome);
+        outcome
+    });
     let ended = |_| Err(std::io::Error::from(std::io::ErrorKind::ConnectionAborted).into());
-    tokio::spawn(attempt).map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
+    attempt.map(move |outcome| outcome.unwrap_or_else(ended)).boxed().shared()
 }
 
 impl LaneConnection {
+    /// Notes how the attempt to connect has ended, unless that is known or it was replaced since.
+    fn connected(&mut self, number: u64, outcome: &Result<Pipelined, RedisError>) {
+        if self.number == number && matches!(self.state, ConnectionState::Connecting(_)) {
+            self.state = match outcome {
+                Ok(requests) => ConnectionState::Connected(requests.clone(), Moment::now()),
+                Err(_) => ConnectionState::Failed(Moment::now()),
+            };
+        }
+    }
+
     /// Makes the next request open another connection, unless this one has been replaced since.
     fn spoil(&mut self, number: u64) {
         if self.number == number && matches!(self.state, ConnectionState::Connected(..)) {

@@ -63,6 +63,19 @@ async fn refused(lane: &Lane) -> String {
 }
 
 #[tokio::test]
+async fn an_attempt_that_was_given_up_fails_no_later_request() {
+    let (lane, _) = lane(&[&[], &[PONG]], LONG).await;
+    assert!(timeout(Duration::ZERO, lane.ask(&ping())).await.is_err());
+    let here = lane.here();
+    let attempt = match &locked(&here).state {
+        ConnectionState::Connecting(attempt) => attempt.clone(),
+        _ => panic!("it is connecting"),
+    };
+    assert!(attempt.await.is_err());
+    lane.ask(&ping()).await.map(drop).map_err(|refusal| refusal.error).expect("it connects again");
+}
+
+#[tokio::test]
 async fn a_server_that_never_answered_may_be_another_kind_of_server() {
     let (lane, _) = lane(&[], LONG).await;
     let said = refused(&lane).await;
