@@ -7,7 +7,11 @@ use super::{
 };
 use crate::{Background, Moment, Name, StoreError};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use std::{sync::Arc, time::Duration};
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tokio_util::sync::CancellationToken;
 
 /// The records of locks in a store, and how they change.
@@ -15,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Changes<S> {
     pub(super) store: S,
     pub(super) background: Background,
-    /// Cancelled when no more names are to be forgotten.
-    pub(super) closed: CancellationToken,
+    /// Cancelled, and replaced, when the last client closes: names are forgotten again once another comes.
+    closing: Mutex<CancellationToken>,
     idle: IdleNames,
 }
 
@@ -40,7 +44,7 @@ pub(super) enum Write {
 impl<S: RecordStore> Changes<S> {
     pub(super) fn new(store: S) -> Self {
         let background = store.background();
-        Self { store, background, closed: CancellationToken::new(), idle: IdleNames::default() }
+        Self { store, background, closing: Mutex::default(), idle: IdleNames::default() }
     }
 
     /// The record of `name` and the store's time, to look at.
@@ -125,12 +129,18 @@ impl<S: RecordStore> Changes<S> {
     fn forget_later(self: &Arc<Self>, name: &Name, edition: u64) {
         let due = self.idle.note(name, edition);
         if !due.is_empty() {
-            let this = Arc::clone(self);
-            self.background.spawn(async move {
-                let closed = this.closed.clone();
-                closed.run_until_cancelled(this.forget(due)).await
-            });
+            let (this, closing) = (Arc::clone(self), self.closing().clone());
+            self.background.spawn(async move { closing.run_until_cancelled(this.forget(due)).await });
         }
+    }
+
+    fn closing(&self) -> MutexGuard<'_, CancellationToken> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes none of the names that are being removed.
+    pub(super) fn stop_forgetting(&self) {
+        mem::take(&mut *self.closing()).cancel();
     }
 
     /// Removes names that this client left idle, unless somebody has written to their records since.

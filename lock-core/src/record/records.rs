@@ -203,7 +203,7 @@ impl<S: RecordStore> Backend for Records<S> {
     async fn close(&self) {
         // Another client of this backend goes on removing idle names.
         if self.changes.background.clients() < 2 {
-            self.changes.closed.cancel();
+            self.changes.stop_forgetting();
         }
         self.changes.store.close().await;
     }

@@ -172,6 +172,21 @@ async fn names_are_removed_after_another_client_has_closed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn names_are_removed_for_a_client_that_comes_after_the_last_close() {
+    let texts = Texts::new();
+    let records = Arc::new(Records::new(texts.clone()));
+    Locks::new(Arc::clone(&records)).close().await;
+    let later = Locks::new(records);
+    later.lock("a").acquire().await.unwrap().release().await.unwrap();
+    tokio::time::advance(Duration::from_mins(2)).await;
+    later.lock("again").acquire().await.unwrap().release().await.unwrap();
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(texts.keys(), ["floor", "lock/again"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_name_that_is_used_again_is_kept() {
     let texts = Texts::new();
     let (records, other) = (Records::new(texts.clone()), Records::new(texts.clone()));
