@@ -44,6 +44,10 @@ impl Semaphore {
 
     /// Returns a lock for `take` permits, all or none, in one grant: at least 1, and at most as many as the semaphore
     /// has. Any other number is refused on acquisition, before the store is asked.
+    ///
+    /// Where waiters of different clients are not served in order ([`Capabilities::fair`](crate::Capabilities::fair)), a
+    /// waiter for several permits may wait for as long as others hold fewer of them in turn and never leave enough free
+    /// at once.
     pub fn permits(&self, take: u32) -> Lock {
         self.lock.clone().held_as(UncheckedMode::Permits { take, of: self.of })
     }
