@@ -12,7 +12,7 @@ const KILL_AGAIN: Duration = Duration::from_secs(1);
 /// How often a process that cannot be ended is reported again.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
-/// SIGTERM at once, SIGKILL later, and a message about what may not be signalled for as long as it runs.
+/// SIGTERM at once, SIGKILL later, and a message about processes that may not be signalled, until they have ended.
 pub(crate) struct End {
     kill_at: Instant,
     /// Whether SIGKILL was sent.

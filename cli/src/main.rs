@@ -3,7 +3,7 @@
 //! | you look for | it is in |
 //! |---|---|
 //! | the command line | [`args`] |
-//! | what the system must give | [`descriptors`] |
+//! | enough files that can be opened | [`descriptors`] |
 //! | exit codes and messages | [`exit`], [`stderr`], [`warnings`] |
 //! | which store is meant | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |

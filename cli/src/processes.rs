@@ -1,4 +1,4 @@
-//! What the system tells of processes, in `/proc` where there is one.
+//! Processes, as `/proc` shows them where there is one.
 
 use crate::people::plain;
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};

@@ -1,4 +1,4 @@
-//! What only root can set up: a command that runs as another user, a machine without `/proc`.
+//! Faults that only root can set up: a command that runs as another user, a machine without `/proc`.
 //!
 //! Where that cannot be had, a case is listed as ignored, with the reason; `TENURE_TEST_REQUIRE=1` makes that a failure,
 //! except of those that `TENURE_TEST_WITHOUT` lists.
@@ -20,7 +20,7 @@ use tenure_conformance::is_required;
 /// The user that `tenure` runs as, while its command becomes root.
 const NOBODY: u32 = 65534;
 
-/// What a case needs of the machine: its name in `TENURE_TEST_WITHOUT`, and how a program is run with it.
+/// A need of a case: its name in `TENURE_TEST_WITHOUT`, and how a program is run with it.
 type Need = (&'static str, fn(&Command) -> Command);
 
 const ROOT: Need = ("root", as_nobody);
