@@ -1,17 +1,29 @@
 //! The parameter of statements about several rows: a JSON array of objects.
 
-use crate::values::millis;
 #[cfg(feature = "_server")]
 use crate::{lease_table::Swap, record_rows::Row};
+use crate::{record_rows::mode_column, values::millis};
 use serde_json::json;
-use tenure_core::{Claim, Grant};
+use tenure_core::{Claim, Grant, StoreError};
 #[cfg(feature = "_server")]
-use tenure_core::{HolderInfo, Name, StoreError};
+use tenure_core::{HolderInfo, Name};
 
-/// Name, claim and lease in ms.
-pub(crate) fn leases<'g>(grants: impl IntoIterator<Item = &'g Grant>) -> String {
-    let lease = |Grant { name, claim, lease, .. }: &Grant| json!({ "name": name.as_str(), "claim": claim.to_string(), "lease": millis(*lease) });
-    array(grants.into_iter().map(lease))
+/// Name, claim, lease in ms, and mode as in its column.
+pub(crate) fn leases<'g>(grants: impl IntoIterator<Item = &'g Grant>) -> Result<String, StoreError> {
+    #[derive(serde::Serialize)]
+    struct Asked<'g> {
+        name: &'g str,
+        claim: String,
+        lease: i64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
+    }
+    let lease = |Grant { name, claim, lease, mode, .. }: &'g Grant| {
+        let (claim, lease) = (claim.to_string(), millis(*lease));
+        Ok(Asked { name: name.as_str(), claim, lease, mode: mode_column(*mode)? })
+    };
+    let leases = grants.into_iter().map(lease).collect::<Result<Vec<_>, StoreError>>()?;
+    serde_json::to_string(&leases).map_err(StoreError::failed)
 }
 
 /// Name, claim, lease in ms, and label.

@@ -245,6 +245,13 @@ impl Seen {
 }
 
 impl Row {
+    /// Whether the holder in the columns has as much as this mode.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn covers(&self, mode: Mode) -> bool {
+        let same = |held: &str| mode_column(mode).is_ok_and(|mode| mode.as_deref() == Some(held));
+        self.mode.as_deref().is_none_or(same)
+    }
+
     fn plain(&self) -> Result<Plain, StoreError> {
         let holder = self.claim.as_deref().map(|claim| self.holder(claim)).transpose()?;
         let token = u64::try_from(self.token).map_err(StoreError::failed)?;

@@ -88,6 +88,10 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Behaviour
     ///
+    /// A claim that holds the name in a mode that does not [cover](Mode::covers) [`Grant::mode`] is
+    /// [forgotten](LossCause::Forgotten): the store has lost an upgrade. It is not renewed, and stays as it is. A claim
+    /// that holds the name in a mode that covers more is renewed, because a conversion may be on its way.
+    ///
     /// Gets at most [`Capabilities::renew_batch`] grants, all of one [`shard`](Self::shard). May be bounded by the
     /// shortest of their leases: holders that can wait twice as long for the answer are renewed by another request.
     /// Does not renew an expired lease, even if nobody else has acquired the name. Never called for grants in a session.

@@ -10,7 +10,7 @@ pub struct Grant {
     pub claim: ClaimId,
     /// The name that it holds.
     pub name: Name,
-    /// How it holds the name.
+    /// How it holds the name. In a renewal: what its guards rely on, and the store may have more.
     pub mode: Mode,
     /// Greater than the tokens of all earlier grants of that name. If tokens are [reserved](Self::reserved), the last
     /// of them.

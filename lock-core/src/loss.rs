@@ -12,7 +12,7 @@ pub enum LossCause {
     TakenOver,
     /// The grant's session or connection ended.
     SessionEnded,
-    /// The store no longer knows the grant: it restarted empty, failed over or was wiped.
+    /// The store no longer knows the grant, or its upgrade: it restarted empty, failed over or was wiped.
     Forgotten,
     /// Somebody released it by force.
     Forced,

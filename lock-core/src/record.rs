@@ -270,12 +270,16 @@ impl Record {
     }
 
     /// Renews the grant: its lease is [`Grant::lease`] from now, unless it has expired.
+    ///
+    /// A grant that the record has in a lesser mode is lost, and left as it is: the store has forgotten an upgrade (clause
+    /// F4), or a downgrade has overtaken this request (clause F7). `Locks` knows which.
     pub fn renew(&mut self, grant: &Grant, now: StoreTime) -> Renewal {
         match self.live_of(grant.claim, now) {
-            Some(held) => {
+            Some(held) if held.mode.covers(grant.mode) => {
                 held.until = now + grant.lease;
                 Renewal::Renewed
             }
+            Some(_) => Renewal::Lost(LossCause::Forgotten),
             None => Renewal::Lost(self.why_not(grant, now)),
         }
     }

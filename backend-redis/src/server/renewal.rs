@@ -28,6 +28,7 @@ impl Server {
         call.arg(self.options.remember.as_secs());
         for grant in grants {
             arg_claim(&mut call, grant.claim).arg(grant.token.get()).arg(millis(grant.lease));
+            call.write_arg_fmt(ModeText(grant.mode));
         }
         let Answer { value, resent, .. } = self.run(script, &call, &about).await?;
         let answers = replies::renewals(&value)?;
@@ -51,12 +52,25 @@ impl Server {
         let (mut call, lock) = self.call(script, &grant.name);
         arg_claim(&mut call, grant.claim).arg(self.remember(grant.lease)).arg(grant.token.get());
         call.write_arg_fmt(ModeText(to));
-        let Answer { value, resent, .. } = self.run(script, &call, &lock).await?;
+        let answered = match to {
+            // The store has more than the guard relies on, so no replica need know.
+            Mode::Shared => self.run(script, &call, &lock).await,
+            _ => self.run_replicated(script, &call, &lock).await,
+        };
+        let Answer { value, resent, connection, .. } = answered?;
         let answer = replies::conversion(&value)?;
         // The first copy may still come. Whoever downgrades asks again, and knows that this one was never answered. An
         // upgrade that was refused may be carried out after all, and then keeps other readers out.
         if resent && (to == Mode::Shared || answer == Conversion::Refused) {
             return Err(StoreError::unavailable("the connection broke while the mode of a lock was changed"));
+        }
+        if let (Some(replication), Mode::Exclusive, Conversion::Converted) = (&self.replication, to, answer) {
+            let had = replication.count(connection).await?;
+            replication.judge(
+                had,
+                "the upgrade",
+                "it does not count, and keeps others out until the lock is released or downgraded",
+            )?;
         }
         Ok(answer)
     }

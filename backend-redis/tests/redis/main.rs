@@ -21,6 +21,7 @@ mod shards;
 mod tls;
 mod together;
 mod turns;
+mod upgrades;
 mod waiting;
 
 use std::{sync::Arc, time::Duration};

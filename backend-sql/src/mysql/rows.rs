@@ -231,7 +231,7 @@ impl LeaseTable for MySqlRows {
         if unlocked.is_empty() {
             return Ok(Renewed::default());
         }
-        let arguments = arguments![batches::leases(unlocked.iter().copied()), self.prefix()];
+        let arguments = arguments![batches::leases(unlocked.iter().copied())?, self.prefix()];
         let Answered { answer: done, resent } =
             self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         if done.affected == grants.len() as u64 {
@@ -240,17 +240,17 @@ impl LeaseTable for MySqlRows {
         }
         let seen = self.read_for_renewal(&names).await?;
         // A row that the statement skipped because of a record may be plain again by now, with its old lease.
-        let until: HashMap<(&str, &str), i64> = seen
+        let rows: HashMap<(&str, &str), &Row> = seen
             .iter()
             .filter_map(|(name, seen)| {
                 let row = seen.row.as_ref().filter(|row| row.record.is_none())?;
-                Some(((name.as_str(), row.claim.as_deref()?), row.expires_at))
+                Some(((name.as_str(), row.claim.as_deref()?), row))
             })
             .collect();
         let is_renewed = |grant: &&Grant| {
             let claim = grant.claim.to_string();
-            let until = until.get(&(grant.name.as_str(), claim.as_str()));
-            until.is_some_and(|until| before + millis(grant.lease) <= *until)
+            let row = rows.get(&(grant.name.as_str(), claim.as_str()));
+            row.is_some_and(|row| row.covers(grant.mode) && before + millis(grant.lease) <= row.expires_at)
         };
         let claims = unlocked.into_iter().filter(is_renewed).map(|grant| grant.claim).collect();
         Ok(Renewed { claims, resent, seen: Some(seen) })

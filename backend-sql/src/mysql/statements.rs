@@ -31,7 +31,7 @@ pub(super) struct Statements {
     pub(super) withdraw: Statement,
     /// Objects with name, prefix. Those whose rows are not locked at the moment, and the time.
     pub(super) unlocked: Statement,
-    /// Objects with name, claim and lease, prefix. As many rows as were renewed.
+    /// Objects with name, claim, lease and mode, prefix. As many rows as were renewed.
     pub(super) renew: Statement,
     /// Prefix, name. One row: the time, the floor of a new row's token, and the row, or nulls.
     pub(super) read: Statement,
@@ -306,11 +306,12 @@ FOR UPDATE /*!80000 OF held */ SKIP LOCKED";
 
 const RENEW: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-  {asked}, claim VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.claim', lease BIGINT PATH '$.lease'
+  {asked}, claim VARCHAR(36) CHARACTER SET utf8mb4 PATH '$.claim', lease BIGINT PATH '$.lease',
+  mode VARCHAR(100) CHARACTER SET utf8mb4 PATH '$.mode'
 )) AS asked
 STRAIGHT_JOIN {t} AS held ON held.prefix = ? AND held.name = CAST(asked.name AS BINARY)
 SET held.version = held.version + 1, held.expires_at = {now} + asked.lease
-WHERE {own}";
+WHERE {own} AND (held.mode IS NULL OR held.mode = CAST(asked.mode AS BINARY))";
 
 /// The columns of a row that are read.
 const COLUMNS: &str = "held.version, held.token, held.claim, held.mode, held.since, held.expires_at,

@@ -235,7 +235,7 @@ impl LeaseTable for PostgresRows {
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Renewed, StoreError> {
-        let arguments = arguments![self.prefix(), batches::leases(grants)];
+        let arguments = arguments![self.prefix(), batches::leases(grants)?];
         let Answered { answer: rows, resent } =
             self.lanes.renewals.run(&self.statements.renew, arguments, Again::Safe).await?;
         let renewed: Vec<(String,)> = self.server.rows(&rows)?;

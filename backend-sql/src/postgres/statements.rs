@@ -35,8 +35,8 @@ pub(super) struct Statements {
     pub(super) release_or_read: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if the columns say everything.
     pub(super) withdraw: Statement,
-    /// `$1` prefix, `$2` objects with name, claim and lease. Returns the renewed claims. Leaves out rows that another has
-    /// locked.
+    /// `$1` prefix, `$2` objects with name, claim, lease and mode. Returns the renewed claims. Leaves out rows that another
+    /// has locked.
     pub(super) renew: Statement,
     /// `$1` prefix, `$2` name. Returns one row: the time, the floor of a new row's token, and the row, or nulls.
     pub(super) read: Statement,
@@ -304,14 +304,14 @@ RETURNING 1, CASE WHEN claim IS NULL OR mode IS NOT NULL THEN {tell} END";
 const RENEW: &str = "
 WITH free AS (
   SELECT asked.*
-  FROM json_to_recordset($2::json) AS asked (name text, claim text, lease bigint)
+  FROM json_to_recordset($2::json) AS asked (name text, claim text, lease bigint, mode text)
   JOIN {t} AS held ON held.prefix = $1 AND held.name = asked.name AND held.claim = asked.claim
   FOR NO KEY UPDATE OF held SKIP LOCKED
 )
 UPDATE {t} AS held SET version = held.version + 1, expires_at = {now} + free.lease
 FROM free
 WHERE held.prefix = $1 AND held.name = free.name AND held.claim = free.claim
-  AND held.expires_at >= {now} AND held.record IS NULL
+  AND held.expires_at >= {now} AND held.record IS NULL AND (held.mode IS NULL OR held.mode = free.mode)
 RETURNING held.claim";
 
 /// The columns of a row that are read.

@@ -174,7 +174,7 @@ impl LeaseTable for SqliteRows {
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Renewed, StoreError> {
-        let arguments = arguments![SqliteArguments; self.prefix(), batches::leases(grants)];
+        let arguments = arguments![SqliteArguments; self.prefix(), batches::leases(grants)?];
         let rows = self.renewals.run(&self.file.statements.renew, arguments, Again::Safe).await?;
         let renewed = rows.iter().map(|row| self.file.row(row).map(|(claim,)| claim));
         let renewed = renewed.collect::<Result<HashSet<String>, _>>()?;

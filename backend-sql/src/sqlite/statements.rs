@@ -30,7 +30,8 @@ pub(super) struct Statements {
     pub(super) release_or_read: Statement,
     /// `?1` prefix, `?2` name, `?3` claim. Returns a row if the columns say everything.
     pub(super) withdraw: Statement,
-    /// `?1` prefix, `?2` a JSON array of objects with name, claim and lease in ms. Returns the renewed claims.
+    /// `?1` prefix, `?2` a JSON array of objects with name, claim, lease in ms and mode. Returns the renewed
+    /// claims.
     pub(super) renew: Statement,
     /// `?1` prefix, `?2` name. Returns one row: the time, the floor of a new row's token, and the row, or nulls.
     pub(super) read: Statement,
@@ -195,13 +196,15 @@ RETURNING 1";
 /// `MATERIALIZED`, and with the prefix, because otherwise SQLite would walk the whole table for the prefix alone.
 const RENEW: &str = "
 WITH asked AS MATERIALIZED (
-  SELECT ?1 AS prefix, value ->> '$.name' AS name, value ->> '$.claim' AS claim, value ->> '$.lease' AS lease
+  SELECT
+    ?1 AS prefix, value ->> '$.name' AS name, value ->> '$.claim' AS claim, value ->> '$.lease' AS lease,
+    value ->> '$.mode' AS mode
   FROM json_each(?2)
 )
 UPDATE {t} AS held SET version = version + 1, expires_at = {now} + asked.lease
 FROM asked
 WHERE held.prefix = asked.prefix AND held.name = asked.name AND held.claim = asked.claim
-  AND held.expires_at >= {now} AND held.record IS NULL
+  AND held.expires_at >= {now} AND held.record IS NULL AND (held.mode IS NULL OR held.mode = asked.mode)
 RETURNING claim";
 
 /// The columns of a row that are read.

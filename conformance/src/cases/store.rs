@@ -9,13 +9,13 @@ use crate::{
 use futures_util::{TryFutureExt, poll};
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 use tenure_core::{
-    Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, LossCause, Mode, Moment, Name, Release, Renewal,
-    StoreError, Token, lease::MIN_LEASE,
+    Attempt, Backend, Claim, ClaimId, Conversion, Grant, HolderInfo, LossCause, Mode, Moment, Name, Release,
+    Renewal, StoreError, Token, lease::MIN_LEASE,
 };
 
 cases!("store":
     claim_is_idempotent, reserved_tokens_are_nobody_elses, late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
-    renewal_revives_nothing, release_says_what_it_did,
+    renewal_revives_nothing, renewal_of_more_than_is_held_is_lost, release_says_what_it_did,
     withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
     stalled_changes_touch_no_successor, stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(),
     shortest_lease_is_kept.alone(),
@@ -174,6 +174,46 @@ async fn renewal_revives_nothing(stage: &Stage) -> Check {
     let answer = store.release(&over).await?;
     ensure_matches!(answer, Release::Lost(_));
     let next = granted(store, &claim(&name, LEASE)?).await?;
+    released(store, &next).await
+}
+
+/// As after an upgrade that a crash of the server took back, and as while a conversion is on its way.
+async fn renewal_of_more_than_is_held_is_lost(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    stage.needs(Need::Readers)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let store = &**client.probe.backend();
+    let as_mode = |grant: &Grant, mode| [Grant { mode, ..grant.clone() }];
+    let of = |answers: Vec<Renewal>, expected, what: &str| {
+        ensure_eq!(answers, [expected], "a renewal {what}");
+        Ok(())
+    };
+    let (forgotten, more) = (Renewal::Lost(LossCause::Forgotten), "that states more than the store has");
+    let reader = granted(store, &Claim { mode: Mode::Shared, ..claim(&name, LEASE)? }).await?;
+    let beside = granted(store, &Claim { mode: Mode::Shared, ..claim(&name, LEASE)? }).await?;
+    of(store.renew(&as_mode(&reader, Mode::Exclusive)).await?, forgotten, more)?;
+    of(
+        store.renew(&as_mode(&reader, Mode::Shared)).await?,
+        Renewal::Renewed,
+        "after one that stated too much",
+    )?;
+    released(store, &beside).await?;
+    of(store.renew(&as_mode(&reader, Mode::Exclusive)).await?, forgotten, more)?;
+    ensure_eq!(store.convert(&reader, Mode::Exclusive).await?, Conversion::Converted);
+    for mode in [Mode::Shared, Mode::Exclusive] {
+        of(store.renew(&as_mode(&reader, mode)).await?, Renewal::Renewed, "after an upgrade")?;
+    }
+    let writer = Grant { mode: Mode::Exclusive, ..reader };
+    ensure_eq!(store.convert(&writer, Mode::Shared).await?, Conversion::Converted);
+    of(store.renew(&as_mode(&writer, Mode::Exclusive)).await?, forgotten, more)?;
+    of(store.renew(&as_mode(&writer, Mode::Shared)).await?, Renewal::Renewed, "after a downgrade")?;
+    released(store, &as_mode(&writer, Mode::Shared)[0]).await?;
+    let next = granted(store, &claim(&name, LEASE)?).await?;
+    of(
+        store.renew(&as_mode(&next, Mode::Shared)).await?,
+        Renewal::Renewed,
+        "that states less than the store has",
+    )?;
     released(store, &next).await
 }
 

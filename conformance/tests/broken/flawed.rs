@@ -31,6 +31,7 @@ pub(crate) enum Flaw {
     RenewsAnything,
     RenewsExpired,
     ForgetsRenewals,
+    RenewsAnyMode,
     AnswersBackwards,
     WithdrawsNothing,
     WithdrawsAnyClaim,

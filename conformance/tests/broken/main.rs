@@ -54,6 +54,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     ),
     (Flaw::RenewsExpired, &["store::renewal_revives_nothing", "loss::stale_extend_harmless"]),
     (Flaw::ForgetsRenewals, &["lease::renewed_beyond_lease", "lease::extend_survives_original_lease"]),
+    (Flaw::RenewsAnyMode, &["store::renewal_of_more_than_is_held_is_lost"]),
     (Flaw::AnswersBackwards, &["store::renewal_answers_in_order"]),
     (
         Flaw::WithdrawsNothing,

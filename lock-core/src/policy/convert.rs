@@ -123,14 +123,14 @@ impl Holding {
 #[cfg(test)]
 mod tests {
     use crate::{
-        Backend, Capabilities, Conversion, Error, Grant, Locks, Memory, Mode, Owner, StoreError, async_trait,
-        forward_backend,
+        Backend, Capabilities, Conversion, Error, Grant, Locks, LossCause, Memory, Mode, Owner, Renewal,
+        StoreError, async_trait, forward_backend,
     };
     use std::{
         sync::atomic::{AtomicBool, Ordering},
         time::Duration,
     };
-    use tokio::time::timeout;
+    use tokio::time::{Instant, sleep, timeout};
 
     /// A store that knows one holder alone.
     struct WithoutReaders(Memory);
@@ -244,6 +244,77 @@ mod tests {
             let mut guard = locks.rw("a").write().acquire().await.unwrap();
             guard.downgrade().await.unwrap();
             assert_eq!(guard.try_upgrade().await.unwrap(), answered);
+        }
+    }
+
+    /// A store that answers an upgrade and loses it in a crash.
+    struct LosesUpgrades(Memory);
+
+    #[async_trait]
+    impl Backend for LosesUpgrades {
+        forward_backend!(self => self.0, except convert);
+
+        async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
+            let converted = self.0.convert(grant, to).await?;
+            if to == Mode::Exclusive {
+                self.0.convert(grant, Mode::Shared).await?;
+            }
+            Ok(converted)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn upgrade_is_lost_at_the_next_renewal_after_the_store_forgot_it() {
+        let (locks, lease) = (Locks::new(LosesUpgrades(Memory::new())), Duration::from_secs(30));
+        let mut writer = locks.rw("a").read().lease(lease).acquire().await.unwrap();
+        assert!(writer.try_upgrade().await.unwrap());
+        let (began, reader) = (Instant::now(), locks.rw("a").read().acquire().await.unwrap());
+        assert_eq!(writer.lost().await, LossCause::Forgotten);
+        assert!(began.elapsed() <= lease / 3, "{:?}", began.elapsed());
+        assert!(reader.is_held() && !writer.is_held());
+        // An extension finds it too, if it comes first.
+        let mut writer = locks.rw("b").read().lease(lease).acquire().await.unwrap();
+        assert!(writer.try_upgrade().await.unwrap());
+        let extended = writer.extend(lease).await;
+        assert!(matches!(extended, Err(Error::Lost { cause: LossCause::Forgotten, .. })), "{extended:?}");
+    }
+
+    /// A store in which renewals are overtaken by everything else.
+    struct RenewsLate(Memory);
+
+    const LATE: Duration = Duration::from_millis(100);
+
+    #[async_trait]
+    impl Backend for RenewsLate {
+        forward_backend!(self => self.0, except renew);
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            sleep(LATE).await;
+            let renewed = self.0.renew(grants).await;
+            sleep(LATE).await;
+            renewed
+        }
+    }
+
+    /// The renewal or extension stated the mode before the downgrade.
+    #[tokio::test(start_paused = true)]
+    async fn downgrade_costs_no_lease_while_a_renewal_is_under_way() {
+        let (locks, lease) = (Locks::new(RenewsLate(Memory::new())), Duration::from_secs(30));
+        for again in [false, true] {
+            let mut guard = locks.rw("a").write().lease(lease).acquire().await.unwrap();
+            sleep(lease / 3 + LATE / 2).await;
+            guard.downgrade().await.unwrap();
+            sleep(LATE).await;
+            if again {
+                assert!(guard.try_upgrade().await.unwrap());
+            }
+            let hold = guard.hold();
+            let (extended, downgraded) = tokio::join!(hold.extend(lease), guard.downgrade());
+            extended.unwrap();
+            downgraded.unwrap();
+            sleep(lease * 3).await;
+            assert!(guard.is_held(), "{:?}", guard.loss());
+            guard.release().await.unwrap();
         }
     }
 

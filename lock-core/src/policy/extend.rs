@@ -57,7 +57,7 @@ impl Hold {
         let answers = self.holding.store.renew(&[grant]).await;
         let answers = answers.map_err(|error| self.extending(error))?;
         extending.answer = answers.first().copied().unwrap_or(Renewal::Unanswered);
-        Ok(extending.answer)
+        Ok(self.holding.counting(ticket, extending.answer))
     }
 
     fn extending(&self, error: StoreError) -> Error {

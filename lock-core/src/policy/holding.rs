@@ -11,7 +11,7 @@ use super::{
     queue::{Seat, Turn},
     store::Store,
     succession::{self, Terms},
-    timing::Timing,
+    timing::{Ticket, Timing},
 };
 use crate::{Error, Grant, LossCause, Mode, Moment, Owner, Standing, Token, lease::MIN_LEASE, metrics::Held};
 use std::{
@@ -59,6 +59,8 @@ struct Life {
     timing: Timing,
     /// How many downgrade requests have not been answered: each may still be carried out.
     downgrades: usize,
+    /// The last renewal that was sent before the guards' mode became less than it stated.
+    stated_more: Ticket,
     /// The seat in its name's queue, with the turn as long as nobody else of this client may contend.
     seat: Option<Seat>,
     watch: Option<AbortHandle>,
@@ -112,7 +114,8 @@ impl Holding {
         }
         let late = timing.is_due(now).then(CancellationToken::new);
         let (state, mode, guards, downgrades, seat) = (State::Held, grant.mode, 1, 0, Some(seat));
-        let life = Life { state, guards, mode, timing, downgrades, seat, watch: None, span: Span::none() };
+        let (stated_more, watch, span) = (Ticket::default(), None, Span::none());
+        let life = Life { state, guards, mode, timing, downgrades, stated_more, seat, watch, span };
         let hold = Arc::new(Self {
             id,
             store: Arc::clone(store),

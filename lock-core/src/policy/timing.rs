@@ -44,8 +44,8 @@ struct Request {
     least: Duration,
 }
 
-/// Which request is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which request is meant; a later one is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
 impl Timing {
@@ -69,7 +69,7 @@ impl Timing {
             trusted: lease,
             renew_at: None,
             under_way: Vec::new(),
-            last: Ticket(0),
+            last: Ticket::default(),
             doubt: None,
             provisional: false,
         }
@@ -119,6 +119,11 @@ impl Timing {
             return usual;
         }
         usual.max(self.deadline.since(now) / 2).min(lease::renewal_patience(self.lease))
+    }
+
+    /// The last request that was sent.
+    pub(crate) fn last(&self) -> Ticket {
+        self.last
     }
 
     /// A renewal goes out at `sent`. Also returns when it was due.

@@ -65,7 +65,7 @@ impl<S: RecordStore> Changes<S> {
             expired = Moment::now() + left;
             let renewal = record.renew(grant, now);
             until = until_of(record, grant, now);
-            if matches!(renewal, Renewal::Lost(_)) {
+            if matches!(renewal, Renewal::Lost(_)) && until.is_none() {
                 // So that a renewal that is still on its way finds nothing to renew.
                 record.release(grant, now);
             }

@@ -8,6 +8,11 @@ local at = find(held, claim)
 if not at then
   return why(lock, record, claim, ARGV[3])
 elseif held.how == how then
+  -- Written once more: on a new connection WAIT counts nothing that was written before.
+  local left = redis.call('PTTL', lock)
+  if left > 0 then
+    redis.call('PEXPIRE', lock, left)
+  end
   return 1
 elseif held[2] then
   return 0

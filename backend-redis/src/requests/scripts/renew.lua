@@ -1,12 +1,16 @@
 -- Extends the leases of claims that still hold their locks.
--- KEYS: lock, record, lock, record, ... ARGV: seconds to remember records, then claim, token, lease in ms of each.
+-- KEYS: lock, record, lock, record, ... ARGV: seconds to remember records, then claim, token, lease in ms of each, and how
+-- its holder relies on having it.
 -- Answers for each with 1; with the word for what became of it; or, in a list, with the error that it alone met.
-local function renew(lock, record, claim, token, lease)
+local function renew(lock, record, claim, token, lease, how)
   local value, remember = redis.pcall('GET', lock), math.max(ARGV[1], math.ceil(lease / 500))
   if value == claim then
     redis.call('PEXPIRE', lock, lease)
-  elseif type(value) == 'string' and renewed(lock, value, claim, lease) then
+  elseif type(value) == 'string' and renewed(lock, value, claim, lease, how) then
     remember = no_shorter(record, remember)
+  elseif find(read(value), claim) then
+    -- It has less than its holder relies on: an upgrade was lost.
+    return 'forgotten'
   else
     return why(lock, record, claim, token)
   end
@@ -16,13 +20,13 @@ end
 
 local answers, any, at = {}, false, 2
 for key = 1, #KEYS, 2 do
-  local fine, answer = pcall(renew, KEYS[key], KEYS[key + 1], ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  local fine, answer = pcall(renew, KEYS[key], KEYS[key + 1], unpack(ARGV, at, at + 3))
   any = any or fine
   answers[#answers + 1] = fine and answer or { tostring(type(answer) == 'table' and answer.err or answer) }
-  at = at + 3
+  at = at + 4
 end
 if KEYS[1] and not any then
   -- It is the server that fails: it may have become a replica. Once more, so that its error is the answer.
-  renew(KEYS[1], KEYS[2], ARGV[2], ARGV[3], ARGV[4])
+  renew(KEYS[1], KEYS[2], unpack(ARGV, 2, 5))
 end
 return answers

@@ -109,6 +109,11 @@ local function remove(held, at)
   table.remove(held.ends, at)
 end
 
+-- Whether those who hold a lock so have as much as one that is held as `how` says: who has it alone has everything.
+local function covers(value, how)
+  return string.find(value, how .. '\n', 1, true) == 1 or string.find(value, 'alone\n', 1, true) == 1
+end
+
 -- Has a claim of those who hold a lock beside each other hold it for so many ms from now.
 local function extend(lock, held, at, lease)
   local claim, rest = string.match(held[at], '^(%S+) %d+ (.*)')
@@ -117,12 +122,12 @@ local function extend(lock, held, at, lease)
   keep(lock, held)
 end
 
--- The same for a claim that may not be one of them; answers with whether it is. The others are not looked at where they end
--- before it, as it is with nearly all renewals.
-local function renewed(lock, value, claim, lease)
+-- The same for a claim that may not be one of them, or have less than it says; answers with whether it was done. The others
+-- are not looked at where they end before it, as it is with nearly all renewals.
+local function renewed(lock, value, claim, lease, how)
   local _, at = string.find(value, '\n' .. claim .. ' ', 1, true)
   local till = at and string.match(value, '^%d+', at + 1)
-  if not till or till <= text(clock()) then
+  if not till or till <= text(clock()) or not covers(value, how) then
     return false
   elseif tonumber(lease) >= redis.call('PTTL', lock) then
     value = string.sub(value, 1, at) .. text(clock() + lease) .. string.sub(value, at + 1 + #till)

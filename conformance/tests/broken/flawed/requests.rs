@@ -169,7 +169,11 @@ impl Backend for Client {
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
-        let inner: Vec<Grant> = grants.iter().map(|grant| self.grant(grant)).collect();
+        let mut inner: Vec<Grant> = grants.iter().map(|grant| self.grant(grant)).collect();
+        if self.flaw == Flaw::RenewsAnyMode {
+            let writers = inner.iter_mut().filter(|grant| grant.mode == Mode::Exclusive);
+            writers.for_each(|grant| grant.mode = Mode::Shared);
+        }
         if self.flaw == Flaw::ForgetsRenewals {
             return Ok(vec![Renewal::Renewed; grants.len()]);
         }

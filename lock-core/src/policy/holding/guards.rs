@@ -128,6 +128,7 @@ impl Holding {
                 return Err(self.conflict(problem));
             }
             life.mode = Mode::Shared;
+            life.stated_more = life.timing.last();
             life.seat.as_mut().and_then(Seat::pass_turn)
         };
         drop(turn);

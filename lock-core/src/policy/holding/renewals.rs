@@ -1,7 +1,7 @@
 //! The renewals and extensions of a hold.
 
 use super::{Holding, State};
-use crate::{Grant, Moment, Renewal, Standing, metrics::Renewed, policy::timing::Ticket};
+use crate::{Grant, LossCause, Moment, Renewal, Standing, metrics::Renewed, policy::timing::Ticket};
 use std::time::Duration;
 
 impl Holding {
@@ -44,10 +44,21 @@ impl Holding {
         Some((self.grant_in(&life), ticket))
     }
 
+    /// The answer to a renewal or extension, as far as it counts.
+    ///
+    /// A downgrade may have overtaken a request that stated the mode before it. Then the store has less than was stated,
+    /// although it has forgotten nothing (clause F7).
+    pub(crate) fn counting(&self, ticket: Ticket, answer: Renewal) -> Renewal {
+        match answer {
+            Renewal::Lost(LossCause::Forgotten) if ticket <= self.life().stated_more => Renewal::Unanswered,
+            answer => answer,
+        }
+    }
+
     /// Records the answer to a renewal or extension.
     pub(crate) fn finish_renewal(&self, ticket: Ticket, answer: Renewal) {
         let now = Moment::now();
-        let outcome = match answer {
+        let outcome = match self.counting(ticket, answer) {
             Renewal::Lost(cause) => {
                 self.lose(cause);
                 Renewed::Lost
