@@ -14,6 +14,7 @@
 //! | `sentinel` | which server is the master |
 //! | `pubsub`, `notices` | messages as they arrive, and those to waiters in queues |
 //! | `address`, `connecting`, `errors` | where a server is; time limits; what Redis's errors mean |
+//! | `tls` | which certificates are trusted and presented, and what to do if they are refused |
 
 pub(crate) mod address;
 pub(crate) mod connecting;
@@ -25,4 +26,5 @@ pub(crate) mod pipelined;
 pub(crate) mod pubsub;
 pub(crate) mod sentinel;
 pub(crate) mod subscriptions;
+pub(crate) mod tls;
 mod together;

@@ -4,6 +4,7 @@ use crate::connection::{
     address::{Address, Target},
     dial::{Dial, Endpoint},
     sentinel::{Access, Sentinels},
+    tls::Certificates,
 };
 use redis::RedisConnectionInfo;
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
@@ -36,7 +37,9 @@ pub struct RedisOptions {
     user: Option<String>,
     password: Option<String>,
     database: u32,
-    tls_roots: Option<Vec<u8>>,
+    certificates: Certificates,
+    sentinel_user: Option<String>,
+    sentinel_password: Option<String>,
     prefix: String,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -91,9 +94,43 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the root certificates, in PEM format, that the server's certificate must lead to. Default: the system's.
+    /// Sets the user and password of the sentinels, if they are not the master's. On sentinels with only a password, the
+    /// user is `default`. Default: a sentinel that wants a login gets the master's.
+    pub fn sentinel_credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        (self.sentinel_user, self.sentinel_password) = (Some(user.into()), Some(password.into()));
+        self
+    }
+
+    pub(crate) fn sentinel_user(mut self, user: String) -> Self {
+        self.sentinel_user = Some(user);
+        self
+    }
+
+    pub(crate) fn sentinel_password(mut self, password: String) -> Self {
+        self.sentinel_password = Some(password);
+        self
+    }
+
+    /// Sets the root certificates, in PEM format, that the server's certificate must lead to, as `tls_ca` does in a URL.
+    /// Goes with TLS. Default: the system's.
     pub fn tls_roots(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls_roots = Some(pem.into());
+        self.certificates.roots = Some(pem.into());
+        self
+    }
+
+    /// Sets the certificate that the client presents, with its chain, and its key, both in PEM format, as `tls_cert` and
+    /// `tls_key` do in a URL. Goes with TLS. Default: none.
+    pub fn tls_identity(self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls_certificate(certificate.into()).tls_key(key.into())
+    }
+
+    pub(crate) fn tls_certificate(mut self, pem: Vec<u8>) -> Self {
+        self.certificates.certificate = Some(pem);
+        self
+    }
+
+    pub(crate) fn tls_key(mut self, pem: Vec<u8>) -> Self {
+        self.certificates.key = Some(pem);
         self
     }
 
@@ -150,6 +187,10 @@ impl RedisOptions {
 
     pub(crate) fn check(&self) -> Result<CheckedOptions, Error> {
         let replicas = Self::REPLICAS_RANGE;
+        if let Some(target) = &self.target {
+            self.certificates.check(target.is_encrypted())?;
+            self.check_sentinels(target)?;
+        }
         Ok(CheckedOptions {
             prefix: check_prefix(&self.prefix)?,
             fair: self.fair,
@@ -169,16 +210,30 @@ impl RedisOptions {
         })
     }
 
+    fn check_sentinels(&self, target: &Target) -> Result<(), Error> {
+        let has_sentinels = matches!(target, Target::Sentinel { .. });
+        let (given, allowed) = match (&self.sentinel_user, &self.sentinel_password) {
+            (None, None) => return Ok(()),
+            (_, Some(_)) if has_sentinels => return Ok(()),
+            (Some(_), None) if has_sentinels => ("nothing", "a file with the password of sentinel_user"),
+            _ => {
+                ("a login for sentinels", "nothing without sentinels; write redis+sentinel: if there are any")
+            }
+        };
+        Err(Error::invalid_option("sentinel_password_file", given, allowed))
+    }
+
     /// Where to connect.
     pub(crate) fn endpoint(&self) -> Result<Endpoint, Error> {
         match &self.target {
             Some(Target::Server(address)) => self.endpoint_at(address),
             Some(Target::Sentinel { sentinels, service, tls }) => {
-                // Invalid roots are refused now, not once a sentinel is asked.
-                for sentinel in sentinels {
-                    self.client(sentinel)?;
-                }
-                let access = Access { tls: *tls, roots: self.tls_roots.clone(), login: self.login() };
+                let access = Access {
+                    tls: *tls,
+                    certificates: self.certificates.clone(),
+                    login: self.login(),
+                    sentinels: self.sentinel_login(),
+                };
                 Ok(Endpoint::Master(Arc::new(Sentinels::new(sentinels.clone(), service.clone(), access))))
             }
             // A Cluster has an endpoint for each of its servers.
@@ -214,14 +269,20 @@ impl RedisOptions {
         login
     }
 
+    pub(crate) fn sentinel_login(&self) -> Option<RedisConnectionInfo> {
+        let login = RedisConnectionInfo::default().set_password(self.sentinel_password.as_ref()?);
+        Some(match &self.sentinel_user {
+            Some(user) => login.set_username(user),
+            None => login,
+        })
+    }
+
     /// A client of the `redis` crate for the address.
     fn client(&self, address: &Address) -> Result<redis::Client, Error> {
         let refused =
             |error: redis::RedisError| Error::invalid_option("url", "this address", error.to_string());
         let info = address.info(self.login()).map_err(refused)?;
-        address.client(info, self.tls_roots.as_deref()).map_err(|error| {
-            Error::invalid_option("tls_roots", "this file", format!("certificates in PEM format ({error})"))
-        })
+        address.client(info, &self.certificates).map_err(refused)
     }
 }
 
@@ -239,7 +300,9 @@ impl Default for RedisOptions {
             user: None,
             password: None,
             database: 0,
-            tls_roots: None,
+            certificates: Certificates::default(),
+            sentinel_user: None,
+            sentinel_password: None,
             prefix: DEFAULT_PREFIX.to_owned(),
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(2),
@@ -255,6 +318,7 @@ impl fmt::Debug for RedisOptions {
         f.debug_struct("RedisOptions")
             .field("target", &self.target)
             .field("user", &self.user)
+            .field("sentinel_user", &self.sentinel_user)
             .field("database", &self.database)
             .field("prefix", &self.prefix)
             .field("connect_timeout", &self.connect_timeout)

@@ -25,7 +25,7 @@ impl EachServer for RedisOptions {
 }
 
 /// The parameters that mean the same for one server and for several.
-pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 5] {
+pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 8] {
     [
         Parameter::<O>::prefix("tenure:", |options, prefix| {
             options.each_server(|server: RedisOptions| server.prefix(prefix))
@@ -52,6 +52,18 @@ pub(crate) const fn of_each_server<O: EachServer>() -> [Parameter<O>; 5] {
             "how long the last token of an unused name is kept; after that, tokens start again from \
             the server's clock",
         ),
+        Parameter::<O>::file("tls_ca", "the system's", |options, pem| {
+            options.each_server(|server| server.tls_roots(pem.clone()))
+        })
+        .about("the authorities that the servers' certificates are checked against, in PEM format"),
+        Parameter::<O>::file("tls_cert", "none", |options, pem| {
+            options.each_server(|server| server.tls_certificate(pem.clone()))
+        })
+        .about("the client's certificate, in PEM format"),
+        Parameter::<O>::file("tls_key", "none", |options, pem| {
+            options.each_server(|server| server.tls_key(pem.clone()))
+        })
+        .about("the key of that certificate, in PEM format"),
     ]
 }
 
@@ -79,6 +91,16 @@ impl RedisOptions {
                     .about("whether waiters of all processes are served in the order in which they came"),
                 Parameter::number("replicas", Self::REPLICAS_RANGE, "0", Self::replicas)
                     .about("how many replicas must have a grant before it counts"),
+                Parameter::text("sentinel_user", "a user", "default", |options: Self, user| {
+                    options.sentinel_user(user.to_owned())
+                })
+                .about("the user at the sentinels, with sentinel_password_file"),
+                Parameter::other_password_file(
+                    "sentinel_password_file",
+                    "none; a sentinel that wants a login gets the master's",
+                    Self::sentinel_password,
+                )
+                .about("the file that has the sentinels' password, if it is not the master's"),
             ],
         ],
     };
@@ -95,7 +117,7 @@ impl RedisOptions {
     /// | `rediss+sentinel://…`, `rediss+cluster://…` | the same with TLS to each of them |
     ///
     /// `%XX` is decoded in the user, the password, the path and the parameters. [`urls`](Self::urls) lists the
-    /// parameters. The file that `password_file` names is read. `lease` sets no option:
+    /// parameters. The files that the parameters name are read. `lease` sets no option:
     /// [`url::lease`](tenure_core::url::lease()) reads it, for [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///
     /// # Errors
@@ -321,6 +343,62 @@ mod tests {
         let error = RedisOptions::from_url(&url).unwrap_err().to_string();
         assert!(error.contains("a password and names a password_file"), "{error}");
         assert!(!error.contains("hunter2") && !error.contains("zq7k2x"), "{error}");
+    }
+
+    #[test]
+    fn sentinel_password_is_read_from_its_file_and_not_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        std::fs::write(&file, "zq7k2x w\n").unwrap();
+        #[cfg(unix)]
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let file = format!("sentinel_password_file={}", file.display());
+        let read = |url: &str| RedisOptions::from_url(&format!("{url}{file}")).unwrap();
+        let options = read("redis+sentinel://me:hunter2@h1,h2/service?sentinel_user=you&");
+        assert!(options.check().is_ok());
+        let login = options.sentinel_login().unwrap();
+        assert_eq!((login.username(), login.password()), (Some("you"), Some("zq7k2x w")));
+        assert_eq!(options.login().password(), Some("hunter2"));
+        assert!(!format!("{options:?}").contains("zq7k2x"), "{options:?}");
+        for (options, named) in [
+            (read("redis://host?"), "redis+sentinel:"),
+            (
+                RedisOptions::from_url("redis+sentinel://h/service?sentinel_user=you").unwrap(),
+                "sentinel_user",
+            ),
+        ] {
+            let error = options.check().unwrap_err().to_string();
+            assert!(error.contains("sentinel_password_file") && error.contains(named), "{error}");
+        }
+        let missing = "redis+sentinel://h/service?sentinel_password_file=/nowhere/password";
+        let error = RedisOptions::from_url(missing).unwrap_err().to_string();
+        assert!(error.contains("sentinel_password_file is a file"), "{error}");
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn certificate_files_go_with_tls_and_are_checked_before_any_server_is_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("no.pem");
+        std::fs::write(&file, "no certificate").unwrap();
+        let refused = |url: &str| {
+            let url = url.replace("FILE", &file.display().to_string());
+            RedisOptions::from_url(&url).and_then(|options| options.check()).expect_err(&url).to_string()
+        };
+        for (url, named) in [
+            ("redis://host?tls_ca=FILE", "rediss:"),
+            ("redis+sentinel://host/x?tls_cert=FILE&tls_key=FILE", "rediss:"),
+            ("redis+cluster://host?tls_key=FILE", "rediss:"),
+            ("redis+unix:/run/r.sock?tls_ca=FILE", "rediss:"),
+            ("rediss://host?tls_cert=FILE", "tls_key"),
+            ("rediss+cluster://host?tls_key=FILE", "tls_cert"),
+            ("rediss://host?tls_ca=FILE", "certificates in PEM format"),
+            ("rediss://host?tls_cert=FILE&tls_key=FILE", "PEM format"),
+            ("rediss://host?tls_ca=/nowhere/ca.pem", "tls_ca cannot be read"),
+        ] {
+            let error = refused(url);
+            assert!(error.contains(named), "{url}: {error}");
+        }
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Where a server is, or how it is found.
 
+use super::tls::Certificates;
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
     io::tcp::TcpSettings,
@@ -48,25 +49,31 @@ impl Address {
     }
 
     /// A client that connects here.
-    pub(crate) fn client(&self, info: ConnectionInfo, roots: Option<&[u8]>) -> Result<Client, RedisError> {
+    pub(crate) fn client(
+        &self,
+        info: ConnectionInfo,
+        certificates: &Certificates,
+    ) -> Result<Client, RedisError> {
         #[cfg(feature = "tls")]
-        if matches!(self, Self::Network { tls: true, .. }) {
-            choose_cryptography();
-            let root_cert = roots.map(<[u8]>::to_vec);
-            return Client::build_with_tls(info, redis::TlsCertificates { client_tls: None, root_cert });
+        if self.is_encrypted() {
+            return certificates.client(info);
         }
-        let _ = roots;
+        let _ = certificates;
         Client::open(info)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        matches!(self, Self::Network { tls: true, .. })
     }
 }
 
-/// The `redis` crate uses the process's default crypto provider, and panics if there is none. A provider that the
-/// program has chosen stays.
-#[cfg(feature = "tls")]
-fn choose_cryptography() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread has just installed one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+impl Target {
+    /// Whether its servers are spoken to over TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        match self {
+            Self::Server(address) => address.is_encrypted(),
+            Self::Sentinel { tls, .. } | Self::Cluster { tls, .. } => *tls,
+        }
     }
 }
 

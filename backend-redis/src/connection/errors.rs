@@ -1,5 +1,6 @@
 //! What Redis's errors mean for locks, and what to do about them.
 
+use super::tls;
 use redis::{ErrorKind, RedisError};
 use std::{error::Error as _, io, sync::Arc};
 use tenure_core::StoreError;
@@ -278,9 +279,9 @@ impl ServerName {
                 )
             }
             Trouble::Garbled if self.tls => {
-                format!(
-                    "no TLS with {address}: {source}; check its certificate, or write redis: if it has no TLS"
-                )
+                let advice = io_error(source).and_then(tls::advice);
+                let advice = advice.unwrap_or("check its certificate, or write redis: if it has no TLS");
+                format!("no TLS with {address}: {source}; {advice}")
             }
             Trouble::Garbled => {
                 format!("{address} does not speak the Redis protocol here; if it requires TLS, write rediss:")

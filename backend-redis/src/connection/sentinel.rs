@@ -9,6 +9,7 @@ use super::{
     address::Address,
     connecting::connect,
     errors::{ServerName, Trouble},
+    tls::Certificates,
 };
 use crate::requests::replies::text;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -28,15 +29,16 @@ pub(crate) struct Sentinels {
 /// How to connect to the sentinels and the master.
 pub(crate) struct Access {
     pub(crate) tls: bool,
-    /// The root certificates to trust, in PEM format, if not the system's.
-    pub(crate) roots: Option<Vec<u8>>,
-    /// The login for the master, and for sentinels that require one.
+    pub(crate) certificates: Certificates,
+    /// The login for the master, and for sentinels that require one unless they have their own.
     pub(crate) login: RedisConnectionInfo,
+    /// The sentinels' own login.
+    pub(crate) sentinels: Option<RedisConnectionInfo>,
 }
 
 impl Access {
     fn client(&self, to: &Address, login: RedisConnectionInfo) -> Result<Client, RedisError> {
-        to.client(to.info(login)?, self.roots.as_deref())
+        to.client(to.info(login)?, &self.certificates)
     }
 }
 
@@ -147,6 +149,9 @@ impl Sentinels {
         patience: Duration,
     ) -> Result<KnownMaster, (&'a Address, RedisError)> {
         let answer = async {
+            if let Some(login) = &self.access.sentinels {
+                return self.known(sentinel, login.clone(), patience).await;
+            }
             match self.known(sentinel, RedisConnectionInfo::default(), patience).await {
                 Err(error) if Trouble::of(&error) == Trouble::Anonymous => {
                     self.known(sentinel, self.access.login.clone().set_db(0), patience).await

@@ -52,8 +52,8 @@ impl RedlockOptions {
     /// `redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[/DATABASE]` uses TCP, with the same user, password and
     /// database on each server; `rediss+redlock://…` adds TLS to each.
     ///
-    /// `%XX` is decoded in the user, the password and the parameters. [`urls`](Self::urls) lists the parameters. The file
-    /// that `password_file` names is read.
+    /// `%XX` is decoded in the user, the password and the parameters. [`urls`](Self::urls) lists the parameters. The
+    /// files that they name are read.
     /// `lease` sets no option: [`url::lease`](tenure_core::url::lease()) reads it, for
     /// [`Locks::with_lease`](tenure_core::Locks::with_lease).
     ///

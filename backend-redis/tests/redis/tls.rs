@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-use tenure_core::{Backend, Locks};
+use tenure_core::{Backend, Error, Locks};
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
 
 const LEASE: Duration = Duration::from_secs(20);
@@ -42,18 +42,20 @@ impl Certificate {
         self.directory.path().join(file).display().to_string()
     }
 
-    fn roots(&self) -> Vec<u8> {
-        std::fs::read(self.directory.path().join("cert.pem")).unwrap()
+    /// The parameters of a URL for a client that trusts this certificate, and presents it too if it has to.
+    fn parameters(&self, presents: bool) -> String {
+        let (cert, key) = (self.path("cert.pem"), self.path("key.pem"));
+        let identity = format!("&tls_cert={cert}&tls_key={key}");
+        format!("?tls_ca={cert}{}", if presents { &identity } else { "" })
     }
 
-    /// A server's settings, with which it speaks TLS at this port.
+    /// A server's settings, with which it speaks TLS at this port, and demands a client's certificate as by default.
     fn settings(&self, port: u16) -> Vec<(&'static str, String)> {
         vec![
             ("tls-port", port.to_string()),
             ("tls-cert-file", self.path("cert.pem")),
             ("tls-key-file", self.path("key.pem")),
             ("tls-ca-cert-file", self.path("cert.pem")),
-            ("tls-auth-clients", "no".to_owned()),
         ]
     }
 
@@ -92,18 +94,30 @@ async fn is_a_store(one: impl Backend, other: impl Backend, name: &str) {
 #[tokio::test]
 async fn over_tls_and_not() {
     let (certificate, [port]) = (Certificate::make(), free_ports());
-    let server = certificate.server(port, &[]);
-    let options = at(&format!("rediss://localhost:{port}")).tls_roots(certificate.roots());
+    let server = certificate.server(port, &[("tls-auth-clients", "no")]);
+    let options = at(&format!("rediss://localhost:{port}{}", certificate.parameters(false)));
     let connect = || async { RedisBackend::connect(options.clone()).await.unwrap() };
     assert_eq!(connect().await.store(), format!("rediss://localhost:{port}/0"));
     is_a_store(connect().await, connect().await, "a").await;
 
     let (error, text) = refusal_with(at(&format!("rediss://localhost:{port}"))).await;
-    assert!(text.contains("check its certificate"), "{error:?} {text}");
+    assert!(text.contains("with tls_ca"), "{error:?} {text}");
     let (error, text) = refusal_with(at(&format!("rediss://127.0.0.1:{}", server.port))).await;
     assert!(text.contains("write redis:"), "{error:?} {text}");
     let (error, text) = refusal_with(at(&format!("redis://localhost:{port}"))).await;
     assert!(text.contains("rediss:"), "{error:?} {text}");
+}
+
+/// As redis-server does by default.
+#[tokio::test]
+async fn server_demands_a_client_certificate() {
+    let (certificate, [port]) = (Certificate::make(), free_ports());
+    let _server = certificate.server(port, &[]);
+    let url = |presents| format!("rediss://localhost:{port}{}", certificate.parameters(presents));
+    let connect = || async { RedisBackend::connect(at(&url(true))).await.unwrap() };
+    is_a_store(connect().await, connect().await, "a").await;
+    let (error, text) = refusal_with(at(&url(false))).await;
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("tls_cert"), "{error:?} {text}");
 }
 
 #[tokio::test]
@@ -111,15 +125,13 @@ async fn redlock_over_tls() {
     let (certificate, ports) = (Certificate::make(), free_ports::<3>());
     let _servers = ports.map(|port| certificate.server(port, &[]));
     let url = format!("rediss+redlock://{}", ports.map(|port| format!("localhost:{port}")).join(","));
-    let options = || RedlockOptions::from_url(&url).unwrap();
-    let connect = || async {
-        RedlockBackend::connect(options().each(|server| server.tls_roots(certificate.roots()))).await.unwrap()
-    };
+    let options = |parameters: &str| RedlockOptions::from_url(&format!("{url}{parameters}")).unwrap();
+    let connect = || async { RedlockBackend::connect(options(&certificate.parameters(true))).await.unwrap() };
     assert_eq!(connect().await.store(), format!("{url}/0"));
     is_a_store(connect().await, connect().await, "a").await;
-    let error = RedlockBackend::connect(options()).await.unwrap_err();
+    let error = RedlockBackend::connect(options("")).await.unwrap_err();
     let text = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-    assert!(text.contains("check its certificate"), "{error} {text}");
+    assert!(text.contains("with tls_ca"), "{error} {text}");
 }
 
 /// The nodes know each other, and are known, by numbers and by a name; both are in the certificate.
@@ -153,10 +165,11 @@ async fn a_cluster_over_tls() {
             && node.tell::<String>(&["CLUSTER", "NODES"]).matches(",localhost").count() == 3
     };
     until("the nodes agree", || nodes.iter().all(agree)).await;
-    let options = at(&format!("rediss+cluster://localhost:{}", ports[0])).tls_roots(certificate.roots());
+    let url = format!("rediss+cluster://localhost:{}", ports[0]);
+    let options = at(&format!("{url}{}", certificate.parameters(true)));
     let connect = || async { RedisBackend::connect(options.clone()).await.unwrap() };
     let backend = connect().await;
-    assert_eq!(backend.store(), format!("rediss+cluster://localhost:{}", ports[0]));
+    assert_eq!(backend.store(), url);
     let slot_of = |name: &str| nodes[0].tell::<usize>(&["CLUSTER", "KEYSLOT", &format!("tenure:{name}")]);
     for node in 0..3 {
         let name =
@@ -196,24 +209,42 @@ fn sentinel(directory: &Path, settings: &[(&'static str, String)]) -> Killed {
 #[tokio::test]
 async fn sentinel_over_tls() {
     let (certificate, [master, port]) = (Certificate::make(), free_ports());
-    let server = certificate.server(master, &[("tls-replication", "yes")]);
+    let server = certificate.server(master, &[("tls-replication", "yes"), ("requirepass", "right")]);
     let directory = tempfile::tempdir().unwrap();
     let watches = [
         ("port", "0".to_owned()),
         ("tls-replication", "yes".to_owned()),
         ("sentinel", format!("monitor tenure 127.0.0.1 {master} 1")),
+        ("requirepass", "\"its own\"".to_owned()),
+        ("sentinel", "auth-pass tenure right".to_owned()),
     ];
     let settings: Vec<_> = certificate.settings(port).into_iter().chain(watches).collect();
     let _sentinel = sentinel(directory.path(), &settings);
     until("the sentinel listens", || TcpStream::connect(("127.0.0.1", port)).is_ok()).await;
     let url = format!("rediss+sentinel://localhost:{port}/tenure");
-    let options = at(&url).tls_roots(certificate.roots());
-    let connect = || async { RedisBackend::connect(options.clone()).await.unwrap() };
-    let backend = connect().await;
-    assert_eq!(backend.store(), url);
-    is_a_store(connect().await, backend.clone(), "a").await;
-    grant(&backend, &claim("b", LEASE)).await;
-    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:b"]), 1);
-    let (error, text) = refusal_with(at(&url)).await;
+    let with_password = url.replace("://", "://:right@");
+    let password = directory.path().join("password");
+    std::fs::write(&password, "its own\n").unwrap();
+    std::fs::set_permissions(&password, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let trusted = format!("{with_password}{}", certificate.parameters(true));
+    for user in ["", "&sentinel_user=default"] {
+        let options = at(&format!("{trusted}&sentinel_password_file={}{user}", password.display()));
+        let connect = || async { RedisBackend::connect(options.clone()).await.unwrap() };
+        let backend = connect().await;
+        assert_eq!(backend.store(), url);
+        is_a_store(connect().await, backend.clone(), "a").await;
+    }
+    let mut connection = server.connection();
+    redis::cmd("AUTH").arg("right").exec(&mut connection).unwrap();
+    let kept: Vec<String> = redis::cmd("KEYS").arg("tenure:*").query(&mut connection).unwrap();
+    assert!(!kept.is_empty(), "the master keeps them");
+    // The master's password, which this sentinel refuses.
+    let (error, text) = refusal_with(at(&trusted)).await;
+    assert!(
+        text.contains("no sentinel names the master") && text.contains("authentication failed"),
+        "{error:?} {text}"
+    );
+    assert!(!text.contains("right"), "{text}");
+    let (error, text) = refusal_with(at(&with_password)).await;
     assert!(text.contains("no sentinel names the master"), "{error:?} {text}");
 }

@@ -4,6 +4,9 @@ use super::{Refusal, decode, password};
 use crate::Name;
 use std::{ops::RangeInclusive, time::Duration};
 
+/// The file of a password, in words.
+const PRIVATE: &str = "a file that only its owner may read";
+
 /// One parameter of a URL, `?name=value`, that changes options of type `O`.
 ///
 /// Each has a name, the values that it takes, its default in words, a sentence that says what it does, and the method
@@ -38,6 +41,10 @@ enum Kind<O> {
     Word(&'static [&'static str], fn(O, &'static str) -> O),
     /// The form in words, the check whether a text has it, and the method.
     Text(&'static str, fn(&str) -> bool, fn(O, &str) -> O),
+    /// The method takes what is in the file.
+    File(fn(O, Vec<u8>) -> O),
+    /// The method takes the password in the file.
+    Password(fn(O, String) -> O),
 }
 
 /// A description of a parameter.
@@ -118,8 +125,24 @@ impl<O> Parameter<O> {
     /// [`Place`](super::Place), and its options need nothing for it.
     #[must_use]
     pub const fn password_file() -> Self {
-        Self::text(password::FILE, "a file that only its owner may read", "none", |options, _| options)
+        Self::text(password::FILE, PRIVATE, "none", |options, _| options)
             .about("the file that has the password, if the URL has none")
+    }
+
+    /// Takes a file, which is read together with the URL, for the method that takes what is in it.
+    #[must_use]
+    pub const fn file(name: &'static str, default: &'static str, set: fn(O, Vec<u8>) -> O) -> Self {
+        Self::new(name, Kind::File(set), default)
+    }
+
+    /// Takes a file with a password that is not the URL's own, by the rules of [`password_file`](Self::password_file).
+    #[must_use]
+    pub const fn other_password_file(
+        name: &'static str,
+        default: &'static str,
+        set: fn(O, String) -> O,
+    ) -> Self {
+        Self::new(name, Kind::Password(set), default)
     }
 
     const fn new(name: &'static str, kind: Kind<O>, default: &'static str) -> Self {
@@ -150,6 +173,16 @@ impl<O> Parameter<O> {
             return Err(Refusal::new(format!("parameter {} has no value", self.name), valid()));
         }
         let given = decode(written)?;
+        match self.kind {
+            Kind::Password(set) => return Ok(set(options, password::read(&given, self.name)?)),
+            Kind::File(set) => {
+                let unreadable = |error| {
+                    Refusal::new(format!("{} cannot be read from {given:?} ({error})", self.name), valid())
+                };
+                return Ok(set(options, std::fs::read(&given).map_err(unreadable)?));
+            }
+            _ => {}
+        }
         self.kind.take(options, &given).ok_or_else(|| {
             let given: String = given.chars().take(40).collect();
             Refusal::new(format!("{given:?} is not a valid value for {}", self.name), valid())
@@ -171,6 +204,8 @@ impl<O> Kind<O> {
             Self::Flag(set) => Some(set(options, given.parse().ok()?)),
             Self::Word(words, set) => Some(set(options, words.iter().find(|word| **word == given)?)),
             Self::Text(_, fits, set) => fits(given).then(|| set(options, given)),
+            // Their files are read before.
+            Self::File(_) | Self::Password(_) => None,
         }
     }
 
@@ -186,6 +221,8 @@ impl<O> Kind<O> {
                 words => words.concat(),
             },
             Self::Text(form, ..) => (*form).to_owned(),
+            Self::File(_) => "a file".to_owned(),
+            Self::Password(_) => PRIVATE.to_owned(),
         }
     }
 }

@@ -31,10 +31,10 @@ pub(super) fn put_into(text: &str, password: &str) -> Option<String> {
     names_host.then(|| format!("//{}:{}@{rest}", login.unwrap_or_default(), encode(password)))
 }
 
-/// Reads a password from the file at `path`, without the end of its line.
-pub(super) fn read(path: &str) -> Result<String, Refusal> {
+/// Reads a password from the file at `path`, without the end of its line. `parameter` names the file in the URL.
+pub(super) fn read(path: &str, parameter: &str) -> Result<String, Refusal> {
     let refuse = |problem: String| {
-        Refusal::new(problem, format!("{FILE} is a file that has the password, and nothing else"))
+        Refusal::new(problem, format!("{parameter} is a file that has the password, and nothing else"))
     };
     let unreadable = |error: io::Error| refuse(format!("no password can be read from {path:?} ({error})"));
     let file = open(path).map_err(unreadable)?;

@@ -38,7 +38,7 @@ impl<'a> Place<'a> {
         if has_servers && password::put_into(self.text, "").is_none() {
             return Err(self.refuse(format!("it names no host for the password of its {}", password::FILE)));
         }
-        password::read(&decode(file)?)
+        password::read(&decode(file)?, password::FILE)
     }
 
     /// Adds the password of a file.
