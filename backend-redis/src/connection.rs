@@ -13,7 +13,8 @@
 //! | `dial` | how either is opened: to one server, or to the current master |
 //! | `sentinel` | which server is the master |
 //! | `pubsub`, `notices` | messages as they arrive, and those to waiters in queues |
-//! | `address`, `connecting`, `errors` | where a server is; time limits; what Redis's errors mean |
+//! | `connecting`, `last_words` | time limits; why a server hung up |
+//! | `address`, `errors` | where a server is; what Redis's errors mean |
 //! | `tls` | which certificates are trusted and presented, and what to do if they are refused |
 
 pub(crate) mod address;
@@ -21,6 +22,7 @@ pub(crate) mod connecting;
 pub(crate) mod dial;
 pub(crate) mod errors;
 pub(crate) mod lane;
+pub(crate) mod last_words;
 pub(crate) mod notices;
 pub(crate) mod pipelined;
 pub(crate) mod pubsub;

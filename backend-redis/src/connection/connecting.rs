@@ -1,7 +1,9 @@
 //! Connecting within a time limit.
 
+use super::last_words::reason;
 use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnection};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Connects with these timeouts.
 pub(crate) async fn connect(
@@ -12,7 +14,11 @@ pub(crate) async fn connect(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(connect_timeout))
         .set_response_timeout(Some(response_timeout));
-    client.get_multiplexed_async_connection_with_config(&config).await
+    let begun = Instant::now();
+    match client.get_multiplexed_async_connection_with_config(&config).await {
+        Err(error) => Err(reason(client, connect_timeout.saturating_sub(begun.elapsed()), error).await),
+        opened => opened,
+    }
 }
 
 /// Runs `request` for at most `longest`.

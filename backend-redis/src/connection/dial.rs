@@ -3,6 +3,7 @@
 use super::{
     connecting::{connect, in_time},
     errors::ServerName,
+    last_words::reason,
     pubsub::{self, Heard, Sink},
     sentinel::Sentinels,
 };
@@ -105,11 +106,13 @@ impl Dial {
         in_shard: bool,
     ) -> Result<(Sink, BoxStream<'static, Heard>), RedisError> {
         let connecting = async {
-            match &self.endpoint {
-                Endpoint::Server(client) => pubsub::open(client, in_shard).await,
-                Endpoint::Master(sentinels) => {
-                    pubsub::open(&sentinels.master(self.connect_timeout).await?, in_shard).await
-                }
+            let client = match &self.endpoint {
+                Endpoint::Server(client) => Arc::clone(client),
+                Endpoint::Master(sentinels) => Arc::new(sentinels.master(self.connect_timeout).await?),
+            };
+            match pubsub::open(&client, in_shard).await {
+                Err(error) => Err(reason(&client, self.connect_timeout, error).await),
+                opened => opened,
             }
         };
         in_time(self.connect_timeout, connecting).await

@@ -52,6 +52,10 @@ pub(crate) enum Trouble {
     ReadOnly,
     /// It is starting, or has lost its master, or runs somebody's long script.
     NotReady,
+    /// It admits no more clients.
+    Full,
+    /// It admits no clients from other machines: it is in protected mode.
+    Denied,
     /// User or password is wrong.
     Refused,
     /// No user or password was given.
@@ -111,6 +115,7 @@ impl Trouble {
             "READONLY" => Self::ReadOnly,
             "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "NOREPLICAS" | "BUSY" | "UNBLOCKED" => Self::NotReady,
             "WRONGPASS" => Self::Refused,
+            "DENIED" => Self::Denied,
             "NOAUTH" => Self::Anonymous,
             "NOPERM" => Self::Forbidden,
             "WRONGTYPE" => Self::WrongType,
@@ -119,6 +124,7 @@ impl Trouble {
             "MISCONF" => Self::CannotSave,
             "MOVED" | "CROSSSLOT" => Self::Cluster,
             "ASK" | "TRYAGAIN" => Self::Moving,
+            _ if detail.contains("max number of clients") => Self::Full,
             _ if detail.contains("WRONGTYPE ") => Self::WrongType,
             _ if detail.contains("WAIT cannot be used with") => Self::ReadOnly,
             _ if error.to_string().contains("refused to switch database") => Self::not_selected(detail),
@@ -175,7 +181,7 @@ impl Trouble {
     }
 
     /// Whether asking again may help.
-    fn may_pass(self) -> bool {
+    pub(crate) fn may_pass(self) -> bool {
         matches!(
             self,
             Self::Silent
@@ -184,6 +190,7 @@ impl Trouble {
                 | Self::NoScript
                 | Self::ReadOnly
                 | Self::NotReady
+                | Self::Full
                 | Self::Moving
                 // In a Cluster, two nodes may point at each other for a moment while a slot changes hands.
                 | Self::Cluster
@@ -252,6 +259,24 @@ impl ServerName {
         }
     }
 
+    /// Guesses, the likeliest first.
+    fn reasons_to_hang_up(&self) -> &'static str {
+        match (self.has_answered, self.tls) {
+            (true, _) => {
+                "it is shutting down or restarting, it has reached its limit of clients, or it or a proxy has ended the \
+                 connection"
+            }
+            (false, true) => {
+                "it has no TLS (write redis: in place of rediss:), it requires a client certificate (tls_cert, tls_key), \
+                 it has reached its limit of clients, it is starting or shutting down, or a proxy has no server"
+            }
+            (false, false) => {
+                "it requires TLS (write rediss: in place of redis:), it is no Redis server, it is starting or shutting \
+                 down, or a proxy has no server"
+            }
+        }
+    }
+
     fn what(&self, trouble: Trouble, source: &RedisError) -> String {
         let Self { address, database, .. } = self;
         match trouble {
@@ -261,23 +286,17 @@ impl ServerName {
                 )
             }
             Trouble::Silent => format!("{address} did not answer in time"),
-            Trouble::HungUp if self.has_answered => {
-                format!(
-                    "{address} closed the connection; it may be shutting down or restarting, or have reached its limit \
-                     of clients"
-                )
+            Trouble::HungUp => format!(
+                "{address} closed the connection and gave no reason; possible reasons: {}",
+                self.reasons_to_hang_up()
+            ),
+            Trouble::Full => {
+                format!("{address} has reached its limit of clients ({source}); raise its maxclients")
             }
-            Trouble::HungUp if self.tls => {
-                format!(
-                    "{address} closed the connection; it may have no TLS (write redis: in place of rediss:), or have \
-                     reached its limit of clients"
-                )
-            }
-            Trouble::HungUp => {
-                format!(
-                    "{address} closed the connection; it may require TLS (rediss:), or have reached its limit of clients"
-                )
-            }
+            Trouble::Denied => format!(
+                "{address} refuses clients of other machines ({source}); set a password on the server, or connect from \
+                 its own machine"
+            ),
             Trouble::Garbled if self.tls => {
                 let advice = io_error(source).and_then(tls::advice);
                 let advice = advice.unwrap_or("check its certificate, or write redis: if it has no TLS");
@@ -294,7 +313,10 @@ impl ServerName {
                 "{address} is a read-only replica; give the master's address, or use redis+sentinel: if there are sentinels"
             ),
             Trouble::NotReady => format!("{address} is not ready: {source}"),
-            Trouble::Refused => format!("{address} refused the user or the password; check them"),
+            // The `redis` crate keeps nothing of what the server said.
+            Trouble::Refused => format!(
+                "{address} refused the user or the password; check them, or give none if the server has none"
+            ),
             Trouble::Anonymous => format!(
                 "{address} requires a password; write redis://USER:PASSWORD@HOST, or give a password_file"
             ),
@@ -342,21 +364,21 @@ mod tests {
         }
     }
 
-    /// Nor is anybody told to use TLS who does already.
     #[test]
-    fn only_a_server_that_never_answered_may_be_another_kind_of_server() {
+    fn guesses_about_tls_end_once_the_server_has_answered() {
         let said = |tls, has_answered| {
             let server =
                 ServerName { address: "host:6379".into(), database: 0, tls, watched: false, has_answered };
             server.explain(io::Error::from(io::ErrorKind::ConnectionReset).into()).to_string()
         };
-        assert!(said(false, false).contains("may require TLS (rediss:)"), "{}", said(false, false));
-        assert!(said(true, false).contains("may have no TLS (write redis:"), "{}", said(true, false));
+        assert!(said(false, false).contains("it requires TLS (write rediss:"), "{}", said(false, false));
+        assert!(said(true, false).contains("it has no TLS (write redis:"), "{}", said(true, false));
         for tls in [false, true] {
             assert!(!said(tls, true).contains("TLS"), "{}", said(tls, true));
-            // It closes a connection that is one too many, however many it has served before.
-            assert!(said(tls, true).contains("limit of clients"), "{}", said(tls, true));
+            assert!(said(tls, false).contains("possible reasons"), "{}", said(tls, false));
         }
+        // Over TLS, a server that has too many clients says nothing.
+        assert!(said(true, false).contains("limit of clients"), "{}", said(true, false));
     }
 
     #[test]

@@ -190,7 +190,7 @@ impl Failed {
     fn push(&mut self, sentinel: &Address, error: &RedisError) {
         let detail = error.detail().unwrap_or_default();
         self.unknown |= detail.contains("No such master");
-        self.silent |= error.is_io_error() || error.is_timeout();
+        self.silent |= error.is_io_error() || error.is_timeout() || Trouble::of(error).may_pass();
         self.reasons.push(match Trouble::of(error) {
             Trouble::Silent => format!("{sentinel}: no answer in time"),
             _ if detail.contains("unknown command") => format!("{sentinel}: it is not a sentinel"),
