@@ -95,6 +95,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Gets at most [`Capabilities::renew_batch`] grants, all of one [`shard`](Self::shard). May be bounded by the
     /// shortest of their leases: holders that can wait twice as long for the answer are renewed by another request.
     /// Does not renew an expired lease, even if nobody else has acquired the name. Never called for grants in a session.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unavailable`] and [`StoreError::failed`], about all of these grants. After a failure that asking again
+    /// does not mend, the caller asks for one half and for the other, and so on: a grant that the store refuses to renew
+    /// costs no other its lease (clause L9).
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError>;
 
     /// Withdraws a claim whose acquisition was cancelled: afterwards it neither holds nor waits.

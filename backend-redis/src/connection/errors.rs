@@ -74,6 +74,8 @@ pub(crate) enum Trouble {
     CannotSave,
     /// It is a node of a Cluster.
     Cluster,
+    /// Its keys are on several servers, and a request was about more than one of them.
+    CrossSlot,
     /// It is a node whose slot is just being moved to another.
     Moving,
     /// The client uses TLS and the server does not, or the other way round.
@@ -122,7 +124,8 @@ impl Trouble {
             "BADRECORD" => Self::BadRecord,
             "OOM" => Self::OutOfMemory,
             "MISCONF" => Self::CannotSave,
-            "MOVED" | "CROSSSLOT" => Self::Cluster,
+            "MOVED" => Self::Cluster,
+            "CROSSSLOT" => Self::CrossSlot,
             "ASK" | "TRYAGAIN" => Self::Moving,
             _ if detail.contains("max number of clients") => Self::Full,
             _ if detail.contains("WRONGTYPE ") => Self::WrongType,
@@ -175,6 +178,7 @@ impl Trouble {
                 | Self::WrongType
                 | Self::BadRecord
                 | Self::Cluster
+                | Self::CrossSlot
                 | Self::Moving
                 | Self::Other
         )
@@ -335,6 +339,10 @@ impl ServerName {
             }
             Trouble::Moving => format!("{address}: the slot is just moving to another node ({source})"),
             Trouble::Cluster => format!("{address} is a node of a Redis Cluster; write redis+cluster:"),
+            Trouble::CrossSlot => format!(
+                "{address} keeps these names in different shards, so they need separate requests; if it is a node of a \
+                 Redis Cluster, write redis+cluster:"
+            ),
             Trouble::Cut | Trouble::Other => format!("{address}: {source}"),
         }
     }

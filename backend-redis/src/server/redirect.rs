@@ -36,6 +36,11 @@ pub(crate) fn is_moving(error: &StoreError) -> bool {
     trouble(error) == Some(Trouble::Moving)
 }
 
+/// Whether a request failed because its keys are in different shards behind one address. It was not carried out.
+pub(crate) fn is_of_many_shards(error: &StoreError) -> bool {
+    trouble(error) == Some(Trouble::CrossSlot)
+}
+
 /// Whether a request failed because its server did not answer, or serves nobody at present. Another may have taken its
 /// place.
 pub(crate) fn took_no_requests(error: &StoreError) -> bool {

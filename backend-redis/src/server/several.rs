@@ -1,6 +1,6 @@
 //! Several names in one call.
 
-use super::{Server, doubts::Asking};
+use super::{Server, doubts::Asking, redirect::is_of_many_shards};
 use crate::{
     connection::{errors::Failure, lane::Answer},
     requests::{
@@ -38,7 +38,10 @@ impl Server {
         } else {
             drop(asking);
         }
-        let Answer { value, sent, connection, .. } = answer.map_err(|failure| failure.error)?;
+        let Answer { value, sent, connection, .. } = match answer {
+            Err(Failure { error, .. }) if is_of_many_shards(&error) => return Ok(AttemptAll::Apart),
+            answer => answer?,
+        };
         let Some(tokens) = replies::tokens(&value)? else {
             for claim in claims {
                 self.refused(claim).await?;

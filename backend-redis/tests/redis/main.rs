@@ -13,6 +13,7 @@ mod notices;
 mod outages;
 mod people;
 mod proxy;
+mod refused;
 mod replicas;
 mod server;
 mod several;

@@ -146,9 +146,13 @@ impl Renewals {
         for mut batch in batches {
             while !batch.is_empty() {
                 let rest = batch.split_off(largest.min(batch.len()));
-                tokio::spawn(Arc::clone(self).renew(std::mem::replace(&mut batch, rest)));
+                self.start(std::mem::replace(&mut batch, rest));
             }
         }
+    }
+
+    fn start(self: &Arc<Self>, batch: Vec<Due>) {
+        tokio::spawn(Arc::clone(self).renew(batch));
     }
 
     /// The holds whose event has come, and those that may share a batch with them, nearest first.
@@ -159,7 +163,8 @@ impl Renewals {
     }
 
     /// Each hold waits for the answer as long as its own lease allows: a lease too short for a distant store costs no
-    /// other hold its renewal (clause L9).
+    /// other hold its renewal (clause L9). Nor does one that the store refuses: a batch that is refused as a whole is sent
+    /// again in halves, until the refused one stands alone.
     async fn renew(self: Arc<Self>, mut batch: Vec<Due>) {
         // A release may have begun since they were chosen, and no renewal is sent after it (clause L4).
         batch.retain(|due| {
@@ -174,6 +179,7 @@ impl Renewals {
         }
         let grants: Vec<Grant> = batch.iter().map(|due| due.grant.clone()).collect();
         let sent = Moment::now();
+        let mut refused = Vec::new();
         let mut answer = pin!(self.store.renew(&grants));
         let mut waiting: Vec<(Duration, &Due, usize)> =
             batch.iter().enumerate().map(|(at, due)| (due.hold.patience(sent), due, at)).collect();
@@ -183,6 +189,12 @@ impl Renewals {
             let left = least.saturating_sub(Moment::now().since(sent));
             let answers = match tokio::time::timeout(left, &mut answer).await {
                 Ok(Ok(answers)) => answers,
+                Ok(Err(error)) if grants.len() > 1 && !error.is_unavailable() => {
+                    let (store, count) = (&self.store.name, grants.len());
+                    tracing::debug!(lock.store = %store, count, %error, "renewals were refused together; sending halves");
+                    refused.extend(waiting.iter().map(|(.., at)| *at));
+                    break;
+                }
                 Ok(Err(error)) => {
                     self.failed(&waiting, &error);
                     Vec::new()
@@ -202,6 +214,16 @@ impl Renewals {
                 self.finish(due, answers.get(at).copied().unwrap_or(Renewal::Unanswered));
             }
             return;
+        }
+        let mut again: Vec<Due> = batch
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| refused.contains(at))
+            .map(|(_, due)| due)
+            .collect();
+        let rest = again.split_off(again.len() / 2);
+        for half in [again, rest] {
+            self.start(half);
         }
     }
 
@@ -245,8 +267,14 @@ impl Drop for Running {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Backend, Grant, Locks, Memory, Moment, Renewal, StoreError, forward_backend};
-    use std::{sync::Mutex, time::Duration};
+    use crate::{
+        Backend, Capabilities, Grant, Guard, Locks, LossCause, Memory, Moment, Renewal, StoreError,
+        forward_backend,
+    };
+    use std::{
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
 
     /// How long each renewal's answer takes.
     const WAY: Duration = Duration::from_millis(80);
@@ -342,5 +370,65 @@ mod tests {
         let long = locks.lock("long").lease(Duration::from_secs(30)).acquire().await.unwrap();
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert!(short.is_held() && long.is_held(), "{:?}, {:?}", short.loss(), long.loss());
+    }
+
+    /// Refuses each request that is about one of these names, and remembers how many leases each request was about.
+    struct Refuses {
+        memory: Memory,
+        names: &'static [&'static str],
+        error: fn(&str) -> StoreError,
+        asked: Arc<Mutex<Vec<usize>>>,
+    }
+
+    #[async_trait::async_trait]
+    impl Backend for Refuses {
+        forward_backend!(self => self.memory, except renew, capabilities);
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { renew_batch: 8, ..self.memory.capabilities() }
+        }
+
+        async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
+            self.asked.lock().unwrap().push(grants.len());
+            if grants.iter().any(|grant| self.names.contains(&grant.name.as_str())) {
+                return Err((self.error)("no"));
+            }
+            self.memory.renew(grants).await
+        }
+    }
+
+    async fn eight_held(
+        names: &'static [&'static str],
+        error: fn(&str) -> StoreError,
+    ) -> (Vec<Guard>, Arc<Mutex<Vec<usize>>>) {
+        let asked = Arc::<Mutex<Vec<_>>>::default();
+        let store = Refuses { memory: Memory::new(), names, error, asked: Arc::clone(&asked) };
+        let (locks, mut guards) = (Locks::with_lease(store, Duration::from_secs(30)).unwrap(), Vec::new());
+        for number in 0..8 {
+            guards.push(locks.lock(number.to_string()).acquire().await.unwrap());
+        }
+        (guards, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batch_refused_as_a_whole_costs_the_refused_lease_alone() {
+        let (guards, asked) = eight_held(&["5"], |what| StoreError::failed(what)).await;
+        tokio::time::sleep(Duration::from_millis(10_100)).await;
+        let mut sizes = asked.lock().unwrap().clone();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 1, 2, 2, 4, 4, 8]);
+        assert_eq!(guards[5].lost().await, LossCause::Expired);
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        for (number, guard) in guards.iter().enumerate() {
+            assert_eq!(guard.is_held(), number != 5, "{number}: {:?}", guard.loss());
+        }
+    }
+
+    /// Asking again may help, and so it is not asked again at once.
+    #[tokio::test(start_paused = true)]
+    async fn batch_that_could_not_be_sent_is_not_split() {
+        let (_guards, asked) = eight_held(&["5"], |what| StoreError::unavailable(what)).await;
+        tokio::time::sleep(Duration::from_millis(10_100)).await;
+        assert_eq!(*asked.lock().unwrap(), [8]);
     }
 }
