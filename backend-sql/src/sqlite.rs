@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `rows` | the requests of lease rows, each one statement |
 //! | `file`, `access` | how the file is opened and asked; who may write to it |
+//! | `files` | whether the files that SQLite has open are still those that others see |
 //! | `statements` | the statements of lease rows |
 //! | `errors` | what SQLite's errors mean |
 //! | `url`, `options` | from a URL to options |
@@ -13,6 +14,7 @@
 mod access;
 mod errors;
 mod file;
+mod files;
 mod options;
 mod rows;
 mod statements;
@@ -23,11 +25,15 @@ pub use statements::sqlite_schema;
 
 use crate::lease_rows::LeaseRows;
 use file::File;
+use files::Files;
 use options::Checked;
 use rows::SqliteRows;
 use sqlx::sqlite::SqliteConnectOptions;
 use std::{fmt, sync::Arc};
-use tenure_core::{Backend, Background, Error, Operation, StoreError, async_trait, forward_backend};
+use tenure_core::{
+    Attempt, AttemptAll, Backend, Background, Claim, Epoch, Error, Grant, Operation, StoreError, async_trait,
+    forward_backend,
+};
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
@@ -62,7 +68,10 @@ use tenure_core::{Backend, Background, Error, Operation, StoreError, async_trait
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct SqliteBackend(Arc<LeaseRows<SqliteRows>>);
+pub struct SqliteBackend {
+    rows: Arc<LeaseRows<SqliteRows>>,
+    files: Arc<Files>,
+}
 
 impl SqliteBackend {
     /// Opens the file, creating it and the table if the options allow.
@@ -129,10 +138,10 @@ impl SqliteBackend {
 
     async fn connect(options: Checked, connect: SqliteConnectOptions, creates: bool) -> Result<Self, Error> {
         let file = File::new(options, connect, creates);
-        let store = Arc::from(file.store.as_str());
+        let (store, files) = (Arc::from(file.store.as_str()), Arc::clone(&file.files));
         let opened = LeaseRows::open(SqliteRows::new(file, Background::new())).await;
         opened
-            .map(|rows| Self(Arc::new(rows)))
+            .map(|rows| Self { rows: Arc::new(rows), files })
             .map_err(|error| Error::from_store(&store, Operation::Connecting, error))
     }
 
@@ -149,13 +158,47 @@ impl SqliteBackend {
     ///
     /// The file's error.
     pub async fn sweep(&self) -> Result<u64, StoreError> {
-        self.0.sweep().await
+        self.rows.sweep().await
+    }
+
+    /// Makes a request in the current epoch. If that ends first, the answer is about a file that no other program sees.
+    async fn in_epoch<T>(
+        &self,
+        request: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<(T, Epoch), StoreError> {
+        let epoch = self.files.watch(&self.rows.background());
+        tokio::select! {
+            biased;
+            () = epoch.ended() => Err(StoreError::unavailable(self.files.removed())),
+            answer = request => Ok((answer?, epoch)),
+        }
     }
 }
 
 #[async_trait]
 impl Backend for SqliteBackend {
-    forward_backend!(self => *self.0);
+    forward_backend!(self => *self.rows, except try_acquire, try_acquire_all, acquire);
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        Ok(match self.in_epoch(self.rows.try_acquire(claim)).await? {
+            (Attempt::Granted(grant), epoch) => Attempt::Granted(grant.in_epoch(&epoch)),
+            (busy @ Attempt::Busy { .. }, _) => busy,
+        })
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
+        Ok(match self.in_epoch(self.rows.try_acquire_all(claims)).await? {
+            (AttemptAll::Granted(grants), epoch) => {
+                AttemptAll::Granted(grants.into_iter().map(|grant| grant.in_epoch(&epoch)).collect())
+            }
+            (other, _) => other,
+        })
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        let (grant, epoch) = self.in_epoch(self.rows.acquire(claim)).await?;
+        Ok(grant.in_epoch(&epoch))
+    }
 }
 
 impl fmt::Debug for SqliteBackend {

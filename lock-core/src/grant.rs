@@ -1,6 +1,6 @@
 //! What a store has granted.
 
-use crate::{Claim, ClaimId, Liveness, Mode, Moment, Name, Token, lease};
+use crate::{Claim, ClaimId, Epoch, Liveness, Mode, Moment, Name, Token, lease};
 use std::time::Duration;
 
 /// The store's yes: this claim holds this name, with this token, until its standing ends.
@@ -22,6 +22,8 @@ pub struct Grant {
     pub lease: Duration,
     /// What ends the grant.
     pub standing: Standing,
+    /// The epoch in which it was granted, if the store has epochs: the grant is lost when that ends.
+    pub epoch: Option<Epoch>,
 }
 
 /// What ends a grant that nobody releases.
@@ -68,6 +70,17 @@ impl Grant {
         Self { reserved: tokens, ..self }
     }
 
+    /// The same grant, which is lost when this epoch ends.
+    #[must_use]
+    pub fn in_epoch(self, epoch: &Epoch) -> Self {
+        Self { epoch: Some(epoch.clone()), ..self }
+    }
+
+    /// Whether the store has forgotten it.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.epoch.as_ref().is_some_and(Epoch::has_ended)
+    }
+
     /// The token of the hold that has the grant. Those above it are for its successors.
     pub(crate) fn token_now(&self) -> Token {
         let token = self.token.get().saturating_sub(u64::from(self.reserved));
@@ -91,6 +104,6 @@ impl Grant {
     fn new(claim: &Claim, token: Token, standing: Standing) -> Self {
         let Claim { id, name, mode, lease, .. } = claim;
         let (name, reserved) = (name.clone(), 0);
-        Self { claim: *id, name, mode: *mode, token, reserved, lease: *lease, standing }
+        Self { claim: *id, name, mode: *mode, token, reserved, lease: *lease, standing, epoch: None }
     }
 }

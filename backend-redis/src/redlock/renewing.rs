@@ -88,7 +88,7 @@ mod tests {
         let (name, lease) = (Name::new("a").unwrap(), Duration::from_mins(minutes));
         let standing = Standing::Lease { sent: Moment::now(), stands: lease };
         let (mode, token) = (Mode::Exclusive, Token::MIN);
-        [Grant { claim, name, mode, token, reserved: 0, lease, standing }]
+        [Grant { claim, name, mode, token, reserved: 0, lease, standing, epoch: None }]
     }
 
     #[tokio::test(start_paused = true)]

@@ -39,6 +39,11 @@ pub(crate) trait Server: Send + Sync + 'static {
         async { Ok(()) }
     }
 
+    /// Waits until the connection leads elsewhere, so that it is closed although nothing is asked.
+    fn elsewhere(&self, _: &Self::Connection) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Closes a connection.
     fn close(&self, connection: Self::Connection) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 

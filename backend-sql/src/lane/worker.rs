@@ -40,7 +40,7 @@ impl<S: Server> Worker<S> {
     /// Carries out one job after the other, until nobody can send any more.
     pub(super) async fn work(mut self, jobs: mpsc::UnboundedReceiver<Job<S>>) {
         let mut queue = Queue::new(jobs);
-        while let Some(job) = queue.next().await {
+        while let Some(job) = self.next(&mut queue).await {
             match job {
                 Job::Open(opened) => {
                     let outcome = self.connection().await.map(drop).map_err(|error| queue.refuse(error));
@@ -65,6 +65,19 @@ impl<S: Server> Worker<S> {
         self.close().await;
     }
 
+    /// The next job. Meanwhile, closes a connection that leads elsewhere.
+    async fn next(&mut self, queue: &mut Queue<S>) -> Option<Job<S>> {
+        if let Some(open) = &self.open {
+            tokio::select! {
+                biased;
+                job = queue.next() => return job,
+                () = self.server.elsewhere(open) => {}
+            }
+            self.close().await;
+        }
+        queue.next().await
+    }
+
     async fn close(&mut self) {
         if let Some(connection) = self.open.take() {
             let goodbye = tokio::time::timeout(GOODBYE, self.server.close(connection));
@@ -75,7 +88,9 @@ impl<S: Server> Worker<S> {
     }
 
     async fn connection(&mut self) -> Result<&mut S::Connection, StoreError> {
-        self.open.take_if(|open| self.server.is_elsewhere(open));
+        if self.open.as_ref().is_some_and(|open| self.server.is_elsewhere(open)) {
+            self.close().await;
+        }
         Ok(match &mut self.open {
             Some(connection) => connection,
             none => none.insert(self.server.open().await?),

@@ -102,6 +102,21 @@ pub(super) fn missing_table(Origin { path, table, .. }: Origin<'_>) -> String {
     )
 }
 
+/// The message for files that were removed or replaced while this client had them open.
+pub(super) fn removed(path: &Path) -> String {
+    let path = path.display();
+    format!("{path}, or the -wal or -shm file beside it, was removed or replaced while it was in use")
+}
+
+/// The message for a file that others use although a file beside it is missing.
+pub(super) fn in_use(Origin { path, busy_timeout, .. }: Origin<'_>) -> String {
+    let path = path.display();
+    format!(
+        "other connections kept {path} locked for {busy_timeout:?}, and its -wal or -shm file is missing; look for a \
+         transaction left open, or, if that file was removed, for a program that still has it open (`fuser -v {path}`)"
+    )
+}
+
 /// The message for a journal mode other than write-ahead.
 pub(super) fn no_log(Origin { path, .. }: Origin<'_>, mode: &[String]) -> String {
     let path = path.display();

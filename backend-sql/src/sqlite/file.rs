@@ -3,6 +3,7 @@
 use super::{
     access,
     errors::{self, Origin},
+    files::{Entry, Files},
     options::Checked,
     statements::Statements,
 };
@@ -13,9 +14,12 @@ use crate::{
 };
 use sqlx::{
     ConnectOptions, Connection as _, FromRow, Row as _,
-    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow, SqliteSynchronous},
+    sqlite::{
+        SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteLockingMode, SqliteRow,
+        SqliteSynchronous,
+    },
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tenure_core::{Moment, StoreError};
 
 /// How many rows the driver's thread may be ahead of us: more than any statement returns while it holds the write lock.
@@ -28,6 +32,7 @@ pub(super) struct File {
     pub(super) store: String,
     pub(super) options: Checked,
     pub(super) statements: Statements,
+    pub(super) files: Arc<Files>,
     connect: SqliteConnectOptions,
     /// Whether we create the file: for a pool, its own settings decide.
     creates: bool,
@@ -44,7 +49,8 @@ impl File {
             .row_buffer_size(ROWS_AHEAD)
             .disable_statement_logging();
         let store = format!("sqlite:{}", options.path.display());
-        Self { store, statements: Statements::new(&options.table), options, connect, creates }
+        let (statements, files) = (Statements::new(&options.table), Files::new(options.path.clone()));
+        Self { store, options, statements, files, connect, creates }
     }
 
     pub(super) fn origin(&self) -> Origin<'_> {
@@ -64,15 +70,40 @@ impl File {
     }
 
     async fn open_once(&self) -> Result<Open, Refusal> {
+        let entry = self.files.enter().ok_or(Refusal::InUse)?;
+        if self.files.are_missing() {
+            self.look_for_others().await?;
+        }
         let mut connection = self.connect.connect().await?;
-        let identity = Identity::of(self);
         let mode: Vec<String> =
             sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_all(&mut connection).await?;
         if mode != ["wal"] {
             return Err(Refusal::Said(StoreError::failed(errors::no_log(self.origin(), &mode))));
         }
         self.ensure_table(&mut connection).await?;
-        Ok(Open { connection, identity })
+        if !self.files.settle(&entry) {
+            connection.close().await?;
+            return Err(Refusal::InUse);
+        }
+        Ok(Open { entry, connection })
+    }
+
+    /// Refuses a database that others have open although its `-wal` or `-shm` file is missing: these were removed, and
+    /// what others commit is not seen here. A connection that wants to be the only one makes no files unless it is.
+    async fn look_for_others(&self) -> Result<(), Refusal> {
+        let alone =
+            self.connect.clone().locking_mode(SqliteLockingMode::Exclusive).busy_timeout(Duration::ZERO);
+        let looked = async {
+            let mut connection = alone.connect().await?;
+            let read = sqlx::query("SELECT 1 FROM sqlite_schema").fetch_all(&mut connection).await;
+            connection.close().await?;
+            read
+        };
+        match looked.await {
+            Err(error) if errors::is_busy(&error) => Err(Refusal::InUse),
+            // The connection that is opened next explains what is wrong.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     async fn ensure_table(&self, connection: &mut SqliteConnection) -> Result<(), Refusal> {
@@ -133,22 +164,33 @@ impl Server for File {
             // wait there.
             match self.open_once().await {
                 Err(Refusal::Sqlite(error)) if errors::is_busy(&error) && !give_up.has_passed() => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    pause().await;
                 }
+                Err(Refusal::InUse) if !give_up.has_passed() => pause().await,
                 Err(Refusal::Sqlite(error)) => return Err(self.explain(error)),
+                Err(Refusal::InUse) => {
+                    return Err(StoreError::unavailable(errors::in_use(self.origin())));
+                }
                 Err(Refusal::Said(error)) => return Err(error),
                 Ok(open) => return Ok(open),
             }
         }
     }
 
-    /// Whether somebody has deleted or replaced the file. Others now lock in the new one, so we must too.
+    /// Whether the file, or one beside it, was removed or replaced. Others now lock in the new one, so we must too.
     fn is_elsewhere(&self, open: &Open) -> bool {
-        open.identity.is_some() && open.identity != Identity::of(self)
+        self.files.look();
+        open.entry.epoch.has_ended()
     }
 
-    async fn close(&self, open: Open) -> Result<(), sqlx::Error> {
-        open.connection.close().await
+    /// Others wait until this connection is closed.
+    async fn elsewhere(&self, open: &Open) {
+        open.entry.epoch.ended().await;
+    }
+
+    async fn close(&self, Open { entry, connection }: Open) -> Result<(), sqlx::Error> {
+        let _last_epochs = entry.leave();
+        connection.close().await
     }
 
     /// Runs the statement to its end. The driver's `fetch_one` and `fetch_optional` stop at the first row: the commit
@@ -171,15 +213,23 @@ impl Server for File {
     }
 }
 
-/// A connection to the file, and which file that was.
+/// A connection to the file.
 pub(super) struct Open {
+    /// Dropped first.
+    entry: Entry,
     connection: SqliteConnection,
-    identity: Option<Identity>,
 }
 
 enum Refusal {
     Sqlite(sqlx::Error),
     Said(StoreError),
+    /// Others have files open that were removed.
+    InUse,
+}
+
+/// Before another attempt to open the file. Two that look for others see each other, so neither may keep step.
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(5).mul_f64(0.5 + fastrand::f64())).await;
 }
 
 impl From<sqlx::Error> for Refusal {
@@ -207,26 +257,4 @@ fn seen(sent: Moment, row: &SqliteRow) -> Result<Seen, sqlx::Error> {
         record: row.try_get(13)?,
     };
     Ok(Seen::new(sent, now, floor, Some(row)))
-}
-
-/// Which file is at a path.
-#[derive(PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-}
-
-impl Identity {
-    #[cfg(unix)]
-    fn of(file: &File) -> Option<Self> {
-        use std::os::unix::fs::MetadataExt;
-        let metadata = std::fs::metadata(&file.options.path).ok()?;
-        Some(Self { device: metadata.dev(), inode: metadata.ino() })
-    }
-
-    /// On other systems an open file cannot be deleted.
-    #[cfg(not(unix))]
-    fn of(_: &File) -> Option<Self> {
-        None
-    }
 }

@@ -10,6 +10,7 @@ mod foreign;
 mod full;
 mod leases;
 mod people;
+mod removed;
 mod sharing;
 mod sweeping;
 mod waiting;

@@ -109,7 +109,7 @@ impl Holding {
             Standing::Session(liveness) if liveness.loss().is_some() => return Err(seat),
             Standing::Session(liveness) => Timing::kept(grant.lease, liveness.deadline()),
         };
-        if now >= timing.deadline() {
+        if now >= timing.deadline() || grant.is_forgotten() {
             return Err(seat);
         }
         let late = timing.is_due(now).then(CancellationToken::new);
@@ -220,6 +220,9 @@ impl Holding {
             && let Some(cause) = liveness.loss()
         {
             return Some(cause);
+        }
+        if self.grant.is_forgotten() {
+            return Some(LossCause::Forgotten);
         }
         if now >= self.stands_until(life) {
             return Some(LossCause::Expired);

@@ -1,7 +1,7 @@
 //! The renewal of leases in the background: one task per client, nearest event first, in batches.
 
 use super::{holding::Holding, store::Store, timing::Ticket};
-use crate::{Grant, Moment, Renewal};
+use crate::{Epoch, Grant, Moment, Renewal};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Display,
@@ -35,6 +35,8 @@ struct Agenda {
     times: HashMap<u64, Moment>,
     /// The event for which the task sleeps.
     waking_at: Option<Moment>,
+    /// The store's epoch, if it has any: when it ends, holds are lost.
+    epoch: Option<Epoch>,
     running: bool,
 }
 
@@ -72,11 +74,16 @@ impl Renewals {
             // Asked under the lock, so that an older answer never replaces a newer one.
             let Some(at) = hold.next_event() else { return };
             self.put(&mut agenda, hold, at);
+            self.follow(&mut agenda, hold.grant.epoch.as_ref());
             !std::mem::replace(&mut agenda.running, true)
         };
         if start {
             let running = Running(Arc::clone(self));
             hold.background().spawn(async move { running.0.run().await });
+        }
+        // Its epoch may have ended while it was added, and another one be followed by now.
+        if hold.grant.is_forgotten() && !hold.is_held() {
+            self.remove(hold.id);
         }
     }
 
@@ -97,6 +104,16 @@ impl Renewals {
         }
     }
 
+    /// Follows this epoch from now on, unless one that lasts is followed already.
+    fn follow(&self, agenda: &mut Agenda, epoch: Option<&Epoch>) {
+        if let Some(epoch) = epoch
+            && agenda.epoch.as_ref().is_none_or(Epoch::has_ended)
+        {
+            agenda.epoch = Some(epoch.clone());
+            self.changed.notify_one();
+        }
+    }
+
     /// Removes that hold from the agenda.
     pub(super) fn remove(&self, id: u64) {
         // The hold is dropped after unlocking.
@@ -105,16 +122,31 @@ impl Renewals {
 
     async fn run(self: &Arc<Self>) {
         loop {
-            let next = {
+            let (next, epoch) = {
                 let mut agenda = self.agenda();
                 agenda.waking_at = agenda.events.keys().next().map(|(at, _)| *at);
-                agenda.waking_at
+                (agenda.waking_at, agenda.epoch.clone())
             };
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
                 () = self.changed.notified() => {}
+                () = ended(epoch.as_ref()) => self.forget(),
                 () = reached(next) => self.attend(),
+            }
+        }
+    }
+
+    /// Handles the end of an epoch: all holds of it are lost.
+    fn forget(&self) {
+        let holds: Vec<_> = {
+            let mut agenda = self.agenda();
+            agenda.epoch.take_if(|epoch| epoch.has_ended());
+            agenda.events.values().map(Arc::clone).collect()
+        };
+        for hold in holds {
+            if !hold.is_held() {
+                self.remove(hold.id);
             }
         }
     }
@@ -249,6 +281,13 @@ struct Due {
 async fn reached(next: Option<Moment>) {
     match next {
         Some(at) => at.reached().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn ended(epoch: Option<&Epoch>) {
+    match epoch {
+        Some(epoch) => epoch.ended().await,
         None => std::future::pending().await,
     }
 }

@@ -177,7 +177,7 @@ fn a_release_that_panics_comes_before_the_next_turn_and_does_not_stop_it() {
         drop(entered);
         let standing = Standing::Lease { sent: Moment::now(), stands: lease };
         let (claim, name, mode, token) = (ClaimId::new(), name(), Mode::Exclusive, Token::MIN);
-        let grant = Grant { claim, name, mode, token, reserved: 0, lease, standing };
+        let grant = Grant { claim, name, mode, token, reserved: 0, lease, standing, epoch: None };
         let terms = Terms { lease, holder: Arc::default(), successors: 1 };
         let release = {
             let woken = Arc::clone(&woken);
