@@ -12,18 +12,24 @@ const REPORTED: u32 = 4;
 /// follower, which reports its sessions to the leader every half tick. So an answered request does not prove that the
 /// leader knows of it: the follower may be cut off or die before its next report. An answered *write* proves more: it
 /// went through the leader on the connection on which the follower reports, so all earlier reports have arrived. They
-/// include every request sent at least a quarter of the timeout earlier, because a tick is at most half of a session's
-/// timeout unless `minSessionTimeout` is set lower.
+/// include every request answered at least a quarter of the timeout earlier, because a tick is at most half of a session's
+/// timeout unless `minSessionTimeout` is set lower. When it was sent says nothing: it may have been on its way for long.
 ///
-/// So an answered write confirms the latest answered request that was sent at least a quarter of the timeout before it.
-/// The deadline of the session's grants counts from that request.
+/// So an answered write confirms the latest request that was answered at least a quarter of the timeout before the write
+/// was sent. The deadline of the session's grants counts from when that request was sent.
 pub(crate) struct Heartbeats {
     timeout: Duration,
     /// The leader heard from the session at this moment or later.
     known: Moment,
-    /// When answered requests were sent, as far as a write may still confirm them.
-    touches: Vec<Moment>,
+    /// Answered requests, as far as a write may still confirm them.
+    touches: Vec<Touch>,
     session: Session,
+}
+
+/// An answered request. The server heard from the session between these moments.
+struct Touch {
+    sent: Moment,
+    answered: Moment,
 }
 
 impl Heartbeats {
@@ -32,14 +38,14 @@ impl Heartbeats {
         Self { timeout, known: sent, touches: Vec::new(), session: Session::new(timeout, sent) }
     }
 
-    /// Records that a request sent at `sent` has been answered.
+    /// Records that a request sent at `sent` has just been answered.
     pub(crate) fn touched(&mut self, sent: Moment) {
         let near = self.timeout / 12;
         if let Some(vouched) = self.reported_before(sent) {
-            self.touches.retain(|touch| *touch >= vouched);
+            self.touches.retain(|touch| touch.sent >= vouched);
         }
-        if self.touches.iter().all(|touch| sent >= *touch + near) {
-            self.touches.push(sent);
+        if self.touches.iter().all(|touch| sent >= touch.sent + near) {
+            self.touches.push(Touch { sent, answered: Moment::now() });
         }
     }
 
@@ -56,15 +62,15 @@ impl Heartbeats {
     }
 
     /// Whether so little is left of the session that its grants may be lost before another write can confirm it. Never
-    /// true while heartbeats are answered in time.
+    /// true while heartbeats are answered within a twelfth of the timeout.
     pub(crate) fn runs_out(&self) -> bool {
         self.session.is_alive() && self.session.liveness().deadline().left() < self.timeout / REPORTED
     }
 
-    /// The latest touch that has certainly been reported when a request is sent at `sent`.
+    /// When the latest touch was sent that has certainly been reported when a request is sent at `sent`.
     fn reported_before(&self, sent: Moment) -> Option<Moment> {
-        let reported = self.timeout / REPORTED;
-        self.touches.iter().copied().filter(|touch| *touch + reported <= sent).max()
+        let reported = |touch: &&Touch| touch.answered + self.timeout / REPORTED <= sent;
+        self.touches.iter().filter(reported).map(|touch| touch.sent).max()
     }
 
     /// What grants of this session rely on.
@@ -109,6 +115,36 @@ mod tests {
         assert!(of_timeout(5).contains(&left(&heartbeats)), "the write of a second ago may be unreported");
         heartbeats.written(pass(3).await, true);
         assert!(of_timeout(3).contains(&left(&heartbeats)), "the write of 3 s ago is reported");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn write_vouches_for_no_request_that_was_answered_just_before_it() {
+        let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
+        let slow = pass(4).await;
+        pass(2).await;
+        heartbeats.touched(slow);
+        heartbeats.written(pass(1).await, true);
+        assert!(
+            of_timeout(7).contains(&left(&heartbeats)),
+            "it may have arrived just now: {:?}",
+            left(&heartbeats)
+        );
+        heartbeats.written(pass(2).await, true);
+        assert!(of_timeout(5).contains(&left(&heartbeats)), "it is reported: {:?}", left(&heartbeats));
+    }
+
+    /// Slower, and they are sent more often.
+    #[tokio::test(start_paused = true)]
+    async fn answers_within_a_twelfth_keep_it_alive_at_the_usual_rate() {
+        let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
+        let grant = heartbeats.session().liveness();
+        for _ in 0..100 {
+            let sent = pass(3).await;
+            pass(1).await;
+            heartbeats.written(sent, true);
+            assert!(!heartbeats.runs_out(), "{:?}", left(&heartbeats));
+        }
+        assert!(grant.loss().is_none());
     }
 
     #[tokio::test(start_paused = true)]
