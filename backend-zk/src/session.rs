@@ -8,7 +8,7 @@ use crate::{
     node::{Conversion, Guarded, Node},
     opening,
     options::Checked,
-    vigil::{Look, Vigil},
+    vigil::{Check, Vigil},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -183,33 +183,36 @@ impl Live {
     /// Sends one heartbeat. While nobody holds or waits, a read is enough, which involves one server only; otherwise a
     /// transaction.
     async fn prove(&self, sent: Moment) -> bool {
-        let writes = self.in_use();
-        let answer = if writes {
-            self.check(&self.vigil.next()).await
+        let answer = if self.in_use() {
+            let check = |checks: Vec<Check>| async move {
+                let sent = Moment::now();
+                let missing = self.check(&checks).await?;
+                self.written(sent);
+                Ok(missing.map(|missing| (checks, missing)))
+            };
+            self.vigil.look_after(check).await
         } else {
-            self.client.check_stat("/").await.map(drop)
+            self.client.check_stat("/").await.map(|_| self.state().heartbeats.touched(sent))
         };
         match answer {
-            Ok(()) if writes => self.written(sent),
-            Ok(()) => self.state().heartbeats.touched(sent),
+            Ok(()) => true,
             Err(error) => {
                 if verdict(&error) == Verdict::SessionOver {
                     self.end();
                 }
                 tracing::debug!(session = %self.client.session_id(), %error, "a heartbeat failed");
-                return false;
+                false
             }
         }
-        true
     }
 }
 
 impl Live {
     /// Commits a transaction that changes nothing but needs a majority. If a node that a waiter relies on is missing,
-    /// it still counts as success, and wakes the waiter.
-    pub(crate) async fn check(&self, looks: &[(Arc<Look>, String, i32)]) -> Result<(), Error> {
+    /// it still counts as success, and returns which one.
+    pub(crate) async fn check(&self, checks: &[Check]) -> Result<Option<usize>, Error> {
         let mut transaction = self.client.new_check_writer("/", None)?;
-        for (_, node, version) in looks {
+        for Check { node, version, .. } in checks {
             transaction.add_check_version(node, *version)?;
         }
         match transaction.commit().await {
@@ -218,14 +221,8 @@ impl Live {
                 CheckWriteError::CheckFailed { source } | CheckWriteError::OperationFailed { source, .. },
             ) if verdict(&source) == Verdict::SessionOver => Err(source),
             // A check that failed went through a majority too.
-            Ok(_) | Err(CheckWriteError::CheckFailed { .. }) => Ok(()),
-            Err(CheckWriteError::OperationFailed { index, source }) => {
-                if let Some((look, node, _)) = looks.get(index) {
-                    tracing::debug!(node, %source, "waking the waiter for this node");
-                    self.vigil.missed(look);
-                }
-                Ok(())
-            }
+            Ok(_) | Err(CheckWriteError::CheckFailed { .. }) => Ok(None),
+            Err(CheckWriteError::OperationFailed { index, .. }) => Ok(Some(index)),
             Err(CheckWriteError::RequestFailed { source }) => Err(source),
         }
     }

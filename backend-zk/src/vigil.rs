@@ -26,8 +26,15 @@ struct Inner {
     last: u64,
 }
 
+/// A node that a waiter relies on, and the version that it should have.
+pub(crate) struct Check {
+    pub(crate) node: String,
+    pub(crate) version: i32,
+    look: Arc<Look>,
+}
+
 /// What one of them waits for.
-pub(crate) struct Look {
+struct Look {
     number: u64,
     awaited: Awaited,
     missing: Notify,
@@ -57,8 +64,33 @@ impl Vigil {
         Waiting { vigil: self, look }
     }
 
-    /// The waiters whose turn it is, with each node that they rely on and the version that it should have.
-    pub(crate) fn next(&self) -> Vec<(Arc<Look>, String, i32)> {
+    /// Looks after the waiters whose turn it is, by transactions that check nodes. Such a transaction tells only the
+    /// first node that is missing, changed or not readable. So the others are checked again until none is: each waiter
+    /// that lost its watch is woken in this turn.
+    ///
+    /// `check` gives the nodes back with the position of that one, if any. It is called at least once.
+    pub(crate) async fn look_after<E, C: Future<Output = Result<Option<(Vec<Check>, usize)>, E>>>(
+        &self,
+        check: impl Fn(Vec<Check>) -> C,
+    ) -> Result<(), E> {
+        let mut checks = self.next();
+        while let Some((mut others, missing)) = check(checks).await? {
+            if let Some(Check { look, node, .. }) = others.get(missing) {
+                tracing::debug!(node, "waking the waiter for this node");
+                look.missing.notify_one();
+                let number = look.number;
+                others.retain(|check| check.look.number != number);
+            }
+            if others.is_empty() {
+                break;
+            }
+            checks = others;
+        }
+        Ok(())
+    }
+
+    /// What to check for the waiters whose turn it is.
+    fn next(&self) -> Vec<Check> {
         let mut inner = self.inner();
         let turn = inner.waiting.range(inner.last + 1..).chain(inner.waiting.range(..=inner.last));
         let turn: Vec<_> = turn.take(AT_ONCE).map(|(_, look)| Arc::clone(look)).collect();
@@ -67,19 +99,17 @@ impl Vigil {
         for look in turn {
             match &look.awaited {
                 Awaited::Nodes { before: (before, version), own } => {
-                    checks.push((Arc::clone(&look), before.clone(), *version));
-                    checks.push((Arc::clone(&look), own.clone(), ANY_VERSION));
+                    let check = |node: &String, version| Check {
+                        look: Arc::clone(&look),
+                        node: node.clone(),
+                        version,
+                    };
+                    checks.extend([check(before, *version), check(own, ANY_VERSION)]);
                 }
                 Awaited::Anything => look.missing.notify_one(),
             }
         }
         checks
-    }
-
-    /// Notes that a node is missing, changed or not readable. The waiters after it were not checked, and are next.
-    pub(crate) fn missed(&self, look: &Look) {
-        self.inner().last = look.number;
-        look.missing.notify_one();
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -104,6 +134,7 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use std::cell::Cell;
 
     fn nodes(of: usize) -> [(String, i32); 2] {
         [(format!("{of}/before"), 7), (format!("{of}/own"), ANY_VERSION)]
@@ -115,7 +146,7 @@ mod tests {
     }
 
     fn looked_after(vigil: &Vigil) -> Vec<(String, i32)> {
-        vigil.next().into_iter().map(|(_, node, version)| (node, version)).collect()
+        vigil.next().into_iter().map(|check| (check.node, check.version)).collect()
     }
 
     #[test]
@@ -146,16 +177,33 @@ mod tests {
         assert!(looked_after(&vigil).is_empty());
     }
 
-    #[test]
-    fn a_missing_node_wakes_who_waits_for_it_and_the_next_turn_begins_there() {
+    #[tokio::test]
+    async fn all_waiters_whose_nodes_are_missing_are_woken_in_one_turn() {
         let vigil = Vigil::default();
         let waiting: Vec<_> = (0..5).map(|number| wait(&vigil, number)).collect();
-        let looks = vigil.next();
-        vigil.missed(&looks[5].0);
+        let transactions = Cell::new(0);
+        let missing = ["1/own", "2/before", "2/own", "4/before"];
+        let check = async |checks: Vec<Check>| {
+            transactions.set(transactions.get() + 1);
+            let found = checks.iter().position(|check| missing.contains(&&*check.node));
+            Ok::<_, ()>(found.map(|found| (checks, found)))
+        };
+        vigil.look_after(check).await.unwrap();
         for (number, waiting) in waiting.iter().enumerate() {
-            assert_eq!(waiting.missed().now_or_never().is_some(), number == 2);
+            assert_eq!(waiting.missed().now_or_never().is_some(), [1, 2, 4].contains(&number), "{number}");
         }
-        let after: Vec<_> = [3, 4, 0, 1, 2].into_iter().flat_map(nodes).collect();
-        assert_eq!(looked_after(&vigil), after);
+        assert_eq!(transactions.get(), 4);
+        assert_eq!(vigil.look_after(async |_| Err("no answer")).await, Err("no answer"));
+    }
+
+    #[tokio::test]
+    async fn one_transaction_is_made_although_nobody_waits() {
+        let transactions = Cell::new(0);
+        let check = async |checks: Vec<Check>| {
+            transactions.set(transactions.get() + 1);
+            Ok::<_, ()>((!checks.is_empty()).then_some((checks, 0)))
+        };
+        Vigil::default().look_after(check).await.unwrap();
+        assert_eq!(transactions.get(), 1);
     }
 }
