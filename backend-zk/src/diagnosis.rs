@@ -80,10 +80,16 @@ fn plainly(mut stream: TcpStream) -> Option<Finding> {
     match said.as_deref() {
         Ok(said) if !said.is_empty() => serves(said),
         Err(error) if is_late(error) => Some(Finding::passing("does not answer")),
-        _ => Some(Finding::passing(
-            "closes connections without an answer: it is not ready, or its port is for TLS (zookeeper+tls:)",
-        )),
+        _ => Some(closes("connections without an answer", "is for TLS (zookeeper+tls:)")),
     }
+}
+
+/// A server that closes connections does not say why. In most cases it is one of these reasons.
+fn closes(connections: &str, port: &str) -> Finding {
+    Finding::passing(format!(
+        "closes {connections}, and does not say why; perhaps it is not ready, or this address has as many connections as \
+         maxClientCnxns allows, or all clients have as many as maxCnxns allows, or its port {port}"
+    ))
 }
 
 fn ask(stream: &mut (impl Read + Write)) -> io::Result<Vec<u8>> {
@@ -95,10 +101,17 @@ fn ask(stream: &mut (impl Read + Write)) -> io::Result<Vec<u8>> {
     Ok(said)
 }
 
-/// What an answer in ZooKeeper's own words means.
+/// What an answer means. A server that runs says its version, or that the question is not in its whitelist.
 fn serves(said: &[u8]) -> Option<Finding> {
     let said = String::from_utf8_lossy(said);
-    said.contains("not currently serving").then(|| Finding::passing("runs, but has no leader"))
+    if said.contains("not currently serving") {
+        return Some(Finding::passing("runs, but has no leader"));
+    }
+    if said.starts_with("Zookeeper version") || said.contains("whitelist") {
+        return None;
+    }
+    let line: String = said.lines().next().unwrap_or_default().chars().take(100).collect();
+    Some(Finding { what: format!("answers {line:?}, so it is no ZooKeeper server"), lasting: true })
 }
 
 fn is_late(error: &io::Error) -> bool {
@@ -107,7 +120,7 @@ fn is_late(error: &io::Error) -> bool {
 
 #[cfg(feature = "tls")]
 mod encrypted {
-    use super::{Finding, Host, ask, is_late, serves};
+    use super::{Finding, Host, ask, closes, is_late, serves};
     use crate::tls::CheckedTls;
     use rustls::{ClientConnection, Error, Stream, pki_types::ServerName};
     use std::{io, net::TcpStream, sync::Arc};
@@ -117,7 +130,7 @@ mod encrypted {
         let mut connection = ClientConnection::new(Arc::clone(&tls.config), name).ok()?;
         match ask(&mut Stream::new(&mut connection, &mut stream)) {
             Ok(said) if !said.is_empty() => serves(&said),
-            Ok(_) => Some(Finding::passing("closes encrypted connections without an answer")),
+            Ok(_) => Some(closes("encrypted connections without an answer", "requires a client certificate")),
             Err(error) => Some(explain(&error)),
         }
     }
@@ -133,9 +146,68 @@ mod encrypted {
             )),
             Some(error) => Finding::passing(format!("does not speak TLS correctly ({error})")),
             None if is_late(error) => Finding::passing("does not answer"),
-            None => Finding::passing(
-                "closes connections during the TLS handshake: it is not ready, or its port is for plain connections",
-            ),
+            None => closes("connections during the TLS handshake", "is for plain connections (zookeeper:)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ZkOptions;
+    use std::net::{Shutdown, TcpListener};
+
+    /// The diagnosis of a server that gives this answer to the first connection.
+    async fn of(answer: &'static str) -> StoreError {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = server.local_addr().unwrap().to_string();
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = server.accept().unwrap();
+            // A refused connection is closed before its question is read.
+            if !answer.is_empty() {
+                stream.read_exact(&mut [0; QUESTION.len()]).unwrap();
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+            stream.shutdown(Shutdown::Both).unwrap();
+        });
+        let found = diagnose(&ZkOptions::new([host]).check().unwrap()).await;
+        serving.join().unwrap();
+        found.unwrap_or_else(|| StoreError::unavailable("nothing is wrong"))
+    }
+
+    #[tokio::test]
+    async fn server_that_closes_without_a_word_may_have_several_reasons() {
+        let error = of("").await;
+        let said = error.to_string();
+        assert!(error.is_unavailable(), "{said}");
+        for part in ["does not say why; perhaps", "not ready", "maxClientCnxns", "maxCnxns", "zookeeper+tls:"]
+        {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn answer_is_shown_if_it_is_not_zookeepers() {
+        let error = of("HTTP/1.1 400 Bad Request\r\nServer: x\r\n").await;
+        assert!(!error.is_unavailable(), "{error}");
+        assert!(
+            error.to_string().ends_with("answers \"HTTP/1.1 400 Bad Request\", so it is no ZooKeeper server"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn servers_own_words_are_understood() {
+        assert!(
+            of("This ZooKeeper instance is not currently serving requests\n")
+                .await
+                .to_string()
+                .ends_with("no leader")
+        );
+        for runs in
+            ["Zookeeper version: 3.8.0\n", "srvr is not executed because it is not in the whitelist.\n"]
+        {
+            assert_eq!(of(runs).await.to_string(), "nothing is wrong");
         }
     }
 }
