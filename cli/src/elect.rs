@@ -9,7 +9,9 @@ use crate::{
     ready::Port,
     run::farewell,
     signals::Signals,
-    stderr, store, waiting, warnings,
+    stderr,
+    store::{self, Url},
+    waiting, warnings,
 };
 use std::{future::pending, process::ExitCode};
 use tenure::{Hold, LockSetGuard, Locks};
@@ -25,19 +27,23 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
         None
     });
     let port = args.ready_port.map(Port::open).transpose()?;
-    let locks = tokio::select! {
-        locks = store::open_to_hold(&url) => locks?,
-        signal = signals.next() => return Err(Failure::Signal(signal as i32)),
-    };
     let (term, seen) = watch::channel(None);
+    let mut locks = None;
     let outcome = tokio::select! {
         // Acting comes before telling.
         biased;
-        outcome = terms(&locks, store, args, &mut signals, &term) => outcome,
-        never = async { match &manager {
-            Some(manager) => manager.report(&args.name, seen.clone()).await,
-            None => pending().await,
-        } } => match never {},
+        outcome = async {
+            let locks = locks.insert(open(&url, &mut signals).await?);
+            // A manager that is told sooner would take this process for one that takes part.
+            tokio::select! {
+                biased;
+                outcome = terms(locks, store, args, &mut signals, &term) => outcome,
+                never = async { match &manager {
+                    Some(manager) => manager.report(&args.name, seen.clone()).await,
+                    None => pending().await,
+                } } => match never {},
+            }
+        } => outcome,
         never = async { match &port {
             Some(port) => port.answer(seen.clone()).await,
             None => pending().await,
@@ -48,8 +54,18 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
     if let Some(manager) = &manager {
         manager.stopping();
     }
-    farewell(&locks, std::slice::from_ref(&args.name)).await;
+    if let Some(locks) = &locks {
+        farewell(locks, std::slice::from_ref(&args.name)).await;
+    }
     outcome
+}
+
+/// Opens the store, however long it is unavailable.
+async fn open(url: &Url, signals: &mut Signals) -> Result<Locks, Failure> {
+    tokio::select! {
+        opened = store::open_to_hold(url, None) => opened.map(|(locks, _)| locks),
+        signal = signals.next() => Err(Failure::Signal(signal as i32)),
+    }
 }
 
 /// Serves one term after another, until the command has ended by itself. Shows `current`.

@@ -12,6 +12,7 @@ use std::{
     io::{self, IsTerminal},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 use tenure::{
     Error, Latch, Locks, Name, Operation,
@@ -30,7 +31,7 @@ pub(crate) async fn latch(store: &args::Store, args: &args::Latch) -> Result<Exi
 }
 
 async fn count_down(store: &args::Store, args: &args::CountDown) -> Result<ExitCode, Failure> {
-    let locks = store::open_to_hold(&store::url(store)?).await?;
+    let (locks, _) = store::open_to_hold(&store::url(store)?, Some(Duration::ZERO)).await?;
     let args::LatchOf { name, parties } = &args.latch;
     let missing = locks.latch(name, *parties).count_down(&args.party).await;
     locks.close().await;
@@ -42,10 +43,10 @@ async fn wait(store: &args::Store, args: &args::WaitForLatch) -> Result<ExitCode
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let waited = async {
-        let locks = store::open_to_hold(&url).await?;
+        let (locks, left) = store::open_to_hold(&url, args.limit.longest()).await?;
         let latch = locks.latch(&args.latch.name, args.latch.parties);
         let waited = tokio::select! {
-            waited = opened(&locks, &latch, args) => waited,
+            waited = opened(&locks, &latch, args, left) => waited,
             never = waiting::tell(|| news(&latch, &args.latch)) => match never {},
         };
         locks.close().await;
@@ -59,13 +60,18 @@ async fn wait(store: &args::Store, args: &args::WaitForLatch) -> Result<ExitCode
 }
 
 /// Looks at least once, and until the latch is open or the time is over.
-async fn opened(locks: &Locks, latch: &Latch, args: &args::WaitForLatch) -> Result<(), Failure> {
+async fn opened(
+    locks: &Locks,
+    latch: &Latch,
+    args: &args::WaitForLatch,
+    left: Option<Duration>,
+) -> Result<(), Failure> {
     let args::LatchOf { name, parties } = &args.latch;
     let within = match (args.limit.once, args.limit.wait) {
         (true, _) => "is closed".to_owned(),
         (false, None) => return Ok(latch.wait().await?),
         (false, Some(wait)) => {
-            if let Ok(opened) = timeout(wait, latch.wait()).await {
+            if let Ok(opened) = timeout(left.unwrap_or(wait), latch.wait()).await {
                 return Ok(opened?);
             }
             format!("did not open within {}", humantime::format_duration(wait))

@@ -20,11 +20,11 @@ pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCod
     helper::check()?;
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
-    let locks = tokio::select! {
-        locks = store::open_to_hold(&url) => locks?,
+    let (locks, left) = tokio::select! {
+        opened = store::open_to_hold(&url, args.limit.longest()) => opened?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
-    let outcome = locked(&locks, store, args, &mut signals).await;
+    let outcome = locked(&locks, left, store, args, &mut signals).await;
     farewell(&locks, &args.names).await;
     outcome
 }
@@ -42,12 +42,13 @@ pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
 
 async fn locked(
     locks: &Locks,
+    wait: Option<Duration>,
     store: &args::Store,
     args: &args::Run,
     signals: &mut Signals,
 ) -> Result<ExitCode, Failure> {
     let held = tokio::select! {
-        held = take(locks, args) => held.map_err(|failure| failure.if_busy(args.limit.exit_code))?,
+        held = take(locks, wait, args) => held.map_err(|failure| failure.if_busy(args.limit.exit_code))?,
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     };
     let variables = store::for_command(store, args.hold.keep_store)?;
@@ -57,8 +58,8 @@ async fn locked(
     }
 }
 
-/// Acquires the locks as the options say.
-async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> {
+/// Acquires the locks as the options say, within this time.
+async fn take(locks: &Locks, wait: Option<Duration>, args: &args::Run) -> Result<LockSetGuard, Failure> {
     let all = LockSet::of(args.names.iter().map(|name| match args.permits {
         Some(permits) => locks.semaphore(name, permits).permit(),
         None if args.shared => locks.rw(name).read(),
@@ -79,7 +80,7 @@ async fn take(locks: &Locks, args: &args::Run) -> Result<LockSetGuard, Failure> 
         };
         return Ok(held);
     }
-    let all = match args.limit.wait {
+    let all = match wait {
         Some(wait) => all.wait(wait),
         None => all,
     };

@@ -1,6 +1,7 @@
 //! Which store to use, and how to open it.
 
-use crate::{args::Store, exit::Failure, stderr};
+use crate::{args::Store, exit::Failure, stderr, warnings::AGAIN};
+use backon::{BackoffBuilder, ExponentialBuilder};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::{
     env,
@@ -10,11 +11,13 @@ use std::{
     io::{self, IsTerminal, Read},
     os::unix::fs::PermissionsExt,
     path::{self, Path, PathBuf},
+    time::Duration,
 };
 use tenure::{
     Error, Locks,
     urls::{schemes, with_password},
 };
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Characters that are special or not allowed in a URL.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'#').add(b'@');
@@ -29,15 +32,70 @@ pub(crate) async fn open(given: &Store) -> Result<Locks, Failure> {
     url(given)?.connect().await
 }
 
-/// Opens the store of this URL for a command that holds a lock. Refuses a store that would keep nobody out.
-pub(crate) async fn open_to_hold(url: &Url) -> Result<Locks, Failure> {
-    let locks = url.connect().await?;
+/// The first and the longest pause before an unavailable store is asked again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// How long the last attempt may take, which begins when the wait is over.
+const LAST: Duration = Duration::from_secs(1);
+
+/// Opens the store of this URL for a command that holds a lock, or waits for one, for `wait` at most. Refuses a store
+/// that would keep nobody out.
+///
+/// While the store is unavailable, asks again until the wait is over. Returns how much of it is left.
+pub(crate) async fn open_to_hold(
+    url: &Url,
+    wait: Option<Duration>,
+) -> Result<(Locks, Option<Duration>), Failure> {
+    let began = Instant::now();
+    let first = tenure::connect(&url.text).await;
+    let (opened, left) = match first {
+        Err(error) if error.is_retryable() => {
+            let opened = open_again(url, wait.map(|wait| began + wait), error).await;
+            (opened, wait.map(|wait| wait.saturating_sub(began.elapsed())))
+        }
+        decided => (decided, wait),
+    };
+    let locks = opened.map_err(|error| url.failed(error))?;
     if locks.store() == "memory" {
         let text = "memory: keeps locks in this process only, so they exclude nobody; use sqlite:PATH between \
                     processes of one machine, or a server's URL between machines (see tenure --help)";
         return Err(Failure::Usage(text.to_owned()));
     }
-    Ok(locks)
+    Ok((locks, left))
+}
+
+/// Asks an unavailable store again, until the wait is over. Then its last error counts.
+async fn open_again(url: &Url, end: Option<Instant>, mut error: Error) -> Result<Locks, Error> {
+    let (first, longest) = PAUSES;
+    // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
+    let growing = ExponentialBuilder::new().with_min_delay(first / 2).with_max_delay(longest / 2);
+    let mut pauses = growing.with_jitter().without_max_times().build();
+    let mut told = None;
+    loop {
+        let pause = pauses.next().unwrap_or(longest);
+        let left = end.map_or(pause, |end| end.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Err(error);
+        }
+        let why = error.causes().last().unwrap_or_else(|| error.to_string());
+        if told.as_ref().is_none_or(|(told, at): &(String, Instant)| *told != why || at.elapsed() >= AGAIN) {
+            tracing::warn!(error = %why, "the store is unavailable; trying again");
+            told = Some((why, Instant::now()));
+        }
+        sleep(pause.min(left)).await;
+        let opening = tenure::connect(&url.text);
+        let opened = match end {
+            Some(end) => match timeout_at(end.max(Instant::now() + LAST), opening).await {
+                Ok(opened) => opened,
+                Err(_) => return Err(error),
+            },
+            None => opening.await,
+        };
+        match opened {
+            Err(again) if again.is_retryable() => error = again,
+            decided => return decided,
+        }
+    }
 }
 
 /// A store's URL. It may have a password, so it is not shown (`Debug`).

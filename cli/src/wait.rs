@@ -14,9 +14,9 @@ pub(crate) async fn wait(store: &args::Store, args: &args::Wait) -> Result<ExitC
     let url = store::url(store)?;
     let mut signals = Signals::that_end()?;
     let waited = async {
-        let locks = store::open_to_hold(&url).await?;
+        let (locks, left) = store::open_to_hold(&url, args.limit.longest()).await?;
         let waited = tokio::select! {
-            waited = free(&locks, &args.name, &args.limit) => waited,
+            waited = free(&locks, &args.name, &args.limit, left) => waited,
             never = waiting::show(&locks, || args.name.clone()) => match never {},
         };
         locks.close().await;
@@ -30,9 +30,13 @@ pub(crate) async fn wait(store: &args::Store, args: &args::Wait) -> Result<ExitC
 }
 
 /// Looks at least once, and until nobody holds the lock or the time is over.
-async fn free(locks: &Locks, name: &Name, limit: &args::Limit) -> Result<(), Failure> {
-    let wait = if limit.once { Some(Duration::ZERO) } else { limit.wait };
-    let end = wait.map(|wait| Instant::now() + wait);
+async fn free(
+    locks: &Locks,
+    name: &Name,
+    limit: &args::Limit,
+    left: Option<Duration>,
+) -> Result<(), Failure> {
+    let end = left.map(|wait| Instant::now() + wait);
     let (first, longest) = PAUSES;
     // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
     let growing =

@@ -48,7 +48,7 @@ fn repeats_a_password(event: &Metadata<'_>) -> bool {
 }
 
 /// How often the same warning is shown. During a long outage the store is asked many times.
-const AGAIN: Duration = Duration::from_mins(1);
+pub(crate) const AGAIN: Duration = Duration::from_mins(1);
 
 /// The last warning, and when it was shown.
 static LAST: Mutex<Option<(Vec<u8>, Instant)>> = Mutex::new(None);

@@ -21,6 +21,13 @@ pub(crate) struct Limit {
     pub(crate) exit_code: u8,
 }
 
+impl Limit {
+    /// How long to wait; `None` if for ever.
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        if self.once { Some(Duration::ZERO) } else { self.wait }
+    }
+}
+
 pub(super) fn name(text: &str) -> Result<Name, InvalidName> {
     Name::new(text)
 }

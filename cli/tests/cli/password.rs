@@ -159,7 +159,7 @@ fn a_line_of_pgpass_is_never_shown() {
     let stage = Stage::new();
     write(&stage.path(".pgpass"), "hunter2\n", 0o600);
     for volume in ["--quiet", "--verbose"] {
-        let args = ["--store", "postgres://me@127.0.0.1:1/app", volume, "run", "a", "--", "true"];
+        let args = ["--store", "postgres://me@127.0.0.1:1/app", volume, "run", "--try", "a", "--", "true"];
         let done = Done::of(stage.tenure(&args).env_remove("PGPASSWORD").env_remove("PGPASSFILE")).expect(69);
         assert!(!done.err.contains("hunter2"), "{}", done.err);
     }

@@ -124,6 +124,15 @@ impl Stage {
         runtime.block_on(connection.execute("BEGIN IMMEDIATE")).unwrap();
         Frozen { runtime, connection }
     }
+
+    /// Creates the file, which must not be there, and locks it so that it cannot be opened either.
+    pub(crate) fn freeze_new(&self) -> Frozen {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let file = SqliteConnectOptions::new().filename(self.path("locks.db")).create_if_missing(true);
+        let mut connection = runtime.block_on(SqliteConnection::connect_with(&file)).unwrap();
+        runtime.block_on(connection.execute("BEGIN EXCLUSIVE")).unwrap();
+        Frozen { runtime, connection }
+    }
 }
 
 /// A stage's store that nobody can write to.

@@ -2,7 +2,10 @@
 
 use crate::stage::{Done, Frozen, FullPipe, Running, Stage};
 use nix::sys::signal::Signal;
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 /// As of two machines whose clocks differ.
 #[test]
@@ -103,7 +106,38 @@ fn a_store_that_cannot_be_opened_ends_the_wait() {
     let refused = stage.done(&["--store", "memory:", "wait", "a"]).expect(64);
     assert!(refused.err.contains("exclude nobody"), "{}", refused.err);
     stage.done(&["--store", "sqlite:.", "wait", "a"]).expect(69);
-    stage.done(&["--store", "redis://127.0.0.1:1/", "wait", "a", "--wait", "10m"]).expect(69);
+    stage.done(&["--store", "redis://127.0.0.1:1/", "wait", "a", "--try"]).expect(69);
+}
+
+/// From the first attempt to connect on: a machine may start before its store does.
+#[test]
+fn store_that_is_unavailable_at_the_start_is_asked_again_until_the_wait_is_over() {
+    let stage = Stage::new();
+    let url = "sqlite:locks.db?busy_timeout=1ms";
+    let began = ["run", "a", "--wait", "10m", "--", "echo", "run"];
+    let elected = ["elect", "e", "--", "echo", "elect"];
+    let free = ["wait", "w"];
+    let latched = ["latch", "wait", "l", "--parties", "1", "--wait", "10m"];
+    for args in [&began[..], &elected, &free, &latched] {
+        let _ = fs::remove_file(stage.path("locks.db"));
+        let closed = stage.freeze_new();
+        let waiter = stage.start(&[&["--store", url], args].concat());
+        waiter.says("tenure: the store is unavailable; trying again");
+        closed.thaw();
+        if args[0] == "latch" {
+            stage.done(&["latch", "count-down", "l", "p", "--parties", "1"]).expect(0);
+        }
+        waiter.end().expect(0);
+    }
+    fs::remove_file(stage.path("locks.db")).unwrap();
+    let closed = stage.freeze_new();
+    let done = stage.done(&["--store", url, "run", "a", "--wait", "300ms", "--", "true"]).expect(69);
+    assert!(done.err.contains("locked for 1ms"), "{}", done.err);
+    stage.done(&["--store", url, "run", "a", "--try", "--", "true"]).expect(69);
+    closed.thaw();
+    // Waiting helps nothing here.
+    stage.done(&["--store", "sqlite:.", "run", "a", "--wait", "10m", "--", "true"]).expect(69);
+    stage.done(&["--store", "sqlite:.", "elect", "a", "--", "true"]).expect(69);
 }
 
 /// Nor is it taken for a free lock.
@@ -159,7 +193,8 @@ fn quiet_is_errors_only() {
     let stage = Stage::new();
     let url = "redis://:hunter2@127.0.0.1:1/";
     let warned = |options: &[&str]| {
-        let done = stage.done(&[&["--store", url, "run", "a"], options, &["--", "true"]].concat()).expect(69);
+        let run = [&["--store", url, "run", "a", "--try"], options, &["--", "true"]].concat();
+        let done = stage.done(&run).expect(69);
         assert!(done.err.contains("127.0.0.1:1"), "{}", done.err);
         done.err.contains("see the password")
     };
