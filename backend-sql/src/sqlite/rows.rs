@@ -268,6 +268,7 @@ impl SqliteBroom {
 impl Broom for SqliteBroom {
     /// No statement is under way while another writes. This leaves the file to others for a moment.
     const SETTLE: Duration = Duration::from_millis(10);
+    const BATCHES: usize = 1;
 
     async fn begin(&self, every: Duration) -> Result<bool, StoreError> {
         let arguments = arguments![SqliteArguments; millis(every)];
