@@ -9,7 +9,7 @@
 //! | what a store can do | [`Capabilities`] |
 //! | how a store reports a failure | [`StoreError`] |
 //! | a store that wraps another | [`forward_backend`] |
-//! | a store with sessions in place of leases | [`Session`], [`Liveness`] |
+//! | a store with sessions in place of leases, or that can lose all it granted | [`Session`], [`Liveness`], [`Epoch`] |
 //! | work that must outlive the callers' runtimes | [`Background`], [`PerRuntime`] |
 //! | what users see | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
 //! | several holders or several names | [`RwLock`], [`Semaphore`], [`LockSet`], [`Election`], [`Latch`] |
@@ -33,7 +33,7 @@
 //! | what is measured of all that, and of the requests | `metrics` |
 //! | the requests to a store | `backend`, `forward`; `background` and `per_runtime`, where requests run |
 //! | how a URL says which store, and how to use it | `url` |
-//! | the answers | `grant`, `session`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
+//! | the answers | `grant`, `session`, `epoch`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
 //! | what goes wrong | `store_error`, from a backend; `error`, for programs, which names who is in the way |
 //! | who asks, who holds and who waits | `claim`, `holder`, `waiter` |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
