@@ -116,6 +116,7 @@ impl Statements {
         let fill = |text: &str| {
             let text = text
                 .replace("{take}", TAKE)
+                .replace("{free}", FREE)
                 .replace("{more}", "$9::bigint")
                 .replace("{again}", "held.claim = excluded.claim AND held.expires_at >= excluded.since")
                 .replace("{columns}", COLUMNS)
@@ -169,12 +170,20 @@ const FIRST: &str = "greatest(
 /// One upsert. In the update, `held` is the row as it is once it is locked, so its token is the last one granted. A
 /// sequence in `VALUES` would be evaluated before that, and could give a later grant a smaller token.
 ///
+/// A row that is seen to be held is not touched: its lock would be a write, which waits for the disk, and which keeps
+/// the holder from renewing. Only a row that seems free is locked, and then decided on again.
+///
 /// `now()` is when the statement began. A statement that had to wait for the row sees leases as they were then, so
 /// never as expired too early.
 const ACQUIRE: &str = "
 INSERT INTO {t} AS held
   (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
-VALUES ($1, $2, {us}, {first} + {more}, $3::text, $8::text, {now}, {now} + $4::bigint, 0, $5, $6, $7)
+SELECT * FROM (
+  VALUES ($1, $2, {us}, {first} + {more}, $3::text, $8::text, {now}, {now} + $4::bigint, 0, $5, $6, $7::bigint)
+) AS excluded (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
+WHERE NOT EXISTS (
+  SELECT FROM {t} AS held WHERE held.prefix = excluded.prefix AND held.name = excluded.name AND NOT ({free})
+)
 {take}";
 
 /// The same for several names: for all of them, or for none if one is held. If another client acquires one of them
@@ -226,7 +235,17 @@ WHERE held.prefix = $1 AND held.name = free.name
   AND held.record IS NULL AND (held.claim IS NULL OR held.expires_at < {now})
 RETURNING held.token, held.name";
 
-/// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
+/// Whether a claim may have an existing row.
+const FREE: &str = "held.record IS NULL AND (
+  {again}
+  OR (held.claim IS NULL OR held.expires_at < excluded.since) AND (
+    excluded.mode IS NULL OR held.awaited_by IS NULL OR held.awaited_by = excluded.claim
+    OR held.awaited_until < excluded.since
+  )
+)";
+
+/// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter. If
+/// another client was faster, only the lock of the row was written, and nothing waits for the disk.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   version = held.version + 1,
   token = CASE WHEN {again} THEN held.token ELSE greatest(held.token + 1 + {more}, excluded.token) END,
@@ -239,13 +258,7 @@ const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   label = excluded.label,
   host = excluded.host,
   pid = excluded.pid
-WHERE held.record IS NULL AND (
-  {again}
-  OR (held.claim IS NULL OR held.expires_at < excluded.since) AND (
-    excluded.mode IS NULL OR held.awaited_by IS NULL OR held.awaited_by = excluded.claim
-    OR held.awaited_until < excluded.since
-  )
-)
+WHERE CASE WHEN {free} THEN true ELSE {at_once} IS NULL END
 RETURNING token, name";
 
 /// A notification is sent when the statement commits. It costs the server a lock, so it is sent only if somebody waits.

@@ -128,13 +128,19 @@ impl LeaseTable for SqliteRows {
     async fn ask(&self, claim: &Claim) -> Result<Answer<i64>, StoreError> {
         let Claim { id, name, mode, lease, holder, .. } = claim;
         let (sent, mode) = (Moment::now(), mode_column(*mode)?);
-        let Statements { acquire, acquire_or_read, .. } = &self.file.statements;
-        let statement = if mode.is_none() { acquire } else { acquire_or_read };
+        let (id, Statements { acquire, look, .. }) = (id.to_string(), &self.file.statements);
+        let arguments =
+            arguments![SqliteArguments; self.prefix(), name.as_str(), id.as_str(), mode.as_deref()];
+        // On the connection that writes, so that it comes after this client's own requests.
+        let held = self.writer.run(look, arguments, Again::Safe).await?;
+        if !held.is_empty() {
+            return self.answer(sent, &held);
+        }
         let arguments = arguments![
             SqliteArguments;
             self.prefix(),
             name.as_str(),
-            id.to_string(),
+            id,
             millis(*lease),
             holder.label.as_deref(),
             holder.host.as_str(),
@@ -142,7 +148,7 @@ impl LeaseTable for SqliteRows {
             mode,
             claim.reserve,
         ];
-        self.answer(sent, &self.writer.run(statement, arguments, Again::Safe).await?)
+        self.answer(sent, &self.writer.run(acquire, arguments, Again::Safe).await?)
     }
 
     /// Not if there is a queue, which it would bypass.
@@ -152,9 +158,14 @@ impl LeaseTable for SqliteRows {
 
     async fn ask_all(&self, claims: &[Claim]) -> Result<Vec<(i64, String)>, StoreError> {
         let Some(first) = claims.first() else { return Ok(Vec::new()) };
-        let (host, pid) = (first.holder.host.as_str(), first.holder.pid);
-        let arguments = arguments![SqliteArguments; self.prefix(), batches::claims(claims), host, pid];
-        let rows = self.writer.run(&self.file.statements.acquire_all, arguments, Again::Safe).await?;
+        let (host, pid, asked) = (first.holder.host.as_str(), first.holder.pid, batches::claims(claims));
+        let Statements { acquire_all, look_at_all, .. } = &self.file.statements;
+        let arguments = arguments![SqliteArguments; self.prefix(), asked.as_str()];
+        if !self.writer.run(look_at_all, arguments, Again::Safe).await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let arguments = arguments![SqliteArguments; self.prefix(), asked, host, pid];
+        let rows = self.writer.run(acquire_all, arguments, Again::Safe).await?;
         rows.iter().map(|row| self.file.row(row)).collect()
     }
 

@@ -19,8 +19,11 @@ pub(super) struct Statements {
     /// exclusive, `?9` how many more tokens to reserve. Returns a row with the last token if granted; none if another
     /// holds the name or the columns do not say everything.
     pub(super) acquire: Statement,
-    /// The same, but if the columns do not say everything, returns a row like that of `read`.
-    pub(super) acquire_or_read: Statement,
+    /// `?1` prefix, `?2` name, `?3` claim, `?4` mode, unless exclusive. Returns a row like that of `read` if `acquire`
+    /// would return none. Only reads.
+    pub(super) look: Statement,
+    /// `?1` prefix, `?2` as for `acquire_all`. Returns a row if that would return none. Only reads.
+    pub(super) look_at_all: Statement,
     /// `?1` prefix, `?2` a JSON array of objects with name, claim, lease and label, `?3` host, `?4` pid. Returns a row
     /// with token and name for each; none at all if `acquire` would not grant one of them.
     pub(super) acquire_all: Statement,
@@ -101,6 +104,8 @@ impl Statements {
         let fill = |text: &str| {
             let text = text
                 .replace("{take}", TAKE)
+                .replace("{held}", HELD)
+                .replace("{free}", FREE)
                 .replace("{more}", "?9")
                 .replace("{columns}", COLUMNS)
                 .replace("{first}", FIRST)
@@ -113,7 +118,8 @@ impl Statements {
             create: Statement::new(schema(table)),
             check: fill(&format!("EXPLAIN {ACQUIRE}")),
             acquire: fill(ACQUIRE),
-            acquire_or_read: fill(&format!("{ACQUIRE};{READ_RECORD}")),
+            look: fill(LOOK),
+            look_at_all: fill(HELD),
             acquire_all: fill(&ACQUIRE_ALL.replace("{take}", &TAKE.replace("{more}", "0"))),
             release: fill(RELEASE),
             release_or_read: fill(&format!("{RELEASE};{READ_RECORD}")),
@@ -136,24 +142,42 @@ const FIRST: &str = "max({us}, 1 + coalesce((SELECT floor.token FROM {t} floor W
 
 /// One upsert. In the update, a bare column is the old row's, and `excluded` is the row that would be inserted.
 const ACQUIRE: &str = "
-INSERT INTO {t} (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
+INSERT INTO {t} AS held
+  (prefix, name, version, token, claim, mode, since, expires_at, awaited_until, label, host, pid)
 VALUES (?1, ?2, {us}, {first} + {more}, ?3, ?8, {now}, {now} + ?4, 0, ?5, ?6, ?7)
 {take}";
 
 /// The same for several names: for all of them, or for none if one is held. Nobody else writes in the meantime.
-/// `CROSS`, because otherwise SQLite would walk all rows of the prefix.
 const ACQUIRE_ALL: &str = "
-INSERT INTO {t} (prefix, name, version, token, claim, since, expires_at, awaited_until, label, host, pid)
+INSERT INTO {t} AS held (prefix, name, version, token, claim, since, expires_at, awaited_until, label, host, pid)
 SELECT
   ?1, value ->> '$.name', {us}, {first},
   value ->> '$.claim', {now}, {now} + (value ->> '$.lease'), 0, value ->> '$.label', ?3, ?4
 FROM json_each(?2)
-WHERE NOT EXISTS (
-  SELECT 1 FROM json_each(?2) AS asked CROSS JOIN {t} AS held ON held.prefix = ?1 AND held.name = asked.value ->> '$.name'
-  WHERE held.record IS NOT NULL
-    OR held.claim IS NOT NULL AND held.claim <> asked.value ->> '$.claim' AND held.expires_at >= {now}
-)
+WHERE NOT EXISTS ({held})
 {take}";
+
+/// One of several names that is held. `CROSS`, because otherwise SQLite would walk all rows of the prefix.
+const HELD: &str = "
+SELECT 1 FROM json_each(?2) AS asked CROSS JOIN {t} AS held ON held.prefix = ?1 AND held.name = asked.value ->> '$.name'
+WHERE held.record IS NOT NULL
+  OR held.claim IS NOT NULL AND held.claim <> asked.value ->> '$.claim' AND held.expires_at >= {now}";
+
+/// Comes before the upsert, which takes the lock of the file even if it changes nothing: a claim that is refused waits
+/// for no other client that writes, and keeps none waiting.
+const LOOK: &str = "
+SELECT {now}, 0, {columns}
+FROM {t} AS held CROSS JOIN (SELECT ?3 AS claim, ?4 AS mode, {now} AS since) AS excluded
+WHERE held.prefix = ?1 AND held.name = ?2 AND NOT ({free})";
+
+/// Whether a claim may have an existing row.
+const FREE: &str = "held.record IS NULL AND (
+  held.claim = excluded.claim AND held.expires_at >= excluded.since
+  OR (held.claim IS NULL OR held.expires_at < excluded.since) AND (
+    excluded.mode IS NULL OR held.awaited_by IS NULL OR held.awaited_by = excluded.claim
+    OR held.awaited_until < excluded.since
+  )
+)";
 
 /// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
@@ -169,11 +193,7 @@ const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   label = excluded.label,
   host = excluded.host,
   pid = excluded.pid
-WHERE record IS NULL AND (
-  claim = excluded.claim AND expires_at >= excluded.since
-  OR (claim IS NULL OR expires_at < excluded.since)
-    AND (excluded.mode IS NULL OR awaited_by IS NULL OR awaited_by = excluded.claim OR awaited_until < excluded.since)
-)
+WHERE {free}
 RETURNING token, name";
 
 const RELEASE: &str = "
@@ -311,6 +331,8 @@ mod tests {
         for (statement, by) in [
             (&statements.acquire, one),
             (&statements.acquire_all, one),
+            (&statements.look, one),
+            (&statements.look_at_all, one),
             (&statements.release, one),
             (&statements.withdraw, one),
             (&statements.renew, one),

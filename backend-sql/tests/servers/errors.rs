@@ -87,7 +87,7 @@ fn impatient(table: &Table) -> (&'static str, &'static str) {
 
 /// The row is locked by somebody's transaction, and the server has no patience.
 async fn a_statement_timeout(table: &Table) {
-    granted(&table.open().await, &claim("a")).await;
+    drop(table.open_with_row("a").await);
     let (setting, value) = impatient(table);
     let store = table.options().open_with(setting, value).await.unwrap();
     let mut other = table.raw().await;
@@ -95,7 +95,7 @@ async fn a_statement_timeout(table: &Table) {
     other.execute(&table.sql("UPDATE {t} SET host = 'x'")).await;
     unavailable(&store.try_acquire(&claim("a")).await.unwrap_err(), [setting, "raise"]);
     other.execute("ROLLBACK").await;
-    busy(&store, &claim("a")).await;
+    granted(&store, &claim("a")).await;
 }
 
 /// Whoever waits in the server's queue waits on.

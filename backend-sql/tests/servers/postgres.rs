@@ -1,10 +1,17 @@
 //! What only PostgreSQL has: notifications, schemas, isolation levels that collide.
 
 use crate::{
-    Duration, Kind, LONG, RELEASED, Release, Store, Table, busy, case::cases, chain, claim, granted, soon,
-    store::Options, until, waiting,
+    Duration, Kind, LONG, RELEASED, Release, Store, Table,
+    blocked::stranger,
+    busy,
+    case::cases,
+    chain, claim, granted,
+    sharing::{permits, reader},
+    soon,
+    store::Options,
+    until, waiting,
 };
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join_all};
 use std::pin::pin;
 use tenure_core::{AttemptAll, Claim, Renewal};
 use tenure_sql::{Durability, Strategy};
@@ -19,6 +26,7 @@ cases!("postgres":
     nothing_waits_for_the_disk.on(POSTGRES),
     a_set_of_which_a_part_is_taken_meanwhile_is_not_granted.on(POSTGRES).of_lease_rows(),
     a_set_dropped_on_its_way_is_withdrawn_behind_its_grant.on(POSTGRES).of_lease_rows(),
+    refused_attempt_locks_no_row_and_waits_for_none.on(&[Kind::Postgres, Kind::Pgbouncer]).of_lease_rows(),
 );
 
 const POSTGRES: &[Kind] = &[Kind::Postgres];
@@ -212,4 +220,29 @@ async fn a_set_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table) {
     let last = earlier.iter().map(|grant| grant.token.as_i64()).max().unwrap();
     assert!(least > last, "the dropped request was never carried out: this shows nothing");
     assert_eq!(table.number("SELECT count(*) FROM {t} WHERE claim IS NOT NULL").await, 0);
+}
+
+/// Which transaction last changed or locked a row is noted in it: a lock is a write.
+async fn refused_attempt_locks_no_row_and_waits_for_none(table: &Table) {
+    let store = table.open().await;
+    for held in [claim("a"), reader("b"), reader("c"), reader("c"), permits("d", 1, 2)] {
+        granted(&store, &held).await;
+    }
+    let stamps = table.sql("SELECT concat_ws(' ', name, ctid, xmin, xmax) FROM {t} ORDER BY name");
+    let before = table.raw().await.texts(&stamps).await;
+    for options in [table.options(), table.options().fair()] {
+        let store = options.open().await.unwrap();
+        for refused in [claim("a"), reader("a"), claim("b"), claim("c"), claim("d"), permits("d", 2, 2)] {
+            busy(&store, &refused).await;
+        }
+        // Those that wait for the connection are carried out together.
+        let many: Vec<Claim> = ["a", "b", "c", "d"].into_iter().cycle().take(40).map(claim).collect();
+        join_all(many.iter().map(|refused| busy(&store, refused))).await;
+    }
+    let set = store.try_acquire_all(&["a", "e"].map(claim)).await.unwrap();
+    assert!(matches!(set, AttemptAll::Busy), "{set:?}");
+    assert_eq!(table.raw().await.texts(&stamps).await, before);
+    let mut stranger = stranger(table, "a").await;
+    busy(&store, &claim("a")).await;
+    stranger.execute("ROLLBACK").await;
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::time::Instant;
-use tenure_core::{Locks, Release};
+use tenure_core::{AttemptAll, Locks, Release};
 
 #[tokio::test]
 async fn a_waiter_is_served_within_the_poll_bound() {
@@ -106,4 +106,24 @@ async fn a_counter_comes_out_exact() {
         client.await.unwrap();
     }
     assert_eq!(std::fs::read_to_string(&counter).unwrap(), "100");
+}
+
+/// Another program's transaction has the lock of the file.
+#[tokio::test]
+async fn refused_attempt_waits_for_no_writer() {
+    let file = File::new();
+    let (holder, other) = (file.open().await, file.options().busy_timeout(SHORT));
+    let other = SqliteBackend::open(other).await.unwrap();
+    let reader = |text| Claim { mode: Mode::Shared, ..claim(text) };
+    granted(&holder, &claim("a")).await;
+    granted(&holder, &reader("b")).await;
+    granted(&holder, &reader("b")).await;
+    let mut writer = file.raw().await;
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut writer).await.unwrap();
+    for refused in [claim("a"), reader("a"), claim("b")] {
+        busy(&other, &refused).await;
+    }
+    let set = other.try_acquire_all(&["a", "c"].map(claim)).await.unwrap();
+    assert!(matches!(set, AttemptAll::Busy), "{set:?}");
+    sqlx::query("ROLLBACK").execute(&mut writer).await.unwrap();
 }
