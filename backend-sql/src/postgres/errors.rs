@@ -18,6 +18,8 @@ mod code {
     pub(super) const READ_ONLY: &str = "25006";
     /// The server heard nothing for as long as the transaction may be idle.
     pub(super) const IDLE_TRANSACTION: &str = "25P03";
+    /// The transaction took too long. From version 17 on.
+    pub(super) const TRANSACTION_TIMEOUT: &str = "25P04";
     pub(super) const NO_SUCH_STATEMENT: &str = "26000";
     pub(super) const DUPLICATE_STATEMENT: &str = "42P05";
     pub(super) const WRONG_PASSWORD: &str = "28P01";
@@ -78,7 +80,8 @@ pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
         | code::FEATURE_NOT_SUPPORTED
         | code::READ_ONLY
         | code::NO_SUCH_STATEMENT
-        | code::IDLE_TRANSACTION => Verdict::Broken,
+        | code::IDLE_TRANSACTION
+        | code::TRANSACTION_TIMEOUT => Verdict::Broken,
         // Connection exceptions, operator intervention, system errors.
         code if code.starts_with("08") || code.starts_with("57P") || code.starts_with("58") => {
             Verdict::Broken
@@ -130,6 +133,9 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         code::IDLE_TRANSACTION => {
             (true, format!("the server ended the connection, because it heard nothing on it for one lease ({message})"))
         }
+        code::TRANSACTION_TIMEOUT => {
+            (true, format!("the server ended the connection ({message}); raise transaction_timeout for user {user}"))
+        }
         code::DISK_FULL => (false, "the server's disk is full; make room on it".to_owned()),
         code if code::OTHER_SHAPE.contains(&code) => (false, other_shape(table, message)),
         code => {
@@ -146,6 +152,14 @@ pub(super) fn pooler(store: &str, sign: &str) -> String {
     format!(
         "there must be a pooler in front of {store} ({sign}), and other programs may use the same sessions of the server; \
          set pooler=true, or pooler=false if the pooler is in session mode"
+    )
+}
+
+/// The message for a user whose sessions begin as read-only, where a pooler keeps that from being changed.
+pub(super) fn read_only_sessions(user: &str) -> String {
+    format!(
+        "user {user} may only read in this database (default_transaction_read_only); ALTER ROLE {user} SET \
+         default_transaction_read_only = off, or log in as another user"
     )
 }
 

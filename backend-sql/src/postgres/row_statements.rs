@@ -155,13 +155,16 @@ fn take(waits: bool, limit: Option<Duration>) -> String {
 /// Locks the row, in a transaction that first shows its claim and limits how long it may be idle, and how long it waits
 /// for the row, where 0 would mean for ever. These are settings of this transaction only, so that a pooler in
 /// transaction mode keeps them together. A condition makes them, which is evaluated once and before any row is locked:
-/// each as a statement of its own would cost as much as the lock.
+/// each as a statement of its own would cost as much as the lock. From version 17 on, the server can also limit how long
+/// a transaction lasts.
 fn locking(waits: bool) -> String {
     let (limit, lock) =
         if waits { (", set_config('lock_timeout', '1h', true)", "") } else { ("", " SKIP LOCKED") };
     format!(
         "{ROW} AND (SELECT concat(set_config('application_name', $3, true), \
-         set_config('idle_in_transaction_session_timeout', $4, true){limit})) <> '' FOR UPDATE{lock}"
+         set_config('idle_in_transaction_session_timeout', $4, true), \
+         CASE WHEN current_setting('transaction_timeout', true) <> '0' \
+         THEN set_config('transaction_timeout', '0', true) END{limit})) <> '' FOR UPDATE{lock}"
     )
 }
 

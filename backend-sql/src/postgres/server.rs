@@ -111,19 +111,27 @@ impl Postgres {
         Err(StoreError::failed(errors::pooler(&self.store, &format!("it drops the option {MARK}"))))
     }
 
-    /// Sets up the session.
-    async fn set_up(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    /// Sets up the session, or behind a pooler only looks whether it can be used as it is.
+    async fn set_up(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+        let explain = |error| self.explain(error);
         if self.options.own.pooled() {
-            return Ok(());
+            let read_only = self.say(connection, &format!("SELECT 1 {READ_ONLY}")).await.map_err(explain)?;
+            let user = self.connect.get_username();
+            return if read_only.is_empty() {
+                Ok(())
+            } else {
+                Err(StoreError::failed(errors::read_only_sessions(user)))
+            };
         }
-        self.bound(connection).await?;
+        self.bound(connection).await.map_err(explain)?;
         if self.options.own.durability == Durability::Relaxed {
-            connection.execute("SET synchronous_commit = off").await?;
+            connection.execute("SET synchronous_commit = off").await.map_err(explain)?;
         }
         Ok(())
     }
 
-    /// Makes the server give up what takes too long, or whose client is gone, unless its own limits are shorter.
+    /// Makes the server give up what takes too long, or whose client is gone, unless its own limits are shorter. And
+    /// lets the session write, unless the whole server is read-only.
     pub(super) async fn bound(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let Patience { lock, statement } = Patience::of(self.options.response_timeout);
         let bounds = [("lock_timeout", lock), ("statement_timeout", statement)];
@@ -194,6 +202,11 @@ fn within(longest: Duration) -> String {
     format!("SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {statement}; ")
 }
 
+/// Where sessions of this user or in this database begin as read-only. A setting of the whole server is left alone: such
+/// a server may be full, or about to be switched off.
+const READ_ONLY: &str = "FROM pg_settings WHERE name = 'default_transaction_read_only' AND setting = 'on' \
+                         AND source IN ('global', 'database', 'user', 'database user', 'client')";
+
 /// Applies these settings to the session, except those that are unknown or already smaller. 0 means for ever.
 async fn set_at_most<'b>(
     connection: &mut PgConnection,
@@ -201,7 +214,8 @@ async fn set_at_most<'b>(
 ) -> Result<(), sqlx::Error> {
     let bounds = bounds.into_iter().map(|(name, longest)| format!("('{name}', {})", in_millis(*longest)));
     let set = format!(
-        "SELECT set_config(name, longest || 'ms', false) FROM (VALUES {}) AS bounds (name, longest)
+        "SELECT set_config(name, 'off', false) {READ_ONLY};
+         SELECT set_config(name, longest || 'ms', false) FROM (VALUES {}) AS bounds (name, longest)
          WHERE current_setting(name, true)::interval NOT BETWEEN interval '1 ms' AND longest * interval '1 ms'",
         bounds.collect::<Vec<_>>().join(", ")
     );
@@ -226,11 +240,8 @@ impl Server for Postgres {
         let Checked { table, connect_timeout, create_table, .. } = &self.options;
         let connecting = async {
             let mut connection = self.session().await?;
-            let found = async {
-                self.set_up(&mut connection).await?;
-                self.finds_table(&mut connection).await
-            };
-            let found = found.await.map_err(|error| self.explain(error))?;
+            self.set_up(&mut connection).await?;
+            let found = self.finds_table(&mut connection).await.map_err(|error| self.explain(error))?;
             Ok((connection, found))
         };
         let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;

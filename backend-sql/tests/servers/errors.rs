@@ -9,6 +9,7 @@ cases!("errors":
     a_wrong_password, a_missing_database, no_permission, a_table_of_another_shape, a_server_that_is_away,
     a_statement_timeout.on(&[Kind::Postgres, Kind::Mariadb]).of_lease_rows(),
     a_statement_timeout_ends_no_wait.of_row_locks(),
+    user_who_may_only_read_by_default_can_lock.on(&[Kind::Postgres]),
 );
 
 /// The refusal's words, which must have these among them and no password.
@@ -113,4 +114,19 @@ async fn a_statement_timeout_ends_no_wait(table: &Table) {
     let next = next.unwrap();
     assert!(next.token > grant.token);
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
+}
+
+/// A setting of the user's, which a session may change. A pooler's session is not changed.
+async fn user_who_may_only_read_by_default_can_lock(table: &Table) {
+    let (user, url) = table.user().await;
+    drop(table.open().await);
+    table.grant("SELECT, INSERT, UPDATE, DELETE", &user).await;
+    let read_only = format!("ALTER ROLE {user} SET default_transaction_read_only = on");
+    table.admin().await.execute(&read_only).await;
+    let store = table.options_at(&url).open().await.unwrap();
+    let grant = granted(&store, &claim("a")).await;
+    assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    let Options::Postgres { url, options } = table.options_at(&url) else { panic!("not PostgreSQL") };
+    let pooled = Options::Postgres { url, options: options.pooler(true) };
+    refused(pooled, [&*user, "default_transaction_read_only", "ALTER ROLE"]).await;
 }
