@@ -62,7 +62,8 @@ impl Files {
             (current.epoch.clone(), ended)
         };
         if ended {
-            tracing::warn!("{}; what is held in it is lost", self.removed());
+            let path = self.path.display();
+            tracing::warn!(%path, "the database or a file beside it was removed or replaced; what is held in it is lost");
         }
         epoch
     }

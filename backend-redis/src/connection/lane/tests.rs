@@ -64,7 +64,8 @@ async fn refused(lane: &Lane) -> String {
 
 #[tokio::test]
 async fn an_attempt_that_was_given_up_fails_no_later_request() {
-    let (lane, _) = lane(&[&[], &[PONG]], LONG).await;
+    // The client connects once more to learn why the server hung up.
+    let (lane, _) = lane(&[&[], &[], &[PONG]], LONG).await;
     assert!(timeout(Duration::ZERO, lane.ask(&ping())).await.is_err());
     let here = lane.here();
     let attempt = match &locked(&here).state {
