@@ -9,10 +9,12 @@
 //! | `ringer`, `bell` | how a process tells another of a release, and how it is told |
 //! | `statements` | the statements of lease rows |
 //! | `server` | how a server is connected to and asked |
+//! | `cluster` | whether other nodes accept writes too |
 //! | `errors` | what the servers' errors mean |
 //! | `url` | from a URL to options |
 
 mod bell;
+mod cluster;
 mod errors;
 mod guesses;
 mod ringer;

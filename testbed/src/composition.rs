@@ -1,6 +1,7 @@
 //! What each kind is made of.
 
 use crate::assembly::Assembly;
+use crate::galera::GaleraNode;
 use crate::kind::Kind;
 use crate::mysql::Mysql;
 use crate::node::Node;
@@ -10,7 +11,7 @@ use crate::postgres::Postgres;
 use crate::recipe::Recipe;
 use crate::redis::Redis;
 use crate::zookeeper::Zookeeper;
-use crate::{pooler, redis_cluster, redis_sentinel, zookeeper_ensemble};
+use crate::{galera, pooler, redis_cluster, redis_sentinel, zookeeper_ensemble};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub(crate) fn recipe(kind: Kind) -> Arc<dyn Recipe> {
         Kind::Pgbouncer => Arc::new(Pgbouncer::named()),
         Kind::Mariadb => Arc::new(Mysql::Mariadb),
         Kind::Mysql => Arc::new(Mysql::Mysql),
+        Kind::Galera => Arc::new(GaleraNode::default()),
         Kind::Zookeeper | Kind::ZookeeperEnsemble(_) => Arc::new(Zookeeper::alone()),
     }
 }
@@ -45,6 +47,7 @@ pub(crate) async fn start(kind: Kind, platform: Platform) -> io::Result<Assembly
         Kind::Pgbouncer => pooler::start(platform).await,
         Kind::Mariadb => platform.start(name, Mysql::Mariadb, None).await.map(Assembly::single),
         Kind::Mysql => platform.start(name, Mysql::Mysql, None).await.map(Assembly::single),
+        Kind::Galera => galera::start(platform).await,
         Kind::Zookeeper => platform.start(name, Zookeeper::alone(), None).await.map(Assembly::single),
         Kind::ZookeeperEnsemble(count) => zookeeper_ensemble::start(platform, count).await,
     }

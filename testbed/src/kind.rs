@@ -23,6 +23,8 @@ pub enum Kind {
     Mariadb,
     /// One MySQL server, and a user of one database.
     Mysql,
+    /// Two MariaDB servers in a Galera cluster: each accepts writes, and has the other's. The URL is that of the first.
+    Galera,
     /// One ZooKeeper server.
     Zookeeper,
     /// A ZooKeeper ensemble of so many, whose members can be cut off from each other.
@@ -30,7 +32,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, those of several servers with three.
+    /// Every kind, those of several servers with three, except [`Galera`](Self::Galera): once all its members have been
+    /// killed, an administrator has to choose the one that begins anew.
     pub const ALL: [Self; 10] = [
         Self::Redis,
         Self::RedisSentinel,
@@ -56,6 +59,7 @@ impl Kind {
             Self::Pgbouncer => "pgbouncer",
             Self::Mariadb => "mariadb",
             Self::Mysql => "mysql",
+            Self::Galera => "galera",
             Self::Zookeeper => "zookeeper",
             Self::ZookeeperEnsemble(_) => "zookeeper_ensemble",
         }

@@ -30,7 +30,7 @@
 //! | what tests have | `server`, `member` |
 //! | how it is found | `find` |
 //! | how it is hurt | `ensemble`, all of it; `sabotage`, one server of it |
-//! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `zookeeper_ensemble` |
+//! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble` |
 //! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `zookeeper` |
 //! | servers as clients see them | `assembly`, those that are one; `links`, the network between them; `platform`, `node` |
 //! | what runs them | `engine`; `container`; `program`, `processes`; `cleanup` and `owner`, so that nothing stays behind |
@@ -46,6 +46,7 @@ mod container;
 mod engine;
 mod ensemble;
 mod find;
+mod galera;
 mod jute;
 mod kind;
 mod links;

@@ -69,7 +69,7 @@ impl Recipe for Mysql {
             .with_env_var(format!("{prefix}_USER"), NAME)
             .with_env_var(format!("{prefix}_PASSWORD"), NAME)
             .with_env_var(format!("{prefix}_DATABASE"), NAME)
-            .with_cmd(OPTIONS.into_iter().chain(OFF_DISK))
+            .with_cmd(options())
     }
 
     fn program(&self) -> Result<PathBuf, String> {
@@ -238,6 +238,11 @@ impl Mysql {
     }
 }
 
+/// The options of a server in a container.
+pub(crate) fn options() -> impl Iterator<Item = &'static str> {
+    OPTIONS.into_iter().chain(OFF_DISK)
+}
+
 /// Tenure's tables.
 async fn tables(session: &mut MySqlConnection) -> Result<Vec<String>, sqlx::Error> {
     let tables = format!(
@@ -344,7 +349,7 @@ async fn others(connection: &mut MySqlConnection) -> Result<Vec<i64>, sqlx::Erro
     Ok(ids)
 }
 
-async fn connect(admin: &Admin<'_>) -> io::Result<MySqlConnection> {
+pub(crate) async fn connect(admin: &Admin<'_>) -> io::Result<MySqlConnection> {
     let options: MySqlConnectOptions = admin.url.parse().map_err(io::Error::other)?;
     options.connect().await.map_err(io::Error::other)
 }

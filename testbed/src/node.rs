@@ -118,7 +118,7 @@ impl Node {
         }
     }
 
-    fn admin<'a>(&'a self, address: SocketAddr, url: &'a str) -> Admin<'a> {
+    pub(crate) fn admin<'a>(&'a self, address: SocketAddr, url: &'a str) -> Admin<'a> {
         Admin { address, url, proxy: self.proxy.as_ref() }
     }
 

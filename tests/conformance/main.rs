@@ -40,6 +40,10 @@ const OF_A_QUEUE: &[&str] = &[
     "faults_of_permits",
 ];
 
+/// Whether clients of different nodes exclude each other, by a row's columns and by its record.
+#[cfg(feature = "mysql")]
+const ON_SEVERAL_NODES: &[&str] = &["exclusion", "exclusion_by_permit"];
+
 /// The same groups, if there are cases of each: what is misspelt would be left out, and nobody would miss it.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 fn groups(names: &'static [&'static str]) -> &'static [&'static str] {
@@ -93,6 +97,8 @@ fn subjects() -> Subjects {
         subjects = subjects.with(OnServer::new("mariadb-row-lock", Kind::Mariadb, ROW_LOCK));
         subjects = subjects.with(OnServer::new("mysql", Kind::Mysql, PATIENT));
         subjects = subjects.with(OnServer::new("mysql-row-lock", Kind::Mysql, ROW_LOCK));
+        let galera = OnServer::new("galera", Kind::Galera, PATIENT);
+        subjects = subjects.with(galera.showing(groups(ON_SEVERAL_NODES)));
     }
     #[cfg(feature = "zookeeper")]
     {

@@ -1,13 +1,19 @@
 //! A store behind a server, found as `tenure_testbed` finds it and opened as a user opens it: by its URL.
 
-use std::{env, sync::Arc};
+use std::{
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 use tenure::backend;
 use tenure_conformance::{
     Absent, BoxError, Subject, async_trait,
     saboteur::{Hurt, Saboteur},
 };
 use tenure_core::Backend;
-use tenure_testbed::{Kind, Server};
+use tenure_testbed::{Kind, Member, Server};
 use tokio::sync::OnceCell;
 
 /// Names the store for the processes that the suite starts.
@@ -21,12 +27,14 @@ pub(crate) struct OnServer {
     /// The groups of cases that it is for; none means all.
     groups: &'static [&'static str],
     server: OnceCell<Server>,
+    /// How many URLs were given out.
+    given: AtomicUsize,
 }
 
 impl OnServer {
     /// The store of this name, with these parameters behind its server's URL.
     pub(crate) fn new(name: &'static str, kind: Kind, parameters: &'static str) -> Self {
-        Self { name, kind, parameters, groups: &[], server: OnceCell::new() }
+        Self { name, kind, parameters, groups: &[], server: OnceCell::new(), given: AtomicUsize::new(0) }
     }
 
     /// The same, for these groups of cases alone.
@@ -35,9 +43,15 @@ impl OnServer {
         Self { groups, ..self }
     }
 
+    /// The next node of a cluster whose nodes all accept writes: clients of different nodes exclude each other.
+    fn node(&self, server: &Server) -> String {
+        let (nodes, given) = (server.members(), self.given.fetch_add(1, Ordering::Relaxed));
+        nodes.get(given % nodes.len().max(1)).map_or_else(|| server.url(), Member::url)
+    }
+
     fn url(&self) -> Result<String, BoxError> {
         let Some(server) = self.server.get() else { return Ok(env::var(URL)?) };
-        let url = server.url();
+        let url = if self.kind == Kind::Galera { self.node(server) } else { server.url() };
         Ok(match (self.parameters, url.contains('?')) {
             ("", _) => url,
             (parameters, false) => format!("{url}?{parameters}"),

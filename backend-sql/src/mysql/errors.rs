@@ -160,6 +160,14 @@ fn without_number(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         }
         source if let Some(why) = tls::disagreement(&source, "ssl-mode=verify_ca", "ssl-ca") => {
             StoreError::failed(Explained::new(format!("no TLS with {}: {why}", origin.store), source))
+/// The message for row locks in such a cluster.
+pub(super) fn several_writers(cluster: &str) -> String {
+    format!(
+        "row locks do not exclude each other here: the server belongs to {cluster}, where each node locks rows for its \
+         own clients alone; use lease rows (strategy=lease-row)"
+    )
+}
+
         }
         // The only case in which it fails with settings that it accepted.
         sqlx::Error::Configuration(_) => {

@@ -137,6 +137,8 @@ impl RowTable for MySqlRowLocks {
     }
 
     fn lease(&self, claim: &Claim) -> Duration {
+            // The address may lead to another server by now.
+            self.server.refuse_several_writers(&mut connection).await?;
         claim.lease
     }
 

@@ -1,6 +1,9 @@
 //! A MySQL or MariaDB server: how to connect, and how to ask.
 
-use super::errors::{self, Origin};
+use super::{
+    cluster,
+    errors::{self, Origin},
+};
 use crate::{
     lane::{Server, Verdict},
     options::Strategy,
@@ -112,6 +115,17 @@ impl MySql {
     /// Looks for the table with a statement that detects one of another shape, and that is needed soon in any case.
     async fn look(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
         connection.prepare(self.shape_check.sql().into_sql_str()).await?;
+    /// Refuses row locks in a cluster that accepts writes on several nodes: two nodes would each let a holder in.
+    pub(super) async fn refuse_several_writers(
+        &self,
+        connection: &mut MySqlConnection,
+    ) -> Result<(), StoreError> {
+        match cluster::with_several_writers(connection).await.map_err(|error| self.explain(error))? {
+            Some(cluster) => Err(StoreError::failed(errors::several_writers(cluster))),
+            None => Ok(()),
+        }
+    }
+
         self.seen.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -205,9 +219,9 @@ impl Server for MySql {
         let Checked { table, connect_timeout, create_table, .. } = &self.options;
         let connecting = async {
             let mut connection = self.connected().await.map_err(|error| self.explain(error))?;
-            if self.options.strategy == Strategy::LeaseRow
-                && !unquotes(&mut connection).await.map_err(|error| self.explain(error))?
-            {
+            if self.options.strategy == Strategy::RowLock {
+                self.refuse_several_writers(&mut connection).await?;
+            } else if !unquotes(&mut connection).await.map_err(|error| self.explain(error))? {
                 return Err(StoreError::failed(errors::QUOTES_JSON));
             }
             match self.look(&mut connection).await {

@@ -88,8 +88,13 @@ impl Place {
     }
 }
 
-static PLACES: [Place; 4] =
-    [Place::of(Kind::Postgres), Place::of(Kind::Pgbouncer), Place::of(Kind::Mariadb), Place::of(Kind::Mysql)];
+static PLACES: [Place; 5] = [
+    Place::of(Kind::Postgres),
+    Place::of(Kind::Pgbouncer),
+    Place::of(Kind::Mariadb),
+    Place::of(Kind::Mysql),
+    Place::of(Kind::Galera),
+];
 
 /// A database with a strategy.
 #[derive(Clone, Copy)]

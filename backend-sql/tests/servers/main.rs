@@ -13,6 +13,7 @@ mod fair;
 mod faults;
 mod foreign;
 mod full;
+mod galera;
 mod leases;
 mod lookalikes;
 mod marks;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         faults::CASES,
         foreign::CASES,
         full::CASES,
+        galera::CASES,
         leases::CASES,
         lookalikes::CASES,
         marks::CASES,

@@ -6,7 +6,7 @@ use crate::{
 };
 use futures_util::{FutureExt, future::join_all};
 use std::pin::pin;
-use tenure_core::Renewal;
+use tenure_core::{Error, Renewal};
 
 cases!("mysql":
     another_mode_of_assignment_changes_nothing.on(&[Kind::Mariadb]).of_lease_rows(),
@@ -17,6 +17,7 @@ cases!("mysql":
     what_reads_for_too_long_is_ended_by_the_server.on(&[Kind::Mysql]).of_lease_rows(),
     who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
 );
+    row_locks_are_refused_where_a_group_has_several_writers.on(&[Kind::Mysql]).of_row_locks().alone(),
 
 /// The upsert relies on assignments being made from left to right.
 async fn another_mode_of_assignment_changes_nothing(table: &Table) {
@@ -113,4 +114,19 @@ async fn who_gives_up_while_a_row_is_made_leaves_no_lock(table: &Table) {
     until(async || table.number("SELECT COUNT(*) FROM {t} WHERE name = 'a' AND part = 0").await == 1).await;
     let is_free = making("SELECT CAST(IS_FREE_LOCK({making}) AS SIGNED)");
     until(async || table.number(&is_free).await == 1).await;
+}
+
+/// With Group Replication each server says in its settings whether all of them accept writes.
+async fn row_locks_are_refused_where_a_group_has_several_writers(table: &Table) {
+    let mut admin = table.admin().await;
+    admin.execute("INSTALL PLUGIN group_replication SONAME 'group_replication.so'").await;
+    admin.execute("SET GLOBAL group_replication_single_primary_mode = OFF").await;
+    let several = table.options().open().await.map(drop);
+    admin.execute("SET GLOBAL group_replication_single_primary_mode = ON").await;
+    let one = table.options().open().await.map(drop);
+    admin.execute("UNINSTALL PLUGIN group_replication").await;
+    one.unwrap();
+    let error = several.expect_err("it was not refused");
+    assert!(chain(&error).contains("Group Replication"), "{}", chain(&error));
+    assert!(matches!(error, Error::Store { .. }), "{error:?}");
 }

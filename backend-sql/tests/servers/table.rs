@@ -115,7 +115,12 @@ impl Table {
 
     /// A connection beside the locks' own.
     pub(crate) async fn raw(&self) -> Raw {
-        Raw::connect(&self.raw_url()).await
+        self.raw_at(&self.raw_url()).await
+    }
+
+    /// The same at another URL.
+    pub(crate) async fn raw_at(&self, url: &str) -> Raw {
+        Raw::connect(url).await
     }
 
     /// A statement in the words of the table's database: `{t}` is the table, `{q}` what stands around names, `{now}` the
