@@ -64,13 +64,6 @@ impl MySqlRowLocks {
         self.server.rows::<RowHolder>(done)?.into_iter().map(row_holder).collect()
     }
 
-    /// The number of the claim's connection.
-    async fn connection_of(&self, claim: ClaimId) -> Result<Option<i64>, StoreError> {
-        let done = self.ask(&self.statements.marked, arguments![mark(claim)]).await?;
-        let numbers = self.server.rows::<(Option<i64>,)>(&done)?;
-        Ok(numbers.first().and_then(|(number,)| *number))
-    }
-
     /// The outcome of asking for a row's lock.
     fn found<V>(&self, asked: Result<Option<V>, sqlx::Error>, waits: bool) -> Result<Found<V>, StoreError> {
         match asked {
@@ -137,8 +130,6 @@ impl RowTable for MySqlRowLocks {
     }
 
     fn lease(&self, claim: &Claim) -> Duration {
-            // The address may lead to another server by now.
-            self.server.refuse_several_writers(&mut connection).await?;
         claim.lease
     }
 
@@ -146,6 +137,8 @@ impl RowTable for MySqlRowLocks {
         let connecting = async {
             let connected = self.server.connect.connect().await;
             let mut connection = connected.map_err(|error| self.server.explain(error))?;
+            // The address may lead to another server by now.
+            self.server.refuse_several_writers(&mut connection).await?;
             let mut prepared = self.prepare(&mut connection).await;
             if prepared.as_ref().is_err_and(errors::is_missing_table) {
                 // Creates the table.
@@ -252,18 +245,21 @@ impl RowTable for MySqlRowLocks {
     }
 
     async fn lives(&self, claim: ClaimId) -> Result<bool, StoreError> {
-        Ok(self.connection_of(claim).await?.is_some())
+        let done = self.ask(&self.statements.marked, arguments![mark(claim)]).await?;
+        Ok(self.server.rows::<(bool,)>(&done)?.contains(&(true,)))
     }
 
     /// Ends the whole connection: the server may apply an interruption to the next statement.
     async fn interrupt(&self, claim: ClaimId) -> Result<(), StoreError> {
-        if let Some(number) = self.connection_of(claim).await? {
+        match self.ask(&kill(claim), arguments![]).await {
+            Err(error) if error.is_unavailable() => Err(error),
             // It may have ended by itself.
-            if let Err(error) = self.ask(&kill(number), arguments![]).await {
+            Err(error) => {
                 tracing::debug!(%error, "could not end a connection");
+                Ok(())
             }
+            Ok(_) => Ok(()),
         }
-        Ok(())
     }
 
     async fn was_forced(&self, name: &Name, claim: ClaimId) -> Result<bool, StoreError> {

@@ -36,7 +36,7 @@ pub(super) struct RowStatements {
     /// Prefix, the first name, the first name beyond the last. A row if one of these names is held by a claim without a
     /// note.
     pub(super) unnoted: Statement,
-    /// A mark. The number of the connection that has it, if one has.
+    /// A mark. Whether a connection has it.
     pub(super) marked: Statement,
     /// Prefix, name, claim. A row if it was released by force.
     pub(super) was_forced: Statement,
@@ -111,9 +111,11 @@ fn held(table: &TablePath, secret: &str) -> String {
 const SECRET: &str = "COALESCE((SELECT CONVERT(claim USING utf8mb4) FROM {t} \
     WHERE prefix = X'' AND name = X'' AND part = 2), '')";
 
-/// Ends a connection. The number is part of the text, because MySQL 9 takes no parameter there.
-pub(super) fn kill(connection: i64) -> Statement {
-    Statement::new(format!("KILL {connection}"))
+/// Ends the connection that has the claim's mark when the statement is carried out. One that had it before may hold
+/// another lock by now. If none has it, that is an error: no connection has the number -1. The mark is part of the text,
+/// because MySQL 9 takes no parameter there.
+pub(super) fn kill(claim: ClaimId) -> Statement {
+    Statement::new(format!("KILL COALESCE(IS_USED_LOCK('{}'), -1)", mark(claim)))
 }
 
 impl RowStatements {
@@ -152,7 +154,7 @@ impl RowStatements {
             note: fill(&NOTE.replace("{later}", LATER)),
             noted: fill("SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 AND claim = ?"),
             unnoted: fill(&unnoted),
-            marked: fill("SELECT CAST(IS_USED_LOCK(?) AS SIGNED)"),
+            marked: fill("SELECT IS_USED_LOCK(?) IS NOT NULL"),
             was_forced: fill(
                 "SELECT 1 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 AND LOCATE(?, forced) > 0",
             ),

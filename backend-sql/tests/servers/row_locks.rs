@@ -6,7 +6,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use std::pin::pin;
-use tenure_conformance::{Method, Probe};
+use tenure_conformance::{Method, Probe, saboteur::Direction};
 use tenure_core::{Error, Locks};
 
 cases!("row_locks":
@@ -18,6 +18,7 @@ cases!("row_locks":
     one_connection_too_many_is_refused_and_says_so.of_row_locks(), a_release_over_a_dead_connection_is_no_release.of_row_locks(),
     a_release_beside_a_server_that_is_gone_is_lost.of_row_locks(),
     a_release_that_nobody_heard_is_lost_to_force.of_row_locks(), force_is_asked_for_until_it_is_known.of_row_locks(),
+    forced_release_spares_the_next_lock_of_the_connection.of_row_locks(),
 );
 
 async fn tokens_rise_also_past_a_holder_that_was_rolled_back(table: &Table) {
@@ -197,4 +198,27 @@ async fn forced_while_unheard(table: &Table, response_timeout: Duration, times: 
     let released = soon(release).await.unwrap();
     assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
     assert_eq!(theirs.release(&next.unwrap()).await.unwrap(), RELEASED);
+}
+
+/// The holder releases the name by itself and acquires another over the same connection, while the forced release is on its
+/// way: each of its answers takes a while.
+async fn forced_release_spares_the_next_lock_of_the_connection(table: &Table) {
+    let (proxy, options) = table.through_proxy().await;
+    let (ours, theirs) = (table.open().await, options.response_timeout(LONG).open().await.unwrap());
+    // Its statements are prepared here.
+    granted(&ours, &claim("before")).await;
+    assert_eq!(theirs.force_release(&name("before")).await.unwrap().len(), 1);
+    let first = granted(&ours, &claim("a")).await;
+    proxy.delay(Direction::Replies, Duration::from_millis(500));
+    let forcing = tokio::spawn(async move { theirs.force_release(&name("a")).await });
+    let forced = "SELECT COUNT(*) FROM {t} WHERE name = 'a' AND forced IS NOT NULL";
+    until(async || table.number(forced).await == 1).await;
+    // The next request is the one that looks for the connection, and its answer is on its way.
+    let arrived = proxy.counters().requests.arrived;
+    let asked = proxy.until(|counters| counters.requests.arrived > arrived).await;
+    proxy.until(|counters| counters.replies.arrived > asked.replies.arrived).await;
+    let _ = ours.release(&first).await.unwrap();
+    let next = granted(&ours, &claim("b")).await;
+    assert_eq!(forcing.await.unwrap().unwrap().len(), 1);
+    assert_eq!(ours.release(&next).await.unwrap(), RELEASED);
 }
