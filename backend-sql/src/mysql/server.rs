@@ -38,9 +38,12 @@ pub(super) struct MySql {
     pub(super) connect: MySqlConnectOptions,
 }
 
-/// However the server's sessions begin, each statement commits by itself, a statement about several rows is carried out
-/// (MariaDB takes it for one that has forgotten its key), and all rows are returned.
-const PLAIN: &str = "SESSION autocommit = 1, SESSION sql_safe_updates = 0, \
+/// However the server's sessions begin, each sees only what was committed: a change that is undone leaves the row with
+/// its old version, so a client that saw the new one must not write by it. `REPEATABLE READ` is these servers' own default,
+/// and works with every kind of binary log. Each statement commits by itself, a statement about several rows is carried
+/// out (MariaDB takes it for one that has forgotten its key), and all rows are returned.
+const PLAIN: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
+                     SET SESSION autocommit = 1, SESSION sql_safe_updates = 0, \
                      SESSION sql_select_limit = 18446744073709551615";
 
 /// Restores the time limits that the server had before the table was made.
@@ -99,7 +102,7 @@ impl MySql {
         // Makes the server give up what takes too long, unless its own limit is shorter. MySQL has no limit for a whole
         // statement that writes. 0 is no limit.
         let settings = format!(
-            "SET {PLAIN}, SESSION completion_type = 0, SESSION group_concat_max_len = 1024, \
+            "{PLAIN}, SESSION completion_type = 0, SESSION group_concat_max_len = 1024, \
              SESSION {}, {}, \
              SESSION sql_mode = REPLACE(@@sql_mode, 'SIMULTANEOUS_ASSIGNMENT', '') /*M! , SESSION max_statement_time = \
              IF(@@max_statement_time > 0, LEAST(@@max_statement_time, {seconds:.3}), {seconds:.3}) */ \
@@ -112,9 +115,6 @@ impl MySql {
         Ok(connection)
     }
 
-    /// Looks for the table with a statement that detects one of another shape, and that is needed soon in any case.
-    async fn look(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
-        connection.prepare(self.shape_check.sql().into_sql_str()).await?;
     /// Refuses row locks in a cluster that accepts writes on several nodes: two nodes would each let a holder in.
     pub(super) async fn refuse_several_writers(
         &self,
@@ -126,6 +126,9 @@ impl MySql {
         }
     }
 
+    /// Looks for the table with a statement that detects one of another shape, and that is needed soon in any case.
+    async fn look(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        connection.prepare(self.shape_check.sql().into_sql_str()).await?;
         self.seen.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -161,7 +164,7 @@ impl MySql {
         let mut connection = self.connect.connect().await?;
         // The last two are MariaDB's setting, and MySQL's.
         let settings = format!(
-            "SET {PLAIN}, {}, \
+            "{PLAIN}, {}, \
              SESSION /*M! max_statement_time = 0 */ /*!80000 max_execution_time = 0 */",
             self.table_bound()
         );

@@ -13,11 +13,12 @@ cases!("mysql":
     a_session_that_begins_without_autocommit_commits.on(&[Kind::Mariadb, Kind::Mysql]),
     a_session_whose_commits_begin_transactions_commits.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     a_session_that_limits_statements_answers_for_all_rows.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
+    uncommitted_changes_are_not_seen_whatever_the_isolation_level.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     a_password_without_tls.on(&[Kind::Mysql]),
     what_reads_for_too_long_is_ended_by_the_server.on(&[Kind::Mysql]).of_lease_rows(),
     who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
-);
     row_locks_are_refused_where_a_group_has_several_writers.on(&[Kind::Mysql]).of_row_locks().alone(),
+);
 
 /// The upsert relies on assignments being made from left to right.
 async fn another_mode_of_assignment_changes_nothing(table: &Table) {
@@ -71,6 +72,23 @@ async fn a_session_that_limits_statements_answers_for_all_rows(table: &Table) {
                 assert_eq!(told.unwrap(), RELEASED, "{setting}");
             }
         }
+    }
+}
+
+/// A client that saw a change, and wrote by it, would be wrong once the change is undone.
+async fn uncommitted_changes_are_not_seen_whatever_the_isolation_level(table: &Table) {
+    let setting = if table.server.kind() == Kind::Mysql { "transaction_isolation" } else { "tx_isolation" };
+    let mut other = table.raw().await;
+    for level in ["'READ-UNCOMMITTED'", "'SERIALIZABLE'"] {
+        let store = table.options().open_with(setting, level).await.unwrap();
+        let held = granted(&store, &claim("a")).await;
+        other.execute("BEGIN").await;
+        other.execute(&table.sql("UPDATE {t} SET claim = NULL, version = version + 1")).await;
+        let holders = soon(store.holders(&held.name)).await.unwrap();
+        assert_eq!(holders.len(), 1, "{level}");
+        assert_eq!(soon(store.list("")).await.unwrap().len(), 1, "{level}");
+        other.execute("ROLLBACK").await;
+        assert_eq!(store.release(&held).await.unwrap(), RELEASED, "{level}");
     }
 }
 
