@@ -22,6 +22,14 @@ mod number {
     pub(super) const NO_SUCH_TABLE: u16 = 1146;
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
+    /// The row was changed after the statement's snapshot: the server has undone the statement.
+    pub(super) const CHANGED_SINCE: u16 = 1020;
+    /// A commit that failed, in a hook of replication or otherwise; a statement that has to be prepared anew; a pooler that
+    /// reaches no server.
+    pub(super) const ELSEWHERE: [u16; 4] = [1180, 1615, 3100, 9001];
+    /// Of the connection exceptions, those that another attempt meets too: a message larger than `max_allowed_packet`, and a
+    /// way of logging in that this client does not know.
+    pub(super) const OF_THE_CLIENT: [u16; 2] = [1153, 1251];
     /// A lock that was not to be waited for: MariaDB reports it as a timeout.
     pub(super) const NOT_WAITED_FOR: [u16; 2] = [LOCK_WAIT_TIMEOUT, 3572];
     /// `read_only`, `super_read_only`, a read-only transaction.
@@ -57,20 +65,33 @@ pub(super) fn is_interrupted(error: &sqlx::Error) -> bool {
 pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
     database_error(error).is_some_and(|error| {
         let number = error.number();
-        matches!(number, number::DEADLOCK | number::LOCK_WAIT_TIMEOUT)
-            || number::INTERRUPTED.contains(&number)
-    })
+        number == number::LOCK_WAIT_TIMEOUT || number::INTERRUPTED.contains(&number)
+    }) || verdict(error) == Verdict::Collided
 }
 
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
     // Without a number, it is the connection that failed.
-    let Some(number) = database_error(error).map(MySqlDatabaseError::number) else { return Verdict::Broken };
-    // A new connection looks for the table again, and may reach another server.
-    let elsewhere = number == number::NO_SUCH_TABLE || number::READ_ONLY.contains(&number);
+    let Some(error) = database_error(error) else { return Verdict::Broken };
+    verdict_on(error.number(), error.code().unwrap_or_default())
+}
+
+/// By number where the class says nothing or too little, otherwise by the class of the `SQLSTATE`.
+fn verdict_on(number: u16, state: &str) -> Verdict {
     match number {
-        // A wait that timed out is not repeated: it could take longer than the client waits.
-        number::DEADLOCK => Verdict::Collided,
-        _ if elsewhere || number::ENDING.contains(&number) => Verdict::Broken,
+        // A new connection looks for the table again, and may reach another server.
+        number::NO_SUCH_TABLE => Verdict::Broken,
+        number::CHANGED_SINCE => Verdict::Collided,
+        _ if number::READ_ONLY.contains(&number)
+            || number::ENDING.contains(&number)
+            || number::ELSEWHERE.contains(&number) =>
+        {
+            Verdict::Broken
+        }
+        // Connection exceptions.
+        _ if state.starts_with("08") => Verdict::Broken,
+        // Transactions that the server has undone: a deadlock, or another node's change came first. A wait that timed out
+        // is not among them and is not repeated: it could take longer than the client waits.
+        _ if state.starts_with("40") => Verdict::Collided,
         _ => Verdict::Refused,
     }
 }
@@ -125,7 +146,11 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
             ),
         ),
         number if number::OTHER_SHAPE.contains(&number) => (false, other_shape(table, message)),
-        number => (number::ENDING.contains(&number), format!("{message} (error {number})")),
+        number => {
+            let passing = verdict_on(number, error.code().unwrap_or_default()) != Verdict::Refused
+                && !number::OF_THE_CLIENT.contains(&number);
+            (passing, format!("{message} (error {number})"))
+        }
     };
     let explained = Explained::new(what, source);
     if passing { StoreError::unavailable(explained) } else { StoreError::failed(explained) }
@@ -134,6 +159,14 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
 /// The message for a server that leaves strings from JSON quoted.
 pub(super) const QUOTES_JSON: &str = "this version of MariaDB does not read strings from JSON correctly (MDEV-27412); \
                                       use 10.6.20, 10.11.10, 11.2.6, 11.4.4 or later, or strategy=row-lock";
+
+/// The message for row locks in such a cluster.
+pub(super) fn several_writers(cluster: &str) -> String {
+    format!(
+        "row locks do not exclude each other here: the server belongs to {cluster}, where each node locks rows for its \
+         own clients alone; use lease rows (strategy=lease-row)"
+    )
+}
 
 /// The message for a missing table.
 pub(super) fn missing_table(table: &str) -> String {
@@ -160,14 +193,6 @@ fn without_number(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         }
         source if let Some(why) = tls::disagreement(&source, "ssl-mode=verify_ca", "ssl-ca") => {
             StoreError::failed(Explained::new(format!("no TLS with {}: {why}", origin.store), source))
-/// The message for row locks in such a cluster.
-pub(super) fn several_writers(cluster: &str) -> String {
-    format!(
-        "row locks do not exclude each other here: the server belongs to {cluster}, where each node locks rows for its \
-         own clients alone; use lease rows (strategy=lease-row)"
-    )
-}
-
         }
         // The only case in which it fails with settings that it accepted.
         sqlx::Error::Configuration(_) => {
@@ -184,5 +209,59 @@ pub(super) fn several_writers(cluster: &str) -> String {
             format!("no connection to {}: {source}", origin.store),
             source,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the classes 08 and 40, all that `errmsg-utf8.txt` of MariaDB 10.11 has.
+    #[test]
+    fn errors_are_classified_by_number_and_by_state() {
+        let again = [(1020, "HY000"), (1213, "40001"), (3101, "40000")];
+        let elsewhere = [
+            (1040, "08004"),
+            (1042, "08S01"),
+            (1043, "08S01"),
+            (1047, "08S01"),
+            (1053, "08S01"),
+            (1077, "HY000"),
+            (1080, "08S01"),
+            (1081, "08S01"),
+            (1146, "42S02"),
+            (1152, "08S01"),
+            (1153, "08S01"),
+            (1154, "08S01"),
+            (1155, "08S01"),
+            (1156, "08S01"),
+            (1157, "08S01"),
+            (1158, "08S01"),
+            (1159, "08S01"),
+            (1160, "08S01"),
+            (1161, "08S01"),
+            (1180, "HY000"),
+            (1184, "08S01"),
+            (1189, "08S01"),
+            (1190, "08S01"),
+            (1218, "08S01"),
+            (1251, "08004"),
+            (1290, "HY000"),
+            (1615, "HY000"),
+            (1927, "70100"),
+            (3100, "HY000"),
+            (4031, "HY000"),
+            (9001, "HY000"),
+        ];
+        let refused = [(1064, "42000"), (1114, "HY000"), (1205, "HY000"), (1317, "70100"), (1644, "45000")];
+        for (expected, errors) in [
+            (Verdict::Collided, &again[..]),
+            (Verdict::Broken, &elsewhere[..]),
+            (Verdict::Refused, &refused[..]),
+        ] {
+            for (number, state) in errors {
+                assert_eq!(verdict_on(*number, state), expected, "{number} {state}");
+            }
+        }
     }
 }

@@ -27,6 +27,7 @@ mod code {
     pub(super) const NO_SUCH_DATABASE: &str = "3D000";
     pub(super) const NO_SUCH_SCHEMA: &str = "3F000";
     pub(super) const SERIALIZATION_FAILURE: &str = "40001";
+    pub(super) const COMPLETION_UNKNOWN: &str = "40003";
     pub(super) const DEADLOCK: &str = "40P01";
     pub(super) const DIVISION_BY_ZERO: &str = "22012";
     pub(super) const NO_PERMISSION: &str = "42501";
@@ -71,21 +72,27 @@ pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
 }
 
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
-    let Some(code) = code_of(error) else { return Verdict::Broken };
-    match code.as_str() {
-        // The division by zero comes from a request for several names of which another client has just acquired one.
-        code::SERIALIZATION_FAILURE | code::DEADLOCK | code::DIVISION_BY_ZERO => Verdict::Collided,
+    code_of(error).map_or(Verdict::Broken, |code| verdict_on(&code))
+}
+
+fn verdict_on(code: &str) -> Verdict {
+    match code {
+        // It comes from a request for several names of which another client has just acquired one.
+        code::DIVISION_BY_ZERO => Verdict::Collided,
         // A new connection looks for the table again, and may reach another server.
         code::NO_SUCH_TABLE
         | code::FEATURE_NOT_SUPPORTED
         | code::READ_ONLY
         | code::NO_SUCH_STATEMENT
         | code::IDLE_TRANSACTION
-        | code::TRANSACTION_TIMEOUT => Verdict::Broken,
+        | code::TRANSACTION_TIMEOUT
+        | code::COMPLETION_UNKNOWN => Verdict::Broken,
         // Connection exceptions, operator intervention, system errors.
         code if code.starts_with("08") || code.starts_with("57P") || code.starts_with("58") => {
             Verdict::Broken
         }
+        // Transactions that the server has undone.
+        code if code.starts_with("40") => Verdict::Collided,
         _ => Verdict::Refused,
     }
 }
@@ -215,5 +222,31 @@ fn without_code(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
             format!("no connection to {}: {source}", origin.store),
             source,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the classes 08, 40 and 58, all that `errcodes.txt` of PostgreSQL 15 has; and of others, those that pass.
+    #[test]
+    fn errors_are_classified_by_code() {
+        let again = ["22012", "40000", "40001", "40002", "40P01"];
+        let elsewhere = [
+            "08000", "08001", "08003", "08004", "08006", "08007", "08P01", "0A000", "25006", "25P03",
+            "25P04", "26000", "40003", "42P01", "57P01", "57P02", "57P03", "57P04", "57P05", "58000",
+            "58030", "58P01", "58P02",
+        ];
+        let refused = ["23505", "42501", "53100", "53300", "55P03", "57014", "P0001", "XX000"];
+        for (expected, codes) in [
+            (Verdict::Collided, &again[..]),
+            (Verdict::Broken, &elsewhere[..]),
+            (Verdict::Refused, &refused[..]),
+        ] {
+            for code in codes {
+                assert_eq!(verdict_on(code), expected, "{code}");
+            }
+        }
     }
 }

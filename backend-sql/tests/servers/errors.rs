@@ -1,8 +1,13 @@
 //! What can be wrong with a server: each has a clear error.
 
 use crate::{
-    Duration, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, soon, store::Options, waiting,
+    Duration, Kind, LEASE, LONG, RELEASED, Table, busy,
+    case::cases,
+    chain, claim, granted, soon,
+    store::{Options, Store},
+    until, waiting,
 };
+use std::cell::Cell;
 use tenure_core::{Error, StoreError};
 
 cases!("errors":
@@ -10,6 +15,7 @@ cases!("errors":
     a_statement_timeout.on(&[Kind::Postgres, Kind::Mariadb]).of_lease_rows(),
     a_statement_timeout_ends_no_wait.of_row_locks(),
     user_who_may_only_read_by_default_can_lock.on(&[Kind::Postgres]),
+    passing_errors_are_asked_again_until_they_pass.of_lease_rows(), lasting_errors_fail_at_once.of_lease_rows(),
 );
 
 /// The refusal's words, which must have these among them and no password.
@@ -129,4 +135,98 @@ async fn user_who_may_only_read_by_default_can_lock(table: &Table) {
     let Options::Postgres { url, options } = table.options_at(&url) else { panic!("not PostgreSQL") };
     let pooled = Options::Postgres { url, options: options.pooler(true) };
     refused(pooled, [&*user, "default_transaction_read_only", "ALTER ROLE"]).await;
+}
+
+/// Errors that pass: by class, and by number or code where the class says nothing.
+const PASSING_OF_POSTGRES: &[&str] =
+    &["08006", "25P03", "25P04", "40001", "40003", "53200", "57P01", "58030"];
+const PASSING_OF_MYSQL: &[(&str, u16)] = &[
+    ("08S01", 1047),
+    ("08S01", 1158),
+    ("40000", 3101),
+    ("40001", 1213),
+    ("HY000", 1020),
+    ("HY000", 1180),
+    ("HY000", 1615),
+    ("HY000", 3100),
+    ("HY000", 9001),
+];
+const LASTING_OF_POSTGRES: &[&str] = &["23514", "P0001"];
+const LASTING_OF_MYSQL: &[(&str, u16)] = &[("08S01", 1153), ("23000", 4025), ("45000", 1644)];
+
+/// Has the server raise one of these errors for each row of the locks, as `{t}_said` says: 1 is the first of them.
+/// What the statement wrote is undone, but not that a number of `{t}_counted` was used.
+async fn with_errors(table: &Table, postgres: &[&str], mysql: &[(&str, u16)]) -> Store {
+    let store = table.open().await;
+    table.execute("CREATE TABLE {t}_said (which INT)").await;
+    if table.is_postgres() {
+        table.execute("CREATE SEQUENCE {t}_counted").await;
+        let cases = (1..).zip(postgres).map(|(which, code)| {
+            format!(
+                "IF EXISTS (SELECT FROM {{t}}_said WHERE which = {which}) THEN \
+                 PERFORM nextval('{{t}}_counted'); RAISE EXCEPTION 'said so' USING ERRCODE = '{code}'; END IF; "
+            )
+        });
+        let cases: String = cases.collect();
+        let function = "CREATE FUNCTION {t}_say() RETURNS trigger LANGUAGE plpgsql AS ";
+        table.execute(&format!("{function} $$BEGIN {cases} RETURN NEW; END$$")).await;
+        let before = "CREATE TRIGGER say BEFORE INSERT OR UPDATE ON {t}";
+        table.execute(&format!("{before} FOR EACH ROW EXECUTE FUNCTION {{t}}_say()")).await;
+        return store;
+    }
+    table.execute("CREATE TABLE {t}_counted (id INT PRIMARY KEY AUTO_INCREMENT)").await;
+    let cases = (1..).zip(mysql).map(|(which, (state, number))| {
+        format!(
+            "IF EXISTS (SELECT 1 FROM {{t}}_said WHERE which = {which}) THEN INSERT INTO {{t}}_counted VALUES (); \
+             SIGNAL SQLSTATE '{state}' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'said so'; END IF; "
+        )
+    });
+    let cases: String = cases.collect();
+    let mut admin = table.admin_here().await;
+    for event in ["INSERT", "UPDATE"] {
+        let trigger =
+            format!("CREATE TRIGGER {{t}}_{event} BEFORE {event} ON {{t}} FOR EACH ROW BEGIN {cases} END");
+        admin.execute(&table.sql(&trigger)).await;
+    }
+    store
+}
+
+/// The next number of `{t}_counted`: the one after the last, unless an error was raised since.
+async fn next_number(table: &Table) -> i64 {
+    if table.is_postgres() {
+        return table.number("SELECT nextval('{t}_counted')").await;
+    }
+    let mut raw = table.raw().await;
+    raw.execute(&table.sql("INSERT INTO {t}_counted VALUES ()")).await;
+    raw.number("SELECT CAST(LAST_INSERT_ID() AS SIGNED)").await
+}
+
+async fn passing_errors_are_asked_again_until_they_pass(table: &Table) {
+    let locks = with_errors(table, PASSING_OF_POSTGRES, PASSING_OF_MYSQL).await.locks();
+    for which in 1..=table.either(PASSING_OF_POSTGRES.len(), PASSING_OF_MYSQL.len()) {
+        let last = Cell::new(next_number(table).await);
+        table.execute(&format!("INSERT INTO {{t}}_said VALUES ({which})")).await;
+        let lock = locks.lock("a").lease(LEASE).wait(LONG);
+        let acquiring = tokio::spawn(async move { lock.acquire().await });
+        until(async || {
+            let next = next_number(table).await;
+            acquiring.is_finished() || next > last.replace(next) + 1
+        })
+        .await;
+        table.execute("DELETE FROM {t}_said").await;
+        let guard =
+            soon(acquiring).await.unwrap().unwrap_or_else(|error| panic!("{which}: {}", chain(&error)));
+        guard.release().await.unwrap();
+    }
+}
+
+async fn lasting_errors_fail_at_once(table: &Table) {
+    let store = with_errors(table, LASTING_OF_POSTGRES, LASTING_OF_MYSQL).await;
+    for which in 1..=table.either(LASTING_OF_POSTGRES.len(), LASTING_OF_MYSQL.len()) {
+        table.execute(&format!("INSERT INTO {{t}}_said VALUES ({which})")).await;
+        let error = store.try_acquire(&claim("a")).await.unwrap_err();
+        assert!(!error.is_unavailable(), "{which}: {error:?}");
+        words(&error, ["said so"]);
+        table.execute("DELETE FROM {t}_said").await;
+    }
 }
