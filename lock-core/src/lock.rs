@@ -164,6 +164,9 @@ impl Lock {
     /// Cancel safe: dropping the future at any point leaves no grant and no place in a queue. A grant that the store
     /// may have made meanwhile is withdrawn in the background.
     ///
+    /// Poll the future until it is done, or drop it. One that is left alone while it asks the store keeps the other
+    /// waiters of this client out.
+    ///
     /// # Errors
     ///
     /// [`Error::Timeout`] when the wait is over; [`Error::Unavailable`] when it is over and the store was unavailable;
