@@ -81,13 +81,21 @@ impl Dial {
         }
     }
 
-    /// Opens a connection for commands.
-    pub(crate) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
+    /// The number of the server to which connections lead now: it changes when another one is found to be the master.
+    pub(crate) fn master(&self) -> u64 {
+        match &self.endpoint {
+            Endpoint::Server(_) => 0,
+            Endpoint::Master(sentinels) => sentinels.number(),
+        }
+    }
+
+    /// Opens a connection for commands. Returns the server's number too.
+    pub(crate) async fn commands(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
         let (opened, has_answered) = match &self.endpoint {
             Endpoint::Server(client) => {
                 let opened = connect(client, self.connect_timeout, self.response_timeout).await?;
                 // A program's own client may be told to say nothing on a new connection, so that nothing is answered.
-                (opened, !client.get_connection_info().redis_settings().skip_set_lib_name())
+                ((opened, 0), !client.get_connection_info().redis_settings().skip_set_lib_name())
             }
             Endpoint::Master(sentinels) => {
                 let connecting = sentinels.connect(self.connect_timeout, self.response_timeout);

@@ -59,11 +59,19 @@ enum ConnectionState {
     Failed(Moment),
     Connecting(Connecting),
     /// And since when it is idle, if it is.
-    Connected(Pipelined, Moment),
+    Connected(Opened, Moment),
 }
 
-type Attempt = BoxFuture<'static, Result<Pipelined, RedisError>>;
+type Attempt = BoxFuture<'static, Result<Opened, RedisError>>;
 type Connecting = Shared<Attempt>;
+
+/// What a connection is.
+#[derive(Clone)]
+struct Opened {
+    requests: Pipelined,
+    /// The number of the master to which it leads.
+    master: u64,
+}
 
 /// An open connection. It can still be asked when its lane no longer has it, because another client that shares the
 /// lane has closed.
@@ -71,7 +79,7 @@ type Connecting = Shared<Attempt>;
 pub(crate) struct Connection {
     /// Unique across runtimes, so that a late failure of an old connection does not end a new one.
     pub(crate) number: u64,
-    requests: Pipelined,
+    opened: Opened,
 }
 
 /// How a command is sent.
@@ -120,15 +128,16 @@ impl Lane {
             let mut now = locked(&here);
             let number = now.number;
             let attempt = match &mut now.state {
-                ConnectionState::Connected(requests, used) => {
+                ConnectionState::Connected(opened, used) if opened.master == self.dial.master() => {
                     let idle = Moment::now().since(std::mem::replace(used, Moment::now()));
                     if idle < SILENCE {
-                        return Ok((Connection { number, requests: requests.clone() }, true));
+                        return Ok((Connection { number, opened: opened.clone() }, true));
                     }
-                    Ok(self.check(requests.clone()))
+                    Ok(self.check(opened.clone()))
                 }
                 ConnectionState::Connecting(connecting) => Err(connecting.clone()),
-                ConnectionState::None => Ok(self.connect(Duration::ZERO)),
+                // Another connection of this client has found another master.
+                ConnectionState::None | ConnectionState::Connected(..) => Ok(self.connect(Duration::ZERO)),
                 ConnectionState::Failed(when) => {
                     Ok(self.connect(BREATH.saturating_sub(Moment::now().since(*when))))
                 }
@@ -146,7 +155,7 @@ impl Lane {
         let outcome = connecting.await;
         // Its task may have panicked.
         locked(&here).connected(number, &outcome);
-        outcome.map(|requests| (Connection { number, requests }, false))
+        outcome.map(|opened| (Connection { number, opened }, false))
     }
 
     fn connect(&self, pause: Duration) -> Attempt {
@@ -159,11 +168,11 @@ impl Lane {
     }
 
     /// Keeps an idle connection if the server answers over it. Otherwise makes another.
-    fn check(&self, mut idle: Pipelined) -> Attempt {
+    fn check(&self, mut idle: Opened) -> Attempt {
         let dial = self.dial.clone();
         async move {
             let longest = dial.response_timeout / SIGN_OF_LIFE;
-            if in_time(longest, idle.send_apart(&redis::cmd("PING"))).await.is_ok() {
+            if in_time(longest, idle.requests.send_apart(&redis::cmd("PING"))).await.is_ok() {
                 return Ok(idle);
             }
             drop(idle);
@@ -178,11 +187,11 @@ impl Lane {
         let here = self.here();
         let mut requests = {
             let mut now = locked(&here);
-            let ConnectionState::Connected(requests, _) = &now.state else { return };
+            let ConnectionState::Connected(opened, _) = &now.state else { return };
             if now.number != number || now.in_doubt == number {
                 return;
             }
-            let requests = requests.clone();
+            let requests = opened.requests.clone();
             now.in_doubt = number;
             requests
         };
@@ -293,17 +302,21 @@ impl Lane {
         let (sent, number) = (Moment::now(), connection.number);
         let asked = Asked { lane: self, number, sent, is_awaited: true };
         let answer = match how {
-            Sending::Plain => connection.requests.send(command, None).await,
-            Sending::Call(script) => connection.requests.send(command, script.each.as_ref()).await,
-            Sending::Apart => connection.requests.send_apart(command).await,
+            Sending::Plain => connection.opened.requests.send(command, None).await,
+            Sending::Call(script) => connection.opened.requests.send(command, script.each.as_ref()).await,
+            Sending::Apart => connection.opened.requests.send_apart(command).await,
             Sending::Asking => {
                 let mut both = redis::pipe();
                 both.cmd("ASKING").add_command(command.clone());
-                connection.requests.send_all(&both).await
+                connection.opened.requests.send_all(&both).await
             }
         };
         asked.ended();
-        let answer = answer.and_then(Value::extract_error);
+        let mut answer = answer.and_then(Value::extract_error);
+        if answer.is_ok() && connection.opened.master != self.dial.master() {
+            // Another server has replaced this one since, and may not know what was answered.
+            answer = Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into());
+        }
         if answer.is_ok() {
             self.dial.note_answer();
         }
@@ -317,8 +330,9 @@ impl Lane {
     }
 }
 
-async fn opened(dial: &Dial) -> Result<Pipelined, RedisError> {
-    dial.commands().await.map(|connection| Pipelined::new(connection, dial.response_timeout))
+async fn opened(dial: &Dial) -> Result<Opened, RedisError> {
+    let (connection, master) = dial.commands().await?;
+    Ok(Opened { requests: Pipelined::new(connection, dial.response_timeout), master })
 }
 
 /// Runs in a separate task, so that callers with short waits cannot keep a slow connection from ever being made. If all
@@ -336,10 +350,10 @@ fn connecting(here: &Arc<Mutex<LaneConnection>>, number: u64, attempt: Attempt) 
 
 impl LaneConnection {
     /// Notes how the attempt to connect has ended, unless that is known or it was replaced since.
-    fn connected(&mut self, number: u64, outcome: &Result<Pipelined, RedisError>) {
+    fn connected(&mut self, number: u64, outcome: &Result<Opened, RedisError>) {
         if self.number == number && matches!(self.state, ConnectionState::Connecting(_)) {
             self.state = match outcome {
-                Ok(requests) => ConnectionState::Connected(requests.clone(), Moment::now()),
+                Ok(opened) => ConnectionState::Connected(opened.clone(), Moment::now()),
                 Err(_) => ConnectionState::Failed(Moment::now()),
             };
         }

@@ -23,7 +23,17 @@ pub(crate) struct Sentinels {
     service: String,
     access: Access,
     /// The last server that was found to be the master.
-    master: watch::Sender<Option<Address>>,
+    master: watch::Sender<Option<Master>>,
+}
+
+/// A server that was found to be the master.
+#[derive(Clone, Debug)]
+pub(crate) struct Master {
+    address: Address,
+    /// Rises with each failover, as long as a majority of the sentinels does not forget it.
+    epoch: u64,
+    /// How many masters this client has had before.
+    number: u64,
 }
 
 /// How to connect to the sentinels and the master.
@@ -50,7 +60,7 @@ impl Sentinels {
     /// The master's name in errors.
     pub(crate) fn server_name(&self, has_answered: bool) -> ServerName {
         let address = match &*self.master.borrow() {
-            Some(master) => format!("{master} (master of {:?})", self.service),
+            Some(Master { address, .. }) => format!("{address} (master of {:?})", self.service),
             None => format!("the master of {:?}", self.service),
         };
         ServerName {
@@ -77,17 +87,23 @@ impl Sentinels {
     }
 
     /// Notifies when another server turns out to be the master.
-    pub(crate) fn follow(&self) -> watch::Receiver<Option<Address>> {
+    pub(crate) fn follow(&self) -> watch::Receiver<Option<Master>> {
         self.master.subscribe()
     }
 
-    /// Connects to the master, which has confirmed its role.
+    /// The number of the present master.
+    pub(crate) fn number(&self) -> u64 {
+        self.master.borrow().as_ref().map_or(0, |master| master.number)
+    }
+
+    /// Connects to the master, which has confirmed its role. Returns its number too.
     pub(crate) async fn connect(
         &self,
         connect_timeout: Duration,
         response_timeout: Duration,
-    ) -> Result<MultiplexedConnection, RedisError> {
-        let master = self.ask(connect_timeout).await?;
+    ) -> Result<(MultiplexedConnection, u64), RedisError> {
+        let before = self.number();
+        let (master, epoch, is_of_most) = self.ask(connect_timeout).await?;
         let mut connection = connect(&self.client(&master)?, connect_timeout, response_timeout).await?;
         match redis::cmd("ROLE").query_async(&mut connection).await.map(|role| is_master(&role)) {
             Ok(true) => {}
@@ -99,23 +115,41 @@ impl Sentinels {
                 return Err((ErrorKind::Io, "the sentinels name a server that is not a master", what).into());
             }
         }
+        let mut number = Ok(before);
         self.master.send_if_modified(|known| {
-            let moved = known.as_ref() != Some(&master);
-            if moved {
-                tracing::info!(service = self.service, %master, "this server is the master");
-                *known = Some(master);
-            }
-            moved
+            let next = match known {
+                None => 0,
+                Some(known) if known.address == master => {
+                    (known.epoch, number) = (known.epoch.max(epoch), Ok(known.number));
+                    return false;
+                }
+                // Found by another connection meanwhile, or named by sentinels that know more than those that answered.
+                Some(known) if known.epoch > epoch && (known.number != before || !is_of_most) => {
+                    number = Err(known.address.clone());
+                    return false;
+                }
+                Some(known) => known.number + 1,
+            };
+            tracing::info!(service = self.service, %master, "this server is the master");
+            *known = Some(Master { address: master.clone(), epoch, number: next });
+            number = Ok(next);
+            true
         });
-        Ok(connection)
+        match number {
+            Ok(number) => Ok((connection, number)),
+            Err(newer) => {
+                let what = format!("{master}, for {:?}; {newer} has been the master since", self.service);
+                Err((ErrorKind::Io, "the sentinels that answered name an older master", what).into())
+            }
+        }
     }
 
     /// The last master that was found, or, if there was none, the one that the sentinels name.
     pub(crate) async fn master(&self, connect_timeout: Duration) -> Result<Client, RedisError> {
         let known = self.master.borrow().clone();
         match known {
-            Some(master) => self.client(&master),
-            None => self.client(&self.ask(connect_timeout).await?),
+            Some(master) => self.client(&master.address),
+            None => self.client(&self.ask(connect_timeout).await?.0),
         }
     }
 
@@ -124,8 +158,8 @@ impl Sentinels {
     }
 
     /// Asks the sentinels for the master. The newest answer of a majority counts, or of as many as answer within half
-    /// of `longest`.
-    async fn ask(&self, longest: Duration) -> Result<Address, RedisError> {
+    /// of `longest`. Also returns its epoch, and whether it is of a majority.
+    async fn ask(&self, longest: Duration) -> Result<(Address, u64, bool), RedisError> {
         let patience = longest / 2;
         let mut asked: FuturesUnordered<_> =
             self.addresses.iter().map(|sentinel| self.ask_one(sentinel, patience)).collect();
@@ -138,9 +172,11 @@ impl Sentinels {
                 Err((sentinel, error)) => failed.push(sentinel, &error),
             }
         }
+        let is_of_most = known.len() > self.addresses.len() / 2;
         let newest = known.into_iter().max_by_key(|known| known.epoch);
-        let KnownMaster { host, port, .. } = newest.ok_or_else(|| failed.error(&self.service))?;
-        Ok(Address::Network { host, port, tls: self.access.tls })
+        let KnownMaster { host, port, epoch } = newest.ok_or_else(|| failed.error(&self.service))?;
+        let address = Address::Network { host, port, tls: self.access.tls };
+        Ok((address, epoch, is_of_most))
     }
 
     async fn ask_one<'a>(

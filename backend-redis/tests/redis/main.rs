@@ -9,6 +9,7 @@ mod input;
 mod interop;
 mod keys;
 mod latches;
+mod masters;
 mod notices;
 mod outages;
 mod people;
