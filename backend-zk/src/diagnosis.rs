@@ -101,13 +101,14 @@ fn ask(stream: &mut (impl Read + Write)) -> io::Result<Vec<u8>> {
     Ok(said)
 }
 
-/// What an answer means. A server that runs says its version, or that the question is not in its whitelist.
+/// What an answer means. A server that runs says its version, or that the question "is not executed because it is not in
+/// the whitelist". So does the Keeper of other projects.
 fn serves(said: &[u8]) -> Option<Finding> {
     let said = String::from_utf8_lossy(said);
     if said.contains("not currently serving") {
         return Some(Finding::passing("runs, but has no leader"));
     }
-    if said.starts_with("Zookeeper version") || said.contains("whitelist") {
+    if said.contains("eeper version: ") || said.contains("is not executed") {
         return None;
     }
     let line: String = said.lines().next().unwrap_or_default().chars().take(100).collect();
@@ -204,9 +205,11 @@ mod tests {
                 .to_string()
                 .ends_with("no leader")
         );
-        for runs in
-            ["Zookeeper version: 3.8.0\n", "srvr is not executed because it is not in the whitelist.\n"]
-        {
+        for runs in [
+            "Zookeeper version: 3.8.0\n",
+            "srvr is not executed because it is not in the whitelist.\n",
+            "ClickHouse Keeper version: v24.1\n",
+        ] {
             assert_eq!(of(runs).await.to_string(), "nothing is wrong");
         }
     }
