@@ -82,10 +82,10 @@ fn unannounced(table: &Table, database: &str) -> PostgresOptions {
     options.connect_timeout(LONG)
 }
 
-/// All that one program can leave to the next in a session. A pooler passes on a name of its own accord.
+/// All that one program can leave to the next in a session. A pooler passes on a name of its own accord, and begins
+/// another session after a client that left within a request.
 async fn session(neighbour: &mut Raw) -> HashSet<String> {
-    let all = "SELECT 'pid ' || pg_backend_pid() \
-               UNION ALL SELECT name || '=' || setting FROM pg_settings WHERE name <> 'application_name' \
+    let all = "SELECT name || '=' || setting FROM pg_settings WHERE name <> 'application_name' \
                UNION ALL SELECT 'prepared ' || name FROM pg_prepared_statements \
                UNION ALL SELECT 'listens ' || channel FROM pg_listening_channels() AS channel";
     neighbour.texts(all).await.into_iter().collect()
