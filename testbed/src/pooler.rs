@@ -44,9 +44,10 @@ impl Pgbouncer {
         let Self { port, database } = self;
         let settings = [
             "[databases]",
-            // For what a client leaves behind in a session, and for clients that keep theirs.
+            // For what a client leaves behind in a session, and for the pooler's other modes.
             &format!("one = host=127.0.0.1 port={database} dbname={NAME} pool_size=1"),
             &format!("session = host=127.0.0.1 port={database} dbname={NAME} pool_mode=session"),
+            &format!("statement = host=127.0.0.1 port={database} dbname={NAME} pool_mode=statement"),
             &format!("* = host=127.0.0.1 port={database}"),
             "[pgbouncer]",
             "listen_addr = 127.0.0.1",

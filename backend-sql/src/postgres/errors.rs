@@ -108,6 +108,10 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         code::PROTOCOL_VIOLATION | code::FEATURE_NOT_SUPPORTED if message.contains("options") => {
             (false, pooler(origin.store, message))
         }
+        code::PROTOCOL_VIOLATION if message.contains("statement pooling") => {
+            (false, format!("the pooler in front of {} gives no transaction a session ({message}); set its pool_mode to \
+                             transaction, or use strategy=lease-row", origin.store))
+        }
         code::WRONG_PASSWORD => (false, format!("the server refused the password of user {user}; check it")),
         code::NOT_AUTHORIZED => {
             (false, format!("the server does not let user {user} in ({message}); check user, password and pg_hba.conf"))

@@ -14,6 +14,7 @@ cases!("faults":
     clients_take_turns.on(&[Kind::Pgbouncer]),
     unannounced_pooler_is_named_and_its_sessions_stay_as_they_are.on(&[Kind::Pgbouncer]).alone(),
     pooler_in_session_mode_works_once_it_is_announced.on(&[Kind::Pgbouncer]),
+    pooler_in_statement_mode_refuses_row_locks_for_good.on(&[Kind::Pgbouncer]).of_row_locks(),
 );
 
 async fn pooler_in_transaction_mode(table: &Table) {
@@ -119,4 +120,18 @@ async fn pooler_in_session_mode_works_once_it_is_announced(table: &Table) {
     let grant = granted(&store, &claim("a")).await;
     busy(&store, &claim("a")).await;
     assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+}
+
+async fn pooler_in_statement_mode_refuses_row_locks_for_good(table: &Table) {
+    let options = unannounced(table, "statement").pooler(true);
+    let store = Store::Postgres(PostgresBackend::connect(options).await.unwrap());
+    for claim in [claim("a"), waiting("a")] {
+        let asked = if claim.waits {
+            store.acquire(&claim).await.map(drop)
+        } else {
+            store.try_acquire(&claim).await.map(drop)
+        };
+        let error = asked.unwrap_err();
+        assert!(!error.is_unavailable() && chain(&error).contains("pool_mode"), "{error}");
+    }
 }
