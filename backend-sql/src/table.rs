@@ -65,7 +65,6 @@ impl TablePath {
     }
 
     /// The schema, if one was given.
-    #[cfg(feature = "mysql")]
     pub(crate) fn schema(&self) -> Option<&str> {
         self.schema.as_ref().map(TableName::as_str)
     }

@@ -90,7 +90,7 @@ impl RowTable for PostgresRowLocks {
     type Connection = PgConnection;
 
     fn store(&self) -> &str {
-        &self.server.store
+        self.server.store()
     }
 
     /// Waiters are [in a

@@ -139,7 +139,7 @@ fn seen(sent: Moment, row: &PgRow) -> Result<Seen, sqlx::Error> {
 
 impl LeaseTable for PostgresRows {
     fn store(&self) -> &str {
-        &self.server.store
+        self.server.store()
     }
 
     fn background(&self) -> &Background {

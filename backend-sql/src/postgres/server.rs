@@ -17,7 +17,7 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Executor, FromRow, Row, SqlSafeStr,
     postgres::{PgConnectOptions, PgConnection, PgRow, PgSslMode},
 };
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 use tenure_core::{ClaimId, StoreError};
 
 /// The server: how to connect to it, and how to send statements.
@@ -29,6 +29,8 @@ pub(super) struct Postgres {
     shape_check: Statement,
     /// The store's name for messages.
     pub(super) store: String,
+    /// The same with the table's schema, once it was found in another than `public`.
+    placed: OnceLock<String>,
     pub(super) connect: PgConnectOptions,
     /// A text that each session has in [`MARK`], unless a pooler has begun it.
     mark: String,
@@ -73,7 +75,17 @@ impl Postgres {
             None => connect.options([(MARK, &mark)]),
             Some(_) => connect,
         };
-        Self { options, create, shape_check, store, connect, mark, locally, known: KnownRows::default() }
+        Self {
+            options,
+            create,
+            shape_check,
+            store,
+            placed: OnceLock::new(),
+            connect,
+            mark,
+            locally,
+            known: KnownRows::default(),
+        }
     }
 
     /// A row of ours, as a tuple.
@@ -84,6 +96,26 @@ impl Postgres {
     /// Rows of ours.
     pub(super) fn rows<T: for<'r> FromRow<'r, PgRow>>(&self, rows: &[PgRow]) -> Result<Vec<T>, StoreError> {
         rows.iter().map(|row| self.row(row)).collect()
+    }
+
+    /// The store's name, with the schema that `search_path` leads this user to. Another user may be led to another table.
+    pub(super) fn store(&self) -> &str {
+        self.placed.get().unwrap_or(&self.store)
+    }
+
+    /// Notes in which schema the table was found.
+    fn place(&self, schema: &str) {
+        let Self { options: Checked { table, .. }, store, placed, .. } = self;
+        if schema != "public"
+            && placed.set(format!("{store} (schema {schema})")).is_ok()
+            && table.schema().is_none()
+        {
+            tracing::warn!(
+                lock.store = %store,
+                "the locks are in the schema {schema}, where search_path leads; users with another search_path have \
+                 other locks of the same names; set table={schema}.{table} for all of them"
+            );
+        }
     }
 
     /// Connects, with a session that other programs do not use, unless the user says that they do.
@@ -156,12 +188,15 @@ impl Postgres {
     /// Whether there is a table. Fails if it has another shape.
     async fn finds_table(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let table = self.options.table.quoted('"');
-        let asked = self.say(connection, &format!("SELECT to_regclass('{table}') IS NOT NULL")).await?;
-        let there = asked.first().map_or(Ok(false), |row| row.try_get(0))?;
-        if there {
+        let schema = format!(
+            "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('{table}')"
+        );
+        let found = self.say(connection, &schema).await?;
+        if let Some(row) = found.first() {
+            self.place(row.try_get(0)?);
             self.check_shape(connection).await?;
         }
-        Ok(there)
+        Ok(!found.is_empty())
     }
 
     /// Makes the table. If another client makes it first, waits until that table is on disk.
@@ -178,7 +213,7 @@ impl Postgres {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.check_shape(connection).await
+        self.finds_table(connection).await.map(drop)
     }
 
     /// Detects a table of another shape, with a statement that is needed soon in any case.

@@ -26,6 +26,7 @@ cases!("postgres":
     nothing_waits_for_the_disk.on(POSTGRES),
     a_set_of_which_a_part_is_taken_meanwhile_is_not_granted.on(POSTGRES).of_lease_rows(),
     a_set_dropped_on_its_way_is_withdrawn_behind_its_grant.on(POSTGRES).of_lease_rows(),
+    schema_other_than_public_is_shown_with_the_store.on(POSTGRES),
     refused_attempt_locks_no_row_and_waits_for_none.on(&[Kind::Postgres, Kind::Pgbouncer]).of_lease_rows(),
 );
 
@@ -220,6 +221,22 @@ async fn a_set_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table) {
     let last = earlier.iter().map(|grant| grant.token.as_i64()).max().unwrap();
     assert!(least > last, "the dropped request was never carried out: this shows nothing");
     assert_eq!(table.number("SELECT count(*) FROM {t} WHERE claim IS NOT NULL").await, 0);
+}
+
+/// Users whose `search_path` differs have tables of their own.
+async fn schema_other_than_public_is_shown_with_the_store(table: &Table) {
+    let (user, url) = table.user().await;
+    let mut admin = table.admin().await;
+    admin.execute(&table.sql(&format!("CREATE SCHEMA {{t}} AUTHORIZATION {user}"))).await;
+    admin.execute(&table.sql(&format!("ALTER ROLE {user} SET search_path = {{t}}, public"))).await;
+    let schema = format!("(schema {})", table.name);
+    // Made, and then found.
+    for _ in 0..2 {
+        let store = table.options_at(&url).open().await.unwrap();
+        assert!(store.store().ends_with(&schema), "{}", store.store());
+    }
+    let store = table.open().await;
+    assert!(!store.store().contains("schema"), "{}", store.store());
 }
 
 /// Which transaction last changed or locked a row is noted in it: a lock is a write.
