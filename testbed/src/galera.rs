@@ -22,6 +22,10 @@ use url::Url;
 /// Where Debian and the official image keep the library.
 const LIBRARY: &str = "/usr/lib/galera/libgalera_smm.so";
 
+/// How long a node may be silent before the other gives it up, and with it the quorum: a busy machine stands still for
+/// seconds.
+const PATIENT: &str = "evs.suspect_timeout=PT1M;evs.inactive_timeout=PT2M;evs.install_timeout=PT1M";
+
 /// Starts the second once the first answers, because it copies the first one's data.
 pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
     let first = GaleraNode::new(String::new())?;
@@ -61,7 +65,7 @@ impl GaleraNode {
             format!("--wsrep-cluster-address=gcomm://{}", self.joins),
             format!("--wsrep-node-address={group}"),
             format!(
-                "--wsrep-provider-options=gmcast.listen_addr=tcp://{group};ist.recv_addr={updates};gcache.size=16M"
+                "--wsrep-provider-options=gmcast.listen_addr=tcp://{group};ist.recv_addr={updates};gcache.size=16M;{PATIENT}"
             ),
             "--wsrep-sst-method=rsync".to_owned(),
             format!("--wsrep-sst-receive-address={copy}"),
