@@ -110,11 +110,7 @@ impl Postgres {
             && placed.set(format!("{store} (schema {schema})")).is_ok()
             && table.schema().is_none()
         {
-            tracing::warn!(
-                lock.store = %store,
-                "the locks are in the schema {schema}, where search_path leads; users with another search_path have \
-                 other locks of the same names; set table={schema}.{table} for all of them"
-            );
+            tracing::warn!(lock.store = %store, schema, %table, "search_path chose the schema of the locks; write table=SCHEMA.TABLE, because users with another search_path lock elsewhere");
         }
     }
 
