@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 ///
 /// For a backend that can learn by itself that its data is gone, or is no longer what other clients see. It
 /// [ends](Self::end) the epoch before it grants anything else: everything that was granted [in
-/// it](crate::Grant::in_epoch) is lost at that moment as [forgotten](crate::LossCause::Forgotten), and nobody has to
-/// ask the store. A backend has one epoch at a time.
+/// it](crate::Grant::in_epoch) is lost at that moment as [forgotten](crate::LossCause::Forgotten), without a
+/// request to the store. A backend has one epoch at a time. A grant in a session ends with its session.
 ///
 /// Clones are the same epoch.
 #[derive(Clone, Debug, Default)]
@@ -94,5 +94,21 @@ mod tests {
             "it was noticed at a renewal: {:?}",
             began.elapsed()
         );
+    }
+
+    /// The client's own task has not heard of the end before the next epoch begins.
+    #[tokio::test(start_paused = true)]
+    async fn holder_is_told_although_the_next_epoch_has_begun() {
+        let (first, lease) = (Epoch::new(), Duration::from_hours(1));
+        let backend = Arc::new(Forgetful { memory: Memory::new(), epoch: Mutex::new(first.clone()) });
+        let locks = Locks::new(Arc::clone(&backend));
+        let guard = locks.lock("a").lease(lease).acquire().await.unwrap();
+        let lost = tokio::spawn(guard.lost());
+        tokio::task::yield_now().await;
+        first.end();
+        *backend.epoch.lock().unwrap() = Epoch::new();
+        let _next = locks.lock("b").lease(lease).acquire().await.unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(1), lost).await.expect("it is not told");
+        assert_eq!(told.unwrap(), LossCause::Forgotten);
     }
 }

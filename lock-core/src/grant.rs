@@ -70,7 +70,7 @@ impl Grant {
         Self { reserved: tokens, ..self }
     }
 
-    /// The same grant, which is lost when this epoch ends.
+    /// Ties the grant to this epoch: it is lost when that ends.
     #[must_use]
     pub fn in_epoch(self, epoch: &Epoch) -> Self {
         Self { epoch: Some(epoch.clone()), ..self }

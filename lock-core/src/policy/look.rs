@@ -1,7 +1,7 @@
 //! Who keeps a waiter waiting: looked up once the wait has become long, and shortly before it ends.
 
 use super::store::Store;
-use crate::{Claim, Holder, Moment};
+use crate::{Claim, Holder, Moment, StoreError};
 use std::{convert::Infallible, future::pending, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -63,9 +63,12 @@ impl Look {
         sleep_until(last).await;
         let sent = Moment::now();
         self.asked = Some((sent, false));
-        // What is wrong with the store is found out by the request for the lock.
-        if let Ok(found) = store.holders(&claim.name).await {
+        // The request for the lock finds out what is wrong with the store. A refusal is an answer too.
+        let found = store.holders(&claim.name).await;
+        if !found.as_ref().is_err_and(StoreError::is_unavailable) {
             self.asked = Some((sent, true));
+        }
+        if let Ok(found) = found {
             self.holders = found.into_iter().filter(|holder| holder.claim != Some(claim.id)).collect();
         }
         pending().await

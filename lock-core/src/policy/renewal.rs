@@ -81,7 +81,7 @@ impl Renewals {
             let running = Running(Arc::clone(self));
             hold.background().spawn(async move { running.0.run().await });
         }
-        // Its epoch may have ended while it was added, and another one be followed by now.
+        // Its epoch may have ended while it was added.
         if hold.grant.is_forgotten() && !hold.is_held() {
             self.remove(hold.id);
         }
@@ -104,10 +104,10 @@ impl Renewals {
         }
     }
 
-    /// Follows this epoch from now on, unless one that lasts is followed already.
+    /// Follows this epoch from now on, unless another is followed: one that has ended, until its holds are lost.
     fn follow(&self, agenda: &mut Agenda, epoch: Option<&Epoch>) {
         if let Some(epoch) = epoch
-            && agenda.epoch.as_ref().is_none_or(Epoch::has_ended)
+            && agenda.epoch.is_none()
         {
             agenda.epoch = Some(epoch.clone());
             self.changed.notify_one();
@@ -141,7 +141,8 @@ impl Renewals {
     fn forget(&self) {
         let holds: Vec<_> = {
             let mut agenda = self.agenda();
-            agenda.epoch.take_if(|epoch| epoch.has_ended());
+            let mut epochs = agenda.events.values().filter_map(|hold| hold.grant.epoch.as_ref());
+            agenda.epoch = epochs.find(|epoch| !epoch.has_ended()).cloned();
             agenda.events.values().map(Arc::clone).collect()
         };
         for hold in holds {

@@ -20,9 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SLOW: Duration = Duration::from_millis(300);
 /// How many are on their way at a time. While the store does not answer, each goes alone until it is slow.
 ///
-/// One that hangs is given up after a sixth of its lease at the latest. About three a second get their turn, so with leases
-/// of 30 s the others do in time behind some 80 that hang, and with shorter ones behind fewer. Behind more, some may end
-/// only with their leases (clause W3).
+/// One that hangs is given up after a sixth of its lease, or a second if that is longer. About three a second get their
+/// turn, so with leases of 30 s the others do in time behind some 80 that hang, and with shorter ones behind fewer.
+/// Behind more, some may end only with their leases (clause W3).
 const AT_ONCE: usize = 16;
 
 /// A claim to withdraw.

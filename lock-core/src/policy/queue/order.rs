@@ -21,7 +21,7 @@ pub(super) struct Order {
     last_number: u64,
 }
 
-/// Who has the turn.
+/// The state of the turn.
 #[derive(Default)]
 enum Given {
     /// No task, and no waiter would come for it.
