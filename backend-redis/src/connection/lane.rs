@@ -11,7 +11,7 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, ErrorKind, RedisError, Value};
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -65,7 +65,7 @@ enum ConnectionState {
 type Attempt = BoxFuture<'static, Result<Opened, RedisError>>;
 type Connecting = Shared<Attempt>;
 
-/// What a connection is.
+/// An open connection, as its lane keeps it.
 #[derive(Clone)]
 struct Opened {
     requests: Pipelined,
@@ -314,8 +314,8 @@ impl Lane {
         asked.ended();
         let mut answer = answer.and_then(Value::extract_error);
         if answer.is_ok() && connection.opened.master != self.dial.master() {
-            // Another server has replaced this one since, and may not know what was answered.
-            answer = Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into());
+            // The new master may not know what the old one answered.
+            answer = Err((ErrorKind::Io, "another server has become the master meanwhile").into());
         }
         if answer.is_ok() {
             self.dial.note_answer();

@@ -1,4 +1,4 @@
-//! What a server says to a client before it closes the connection.
+//! The words of a server to a client before it closes the connection.
 //!
 //! A server that admits no client (protected mode, too many clients) says why, and closes. The `redis` crate takes that for
 //! the answer to its first command, does not look at it, and then finds the connection closed. Or the client writes to the
@@ -16,13 +16,14 @@ use tokio::{
 /// The most bytes of a line that are read. Redis's longest is about 900.
 const LONGEST_LINE: u64 = 4096;
 
-/// Why an attempt to connect failed. If the server hung up, connects once more, and listens for at most `longest`.
+/// Why an attempt to connect failed. If the server hung up, connects once more, and listens for a part of `longest`:
+/// a server that admits no client says so at once, and one that works says nothing.
 pub(crate) async fn reason(client: &Client, longest: Duration, error: RedisError) -> RedisError {
     if Trouble::of(&error) != Trouble::HungUp {
         return error;
     }
     let address = client.get_connection_info().addr();
-    let said = timeout(longest, first_line(address)).await;
+    let said = timeout(longest / 4, first_line(address)).await;
     said.ok().and_then(Result::ok).as_deref().and_then(read).unwrap_or(error)
 }
 

@@ -1,4 +1,4 @@
-//! What a TLS connection needs: whom to trust, and which certificate to present.
+//! The certificates of TLS connections: whom to trust, and which to present.
 
 #[cfg(feature = "tls")]
 use redis::{Client, ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
@@ -98,7 +98,7 @@ fn choose_cryptography() {
     }
 }
 
-/// What to do about a connection on which TLS failed like this.
+/// Advice on a connection on which TLS failed like this.
 #[cfg(feature = "tls")]
 pub(crate) fn advice(error: &std::io::Error) -> Option<&'static str> {
     Some(match error.get_ref()?.downcast_ref::<TlsError>()? {

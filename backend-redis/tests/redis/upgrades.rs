@@ -44,7 +44,7 @@ async fn upgrade_counts_only_once_replicas_have_it() {
     let stopped = way.hold_replies();
     // The second finds the upgrade made, on a connection that wrote nothing before.
     for _ in 0..2 {
-        let upgraded = client(Duration::from_secs(1)).await.convert(&held, Mode::Exclusive).await;
+        let upgraded = client(Duration::from_secs(4)).await.convert(&held, Mode::Exclusive).await;
         assert!(upgraded.as_ref().is_err_and(tenure_core::StoreError::is_unavailable), "{upgraded:?}");
     }
     stopped.let_go();

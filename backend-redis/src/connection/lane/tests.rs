@@ -154,7 +154,7 @@ async fn idle_connection_is_replaced_if_firewall_dropped_it() {
 
 #[tokio::test]
 async fn idle_connection_is_kept_if_server_answers() {
-    let (lane, asked) = lane(&[&[PONG, PONG, PONG]], LONG).await;
+    let (lane, asked) = lane(&[&[PONG, PONG, PONG]], Duration::from_mins(1)).await;
     assert!(lane.ask(&ping()).await.is_ok());
     asked.notified().await;
     silence().await;

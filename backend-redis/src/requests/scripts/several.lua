@@ -122,8 +122,8 @@ local function extend(lock, held, at, lease)
   keep(lock, held)
 end
 
--- The same for a claim that may not be one of them, or have less than it says; answers with whether it was done. The others
--- are not looked at where they end before it, as it is with nearly all renewals.
+-- Extends a claim that may not be one of them, or may have less than it says; answers with whether it did. The others are
+-- not looked at where they end before it, as with nearly all renewals.
 local function renewed(lock, value, claim, lease, how)
   local _, at = string.find(value, '\n' .. claim .. ' ', 1, true)
   local till = at and string.match(value, '^%d+', at + 1)

@@ -1,0 +1,193 @@
+//! Which master a client follows, with servers and sentinels that say what the test tells them to.
+
+use super::*;
+use crate::{
+    connection::{
+        dial::{Dial, Endpoint},
+        lane::{Answer, Lane},
+    },
+    requests::replies::any,
+};
+use std::sync::{Arc, Mutex};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpListener,
+    sync::Notify,
+};
+
+proptest::proptest! {
+    #[test]
+    fn whatever_a_sentinel_answers_is_no_panic(value in any::value()) {
+        let _ = (known(&value), is_master(&value));
+    }
+}
+
+#[test]
+fn what_a_sentinel_knows() {
+    let words = |words: &[&str]| {
+        Value::Array(words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect())
+    };
+    let said =
+        words(&["name", "x", "ip", "10.0.0.1", "port", "6379", "flags", "master", "config-epoch", "7"]);
+    assert_eq!(known(&said), Some(KnownMaster { host: "10.0.0.1".into(), port: 6379, epoch: 15 }));
+    let leads = words(&["ip", "h", "port", "1", "flags", "master,failover_in_progress", "config-epoch", "7"]);
+    assert_eq!(known(&leads).map(|known| known.epoch), Some(14));
+    for nonsense in
+        [words(&[]), words(&["ip"]), words(&["ip", "h", "port", "70000", "config-epoch", "7"]), Value::Nil]
+    {
+        assert_eq!(known(&nonsense), None);
+    }
+    assert!(is_master(&words(&["master", "0"])) && !is_master(&words(&["slave"])) && !is_master(&Value::Nil));
+}
+
+/// Serves all clients. The second word of a command, or its only one, is answered as `answer` says.
+async fn serve(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let (read, mut write) = client.split();
+                let mut lines = BufReader::new(read).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    let said = if line == "SETINFO" { Some("+OK\r\n".to_owned()) } else { answer(&line) };
+                    if let Some(said) = said {
+                        let _ = write.write_all(said.as_bytes()).await;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+/// A master that answers `PING` with its name.
+async fn master(name: &'static str) -> u16 {
+    serve(move |word| match word {
+        "ROLE" => Some("*1\r\n$6\r\nmaster\r\n".to_owned()),
+        "PING" => Some(format!("+{name}\r\n")),
+        _ => None,
+    })
+    .await
+}
+
+/// The port, the epoch and the flags of the master that a sentinel names. It answers with an error while there is none.
+type Named = Arc<Mutex<Option<(u16, u64, &'static str)>>>;
+
+async fn sentinel(port: u16, epoch: u64) -> (Address, Named) {
+    let named: Named = Arc::new(Mutex::new(Some((port, epoch, "master"))));
+    let knows = Arc::clone(&named);
+    let port = serve(move |word| {
+        if word != "MASTER" {
+            return None;
+        }
+        let Some((port, epoch, flags)) = *knows.lock().unwrap() else {
+            return Some("-ERR not now\r\n".to_owned());
+        };
+        let (port, epoch) = (port.to_string(), epoch.to_string());
+        let words = ["ip", "127.0.0.1", "port", &port, "flags", flags, "config-epoch", &epoch];
+        let words = words.map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        Some(format!("*8\r\n{}", words.concat()))
+    })
+    .await;
+    (Address::Network { host: "127.0.0.1".into(), port, tls: false }, named)
+}
+
+/// The way to the master that these sentinels name, which all lanes of a client share.
+fn dial(sentinels: Vec<Address>) -> Dial {
+    let access = Access {
+        tls: false,
+        certificates: Certificates::default(),
+        login: RedisConnectionInfo::default(),
+        sentinels: None,
+    };
+    let long = Duration::from_secs(20);
+    Dial::new(Endpoint::Master(Arc::new(Sentinels::new(sentinels, "x".into(), access))), long, long)
+}
+
+/// Which master answers.
+async fn answers(lane: &Lane) -> String {
+    let Answer { value, .. } = lane.ask(&redis::cmd("PING")).await.map_err(|failure| failure.error).unwrap();
+    text(&value).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn all_connections_follow_the_first_that_finds_the_new_master() {
+    let (old, new) = (master("old").await, master("new").await);
+    let (address, named) = sentinel(old, 1).await;
+    let dial = dial(vec![address]);
+    let (lane, other) = (Lane::new(dial.clone()), Lane::new(dial));
+    assert_eq!(answers(&lane).await, "old");
+    *named.lock().unwrap() = Some((new, 2, "master"));
+    assert_eq!(answers(&other).await, "new");
+    assert_eq!(answers(&lane).await, "new");
+}
+
+#[tokio::test]
+async fn sentinels_that_know_less_than_the_client_lead_no_connection_back() {
+    let (old, new) = (master("old").await, master("new").await);
+    let (one, ahead) = sentinel(new, 2).await;
+    let (two, _behind) = sentinel(old, 1).await;
+    let dial = dial(vec![one, two]);
+    assert_eq!(answers(&Lane::new(dial.clone())).await, "new");
+    // From now on, only the other one counts.
+    *ahead.lock().unwrap() = None;
+    assert_eq!(answers(&Lane::new(dial.clone())).await, "new");
+    // All sentinels were set up anew: none knows of the second epoch.
+    *ahead.lock().unwrap() = Some((old, 1, "master"));
+    assert_eq!(answers(&Lane::new(dial)).await, "old");
+}
+
+/// It has the new epoch before it names the new master.
+#[tokio::test]
+async fn sentinel_that_leads_a_failover_leads_no_connection_back() {
+    let (old, new) = (master("old").await, master("new").await);
+    let (one, _) = sentinel(new, 2).await;
+    let (two, leader) = sentinel(old, 1).await;
+    *leader.lock().unwrap() = Some((old, 2, "master,failover_in_progress"));
+    for sentinels in [vec![one.clone(), two.clone()], vec![two, one]] {
+        let dial = dial(sentinels);
+        for _ in 0..2 {
+            assert_eq!(answers(&Lane::new(dial.clone())).await, "new");
+        }
+    }
+}
+
+#[tokio::test]
+async fn request_is_sent_again_if_its_server_is_no_longer_the_master_when_it_answers() {
+    let (asked, deposed) = (Arc::new(Notify::new()), Arc::new(Mutex::new(false)));
+    let (hears, is_deposed) = (Arc::clone(&asked), Arc::clone(&deposed));
+    let old = serve(move |word| match word {
+        "ROLE" => Some("*1\r\n$6\r\nmaster\r\n".to_owned()),
+        "PING" => Some("+old\r\n".to_owned()),
+        // The first request is answered together with the second, which the test sends once there is a new master.
+        "SLOW" => {
+            hears.notify_one();
+            is_deposed.lock().unwrap().then(|| "+old\r\n+old\r\n".to_owned())
+        }
+        _ => None,
+    })
+    .await;
+    let new = serve(|word| match word {
+        "ROLE" => Some("*1\r\n$6\r\nmaster\r\n".to_owned()),
+        "PING" | "SLOW" => Some("+new\r\n".to_owned()),
+        _ => None,
+    })
+    .await;
+    let (address, named) = sentinel(old, 1).await;
+    let dial = dial(vec![address]);
+    let (lane, other) = (Lane::new(dial.clone()), Lane::new(dial));
+    let first = lane.ask(&redis::cmd("PING")).await.map_err(|failure| failure.error).unwrap();
+    let slow = redis::cmd("SLOW");
+    let mut waits = Box::pin(lane.ask(&slow));
+    assert!(futures_util::poll!(&mut waits).is_pending());
+    asked.notified().await;
+    *named.lock().unwrap() = Some((new, 2, "master"));
+    assert_eq!(answers(&other).await, "new");
+    *deposed.lock().unwrap() = true;
+    let late = lane.ask_on(&first.connection, &slow).await;
+    assert!(late.is_err_and(|failure| failure.in_doubt), "it counts no more");
+    let answer = waits.await.map_err(|failure| failure.error).unwrap();
+    assert!(answer.resent && text(&answer.value) == Some("new"));
+}
