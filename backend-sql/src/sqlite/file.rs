@@ -3,7 +3,7 @@
 use super::{
     access,
     errors::{self, Origin},
-    files::{Entry, Files},
+    files::{Entry, Files, LOOK},
     options::Checked,
     statements::Statements,
 };
@@ -70,7 +70,7 @@ impl File {
     }
 
     async fn open_once(&self) -> Result<Open, Refusal> {
-        let entry = self.files.enter().ok_or(Refusal::InUse)?;
+        let mut entry = self.files.enter().ok_or(Refusal::InUse)?;
         if self.files.are_missing() {
             self.look_for_others().await?;
         }
@@ -81,7 +81,7 @@ impl File {
             return Err(Refusal::Said(StoreError::failed(errors::no_log(self.origin(), &mode))));
         }
         self.ensure_table(&mut connection).await?;
-        if !self.files.settle(&entry) {
+        if !self.files.settle(&mut entry) {
             connection.close().await?;
             return Err(Refusal::InUse);
         }
@@ -183,9 +183,11 @@ impl Server for File {
         open.entry.epoch.has_ended()
     }
 
-    /// Others wait until this connection is closed.
+    /// Looks, although this client may hold nothing: others wait until this connection is closed.
     async fn elsewhere(&self, open: &Open) {
-        open.entry.epoch.ended().await;
+        while tokio::time::timeout(LOOK, open.entry.epoch.ended()).await.is_err() {
+            self.files.look();
+        }
     }
 
     async fn close(&self, Open { entry, connection }: Open) -> Result<(), sqlx::Error> {

@@ -16,7 +16,7 @@ use tenure_core::{Background, Epoch};
 
 /// How often the files are looked at between requests. A program that finds `-wal` or `-shm` missing waits until those
 /// that have the old ones open have looked and closed them.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// The files of one database. What is granted while they stay the same is granted in one [`Epoch`].
 pub(super) struct Files {
@@ -30,11 +30,12 @@ struct Current {
     epoch: Epoch,
     /// Counts the epochs.
     number: u64,
-    /// The files that connections have open; `None` if there is no connection: SQLite itself removes `-wal` and `-shm`
-    /// when the last one is closed.
+    /// The files that connections have open, or had.
     seen: Option<Seen>,
     /// How many connections there are in this epoch.
     users: usize,
+    /// How many of them have the files open.
+    settled: usize,
     /// How many of the last epoch are not closed yet.
     leaving: usize,
 }
@@ -43,6 +44,7 @@ struct Current {
 pub(super) struct Entry {
     pub(super) epoch: Epoch,
     number: u64,
+    settled: bool,
     files: Arc<Files>,
 }
 
@@ -89,28 +91,35 @@ impl Files {
         let mut current = self.current();
         (current.leaving == 0).then(|| {
             current.users += 1;
-            Entry { epoch: current.epoch.clone(), number: current.number, files: Arc::clone(self) }
+            let (epoch, number) = (current.epoch.clone(), current.number);
+            Entry { epoch, number, settled: false, files: Arc::clone(self) }
         })
     }
 
-    /// After the connection was opened, and has read. Returns whether it has the same files as the others.
-    pub(super) fn settle(&self, entry: &Entry) -> bool {
+    /// After the connection was opened, and has read, so that all files are there. Returns whether it has the same files
+    /// as the others.
+    pub(super) fn settle(&self, entry: &mut Entry) -> bool {
         let seen = Seen::at(&self.path);
+        if cfg!(unix) && !seen.is_whole() {
+            return false;
+        }
         let mut current = self.current();
-        if current.seen.as_ref().is_some_and(|known| *known != seen) {
+        if current.seen.as_ref().is_some_and(|known| !known.agrees_with(&seen)) {
             current.renew();
         }
         if entry.epoch.has_ended() {
             return false;
         }
         current.seen = Some(seen);
+        current.settled += 1;
+        entry.settled = true;
         true
     }
 
     /// Whether SQLite would make a `-wal` or `-shm` file. If another program has the database open, one was removed.
     pub(super) fn are_missing(&self) -> bool {
-        let Seen { database, beside } = Seen::at(&self.path);
-        database.is_some() && beside.iter().any(|(_, inode)| inode.is_none())
+        let seen = Seen::at(&self.path);
+        seen.database.is_some() && !seen.is_whole()
     }
 
     /// The message for an epoch that has ended.
@@ -145,8 +154,12 @@ impl Drop for Entry {
         let mut current = self.files.current();
         if self.number == current.number {
             current.users -= 1;
-            if current.users == 0 {
-                current.seen = None;
+            current.settled -= usize::from(self.settled);
+            // SQLite itself removes `-wal` and `-shm` when the last connection is closed.
+            if current.settled == 0
+                && let Some(seen) = &mut current.seen
+            {
+                seen.beside = None;
             }
         } else {
             current.leaving -= 1;
@@ -166,11 +179,10 @@ impl Drop for Watching {
 }
 
 /// Which files are at a path and beside it.
-#[derive(PartialEq, Eq)]
 struct Seen {
     database: Option<Inode>,
-    /// The `-wal` and the `-shm` file.
-    beside: [(PathBuf, Option<Inode>); 2],
+    /// The `-wal` and the `-shm` file; `None` if no connection has them open.
+    beside: Option<[(PathBuf, Option<Inode>); 2]>,
 }
 
 impl Seen {
@@ -184,12 +196,23 @@ impl Seen {
             let inode = Inode::of(&name);
             (name, inode)
         });
-        Self { database: Inode::of(path), beside }
+        Self { database: Inode::of(path), beside: Some(beside) }
+    }
+
+    /// Whether all files are there.
+    fn is_whole(&self) -> bool {
+        self.database.is_some() && self.beside.iter().flatten().all(|(_, inode)| inode.is_some())
+    }
+
+    /// Whether another look found the same, as far as it matters.
+    fn agrees_with(&self, other: &Self) -> bool {
+        self.database == other.database && (self.beside.is_none() || self.beside == other.beside)
     }
 
     /// Whether they are the same now.
     fn is_at(&self, path: &Path) -> bool {
-        self.database == Inode::of(path) && self.beside.iter().all(|(name, inode)| *inode == Inode::of(name))
+        self.database == Inode::of(path)
+            && self.beside.iter().flatten().all(|(name, inode)| *inode == Inode::of(name))
     }
 }
 

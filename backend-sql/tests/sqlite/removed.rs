@@ -32,6 +32,17 @@ async fn holder_is_told_before_another_client_opens_a_file_whose_log_was_removed
 }
 
 #[tokio::test]
+async fn client_that_asks_for_nothing_blocks_no_other_after_the_log_was_removed() {
+    let file = File::new();
+    let _idle = file.open().await;
+    for end in ["-wal", "-shm"] {
+        std::fs::remove_file(beside(&file, end)).unwrap();
+    }
+    let other = tokio::time::timeout(HANGS, file.open()).await.expect("the old files are never closed");
+    granted(&other, &claim("a")).await;
+}
+
+#[tokio::test]
 async fn holder_is_told_between_renewals_that_the_database_was_replaced() {
     let file = File::new();
     let ours = Locks::new(file.open().await);
