@@ -20,8 +20,9 @@ fn kind(settings: &[(String, String)]) -> Option<&'static str> {
     let is = |name: &str, is_so: fn(&str) -> bool| {
         settings.iter().any(|(setting, value)| setting == name && is_so(value))
     };
-    // MariaDB has the settings without a cluster too; then it loads no provider.
-    if is("wsrep_on", |on| on == "ON") && is("wsrep_provider", |path| !matches!(path, "" | "none")) {
+    // MariaDB has the settings without a cluster too; then it loads no provider. Percona's cluster does not show
+    // `wsrep_on`.
+    if !is("wsrep_on", |on| on == "OFF") && is("wsrep_provider", |path| !matches!(path, "" | "none")) {
         return Some("a Galera cluster");
     }
     is("group_replication_single_primary_mode", |single| single == "OFF")
@@ -40,6 +41,10 @@ mod tests {
         };
         let galera = |on, provider| kind(&[("wsrep_on", on), ("wsrep_provider", provider)]);
         assert_eq!(galera("ON", "/usr/lib/galera/libgalera_smm.so"), Some("a Galera cluster"));
+        assert_eq!(
+            kind(&[("wsrep_provider", "/usr/lib/galera4/libgalera_smm.so")]),
+            Some("a Galera cluster")
+        );
         // As Debian's MariaDB is by itself, and as one whose cluster is switched off.
         assert_eq!(galera("ON", "none"), None);
         assert_eq!(galera("OFF", "/usr/lib/galera/libgalera_smm.so"), None);

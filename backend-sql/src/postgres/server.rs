@@ -29,7 +29,7 @@ pub(super) struct Postgres {
     shape_check: Statement,
     /// The store's name for messages.
     pub(super) store: String,
-    /// The same with the table's schema, once it was found in another than `public`.
+    /// The store's name with the table's schema, once it was found in another than `public`.
     placed: OnceLock<String>,
     pub(super) connect: PgConnectOptions,
     /// A text that each session has in [`MARK`], unless a pooler has begun it.
@@ -185,7 +185,8 @@ impl Postgres {
     async fn finds_table(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let table = self.options.table.quoted('"');
         let schema = format!(
-            "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('{table}')"
+            "SELECT nspname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace \
+             WHERE pg_class.oid = to_regclass('{table}')"
         );
         let found = self.say(connection, &schema).await?;
         if let Some(row) = found.first() {

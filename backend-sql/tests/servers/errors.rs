@@ -155,7 +155,7 @@ const LASTING_OF_POSTGRES: &[&str] = &["23514", "P0001"];
 const LASTING_OF_MYSQL: &[(&str, u16)] = &[("08S01", 1153), ("23000", 4025), ("45000", 1644)];
 
 /// Has the server raise one of these errors for each row of the locks, as `{t}_said` says: 1 is the first of them.
-/// What the statement wrote is undone, but not that a number of `{t}_counted` was used.
+/// The statement is undone, but a number of `{t}_counted` stays used.
 async fn with_errors(table: &Table, postgres: &[&str], mysql: &[(&str, u16)]) -> Store {
     let store = table.open().await;
     table.execute("CREATE TABLE {t}_said (which INT)").await;

@@ -66,5 +66,7 @@ async fn clients_of_both_nodes_hold_in_turn(table: &Table) {
         }
     };
     join_all((0..4).map(work)).await;
-    assert_eq!(table.number("SELECT number FROM {t}_counter").await, 12);
+    let mut raw = table.raw().await;
+    raw.execute("SET SESSION wsrep_sync_wait = 1").await;
+    assert_eq!(raw.number(&table.sql("SELECT number FROM {t}_counter")).await, 12);
 }

@@ -5,7 +5,7 @@ use crate::{
     name, soon, until, waiting,
 };
 use futures_util::FutureExt;
-use std::pin::pin;
+use std::{cell::Cell, pin::pin};
 use tenure_conformance::{Method, Probe, saboteur::Direction};
 use tenure_core::{Error, Locks};
 
@@ -209,12 +209,17 @@ async fn forced_release_spares_the_next_lock_of_the_connection(table: &Table) {
     granted(&ours, &claim("before")).await;
     assert_eq!(theirs.force_release(&name("before")).await.unwrap().len(), 1);
     let first = granted(&ours, &claim("a")).await;
-    proxy.delay(Direction::Replies, Duration::from_millis(500));
+    proxy.delay(Direction::Replies, Duration::from_secs(2));
     let forcing = tokio::spawn(async move { theirs.force_release(&name("a")).await });
     let forced = "SELECT COUNT(*) FROM {t} WHERE name = 'a' AND forced IS NOT NULL";
-    until(async || table.number(forced).await == 1).await;
+    let arrived = Cell::new(0);
+    let is_forced = async || {
+        arrived.set(proxy.counters().requests.arrived);
+        table.number(forced).await == 1
+    };
+    until(is_forced).await;
     // The next request is the one that looks for the connection, and its answer is on its way.
-    let arrived = proxy.counters().requests.arrived;
+    let arrived = arrived.get();
     let asked = proxy.until(|counters| counters.requests.arrived > arrived).await;
     proxy.until(|counters| counters.replies.arrived > asked.replies.arrived).await;
     let _ = ours.release(&first).await.unwrap();
