@@ -147,6 +147,23 @@ mod tests {
         assert!(grant.loss().is_none());
     }
 
+    /// The server answers the read of a heartbeat by itself.
+    #[tokio::test(start_paused = true)]
+    async fn slow_majority_costs_no_grant_while_reads_are_answered() {
+        for slow in 1..4 {
+            let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
+            let grant = heartbeats.session().liveness();
+            for _ in 0..100 {
+                let sent = Moment::now();
+                heartbeats.touched(sent);
+                pass(slow).await;
+                heartbeats.written(sent, true);
+                assert!(grant.loss().is_none(), "transactions take {slow} s");
+                pass(4 - slow).await;
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn renewals_at_a_third_keep_it_alive_for_ever() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());

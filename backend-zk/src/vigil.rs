@@ -75,12 +75,11 @@ impl Vigil {
     ) -> Result<(), E> {
         let mut checks = self.next();
         while let Some((mut others, missing)) = check(checks).await? {
-            if let Some(Check { look, node, .. }) = others.get(missing) {
-                tracing::debug!(node, "waking the waiter for this node");
-                look.missing.notify_one();
-                let number = look.number;
-                others.retain(|check| check.look.number != number);
-            }
+            let Some(Check { look, node, .. }) = others.get(missing) else { break };
+            tracing::debug!(node, "waking the waiter for this node");
+            look.missing.notify_one();
+            let number = look.number;
+            others.retain(|check| check.look.number != number);
             if others.is_empty() {
                 break;
             }
