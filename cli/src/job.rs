@@ -3,7 +3,7 @@
 use crate::{
     exit::Failure,
     helper::{self, Watcher},
-    orphans, processes, stderr,
+    orphans, processes, signals, stderr,
     store::Variables,
     terminal::Terminal,
 };
@@ -72,7 +72,10 @@ impl Job {
     /// Passes on a signal that this process received.
     pub(crate) fn pass_on(&self, signal: Signal) {
         self.signal(signal);
-        if let Some(processes) = self.out_of_reach() {
+        // A command that misses any other signal only looks odd.
+        if signals::ends(signal)
+            && let Some(processes) = self.out_of_reach()
+        {
             stderr::say(&format!(
                 "cannot pass {signal} on: tenure may not signal {processes} of the command"
             ));
@@ -182,9 +185,9 @@ impl Drop for Job {
     fn drop(&mut self) {
         // Whatever went wrong, nothing runs on without the lock.
         if !matches!(self.leader.try_wait(), Ok(Some(_))) {
+            self.signal(Signal::SIGKILL);
             // One that may not be signalled would be waited for until it ends by itself.
             if self.leader.kill().is_ok() {
-                self.signal(Signal::SIGKILL);
                 let _ = self.leader.wait();
             }
         }

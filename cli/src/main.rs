@@ -50,6 +50,7 @@ mod warnings;
 use args::{Args, Command};
 use exit::Failure;
 use nix::sys::signal::SigSet;
+use signals::Signals;
 use std::process::ExitCode;
 use stderr::{Stderr, Volume};
 
@@ -81,13 +82,34 @@ fn main() -> ExitCode {
     }
 }
 
+/// Lets signals end process 1 of a container too: the kernel drops those that it does not catch. These commands catch
+/// them by themselves.
+async fn as_any_process(
+    command: &Command,
+    outcome: impl Future<Output = Result<ExitCode, Failure>>,
+) -> Result<ExitCode, Failure> {
+    let catches = matches!(
+        command,
+        Command::Run(_) | Command::Elect(_) | Command::Wait(_) | Command::Latch(_) | Command::Bench(_)
+    );
+    if catches || std::process::id() != 1 {
+        return outcome.await;
+    }
+    let mut signals = Signals::that_end()?;
+    tokio::select! {
+        biased;
+        outcome = outcome => outcome,
+        signal = signals.ending() => Err(Failure::Signal(signal as i32)),
+    }
+}
+
 fn tenure(args: Args) -> Result<ExitCode, Failure> {
     descriptors::check()?;
     // One thread only: a command is killed when the thread that started it dies.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::system("cannot start the runtime", error))?;
     let Args { store, command, .. } = args;
-    let outcome = runtime.block_on(async {
+    let outcome = runtime.block_on(as_any_process(&command, async {
         match &command {
             Command::Run(args) => run::run(&store, args).await,
             Command::Elect(args) => elect::elect(&store, args).await,
@@ -103,7 +125,7 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
             Command::Completions(args) => manual::completions(args),
             Command::Man(args) => manual::pages(args),
         }
-    });
+    }));
     // Does not wait for a DNS lookup that hangs.
     runtime.shutdown_background();
     outcome

@@ -78,6 +78,11 @@ impl Signals {
     }
 }
 
+/// Whether this signal ends a program.
+pub(crate) fn ends(signal: Signal) -> bool {
+    ENDING.contains(&signal)
+}
+
 /// The set of signals that this process ignores, as a bit mask; empty where the system does not tell.
 fn ignored() -> u64 {
     let mask = |status: io::Result<String>| {

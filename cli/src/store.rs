@@ -77,7 +77,8 @@ async fn open_again(url: &Url, end: Option<Instant>, mut error: Error) -> Result
         if left.is_zero() {
             return Err(error);
         }
-        let why = error.causes().last().unwrap_or_else(|| error.to_string());
+        // The first cause explains; those below it are the system's words.
+        let why = error.causes().next().unwrap_or_else(|| error.to_string());
         if told.as_ref().is_none_or(|(told, at): &(String, Instant)| *told != why || at.elapsed() >= AGAIN) {
             tracing::warn!(error = %why, "the store is unavailable; trying again");
             told = Some((why, Instant::now()));

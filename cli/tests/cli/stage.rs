@@ -44,10 +44,16 @@ impl Stage {
 
     /// `tenure` with these arguments, over this stage's store.
     pub(crate) fn tenure(&self, args: &[&str]) -> Command {
+        self.program(Path::new(env!("CARGO_BIN_EXE_tenure")), args)
+    }
+
+    /// Runs a copy of the program.
+    pub(crate) fn program(&self, program: &Path, args: &[&str]) -> Command {
         // What runs in the background of a script ignores some signals, and so would all that it starts.
         let mut command = Command::new("env");
         command
-            .args(["--default-signal=HUP,INT,QUIT", env!("CARGO_BIN_EXE_tenure")])
+            .arg("--default-signal=HUP,INT,QUIT")
+            .arg(program)
             .args(args)
             .current_dir(self.dir())
             .env("TENURE_STORE", "sqlite:locks.db")

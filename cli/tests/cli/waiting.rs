@@ -4,6 +4,8 @@ use crate::stage::{Done, Frozen, FullPipe, Running, Stage};
 use nix::sys::signal::Signal;
 use std::{
     fs,
+    net::TcpListener,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -138,6 +140,18 @@ fn store_that_is_unavailable_at_the_start_is_asked_again_until_the_wait_is_over(
     // Waiting helps nothing here.
     stage.done(&["--store", "sqlite:.", "run", "a", "--wait", "10m", "--", "true"]).expect(69);
     stage.done(&["--store", "sqlite:.", "elect", "a", "--", "true"]).expect(69);
+}
+
+/// It hangs up, as a server that demands TLS does.
+#[test]
+fn reason_is_shown_while_an_unavailable_store_is_asked_again() {
+    let (stage, server) = (Stage::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let url = format!("redis://{}/", server.local_addr().unwrap());
+    thread::spawn(move || server.incoming().for_each(drop));
+    let waiter = stage.start(&["--store", &url, "run", "a", "--", "true"]);
+    waiter.says("possible reasons: it requires TLS");
+    waiter.signal(Signal::SIGTERM);
+    waiter.end().expect(143);
 }
 
 /// Nor is it taken for a free lock.

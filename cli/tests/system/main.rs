@@ -11,10 +11,11 @@ use libtest_mimic::{Arguments, Trial};
 use nix::sys::{signal::Signal, stat::Mode};
 use stage::{Done, Running, Stage, until};
 use std::{
-    fs,
-    os::unix::fs::chown,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, chown},
     process::{Command, ExitCode, Stdio},
 };
+use tempfile::TempDir;
 use tenure_conformance::is_required;
 
 /// The user that `tenure` runs as, while its command becomes root.
@@ -90,24 +91,43 @@ fn wrap(mut wrapped: Command, command: &Command) -> Command {
 const AS_ROOT: &str = "setpriv --reuid=0 sh -c 'echo $$; read x < fifo'";
 
 /// `tenure run` as nobody, on a stage that has the fifo.
-fn run_as_nobody(options: &[&str], script: &str) -> (Stage, Running) {
-    let stage = Stage::new();
-    chown(stage.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
-    nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
-    let args = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
-    let run = Running::start(&mut as_nobody(&stage.tenure(&args)));
-    (stage, run)
+struct AsNobody {
+    run: Running,
+    stage: Stage,
+    /// A copy of the program, because that user may not enter the directory that it was built in.
+    _program: TempDir,
+}
+
+impl AsNobody {
+    fn start(options: &[&str], script: &str) -> Self {
+        let (stage, program) = (Stage::new(), TempDir::new().unwrap());
+        fs::set_permissions(program.path(), Permissions::from_mode(0o755)).unwrap();
+        let tenure = program.path().join("tenure");
+        fs::copy(env!("CARGO_BIN_EXE_tenure"), &tenure).unwrap();
+        chown(stage.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
+        nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
+        let args = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
+        let run = Running::start(&mut as_nobody(&stage.program(&tenure, &args)));
+        Self { run, stage, _program: program }
+    }
+
+    /// Lets the command end.
+    fn end(self) -> Done {
+        fs::write(self.stage.path("fifo"), "x\n").unwrap();
+        self.run.end()
+    }
 }
 
 /// It is told when it happens, and again when SIGKILL is refused too.
 fn reported_until_it_ends(script: &str) {
-    let (stage, run) = run_as_nobody(&["--max-hold", "1s", "--kill-after", "100ms"], script);
+    let scene = AsNobody::start(&["--lease", "3s", "--kill-after", "100ms"], script);
+    let run = &scene.run;
     let process: u32 = run.number();
+    scene.stage.done(&["release", "a", "--force"]).expect(0);
     run.says("lock \"a\" in sqlite:");
     let report = format!("cannot end the command: tenure may not signal process {process} (sh)");
     until("it is reported twice", || run.said().matches(&report).count() >= 2);
-    fs::write(stage.path("fifo"), "x\n").unwrap();
-    run.end().expect(79);
+    scene.end().expect(79);
 }
 
 fn command_is_reported_when_it_cannot_be_ended() {
@@ -119,12 +139,12 @@ fn child_is_reported_when_it_cannot_be_ended() {
 }
 
 fn signal_is_reported_when_it_cannot_be_passed_on() {
-    let (stage, run) = run_as_nobody(&[], &format!("exec {AS_ROOT}"));
+    let scene = AsNobody::start(&[], &format!("exec {AS_ROOT}"));
+    let run = &scene.run;
     let process: u32 = run.number();
     run.signal(Signal::SIGTERM);
     run.says(&format!("cannot pass SIGTERM on: tenure may not signal process {process} (sh)"));
-    fs::write(stage.path("fifo"), "x\n").unwrap();
-    run.end().expect(0);
+    scene.end().expect(0);
 }
 
 fn run_acquires_nothing_without_proc() {
