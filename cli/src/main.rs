@@ -90,7 +90,11 @@ async fn as_any_process(
 ) -> Result<ExitCode, Failure> {
     let catches = matches!(
         command,
-        Command::Run(_) | Command::Elect(_) | Command::Wait(_) | Command::Latch(_) | Command::Bench(_)
+        Command::Run(_)
+            | Command::Elect(_)
+            | Command::Wait(_)
+            | Command::Latch(args::Latch::Wait(_))
+            | Command::Bench(_)
     );
     if catches || std::process::id() != 1 {
         return outcome.await;

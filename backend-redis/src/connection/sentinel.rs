@@ -32,7 +32,7 @@ pub(crate) struct Master {
     address: Address,
     /// Rises with each failover, as long as a majority of the sentinels does not forget it.
     epoch: u64,
-    /// How many masters this client has had before.
+    /// Counts this client's masters, from 1.
     number: u64,
 }
 
@@ -126,7 +126,9 @@ impl Sentinels {
             let next = match known {
                 None => 1,
                 Some(known) if known.address == master => {
-                    (known.epoch, number) = (known.epoch.max(epoch), Ok(known.number));
+                    // Sentinels that were set up anew count from the start.
+                    known.epoch = if is_of_most { epoch } else { known.epoch.max(epoch) };
+                    number = Ok(known.number);
                     return false;
                 }
                 // Found by another connection meanwhile.

@@ -5,8 +5,8 @@ use crate::{
     name, soon, until, waiting,
 };
 use futures_util::FutureExt;
-use std::{cell::Cell, pin::pin};
-use tenure_conformance::{Method, Probe, saboteur::Direction};
+use std::{cell::RefCell, pin::pin};
+use tenure_conformance::{Method, Probe, proxy::Counters, saboteur::Direction};
 use tenure_core::{Error, Locks};
 
 cases!("row_locks":
@@ -210,18 +210,24 @@ async fn forced_release_spares_the_next_lock_of_the_connection(table: &Table) {
     assert_eq!(theirs.force_release(&name("before")).await.unwrap().len(), 1);
     let first = granted(&ours, &claim("a")).await;
     proxy.delay(Direction::Replies, Duration::from_secs(2));
+    let begun = proxy.counters().requests.arrived;
     let forcing = tokio::spawn(async move { theirs.force_release(&name("a")).await });
     let forced = "SELECT COUNT(*) FROM {t} WHERE name = 'a' AND forced IS NOT NULL";
-    let arrived = Cell::new(0);
-    let is_forced = async || {
-        arrived.set(proxy.counters().requests.arrived);
-        table.number(forced).await == 1
+    // Counted before the look that finds the note of it, and after the request that wrote it.
+    let noted = RefCell::new(proxy.counters());
+    let is_noted = async || {
+        let now = proxy.counters();
+        let is_sent = now.requests.arrived > begun;
+        *noted.borrow_mut() = now;
+        table.number(forced).await == 1 && is_sent
     };
-    until(is_forced).await;
+    until(is_noted).await;
+    let noted = noted.into_inner();
     // The next request is the one that looks for the connection, and its answer is on its way.
-    let arrived = arrived.get();
-    let asked = proxy.until(|counters| counters.requests.arrived > arrived).await;
-    proxy.until(|counters| counters.replies.arrived > asked.replies.arrived).await;
+    let is_answered = |now: &Counters| {
+        now.requests.arrived > noted.requests.arrived && now.replies.arrived > noted.replies.arrived
+    };
+    soon(proxy.until(is_answered)).await;
     let _ = ours.release(&first).await.unwrap();
     let next = granted(&ours, &claim("b")).await;
     assert_eq!(forcing.await.unwrap().unwrap().len(), 1);

@@ -227,8 +227,8 @@ async fn waiting_and_holding_cost_heartbeats_only() {
     let options = || scene.options().session_timeout(SESSION);
     let connect = async || Locks::new(ZkBackend::connect(options()).await.unwrap());
     let (holder, waiter) = (connect().await, connect().await);
-    // While a session is in use, a heartbeat is a read and a transaction. One more or less falls into a window. Where the machine stalls, a client may connect anew; what is asked for
-    // each lock falls into every window.
+    // While a session is in use, a heartbeat is a read and a transaction. One more or less falls into a window. Where
+    // the machine stalls, a client may connect anew; what is asked for each lock falls into every window.
     let in_window = async |at_most: u64| {
         let mut counted = 0;
         for _ in 0..3 {

@@ -103,7 +103,9 @@ impl AsNobody {
         let (stage, program) = (Stage::new(), TempDir::new().unwrap());
         fs::set_permissions(program.path(), Permissions::from_mode(0o755)).unwrap();
         let tenure = program.path().join("tenure");
-        fs::copy(env!("CARGO_BIN_EXE_tenure"), &tenure).unwrap();
+        // By another process: one that another case starts meanwhile would inherit the open file, which then cannot run.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tenure")).arg(&tenure).status().unwrap();
+        assert!(copied.success());
         chown(stage.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
         nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
         let args = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
