@@ -101,7 +101,7 @@ fn ask(stream: &mut (impl Read + Write)) -> io::Result<Vec<u8>> {
     Ok(said)
 }
 
-/// What an answer means. A server that runs says its version, or that the question "is not executed because it is not in
+/// The meaning of an answer. A server that runs says its version, or that the question "is not executed because it is not in
 /// the whitelist". So does the Keeper of other projects.
 fn serves(said: &[u8]) -> Option<Finding> {
     let said = String::from_utf8_lossy(said);

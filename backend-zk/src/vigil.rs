@@ -88,7 +88,7 @@ impl Vigil {
         Ok(())
     }
 
-    /// What to check for the waiters whose turn it is.
+    /// The checks for the waiters whose turn it is.
     fn next(&self) -> Vec<Check> {
         let mut inner = self.inner();
         let turn = inner.waiting.range(inner.last + 1..).chain(inner.waiting.range(..=inner.last));

@@ -138,7 +138,7 @@ impl Job {
     }
 
     /// No shell will ever give the command the terminal that it waits for. The kernel hangs up on the stopped processes
-    /// of a group that nobody can continue any more; this does so too, once.
+    /// of a group that no shell can continue any more; this does so too, once.
     fn hang_up(&mut self) {
         if std::mem::replace(&mut self.is_hung_up, true) {
             return;

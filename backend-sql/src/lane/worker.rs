@@ -17,7 +17,7 @@ use tokio::{
 pub(super) const GOODBYE: Duration = Duration::from_millis(500);
 /// The longest pause before a statement that collided with another is sent again.
 const COLLISION_PAUSE: Duration = Duration::from_millis(5);
-/// A request has this part of the response timeout, whoever is in a hurry: the server may be far away. So has the ping
+/// A request has this part of the response timeout, also if others hurry: the server may be far away. So has the ping
 /// of an idle connection.
 const ITS_TIME: u32 = 5;
 /// An idle connection is not trusted after this long: a firewall or load balancer may have dropped it without a word.

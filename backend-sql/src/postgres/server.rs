@@ -121,7 +121,7 @@ impl Postgres {
         Ok(connection)
     }
 
-    /// Fails if a pooler may lend the session to other programs. Whatever is set there, or prepared, would change
+    /// Fails if a pooler may lend the session to other programs. A setting or a prepared statement there would change
     /// theirs, so this comes first, and only looks. A session of the server has the options of the message that began
     /// it. A pooler begins sessions with messages of its own: it refuses those options, or drops them.
     pub(super) async fn check_session<'c>(

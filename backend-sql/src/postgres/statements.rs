@@ -244,7 +244,7 @@ const FREE: &str = "held.record IS NULL AND (
   )
 )";
 
-/// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter. If
+/// The update of an existing row. A claim that can share the name does not touch the mark of an exclusive waiter. If
 /// another client was faster, only the lock of the row was written, and nothing waits for the disk.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   version = held.version + 1,

@@ -179,7 +179,7 @@ const FREE: &str = "held.record IS NULL AND (
   )
 )";
 
-/// What happens to an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
+/// The update of an existing row. A claim that can share the name does not touch the mark of an exclusive waiter.
 const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
   version = version + 1,
   token = iif(claim = excluded.claim AND expires_at >= excluded.since, token, max(token + 1 + {more}, excluded.token)),

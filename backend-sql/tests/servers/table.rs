@@ -118,7 +118,7 @@ impl Table {
         self.raw_at(&self.raw_url()).await
     }
 
-    /// The same at another URL.
+    /// Connects at another URL.
     pub(crate) async fn raw_at(&self, url: &str) -> Raw {
         Raw::connect(url).await
     }

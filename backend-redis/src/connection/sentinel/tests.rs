@@ -23,7 +23,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn what_a_sentinel_knows() {
+fn sentinel_answer_is_read() {
     let words = |words: &[&str]| {
         Value::Array(words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect())
     };
