@@ -115,7 +115,7 @@ impl Acquisition {
         let Findings { trouble, look } = findings;
         match (outcome, trouble) {
             (Some(outcome), _) => outcome,
-            (None, Some((when, error))) if look.is_silent_since(when, TROUBLE_LASTS) => {
+            (None, Some((when, error))) if look.is_explained_by(when, TROUBLE_LASTS) => {
                 Err(self.failed(error))
             }
             (None, _) => Err(self.timeout(self.wait.unwrap_or_default(), look.holders)),

@@ -33,11 +33,14 @@ impl Look {
         Self { began, end, since: None, told: false, asked: None, holders: Vec::new() }
     }
 
-    /// Whether the store has not answered since it failed, at that moment. If it was not asked since, it counts as silent
-    /// for so long.
-    pub(super) fn is_silent_since(&self, failure: Moment, lasts: Duration) -> bool {
+    /// Whether the store's failure at that moment, rather than a holder, explains why this wait ended without the lock.
+    ///
+    /// A store that names no holder and grants nothing may answer reads only (a full disk, a file locked for writing), so
+    /// its answer does not excuse a failure younger than `lasts`.
+    pub(super) fn is_explained_by(&self, failure: Moment, lasts: Duration) -> bool {
         match self.asked {
-            Some((when, answered)) if failure < when => !answered,
+            Some((when, answered)) if failure < when && !answered => true,
+            Some((when, _)) if failure < when && !self.holders.is_empty() => false,
             _ => Moment::now().since(failure) < lasts,
         }
     }
@@ -189,42 +192,61 @@ mod tests {
         assert!(waiting.await.unwrap().unwrap().is_held());
     }
 
-    /// A store whose first request fails. After that it hangs, or is back.
-    struct Outage {
+    /// A store whose first request for a lock fails. What follows depends on the kind of outage.
+    struct Failing {
         memory: Memory,
         began: AtomicBool,
-        is_back: bool,
+        then: Then,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Then {
+        Hangs,
+        ReadsOnly,
+        Recovers,
     }
 
     #[async_trait]
-    impl Backend for Outage {
+    impl Backend for Failing {
         forward_backend!(self => self.memory, except acquire, holders);
 
         async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
             if !self.began.swap(true, Ordering::SeqCst) {
                 return Err(StoreError::unavailable("the connection broke"));
             }
-            if self.is_back { self.memory.acquire(claim).await } else { pending().await }
+            if self.then == Then::Recovers { self.memory.acquire(claim).await } else { pending().await }
         }
 
         async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
-            if self.is_back { self.memory.holders(name).await } else { pending().await }
+            if self.then == Then::Hangs { pending().await } else { self.memory.holders(name).await }
+        }
+    }
+
+    /// How a wait for "a" ends whose first request failed.
+    async fn end_of_a_wait(wait: Duration, then: Then, held: bool) -> Error {
+        let memory = Memory::new();
+        let holder = Locks::new(memory.clone()).lock("a");
+        let _held = if held { Some(holder.acquire().await.unwrap()) } else { None };
+        let locks = Locks::new(Failing { memory, began: AtomicBool::new(false), then });
+        locks.lock("a").wait(wait).acquire().await.unwrap_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_that_ends_in_an_outage_is_unavailable() {
+        for (seconds, then, held) in
+            [(2, Then::Hangs, true), (30, Then::Hangs, true), (2, Then::ReadsOnly, false)]
+        {
+            let error = end_of_a_wait(Duration::from_secs(seconds), then, held).await;
+            assert!(matches!(error, Error::Unavailable { .. }), "{then:?}, {seconds} s: {error}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_that_ends_in_an_outage_says_so() {
-        for (seconds, is_back) in [(2, false), (30, false), (2, true), (30, true)] {
-            let (memory, wait) = (Memory::new(), Duration::from_secs(seconds));
-            let _held = Locks::new(memory.clone()).lock("a").acquire().await.unwrap();
-            let locks = Locks::new(Outage { memory, began: AtomicBool::new(false), is_back });
-            let error = locks.lock("a").wait(wait).acquire().await.unwrap_err();
-            let told = if is_back {
-                matches!(&error, Error::Timeout { holders, .. } if holders.len() == 1)
-            } else {
-                matches!(error, Error::Unavailable { .. })
-            };
-            assert!(told, "after {wait:?}, back: {is_back}: {error}");
+    async fn wait_that_ends_after_an_outage_is_a_timeout() {
+        for seconds in [2, 30] {
+            let error = end_of_a_wait(Duration::from_secs(seconds), Then::Recovers, true).await;
+            let told = matches!(&error, Error::Timeout { holders, .. } if holders.len() == 1);
+            assert!(told, "{seconds} s: {error}");
         }
     }
 }
