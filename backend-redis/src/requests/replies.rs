@@ -101,36 +101,41 @@ pub(crate) fn told(value: &Value) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// Why a claim does not hold a lock.
-pub(crate) fn cause(value: &Value) -> Result<LossCause, StoreError> {
+/// Why a claim does not hold a lock, which it held in this mode.
+pub(crate) fn cause(value: &Value, mode: Mode) -> Result<LossCause, StoreError> {
     match text(value) {
-        Some("expired") => Ok(LossCause::Expired),
         Some("taken") => Ok(LossCause::TakenOver),
+        Some("passed") if mode == Mode::Exclusive => Ok(LossCause::TakenOver),
+        Some("expired" | "passed") => Ok(LossCause::Expired),
         Some("forced") => Ok(LossCause::Forced),
         Some("forgotten") => Ok(LossCause::Forgotten),
         _ => Err(unexpected(value)),
     }
 }
 
-pub(crate) fn conversion(value: &Value) -> Result<Conversion, StoreError> {
+/// What became of the conversion of a grant, which had this mode.
+pub(crate) fn conversion(value: &Value, from: Mode) -> Result<Conversion, StoreError> {
     match value {
         Value::Int(1) => Ok(Conversion::Converted),
         Value::Int(0) => Ok(Conversion::Refused),
-        value => cause(value).map(Conversion::Lost),
+        value => cause(value, from).map(Conversion::Lost),
     }
 }
 
-/// The answer for each lease, or its error if it could not be renewed.
-pub(crate) fn renewals(value: &Value) -> Result<Vec<Result<Renewal, String>>, StoreError> {
-    let answer = |value: &Value| match value {
+/// The answer for each lease of grants in these modes, or its error if it could not be renewed.
+pub(crate) fn renewals(
+    value: &Value,
+    modes: impl Iterator<Item = Mode>,
+) -> Result<Vec<Result<Renewal, String>>, StoreError> {
+    let answer = |(value, mode): (&Value, Mode)| match value {
         Value::Int(1) => Ok(Renewal::Renewed),
         Value::Array(failure) => {
             Err(failure.first().and_then(lossy).unwrap_or_else(|| unexpected(value).to_string()))
         }
-        value => cause(value).map(Renewal::Lost).map_err(|error| error.to_string()),
+        value => cause(value, mode).map(Renewal::Lost).map_err(|error| error.to_string()),
     };
     match value {
-        Value::Array(answers) => Ok(answers.iter().map(answer).collect()),
+        Value::Array(answers) => Ok(answers.iter().zip(modes).map(answer).collect()),
         value => Err(unexpected(value)),
     }
 }
@@ -280,12 +285,12 @@ mod tests {
                 prop_assert_eq!(digits.parse::<u64>().ok(), Some(token.get()));
             }
             prop_assert_eq!(matches!(told(&value), Ok(None)), value == Value::Int(-1));
-            prop_assert_eq!(matches!(conversion(&value), Ok(Conversion::Converted)), value == Value::Int(1));
+            prop_assert_eq!(matches!(conversion(&value, Mode::Shared), Ok(Conversion::Converted)), value == Value::Int(1));
             prop_assert_eq!(matches!(yes(&value), Ok(true)), value == Value::Int(1));
             if let Ok(Some(granted)) = tokens(&value) {
                 prop_assert!(matches!(&value, Value::Array(all) if all.len() == granted.len()));
             }
-            if let Ok(answers) = renewals(&value) {
+            if let Ok(answers) = renewals(&value, std::iter::repeat(Mode::Shared)) {
                 let Value::Array(all) = &value else { panic!("{value:?}") };
                 prop_assert_eq!(all.len(), answers.len());
                 for (said, answer) in all.iter().zip(answers) {
@@ -302,7 +307,7 @@ mod tests {
             if let Ok(waiters) = waiting(&value, &names[0]) {
                 prop_assert!(matches!(&value, Value::Array(all) if all.len() >= 2 + 3 * waiters.len()));
             }
-            let _ = (cause(&value), page(&value), not_locks(&value, &names));
+            let _ = (cause(&value, Mode::Shared), page(&value), not_locks(&value, &names));
         }
 
         /// What is said of a lock is either a holder, or that there is none, or that it is no lock.

@@ -96,6 +96,6 @@ impl Server {
         let script = &self.scripts.why;
         let (mut call, lock) = self.call(script, &grant.name);
         arg_claim(&mut call, grant.claim).arg(grant.token.get());
-        replies::cause(&self.run(script, &call, &lock).await?.value)
+        replies::cause(&self.run(script, &call, &lock).await?.value, grant.mode)
     }
 }

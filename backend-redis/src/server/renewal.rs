@@ -31,7 +31,7 @@ impl Server {
             call.write_arg_fmt(ModeText(grant.mode));
         }
         let Answer { value, resent, .. } = self.run(script, &call, &about).await?;
-        let answers = replies::renewals(&value)?;
+        let answers = replies::renewals(&value, grants.iter().map(|grant| grant.mode))?;
         let failed = |(grant, error): (&Grant, String)| {
             let (name, server) = (&grant.name, self.lane.dial().server_name().address);
             tracing::warn!(lock.name = %name, %server, error, "could not renew one lease of a batch; trying again");
@@ -58,7 +58,7 @@ impl Server {
             _ => self.run_replicated(script, &call, &lock).await,
         };
         let Answer { value, resent, connection, .. } = answered?;
-        let answer = replies::conversion(&value)?;
+        let answer = replies::conversion(&value, grant.mode)?;
         // The first copy may still come. Whoever downgrades asks again, and knows that this one was never answered. An
         // upgrade that was refused may be carried out after all, and then keeps other readers out.
         if resent && (to == Mode::Shared || answer == Conversion::Refused) {

@@ -1,4 +1,5 @@
--- Tells why a claim with this token does not hold a lock.
+-- Tells why a claim with this token does not hold a lock. "passed" says that others were granted it since, but that none
+-- holds it alone: to a claim that shared it, they did no harm.
 local function why(lock, record, claim, token)
   local last = redis.pcall('GET', record)
   if type(last) ~= 'string' then
@@ -8,12 +9,17 @@ local function why(lock, record, claim, token)
     return 'forced'
   end
   local latest, holder = string.match(last, '^(%d+) (%S+)')
-  if redis.call('EXISTS', lock) == 1 then
-    return 'taken'
+  local value = redis.pcall('GET', lock)
+  if value then
+    local how = type(value) == 'string' and string.match(value, '^(%l[%l%d ]*)\n')
+    if not how or how == 'alone' then
+      return 'taken'
+    end
+    return holder == claim and 'expired' or 'passed'
   elseif holder == claim then
     return 'expired'
   elseif latest and (#latest > #token or #latest == #token and latest > token) then
-    return 'taken'
+    return 'passed'
   end
   return 'forgotten'
 end
