@@ -1,15 +1,15 @@
 //! Latches: one persistent node each, with a node below it for each party that has counted down.
 
 use crate::{contender::number, errors::explain, names::encode, session::Live};
-use futures_util::{StreamExt, TryStreamExt, future::join, stream};
+use futures_util::future::join;
 use std::num::NonZeroU32;
 use tenure_core::{LatchState, LatchStep, Name, StoreError};
 use zookeeper_client::{CreateMode, Error};
 
 /// The parent node of all latches: no lock's name is encoded like this.
 const LATCHES: &str = "%latches";
-/// How many nodes are deleted together.
-const TOGETHER: usize = 32;
+/// How many nodes are deleted together at most: a server takes requests of up to 1 MB.
+const TOGETHER: usize = 500;
 
 impl Live {
     /// Takes one step at the latch `name` of those under `prefix`.
@@ -58,8 +58,13 @@ impl Live {
         let persistent = CreateMode::Persistent.with_acls(self.acls());
         let place = format!("{latch}/{}", encode(party, false));
         loop {
-            match self.client.create(latch, of.to_string().as_bytes(), &persistent).await {
-                Ok(_) | Err(Error::NodeExists) => {}
+            // In one step, so that a latch never waits for parties of which none has counted down.
+            let mut first = self.client.new_multi_writer();
+            first.add_create(latch, of.to_string().as_bytes(), &persistent)?;
+            first.add_create(&place, b"", &persistent)?;
+            match first.commit().await.map_err(Error::from) {
+                Ok(_) => return Ok(()),
+                Err(Error::NodeExists) => {}
                 Err(Error::NoNode) => {
                     self.client.mkdir(parent, &persistent).await?;
                     continue;
@@ -80,6 +85,7 @@ impl Live {
         }
     }
 
+    /// In one step, so that no client sees a part of the count, unless there are more parties than that.
     async fn remove_latch(&self, latch: &str) -> Result<(), Error> {
         loop {
             let below = match self.list_synced(latch).await {
@@ -87,21 +93,20 @@ impl Live {
                 Err(Error::NoNode) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let deletions = below.iter().map(|party| self.delete_if_there(format!("{latch}/{party}")));
-            let deletions: Vec<_> = deletions.collect();
-            stream::iter(deletions).buffer_unordered(TOGETHER).try_collect::<()>().await?;
-            match self.delete_if_there(latch.to_owned()).await {
-                // Somebody counted down meanwhile.
-                Err(Error::NotEmpty) => {}
-                outcome => return outcome,
+            let (now, later) = below.split_at(below.len().min(TOGETHER));
+            let mut removal = self.client.new_multi_writer();
+            for party in now {
+                removal.add_delete(&format!("{latch}/{party}"), None)?;
             }
-        }
-    }
-
-    async fn delete_if_there(&self, path: String) -> Result<(), Error> {
-        match self.client.delete(&path, None).await {
-            Ok(()) | Err(Error::NoNode) => Ok(()),
-            Err(error) => Err(error),
+            if later.is_empty() {
+                removal.add_delete(latch, None)?;
+            }
+            match removal.commit().await.map_err(Error::from) {
+                Ok(_) if later.is_empty() => return Ok(()),
+                // Another client has counted down, or removes the latch too.
+                Ok(_) | Err(Error::NotEmpty | Error::NoNode) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 }
