@@ -2,7 +2,7 @@
 
 use crate::{
     Attempt, AttemptAll, Backend, Capabilities, Claim, ClaimId, Conversion, Error, Grant, Holder, LatchState,
-    LatchStep, Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup,
+    LatchStep, LossCause, Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup,
     record::{LatchRecord, Record, StoreTime},
     url::{Guide, Parameter, Refusal, Scheme, Urls},
 };
@@ -45,8 +45,8 @@ const SWEEP_AT: usize = 64;
 #[derive(Debug)]
 struct Store {
     clock: Clock,
-    /// Only names for which there is something to keep.
-    names: BTreeMap<Name, Record>,
+    /// Idle names too, until they are swept.
+    names: BTreeMap<Name, Kept>,
     latches: HashMap<Name, LatchRecord>,
     /// Wakes waiters.
     places: HashMap<ClaimId, Arc<Notify>>,
@@ -54,6 +54,13 @@ struct Store {
     last_token: u64,
     /// The number of names at which idle ones are swept.
     sweep_at: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    record: Record,
+    /// The record is younger than these tokens: it does not know who held the name before.
+    after: u64,
 }
 
 impl Default for Store {
@@ -129,22 +136,35 @@ impl Store {
         self.clock.at(Moment::now())
     }
 
-    /// Changes the record of `name`, wakes whoever is next, and forgets the record if there is nothing to keep.
+    /// Changes the record of `name`, and wakes the claim that is next.
     fn with<T>(&mut self, name: &Name, now: StoreTime, change: impl FnOnce(&mut Record) -> T) -> T {
         if !self.names.contains_key(name) {
             self.sweep(now);
-            self.names.insert(name.clone(), Record::after(self.last_token));
+            let after = self.last_token;
+            self.names.insert(name.clone(), Kept { record: Record::after(after), after });
         }
-        let Some(record) = self.names.get_mut(name) else { unreachable!("it was put there") };
+        let Some(Kept { record, .. }) = self.names.get_mut(name) else { unreachable!("it was put there") };
         let outcome = change(record);
         if let Some(place) = record.next(now).and_then(|claim| self.places.get(&claim)) {
             place.notify_one();
         }
-        if record.is_idle(now) {
-            self.last_token = self.last_token.max(record.last_token());
-            self.names.remove(name);
-        }
         outcome
+    }
+
+    /// Changes the record of the name that was granted. If the name was idle since, and was forgotten, nothing but its
+    /// tokens is known: not whether another client has held it.
+    fn with_granted<T>(
+        &mut self,
+        grant: &Grant,
+        now: StoreTime,
+        change: impl FnOnce(&mut Record) -> T,
+    ) -> Result<T, LossCause> {
+        let token = grant.token.get();
+        match self.names.get(&grant.name) {
+            Some(kept) if kept.after < token => Ok(self.with(&grant.name, now, change)),
+            None if self.last_token < token => Err(LossCause::Forgotten),
+            _ => Err(LossCause::Expired),
+        }
     }
 
     /// Forgets the names whose leases have expired, or whose holders have learnt of a forced release (clause W8).
@@ -153,7 +173,7 @@ impl Store {
             return;
         }
         let last_token = &mut self.last_token;
-        self.names.retain(|_, record| {
+        self.names.retain(|_, Kept { record, .. }| {
             let idle = record.is_idle(now);
             if idle {
                 *last_token = (*last_token).max(record.last_token());
@@ -271,7 +291,8 @@ impl Backend for Memory {
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let mut store = self.store();
         let now = store.now();
-        Ok(store.with(&grant.name, now, |record| record.release(grant, now)))
+        let released = store.with_granted(grant, now, |record| record.release(grant, now));
+        Ok(released.unwrap_or_else(Release::Lost))
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
@@ -279,7 +300,10 @@ impl Backend for Memory {
         let now = store.now();
         Ok(grants
             .iter()
-            .map(|grant| store.with(&grant.name, now, |record| record.renew(grant, now)))
+            .map(|grant| {
+                let renewed = store.with_granted(grant, now, |record| record.renew(grant, now));
+                renewed.unwrap_or_else(Renewal::Lost)
+            })
             .collect())
     }
 
@@ -293,7 +317,8 @@ impl Backend for Memory {
     async fn convert(&self, grant: &Grant, to: Mode) -> Result<Conversion, StoreError> {
         let mut store = self.store();
         let now = store.now();
-        Ok(store.with(&grant.name, now, |record| record.convert(grant, to, now)))
+        let converted = store.with_granted(grant, now, |record| record.convert(grant, to, now));
+        Ok(converted.unwrap_or_else(Conversion::Lost))
     }
 
     async fn latch(&self, name: &Name, step: &LatchStep) -> Result<LatchState, StoreError> {
@@ -309,7 +334,7 @@ impl Backend for Memory {
     async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let store = self.store();
         let now = store.now();
-        Ok(store.names.get(name).map(|record| record.holders(name, now)).unwrap_or_default())
+        Ok(store.names.get(name).map(|kept| kept.record.holders(name, now)).unwrap_or_default())
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
@@ -317,13 +342,13 @@ impl Backend for Memory {
         let now = store.now();
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let names = store.names.range::<str, _>(from).take_while(|(name, _)| name.starts_with(prefix));
-        Ok(names.flat_map(|(name, record)| record.holders(name, now)).collect())
+        Ok(names.flat_map(|(name, kept)| kept.record.holders(name, now)).collect())
     }
 
     async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
         let store = self.store();
         let now = store.now();
-        Ok(store.names.get(name).map(|record| record.waiting(name, now)).unwrap_or_default())
+        Ok(store.names.get(name).map(|kept| kept.record.waiting(name, now)).unwrap_or_default())
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
