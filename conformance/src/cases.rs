@@ -11,6 +11,7 @@ mod lease;
 mod least;
 mod loss;
 mod names;
+mod oracle;
 mod people;
 mod permits;
 mod readers;
@@ -34,6 +35,7 @@ use crate::{Case, Form};
 pub fn all() -> Vec<Case> {
     let groups = [
         store::CASES,
+        oracle::CASES,
         exclusion::CASES,
         names::CASES,
         waiting::CASES,

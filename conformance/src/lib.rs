@@ -54,7 +54,7 @@
 //! |---|---|
 //! | the fault run | `faults` |
 //! | the suite | `harness`, as a program; `report`, as a function |
-//! | the cases | `cases`; `suite`, how one is run |
+//! | the cases | `cases`, with `oracle`, random histories; `suite`, how one is run |
 //! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process, and `parent`, with which it ends; `own_runtime` |
 //! | in which form a case locks | `form` |
 //! | how it says that the contract is not kept | `check` |
@@ -73,6 +73,7 @@ mod form;
 mod harness;
 pub mod judge;
 mod log;
+mod oracle;
 mod own_runtime;
 mod parent;
 mod probe;

@@ -104,6 +104,13 @@ pub trait Subject: Send + Sync + 'static {
         matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions)
     }
 
+    /// Whether a single attempt at a free name may be refused because another request about it is under way. Two
+    /// attempts may each see the other's entry in the store, or each get the votes of a minority. By default, one of
+    /// them is granted.
+    fn attempts_collide(&self) -> bool {
+        false
+    }
+
     /// How long the store keeps a silent client's session, if sessions take the place of leases; `None` if it keeps
     /// leases. A fault run uses this as its only lease.
     fn session_timeout(&self) -> Option<Duration> {

@@ -26,6 +26,7 @@ const PATIENT: &str = "connect_timeout=12s";
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 const OF_A_QUEUE: &[&str] = &[
     "store",
+    "oracle",
     "exclusion",
     "exclusion_of_writers",
     "exclusion_by_permit",

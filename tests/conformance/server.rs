@@ -99,6 +99,11 @@ impl Subject for OnServer {
         self.kind.forgets(hurt, self.parameters.contains("strategy=row-lock"))
     }
 
+    fn attempts_collide(&self) -> bool {
+        matches!(self.kind, Kind::Redlock(_) | Kind::Zookeeper | Kind::ZookeeperEnsemble(_))
+            || self.parameters.contains("strategy=row-lock")
+    }
+
     async fn wipe(&self) -> Result<bool, BoxError> {
         let saboteur = self.saboteur().ok_or("no server was started")?;
         if saboteur.can(Hurt::Wipe) {

@@ -27,6 +27,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "reentrancy::owner_in_two_clients_excludes",
             "reentrancy::released_with_last_hold_only",
             "store::busy_tells_the_rest",
+            "oracle::readers_agree_with_record",
         ],
     ),
     (
@@ -37,6 +38,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "tokens::increasing_across_clients",
             "tokens::increasing_after_forced_release",
             "store::claim_is_idempotent",
+            "oracle::readers_agree_with_record",
         ],
     ),
     (Flaw::CountsFromOne, &["tokens::increasing_after_wipe"]),
@@ -50,12 +52,16 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "store::renewal_revives_nothing",
             "store::renewal_answers_in_order",
             "people::force_release_frees_and_notifies_holder",
+            "oracle::readers_agree_with_record",
         ],
     ),
     (Flaw::RenewsExpired, &["store::renewal_revives_nothing", "loss::stale_extend_harmless"]),
     (Flaw::ForgetsRenewals, &["lease::renewed_beyond_lease", "lease::extend_survives_original_lease"]),
-    (Flaw::RenewsAnyMode, &["store::renewal_of_more_than_is_held_is_lost"]),
-    (Flaw::AnswersBackwards, &["store::renewal_answers_in_order"]),
+    (
+        Flaw::RenewsAnyMode,
+        &["store::renewal_of_more_than_is_held_is_lost", "oracle::readers_agree_with_record"],
+    ),
+    (Flaw::AnswersBackwards, &["store::renewal_answers_in_order", "oracle::readers_agree_with_record"]),
     (
         Flaw::WithdrawsNothing,
         &[
@@ -67,6 +73,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "release::close_withdraws_waiters",
             "store::withdrawn_claim_is_gone",
             "people::waiting_tells_in_order",
+            "oracle::readers_agree_with_record",
         ],
     ),
     (
@@ -75,6 +82,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "store::foreign_withdrawal_is_harmless",
             "store::withdrawn_claim_is_gone",
             "loss::stale_release_harmless",
+            "oracle::readers_agree_with_record",
         ],
     ),
     (
@@ -84,6 +92,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "loss::release_after_loss_is_err",
             "loss::drop_after_loss_silent",
             "store::release_says_what_it_did",
+            "oracle::readers_agree_with_record",
         ],
     ),
     (
@@ -93,9 +102,17 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "loss::stale_release_harmless",
             "store::release_says_what_it_did",
             "store::renewal_revives_nothing",
+            "oracle::readers_agree_with_record",
         ],
     ),
-    (Flaw::KnowsNoClaim, &["waiting::lost_grant_is_adopted", "store::claim_is_idempotent"]),
+    (
+        Flaw::KnowsNoClaim,
+        &[
+            "waiting::lost_grant_is_adopted",
+            "store::claim_is_idempotent",
+            "oracle::readers_agree_with_record",
+        ],
+    ),
     (
         Flaw::KeepsForever,
         &[
@@ -127,7 +144,11 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
     (Flaw::TellsOfTheDead, &["people::holders_tells"]),
     (
         Flaw::ForcesNothing,
-        &["people::force_release_frees_and_notifies_holder", "loss::lost_on_forced_release"],
+        &[
+            "people::force_release_frees_and_notifies_holder",
+            "loss::lost_on_forced_release",
+            "oracle::readers_agree_with_record",
+        ],
     ),
     (Flaw::ForgetsLabels, &["people::label_shown"]),
     (Flaw::ShowsWaitersBackwards, &["people::waiting_tells_in_order"]),
@@ -138,26 +159,42 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "readers::writer_excludes",
             "exclusion_of_writers::two_clients_exclude",
             "several::acquire_all_or_nothing",
+            "oracle::readers_agree_with_record",
         ],
     ),
-    (Flaw::UpgradesAnybody, &["readers::failed_upgrade_keeps_read"]),
-    (Flaw::DowngradesByReleasing, &["readers::downgrade_keeps_place"]),
-    (Flaw::CountsHoldersForPermits, &["permits::many_permits_all_or_none"]),
+    (Flaw::UpgradesAnybody, &["readers::failed_upgrade_keeps_read", "oracle::readers_agree_with_record"]),
+    (Flaw::DowngradesByReleasing, &["readers::downgrade_keeps_place", "oracle::readers_agree_with_record"]),
+    (
+        Flaw::CountsHoldersForPermits,
+        &["permits::many_permits_all_or_none", "oracle::permits_agree_with_record"],
+    ),
     (
         Flaw::AgreesOnAnyNumber,
-        &["permits::permit_count_mismatch_refused", "exclusion_by_permit::two_clients_exclude"],
+        &[
+            "permits::permit_count_mismatch_refused",
+            "exclusion_by_permit::two_clients_exclude",
+            "oracle::permits_agree_with_record",
+        ],
     ),
-    (Flaw::CountsPartiesTwice, &["latch::party_counts_once", "latch::latch_outlives_its_parties"]),
-    (Flaw::CountsAnyNumber, &["latch::party_count_mismatch_refused"]),
+    (
+        Flaw::CountsPartiesTwice,
+        &[
+            "latch::party_counts_once",
+            "latch::latch_outlives_its_parties",
+            "oracle::readers_agree_with_record",
+        ],
+    ),
+    (Flaw::CountsAnyNumber, &["latch::party_count_mismatch_refused", "oracle::readers_agree_with_record"]),
     (
         Flaw::GrantsWhatIsFree,
         &[
             "several::acquire_all_or_nothing",
             "several::all_free_in_one_request",
             "several::overlapping_sets_exclude",
+            "oracle::readers_agree_with_record",
         ],
     ),
-    (Flaw::OpensForGood, &["latch::removed_latch_begins_anew"]),
+    (Flaw::OpensForGood, &["latch::removed_latch_begins_anew", "oracle::readers_agree_with_record"]),
     (
         Flaw::LetsInOneOfHundreds,
         &[

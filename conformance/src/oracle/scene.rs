@@ -1,0 +1,49 @@
+//! The clients' store, names and history.
+
+use super::history::{History, Request};
+use crate::{Check, Stage};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tenure_core::{Backend, Capabilities, ClaimId, Mode, Name};
+use tokio::sync::Mutex as Turn;
+
+/// The state that both clients share.
+pub(super) struct Scene {
+    pub(super) modes: &'static [Mode],
+    pub(super) seed: u64,
+    pub(super) capabilities: Capabilities,
+    pub(super) names: [Name; 2],
+    history: Mutex<History>,
+    pub(super) stores: [Arc<dyn Backend>; 2],
+    /// One lease at a time runs out.
+    pub(super) lapse: Turn<()>,
+}
+
+impl Scene {
+    pub(super) fn set(
+        stage: &Stage,
+        stores: &[Arc<dyn Backend>; 2],
+        modes: &'static [Mode],
+        seed: u64,
+    ) -> Check<Arc<Self>> {
+        let name = |last: &str| Name::new(stage.name(&format!("{seed}.{last}")));
+        Ok(Arc::new(Self {
+            modes,
+            seed,
+            capabilities: stage.capabilities(),
+            names: [name("a")?, name("b")?],
+            history: Mutex::default(),
+            stores: stores.clone(),
+            lapse: Turn::new(()),
+        }))
+    }
+
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this claim waits, or has waited.
+    pub(super) fn waits(&self, claim: ClaimId) -> bool {
+        let history = self.history();
+        history.calls.iter().any(|call| matches!(&call.request, Request::Wait(waits) if waits.id == claim))
+    }
+}
