@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use tenure_core::{ClaimId, Grant, StoreError};
+use tenure_core::{ClaimId, Grant, Moment, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// How many idle connections are kept.
@@ -42,20 +42,20 @@ impl Claims {
     }
 }
 
-/// Idle connections, none of them in a transaction.
-pub(crate) struct Idle<C>(Mutex<Vec<C>>);
+/// Idle connections, none of them in a transaction, each with when it was used last.
+pub(crate) struct Idle<C>(Mutex<Vec<(C, Moment)>>);
 
 impl<C> Idle<C> {
     pub(crate) fn with(connection: C) -> Self {
-        Self(Mutex::new(vec![connection]))
+        Self(Mutex::new(vec![(connection, Moment::now())]))
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<C>> {
+    fn all(&self) -> MutexGuard<'_, Vec<(C, Moment)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the most recently used one.
-    pub(crate) fn take(&self) -> Option<C> {
+    pub(crate) fn take(&self) -> Option<(C, Moment)> {
         self.all().pop()
     }
 
@@ -66,7 +66,7 @@ impl<C> Idle<C> {
     pub(crate) fn put(&self, connection: C) {
         let mut all = self.all();
         if all.len() < IDLE {
-            all.push(connection);
+            all.push((connection, Moment::now()));
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::{
     claims::{Claims, Idle, Order, Stage},
     issue::Issue,
     row_table::{Found, RowTable},
+    silence,
 };
 use std::{
     future::Future,
@@ -155,13 +156,22 @@ impl<T: RowTable> Keeper<T> {
 
     /// Returns a connection, and whether it was used before.
     async fn connection(&mut self) -> Result<(T::Connection, bool), Stop> {
-        if let Some(connection) = self.idle.take() {
-            return Ok((connection, true));
-        }
+        let Self { table, idle, orders, .. } = self;
+        let connecting = async {
+            if let Some((mut connection, used)) = idle.take() {
+                let ping = table.beat(&mut connection);
+                if silence::is_alive(used, table.response_timeout(), ping).await {
+                    return Ok((connection, true));
+                }
+                // The others were idle for longer.
+                idle.clear();
+            }
+            table.connect().await.map(|connection| (connection, false))
+        };
         tokio::select! {
             biased;
-            order = self.orders.recv() => Err(Stop::Unwanted(order)),
-            connection = self.table.connect() => Ok((connection?, false)),
+            order = orders.recv() => Err(Stop::Unwanted(order)),
+            connection = connecting => Ok(connection?),
         }
     }
 

@@ -34,6 +34,7 @@
 //! | `lease_table`, `row_table` | the two traits |
 //! | `record_rows`, `known_rows`, `rows`, `issue` | what the columns of a row mean |
 //! | `lane`, `hints`, `sweep` | one connection, with requests in order; news of releases; unused rows |
+//! | `silence` | whether a connection can be trusted that was idle for long |
 //! | `options`, `patience`, `tls`, `explained` | what the databases share: ranges, time limits, encryption, errors |
 //! | `fence` | rows of yours that refuse stale holders |
 //! | `table`, `statement`, `values` | the words of a statement |
@@ -92,6 +93,8 @@ mod rows;
 mod server;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod settle;
+#[cfg(any(feature = "_server", feature = "sqlite"))]
+mod silence;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "_server", feature = "sqlite"))]

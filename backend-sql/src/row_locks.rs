@@ -244,3 +244,6 @@ impl<T: RowTable> Backend for RowLocks<T> {
         self.table.close().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use super::{
     server::{Again, Server, Verdict},
     together::{objects, others, put_back, refuse, tell},
 };
+use crate::silence;
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Moment, StoreError};
 use tokio::{
@@ -17,11 +18,8 @@ use tokio::{
 pub(super) const GOODBYE: Duration = Duration::from_millis(500);
 /// The longest pause before a statement that collided with another is sent again.
 const COLLISION_PAUSE: Duration = Duration::from_millis(5);
-/// A request has this part of the response timeout, also if others hurry: the server may be far away. So has the ping
-/// of an idle connection.
+/// A request has this part of the response timeout, also if others hurry: the server may be far away.
 const ITS_TIME: u32 = 5;
-/// An idle connection is not trusted after this long: a firewall or load balancer may have dropped it without a word.
-const SILENCE: Duration = Duration::from_secs(30);
 
 /// A connection's task.
 pub(super) struct Worker<S: Server> {
@@ -99,14 +97,9 @@ impl<S: Server> Worker<S> {
 
     /// Drops the connection if it was idle for long and gives no sign of life.
     async fn check_idle(&mut self) {
-        if Moment::now().since(self.used) < SILENCE {
-            return;
-        }
         let Some(connection) = &mut self.open else { return };
-        let longest = self.server.response_timeout() / ITS_TIME;
-        let alive = tokio::time::timeout(longest, self.server.ping(connection)).await;
-        if !matches!(alive, Ok(Ok(()))) {
-            tracing::debug!(outcome = ?alive, "an idle connection is dead");
+        let ping = self.server.ping(connection);
+        if !silence::is_alive(self.used, self.server.response_timeout(), ping).await {
             self.open = None;
         }
     }
