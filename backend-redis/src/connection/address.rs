@@ -3,9 +3,13 @@
 use super::tls::Certificates;
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
-    io::tcp::TcpSettings,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, time::Duration};
+
+/// How long a connection may be silent. Firewalls and load balancers drop one that was idle for minutes, without a word:
+/// so the system sends a packet after this long, and requests do not trust such a connection.
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +49,9 @@ impl Address {
     /// How to connect here with `login`.
     pub(crate) fn info(&self, login: RedisConnectionInfo) -> Result<ConnectionInfo, RedisError> {
         let info = self.connect_to().into_connection_info()?;
-        Ok(info.set_redis_settings(login).set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+        let keepalive = TcpKeepalive::new().with_time(SILENCE);
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+        Ok(info.set_redis_settings(login).set_tcp_settings(tcp))
     }
 
     /// A client that connects here.

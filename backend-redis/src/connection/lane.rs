@@ -1,6 +1,7 @@
 //! The connections for commands to one server: one per runtime, replaced when it is no longer usable.
 
 use super::{
+    address::SILENCE,
     connecting::in_time,
     dial::Dial,
     errors::{Failure, Trouble},
@@ -24,9 +25,7 @@ use tokio::runtime::Handle;
 
 /// The pause after a failed attempt to connect, so that a server that comes back is not flooded.
 const BREATH: Duration = Duration::from_millis(50);
-/// An idle connection is not trusted after this long: a firewall or load balancer may have dropped it without a word.
-const SILENCE: Duration = Duration::from_secs(30);
-/// The part of the response timeout in which it has to answer a `PING` then: the server may be far away.
+/// The part of the response timeout in which an idle connection has to answer a `PING`: the server may be far away.
 const SIGN_OF_LIFE: u32 = 5;
 
 /// The connections to one server: one per runtime, shared by all its requests.

@@ -30,6 +30,41 @@ async fn restarted_with_its_data() {
     assert!(locks.lock("a").acquire().await.unwrap().token() > first);
 }
 
+/// How the system keeps the open connections to a port alive: when it sends the next packet on a silent one, if it does.
+#[cfg(target_os = "linux")]
+fn keepalives(port: u16) -> Vec<Option<Duration>> {
+    const ESTABLISHED: &str = "01";
+    const KEEPALIVE: &str = "02";
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let to = format!(":{port:04X}");
+    let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let open = rows.filter(|row| row[2].ends_with(&to) && row[3] == ESTABLISHED);
+    open.map(|row| {
+        let (timer, ticks) = row[5].split_once(':').unwrap();
+        let left = Duration::from_millis(u64::from_str_radix(ticks, 16).unwrap() * 10);
+        (timer == KEEPALIVE).then_some(left)
+    })
+    .collect()
+}
+
+/// A firewall forgets a connection on which nothing is sent.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn idle_connections_are_kept_alive() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let _held = server.locks().await.lock("a").acquire().await.unwrap();
+    let waiter = Locks::new(RedisBackend::connect(patient(&proxy.url())).await.unwrap()).lock("a");
+    let waiter = tokio::spawn(async move { waiter.acquire().await.map(drop) });
+    until("both connections are kept alive", || {
+        let soon = |left: Option<Duration>| left.is_some_and(|left| left <= Duration::from_secs(30));
+        let keepalives = keepalives(proxy.port);
+        keepalives.len() >= 2 && keepalives.into_iter().all(soon)
+    })
+    .await;
+    waiter.abort();
+}
+
 /// A ghost acquire, with an attempt that comes after its own withdrawal.
 #[tokio::test]
 async fn ghost_acquire_overtaken() {
