@@ -10,6 +10,7 @@ use crate::{
     lane::{Server, Verdict},
     patience::{Patience, in_millis},
     server::{Checked, in_time, place, table_in_time},
+    silence::SILENCE,
     statement::Statement,
     tls::choose_cryptography,
 };
@@ -165,7 +166,9 @@ impl Postgres {
         let bounds = [("lock_timeout", lock), ("statement_timeout", statement)];
         // From version 14 on.
         let check = ("client_connection_check_interval", STILL_THERE);
-        match set_at_most(connection, bounds.iter().chain([&check])).await {
+        // A claim that waits for a row may be silent for longer than a firewall remembers its connection.
+        let keepalive = ("tcp_keepalives_idle", SILENCE);
+        match set_at_most(connection, bounds.iter().chain([&check, &keepalive])).await {
             // Some systems cannot check for disconnected clients. The time limits work without that.
             Err(error) if errors::verdict(&error) != Verdict::Broken => {
                 tracing::debug!(%error, "the server cannot check whether its clients are still connected");

@@ -27,6 +27,7 @@ cases!("postgres":
     a_set_of_which_a_part_is_taken_meanwhile_is_not_granted.on(POSTGRES).of_lease_rows(),
     a_set_dropped_on_its_way_is_withdrawn_behind_its_grant.on(POSTGRES).of_lease_rows(),
     schema_other_than_public_is_shown_with_the_store.on(POSTGRES),
+    waiting_connection_is_kept_alive.on(POSTGRES).of_row_locks(),
     refused_attempt_locks_no_row_and_waits_for_none.on(&[Kind::Postgres, Kind::Pgbouncer]).of_lease_rows(),
 );
 
@@ -78,6 +79,25 @@ async fn a_waiter_is_told_after_another_client_closes(table: &Table) {
     assert_eq!(from.release(&grant).await.unwrap(), Release::Released { awaited: true });
     let told = tokio::time::timeout(POLL / 4, acquiring).await.expect("the waiter was not told");
     assert_eq!(to.release(&told.unwrap().unwrap()).await.unwrap(), RELEASED);
+}
+
+/// The server sends nothing until the waiter gets its turn, and a firewall would forget the connection.
+async fn waiting_connection_is_kept_alive(table: &Table) {
+    let store = table.open().await;
+    let (held, next) = (granted(&store, &claim("a")).await, waiting("a"));
+    let (waiter, id) = (store.clone(), next.id);
+    let acquiring = tokio::spawn(async move { waiter.acquire(&next).await });
+    table.until_waits(id).await;
+    // The server's end of an open connection, its keepalive timer, and how many hundredths of a second are left.
+    let kept_alive = format!(
+        "SELECT count(*) FROM pg_stat_activity, regexp_split_to_table(pg_read_file('/proc/net/tcp'), E'\\n') AS socket
+         WHERE application_name = 'tenure {id}'
+         AND socket ~ (':' || upper(lpad(to_hex(client_port), 4, '0')) || ' 01 [^ ]+ 02:')
+         AND ('x' || substring(socket FROM ' 02:([0-9A-F]{{8}})'))::bit(32)::integer <= 3000"
+    );
+    until(async || table.admin().await.number(&kept_alive).await == 1).await;
+    store.release(&held).await.unwrap();
+    store.release(&acquiring.await.unwrap().unwrap()).await.unwrap();
 }
 
 async fn a_waiter_is_told_of_a_forced_release_and_of_a_withdrawal(table: &Table) {
