@@ -20,10 +20,6 @@ pub(crate) enum Answer<T> {
     /// It was not: others are in the way, or the columns do not say everything.
     No,
     /// It was not, because there is a record, which decides.
-    #[cfg_attr(
-        not(any(feature = "postgres", feature = "sqlite")),
-        allow(dead_code, reason = "MySQL's statements do not read along")
-    )]
     Seen(Box<Seen>),
 }
 

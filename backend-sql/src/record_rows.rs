@@ -252,6 +252,14 @@ impl Row {
         self.mode.as_deref().is_none_or(same)
     }
 
+    /// Whether the columns say that a claim with this mode may have the row: one who holds it has none to share it with.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn is_vacant_for(&self, mode: Mode, now: i64) -> bool {
+        let held = self.claim.is_some() && self.expires_at >= now;
+        let awaited = self.awaited_by.is_some() && self.awaited_until >= now;
+        self.record.is_none() && !held && (mode == Mode::Exclusive || !awaited)
+    }
+
     fn plain(&self) -> Result<Plain, StoreError> {
         let holder = self.claim.as_deref().map(|claim| self.holder(claim)).transpose()?;
         let token = u64::try_from(self.token).map_err(StoreError::failed)?;

@@ -17,6 +17,8 @@ pub(super) enum Guess {
     Nothing,
     /// There is a row, whose columns say everything.
     Columns,
+    /// The same, and they named a holder.
+    Held,
     /// There is a row with a record.
     Record,
 }
@@ -33,35 +35,51 @@ impl Default for Guesses {
 }
 
 impl Guesses {
-    /// The key's place, and its values for a plain row and for a row with a record; never the value of an unused place.
-    fn place(&self, key: &str) -> (&AtomicU64, u64, u64) {
+    /// The key's place, and the value there for each guess; never the value of an unused place.
+    fn place(&self, key: &str) -> (&AtomicU64, impl Fn(Guess) -> u64 + use<>) {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let hash = hasher.finish();
         let place = &self.0[usize::try_from((hash >> 2) % u64::from(PLACES)).unwrap_or(0)];
-        (place, hash & !3 | 1, hash & !3 | 2)
+        let value = move |guess| {
+            let kind = match guess {
+                Guess::Nothing => 0,
+                Guess::Columns => 1,
+                Guess::Held => 2,
+                Guess::Record => 3,
+            };
+            hash & !3 | kind
+        };
+        (place, value)
     }
 
     /// The guess for the name's row.
     pub(super) fn of(&self, name: &Name) -> Guess {
-        let (place, columns, record) = self.place(name.as_str());
-        match place.load(Relaxed) {
-            known if known == columns => Guess::Columns,
-            known if known == record => Guess::Record,
-            _ => Guess::Nothing,
-        }
+        let (place, value) = self.place(name.as_str());
+        let known = place.load(Relaxed);
+        let guesses = [Guess::Columns, Guess::Held, Guess::Record];
+        guesses.into_iter().find(|guess| value(*guess) == known).unwrap_or(Guess::Nothing)
     }
 
-    /// Notes that it was granted by one statement.
-    pub(super) fn granted(&self, name: &Name) {
-        let (place, columns, _) = self.place(name.as_str());
-        place.store(columns, Relaxed);
+    fn note(&self, key: &str, guess: Guess) {
+        let (place, value) = self.place(key);
+        place.store(value(guess), Relaxed);
+    }
+
+    /// Notes that one statement granted or released it. Until another client is granted it, the next request needs no
+    /// look first.
+    pub(super) fn changed(&self, name: &Name) {
+        self.note(name.as_str(), Guess::Columns);
     }
 
     /// Notes that it was read or written.
     pub(super) fn seen(&self, key: &str, row: &Row) {
-        let (place, columns, record) = self.place(key);
-        place.store(if row.record.is_some() { record } else { columns }, Relaxed);
+        let guess = match row {
+            Row { record: Some(_), .. } => Guess::Record,
+            Row { claim: Some(_), .. } => Guess::Held,
+            _ => Guess::Columns,
+        };
+        self.note(key, guess);
     }
 }
 
@@ -74,15 +92,17 @@ mod tests {
         let (guesses, name) = (Guesses::default(), |number| Name::new(format!("name {number}")).unwrap());
         let of = |number| guesses.of(&name(number));
         assert_eq!(of(0), Guess::Nothing);
-        guesses.granted(&name(0));
+        guesses.changed(&name(0));
         assert_eq!((of(0), of(1)), (Guess::Columns, Guess::Nothing));
         guesses.seen("name 0", &Row { record: Some(String::new()), ..Row::default() });
         assert_eq!(of(0), Guess::Record);
+        guesses.seen("name 0", &Row { claim: Some(String::new()), ..Row::default() });
+        assert_eq!(of(0), Guess::Held);
         guesses.seen("name 0", &Row::default());
         assert_eq!(of(0), Guess::Columns);
         let last = 100 * u32::from(PLACES);
         for number in 1..=last {
-            guesses.granted(&name(number));
+            guesses.changed(&name(number));
         }
         assert_eq!((of(last), of(0), of(last + 1)), (Guess::Columns, Guess::Nothing, Guess::Nothing));
     }

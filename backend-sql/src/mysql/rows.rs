@@ -159,16 +159,28 @@ impl LeaseTable for MySqlRows {
         self.server.options.response_timeout
     }
 
-    /// Uses the statement that is likely to be enough, or none if a record is likely to decide.
+    /// Uses the statement that is likely to be enough, or none if a record is likely to decide. Each statement locks the
+    /// row, even if it then grants nothing, and a binary log may get its text. So a try at a name that was held looks
+    /// first. A claim that waits does not: it has just looked, or was told that the name may be free, or will leave its mark
+    /// in the row anyway.
     async fn ask(&self, claim: &Claim) -> Result<Answer<i64>, StoreError> {
         let Claim { id, name, mode, lease, holder, .. } = claim;
         let (id, lease, mode) = (id.to_string(), millis(*lease), mode_column(*mode)?);
         let (label, host, pid) = (holder.label.as_deref(), holder.host.as_str(), i64::from(holder.pid));
         let (prefix, name_text, more) = (self.prefix(), name.as_str(), i64::from(claim.reserve));
+        let mut guess = self.guesses.of(name);
+        if guess == Guess::Held && !claim.waits {
+            let seen = self.read(name).await?;
+            guess = match &seen.row {
+                None => Guess::Nothing,
+                Some(row) if row.is_vacant_for(claim.mode, seen.now) => Guess::Columns,
+                Some(_) => return Ok(Answer::Seen(Box::new(seen))),
+            };
+        }
         let Statements { acquire, take_free, take_many, .. } = &*self.statements;
-        let (statement, arguments) = match self.guesses.of(name) {
+        let (statement, arguments) = match guess {
             Guess::Record => return Ok(Answer::No),
-            Guess::Columns => {
+            Guess::Columns | Guess::Held => {
                 let mode = mode.as_deref();
                 (take_free, arguments![more, id, mode, lease, label, host, pid, prefix, name_text, mode])
             }
@@ -188,7 +200,7 @@ impl LeaseTable for MySqlRows {
         if token == 0 {
             return Ok(Answer::No);
         }
-        self.guesses.granted(name);
+        self.guesses.changed(name);
         Ok(Answer::Done(token))
     }
 
@@ -206,7 +218,11 @@ impl LeaseTable for MySqlRows {
         } else {
             lane.run(release, arguments, Again::No).await?
         };
-        Ok(if done.affected > 0 { Answer::Done(self.ring_returned(name, &done)) } else { Answer::No })
+        if done.affected == 0 {
+            return Ok(Answer::No);
+        }
+        self.guesses.changed(name);
+        Ok(Answer::Done(self.ring_returned(name, &done)))
     }
 
     async fn withdraw(&self, claim: &Claim) -> Result<bool, StoreError> {

@@ -1,9 +1,15 @@
 //! A foreign session keeps a row or the table locked: what that costs, and what it does not.
 
 use crate::{
-    Attempt, Claim, Duration, Kind, LONG, LossCause, RELEASED, Store, Table, case::cases, claim, granted,
-    soon, table::Raw, until,
+    Attempt, Claim, Duration, Kind, LONG, LossCause, RELEASED, Store, Table, busy,
+    case::cases,
+    claim, granted,
+    sharing::{permits, reader},
+    soon,
+    table::Raw,
+    until,
 };
+use futures_util::future::join_all;
 use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::{Grant, Locks, Renewal};
 
@@ -16,6 +22,7 @@ cases!("blocked":
     a_try_at_a_blocked_table_fails_in_time.on(ALL).of_row_locks(),
     a_table_that_is_being_made_is_waited_for.on(&[Kind::Postgres]),
     a_client_cut_off_within_a_request_keeps_no_row.on(&[Kind::Pgbouncer]).of_lease_rows(),
+    refused_attempt_waits_for_no_row.on(ALL).of_lease_rows(),
 );
 
 const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mysql];
@@ -221,4 +228,30 @@ async fn a_client_cut_off_within_a_request_keeps_no_row(table: &Table) {
     table.until_nothing_is_locked().await;
     let (asked, _store) = soon(asking).await.unwrap();
     assert!(matches!(asked, Ok(Attempt::Granted(_))), "{asked:?}");
+}
+
+/// So it locks none, and writes nothing.
+async fn refused_attempt_waits_for_no_row(table: &Table) {
+    let holder = table.open().await;
+    for held in [claim("a"), reader("b"), reader("c"), reader("c"), permits("d", 1, 2)] {
+        granted(&holder, &held).await;
+    }
+    let names = ["a", "b", "c", "d"];
+    for options in [table.options(), table.options().fair()] {
+        let store = options.open().await.unwrap();
+        // In MySQL and MariaDB a client that has not seen the row yet asks by a write.
+        for name in names {
+            busy(&store, &claim(name)).await;
+        }
+        let mut strangers = join_all(names.map(|name| stranger(table, name))).await;
+        for refused in [claim("a"), reader("a"), claim("b"), claim("c"), claim("d"), permits("d", 2, 2)] {
+            busy(&store, &refused).await;
+        }
+        // Many at once, so that each waits for the connection.
+        let many: Vec<Claim> = names.into_iter().cycle().take(100).map(claim).collect();
+        join_all(many.iter().map(|refused| busy(&store, refused))).await;
+        for stranger in &mut strangers {
+            stranger.execute("ROLLBACK").await;
+        }
+    }
 }

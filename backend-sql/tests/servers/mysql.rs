@@ -15,6 +15,7 @@ cases!("mysql":
     a_session_that_limits_statements_answers_for_all_rows.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     uncommitted_changes_are_not_seen_whatever_the_isolation_level.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     a_password_without_tls.on(&[Kind::Mysql]),
+    uncontended_lock_is_not_looked_at_first.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     what_reads_for_too_long_is_ended_by_the_server.on(&[Kind::Mysql]).of_lease_rows(),
     who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
     row_locks_are_refused_where_a_group_has_several_writers.on(&[Kind::Mysql]).of_row_locks().alone(),
@@ -39,6 +40,31 @@ async fn a_session_that_begins_without_autocommit_commits(table: &Table) {
     assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
     let next = soon(theirs.acquire(&waiting("a"))).await.unwrap();
     assert!(next.token > grant.token);
+}
+
+/// A client that was refused looks before it asks again. One that has just had the name does not, whatever it has read
+/// of it meanwhile.
+async fn uncontended_lock_is_not_looked_at_first(table: &Table) {
+    let other = table.open().await;
+    // Otherwise the first release would begin it.
+    other.sweep().await.unwrap();
+    let (proxy, options) = table.through_proxy().await;
+    let store = options.open().await.unwrap();
+    let held = granted(&other, &claim("a")).await;
+    busy(&store, &claim("a")).await;
+    busy(&store, &claim("a")).await;
+    assert_eq!(other.release(&held).await.unwrap(), RELEASED);
+    // All requests of a kind have the same length.
+    let mut sent = Vec::new();
+    for _ in 0..4 {
+        let before = proxy.counters().requests.arrived;
+        let grant = granted(&store, &claim("a")).await;
+        sent.push(proxy.counters().requests.arrived - before);
+        store.holders(&grant.name).await.unwrap();
+        assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    }
+    assert!(sent[0] > sent[1], "it did not look before it asked again: {sent:?}");
+    assert_eq!(sent[1..], [sent[1]; 3]);
 }
 
 /// What is carried out together is one transaction. A request after it would be in the next one, which nothing ends.
