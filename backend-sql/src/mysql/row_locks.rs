@@ -83,7 +83,7 @@ impl MySqlRowLocks {
         let wait = LONGEST_WAIT.as_secs();
         let settings = format!(
             "SET SESSION autocommit = 1, SESSION innodb_lock_wait_timeout = {wait}, {}; \
-             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; {}{}",
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; {}{}",
             self.server.table_bound(),
             self.statements.prepare,
             self.statements.secret

@@ -15,6 +15,7 @@ cases!("mysql":
     a_session_that_limits_statements_answers_for_all_rows.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     uncommitted_changes_are_not_seen_whatever_the_isolation_level.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     a_password_without_tls.on(&[Kind::Mysql]),
+    session_that_begins_as_read_only_locks.on(&[Kind::Mariadb, Kind::Mysql]),
     uncontended_lock_is_not_looked_at_first.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     what_reads_for_too_long_is_ended_by_the_server.on(&[Kind::Mysql]).of_lease_rows(),
     who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
@@ -40,6 +41,18 @@ async fn a_session_that_begins_without_autocommit_commits(table: &Table) {
     assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
     let next = soon(theirs.acquire(&waiting("a"))).await.unwrap();
     assert!(next.token > grant.token);
+}
+
+/// A setting of the server, by `init_connect` or for all new sessions. It protects people from what they type; unlike
+/// `read_only`, any session may change it for itself.
+async fn session_that_begins_as_read_only_locks(table: &Table) {
+    let setting = if table.server.kind() == Kind::Mysql { "transaction_read_only" } else { "tx_read_only" };
+    let store = table.options().open_with(setting, "1").await.unwrap();
+    // The first time, the rows are made.
+    for _ in 0..2 {
+        let grant = granted(&store, &claim("a")).await;
+        assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    }
 }
 
 /// A client that was refused looks before it asks again. One that has just had the name does not, whatever it has read
