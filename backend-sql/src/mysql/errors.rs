@@ -34,6 +34,11 @@ mod number {
     pub(super) const NOT_WAITED_FOR: [u16; 2] = [LOCK_WAIT_TIMEOUT, 3572];
     /// `read_only`, `super_read_only`, a read-only transaction.
     pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
+    /// `innodb_read_only` in MariaDB.
+    pub(super) const TABLE_READ_ONLY: u16 = 1036;
+    /// A table that cannot be made (MariaDB) or changed (MySQL), for a reason of the engine's, which has a number too.
+    pub(super) const OF_THE_ENGINE: [u16; 2] = [1005, 1015];
+    pub(super) const ENGINE_READ_ONLY: &str = " 165 ";
     /// Interrupted, `max_statement_time`, `max_execution_time`.
     pub(super) const INTERRUPTED: [u16; 3] = [1317, 1969, 3024];
     /// Shutting down, killed, offline, killed, idle for too long: the last three are MySQL's, which reports them on the
@@ -72,7 +77,18 @@ pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
     // Without a number, it is the connection that failed.
     let Some(error) = database_error(error) else { return Verdict::Broken };
+    if is_read_only(error.number(), error.message()) {
+        // A new connection may reach another server.
+        return Verdict::Broken;
+    }
     verdict_on(error.number(), error.code().unwrap_or_default())
+}
+
+/// Whether the server, or at least its `InnoDB`, is read-only.
+fn is_read_only(number: u16, message: &str) -> bool {
+    number::READ_ONLY.contains(&number)
+        || number == number::TABLE_READ_ONLY
+        || number::OF_THE_ENGINE.contains(&number) && message.contains(number::ENGINE_READ_ONLY)
 }
 
 /// By number where the class says nothing or too little, otherwise by the class of the `SQLSTATE`.
@@ -81,12 +97,7 @@ fn verdict_on(number: u16, state: &str) -> Verdict {
         // A new connection looks for the table again, and may reach another server.
         number::NO_SUCH_TABLE => Verdict::Broken,
         number::CHANGED_SINCE => Verdict::Collided,
-        _ if number::READ_ONLY.contains(&number)
-            || number::ENDING.contains(&number)
-            || number::ELSEWHERE.contains(&number) =>
-        {
-            Verdict::Broken
-        }
+        _ if number::ENDING.contains(&number) || number::ELSEWHERE.contains(&number) => Verdict::Broken,
         // Connection exceptions.
         _ if state.starts_with("08") => Verdict::Broken,
         // Transactions that the server has undone: a deadlock, or another node's change came first. A wait that timed out
@@ -136,7 +147,7 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
                 "user {user} may not use the table {table} ({message}); GRANT SELECT, INSERT, UPDATE, DELETE on it"
             ),
         ),
-        number if number::READ_ONLY.contains(&number) => {
+        number if is_read_only(number, message) => {
             (true, format!("the server is read-only ({message}); connect to the primary"))
         }
         number if number::INTERRUPTED.contains(&number) => (
@@ -246,7 +257,6 @@ mod tests {
             (1190, "08S01"),
             (1218, "08S01"),
             (1251, "08004"),
-            (1290, "HY000"),
             (1615, "HY000"),
             (1927, "70100"),
             (3100, "HY000"),
@@ -263,5 +273,25 @@ mod tests {
                 assert_eq!(verdict_on(*number, state), expected, "{number} {state}");
             }
         }
+    }
+
+    /// What MySQL 9.7 and MariaDB 10.11 said with `innodb_read_only`, and others.
+    #[test]
+    fn read_only_server_is_recognized() {
+        for (number, message) in [
+            (
+                1290,
+                "The MySQL server is running with the --read-only option so it cannot execute this statement",
+            ),
+            (1015, "Can't lock file (errno: 165 - Table is read only)"),
+            (1836, "Running in read-only mode"),
+            (1036, "Table 'tenure_locks' is read only"),
+            (1005, "Can't create table `a`.`tenure_locks` (errno: 165 \"Table is read only\")"),
+        ] {
+            assert!(is_read_only(number, message), "{number}");
+        }
+        let other =
+            "Can't create table `a`.`tenure_locks` (errno: 168 \"Unknown (generic) error from engine\")";
+        assert!(!is_read_only(1005, other));
     }
 }
