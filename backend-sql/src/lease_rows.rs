@@ -318,7 +318,9 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         let mut holders = Vec::new();
         for Listed { name, seen } in self.table.list(prefix).await? {
             // No lock has any other name.
-            let Ok(name) = Name::new(name) else { continue };
+            let Some(name) = Name::new(name).ok().filter(|name| name.as_str().starts_with(prefix)) else {
+                continue;
+            };
             match seen.and_then(|seen| Ok(seen.record(&name)?.holders(&name, seen.now()))) {
                 Ok(known) => holders.extend(known),
                 Err(error) => {
@@ -327,6 +329,8 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
                 }
             }
         }
+        // The database may sort by another encoding. Those of one name stay in order.
+        holders.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(holders)
     }
 

@@ -153,7 +153,8 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
         swaps: &[Swap<'_>],
     ) -> impl Future<Output = Result<HashSet<String>, StoreError>> + Send;
 
-    /// Reads the rows of all names that begin with `prefix`. Leaves out those whose names are no text.
+    /// Reads the rows of all names that begin with `prefix`, and maybe of others. Leaves out those whose names are no
+    /// text.
     fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
 
     /// Connects, and returns how long ago idle rows were deleted.

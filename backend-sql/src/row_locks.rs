@@ -4,7 +4,7 @@ use crate::{
     claims::{Claims, Idle, Kept, Order, Stage},
     keeper::{ASK_AGAIN, Keeper, is_known_to_be_forced},
     row_table::{Found, RowTable, unseen},
-    rows::{beyond_all_names, just_beyond},
+    rows::just_beyond,
     values::end_of_prefix,
 };
 use std::{sync::Arc, time::Duration};
@@ -117,7 +117,7 @@ impl<T: RowTable> RowLocks<T> {
     }
 
     /// Waits until all grants of these names have been noted, but not for ever: returns whether they have.
-    async fn are_noted(&self, from: &str, beyond: &str) -> Result<bool, StoreError> {
+    async fn are_noted(&self, from: &str, beyond: Option<&str>) -> Result<bool, StoreError> {
         let give_up = Moment::now() + NOTE_TAKES;
         while self.table.is_unnoted(from, beyond).await? {
             if give_up.has_passed() {
@@ -130,7 +130,7 @@ impl<T: RowTable> RowLocks<T> {
 
     /// Waits until a grant of this name has been noted. Without its note the name would look free.
     async fn until_noted(&self, name: &Name) -> Result<(), StoreError> {
-        let noted = self.are_noted(name.as_str(), &just_beyond(name)).await?;
+        let noted = self.are_noted(name.as_str(), Some(&just_beyond(name))).await?;
         noted.then_some(()).ok_or_else(|| StoreError::unavailable("its holder has not written its note yet"))
     }
 
@@ -223,10 +223,14 @@ impl<T: RowTable> Backend for RowLocks<T> {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
-        let beyond = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
+        let beyond = end_of_prefix(prefix);
         // A client that has stopped costs the list no other holder.
-        self.are_noted(prefix, &beyond).await?;
-        self.table.list(prefix, &beyond).await
+        self.are_noted(prefix, beyond.as_deref()).await?;
+        let mut holders = self.table.list(prefix, beyond.as_deref()).await?;
+        holders.retain(|holder| holder.name.as_str().starts_with(prefix));
+        // The database may sort by another encoding.
+        holders.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(holders)
     }
 
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {

@@ -58,8 +58,13 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// Notes the grant's claim and token. `false` if another claim with that token or a greater one was noted before.
     fn note(&self, claim: &Claim, token: Token) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Whether one of the names from `from` to before `beyond` is held by a claim whose note is on its way.
-    fn is_unnoted(&self, from: &str, beyond: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    /// Whether one of the names from `from` to before `beyond`, if that is given, is held by a claim whose note is on its
+    /// way.
+    fn is_unnoted(
+        &self,
+        from: &str,
+        beyond: Option<&str>,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Whether the server has a transaction of this claim.
     fn lives(&self, claim: ClaimId) -> impl Future<Output = Result<bool, StoreError>> + Send;
@@ -77,8 +82,12 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// The holder of the name.
     fn holders(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
-    /// The holders of the names from `from` to before `beyond`.
-    fn list(&self, from: &str, beyond: &str) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
+    /// The holders of the names from `from` to before `beyond`, if that is given.
+    fn list(
+        &self,
+        from: &str,
+        beyond: Option<&str>,
+    ) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
     /// Ends the holder's connection, and returns who it was.
     fn force(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;

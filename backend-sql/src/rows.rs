@@ -27,7 +27,8 @@ pub(crate) fn hexadecimal(text: &str) -> String {
     })
 }
 
-/// A text that is greater than every name.
+/// A text that is greater than every name, in UTF-8.
+#[cfg(feature = "mysql")]
 pub(crate) fn beyond_all_names() -> String {
     char::MAX.to_string().repeat(Name::MAX_BYTES / 4 + 1)
 }

@@ -29,6 +29,27 @@ impl Statement {
     }
 }
 
+/// A statement about a range of names, whose end is `$3`, and the same without an end. It takes two, because not every
+/// encoding has a text that is greater than every name, and one with a condition for both would not stop at the end.
+#[cfg(feature = "postgres")]
+pub(crate) struct Ranged {
+    to_end: Statement,
+    to_last: Statement,
+}
+
+#[cfg(feature = "postgres")]
+impl Ranged {
+    /// `{end}` stands for the end in `text`.
+    pub(crate) fn new(text: &str, fill: impl Fn(&str) -> Statement) -> Self {
+        let with = |end| fill(&text.replace("{end}", end));
+        Self { to_end: with("AND name < $3"), to_last: with("") }
+    }
+
+    pub(crate) fn before(&self, beyond: Option<&str>) -> &Statement {
+        if beyond.is_some() { &self.to_end } else { &self.to_last }
+    }
+}
+
 /// The parameters of a statement, in order, in the driver's form.
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 macro_rules! arguments {

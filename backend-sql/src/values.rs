@@ -19,14 +19,13 @@ pub(crate) fn mark_lasts(poll: Duration) -> Duration {
     Duration::from_secs(2).max(poll * 3)
 }
 
-/// The end of the range of texts that begin with `prefix`: the smallest text that is greater than all of them, or
-/// `None` if there is none. UTF-8 sorts like its characters, so the last character that has a successor is replaced by
-/// it.
+/// The end of a range with all texts that begin with `prefix`, or `None` if only the end of all texts is one. The range
+/// may have other texts too, if the prefix ends in a character that is not in ASCII: each encoding has its own order of
+/// those, and may lack the next one.
 pub(crate) fn end_of_prefix(prefix: &str) -> Option<String> {
     let mut rest = prefix.chars();
     while let Some(last) = rest.next_back() {
-        // The range of characters skips the surrogates.
-        if let Some(next) = (last..=char::MAX).nth(1) {
+        if let Some(next) = (last..='\u{7f}').nth(1) {
             return Some(format!("{}{next}", rest.as_str()));
         }
     }
@@ -68,9 +67,14 @@ mod tests {
         assert_eq!(end_of_prefix("a").as_deref(), Some("b"));
         assert_eq!(end_of_prefix("jobs/").as_deref(), Some("jobs0"));
         assert_eq!(end_of_prefix("").as_deref(), None);
-        assert_eq!(end_of_prefix("a\u{10FFFF}").as_deref(), Some("b"));
-        assert_eq!(end_of_prefix("\u{10FFFF}").as_deref(), None);
-        assert_eq!(end_of_prefix("\u{D7FF}").as_deref(), Some("\u{E000}"));
-        assert_eq!(end_of_prefix("\u{7f}").as_deref(), Some("\u{80}"));
+        assert_eq!(end_of_prefix("~").as_deref(), Some("\u{7f}"));
+    }
+
+    #[test]
+    fn a_prefix_ends_in_ascii_in_every_encoding() {
+        for prefix in ["\u{7f}", "ÿ", "夜", "\u{10FFFF}"] {
+            assert_eq!(end_of_prefix(prefix), None);
+            assert_eq!(end_of_prefix(&format!("jobs/{prefix}")).as_deref(), Some("jobs0"));
+        }
     }
 }

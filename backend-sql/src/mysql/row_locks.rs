@@ -9,7 +9,7 @@ use crate::{
     issue::Issue,
     lane::{Again, Lane, Server},
     row_table::{Found, RowTable},
-    rows::{RowHolder, row_holder},
+    rows::{RowHolder, beyond_all_names, row_holder},
     server::{Checked, in_time},
     statement::Statement,
 };
@@ -239,7 +239,8 @@ impl RowTable for MySqlRowLocks {
         Ok(!self.ask(&self.statements.noted, arguments).await?.rows.is_empty())
     }
 
-    async fn is_unnoted(&self, from: &str, beyond: &str) -> Result<bool, StoreError> {
+    async fn is_unnoted(&self, from: &str, beyond: Option<&str>) -> Result<bool, StoreError> {
+        let beyond = beyond.map_or_else(beyond_all_names, str::to_owned);
         let done = self.ask(&self.statements.unnoted, arguments![self.prefix(), from, beyond]).await?;
         Ok(!done.rows.is_empty())
     }
@@ -271,7 +272,8 @@ impl RowTable for MySqlRowLocks {
         self.tell(&self.ask(&self.statements.holders, arguments![self.prefix(), name.as_str()]).await?)
     }
 
-    async fn list(&self, from: &str, beyond: &str) -> Result<Vec<Holder>, StoreError> {
+    async fn list(&self, from: &str, beyond: Option<&str>) -> Result<Vec<Holder>, StoreError> {
+        let beyond = beyond.map_or_else(beyond_all_names, str::to_owned);
         self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), from, beyond]).await?)
     }
 

@@ -5,7 +5,7 @@ use super::{
     options::Own,
     row_statements::{RowStatements, application},
     server::{Postgres, arguments},
-    values::{Values, beside, written},
+    values::{Values, beside, range, written},
 };
 use crate::{
     issue::Issue,
@@ -201,9 +201,9 @@ impl RowTable for PostgresRowLocks {
         Ok(!self.ask(&self.statements.note, arguments).await?.is_empty())
     }
 
-    async fn is_unnoted(&self, from: &str, beyond: &str) -> Result<bool, StoreError> {
-        let arguments = arguments![self.prefix(), from, beyond];
-        Ok(!self.ask(&self.statements.unnoted, arguments).await?.is_empty())
+    async fn is_unnoted(&self, from: &str, beyond: Option<&str>) -> Result<bool, StoreError> {
+        let arguments = range(self.prefix(), from, beyond);
+        Ok(!self.ask(self.statements.unnoted.before(beyond), arguments).await?.is_empty())
     }
 
     async fn lives(&self, claim: ClaimId) -> Result<bool, StoreError> {
@@ -224,8 +224,9 @@ impl RowTable for PostgresRowLocks {
         self.tell(&self.ask(&self.statements.holders, arguments![self.prefix(), name.as_str()]).await?)
     }
 
-    async fn list(&self, from: &str, beyond: &str) -> Result<Vec<Holder>, StoreError> {
-        self.tell(&self.ask(&self.statements.list, arguments![self.prefix(), from, beyond]).await?)
+    async fn list(&self, from: &str, beyond: Option<&str>) -> Result<Vec<Holder>, StoreError> {
+        let arguments = range(self.prefix(), from, beyond);
+        self.tell(&self.ask(self.statements.list.before(beyond), arguments).await?)
     }
 
     /// Writes the note first, so that the holder finds out why.
@@ -242,7 +243,7 @@ impl RowTable for PostgresRowLocks {
     /// No name is in this range: this only shows that the table is readable.
     async fn open(&self) -> Result<(), StoreError> {
         self.desk.open().await?;
-        self.ask(&self.statements.list, arguments![self.prefix(), "", ""]).await.map(drop)
+        RowTable::list(self, "", Some("")).await.map(drop)
     }
 
     async fn close(&self) {

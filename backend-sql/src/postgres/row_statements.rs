@@ -1,6 +1,10 @@
 //! The statements of row locks.
 
-use crate::{patience::in_millis, statement::Statement, table::TablePath};
+use crate::{
+    patience::in_millis,
+    statement::{Ranged, Statement},
+    table::TablePath,
+};
 use std::time::Duration;
 use tenure_core::Error;
 
@@ -24,9 +28,8 @@ pub(super) struct RowStatements {
     /// `$1` prefix, `$2` name, `$3` claim, `$4` label, `$5` host, `$6` pid, `$7` token. A row if it was noted, now or
     /// before.
     pub(super) note: Statement,
-    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last. A row if one of these names is held by a
-    /// claim without a note.
-    pub(super) unnoted: Statement,
+    /// `$1` prefix, `$2` the first name. A row if one of these names is held by a claim without a note.
+    pub(super) unnoted: Ranged,
     /// `$1` an application's name. A row if one of our connections has it.
     pub(super) lives: Statement,
     /// `$1` an application's name. Ends the wait of our connection with that name.
@@ -37,8 +40,8 @@ pub(super) struct RowStatements {
     pub(super) was_forced: Statement,
     /// `$1` prefix, `$2` name.
     pub(super) holders: Statement,
-    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last.
-    pub(super) list: Statement,
+    /// `$1` prefix, `$2` the first name.
+    pub(super) list: Ranged,
     /// `$1` prefix, `$2` name.
     pub(super) force: Statement,
 }
@@ -108,7 +111,7 @@ impl RowStatements {
                 "INSERT INTO {t} (prefix, name, part) VALUES ($1, $2, 0) ON CONFLICT DO NOTHING RETURNING 1",
             ),
             note: fill(NOTE),
-            unnoted: fill(UNNOTED),
+            unnoted: Ranged::new(UNNOTED, fill),
             lives: fill("SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND {ours}"),
             interrupt: fill(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = $1 AND {ours}",
@@ -123,10 +126,12 @@ impl RowStatements {
             holders: fill(&format!(
                 "SELECT {HOLDER} FROM {{t}} AS last WHERE prefix = $1 AND name = $2 AND {{live}}"
             )),
-            list: fill(&format!(
-                "SELECT {HOLDER} FROM {{t}} AS last WHERE prefix = $1 AND name >= $2 AND name < $3 AND {{live}} \
-                 ORDER BY name"
-            )),
+            list: Ranged::new(
+                &format!(
+                    "SELECT {HOLDER} FROM {{t}} AS last WHERE prefix = $1 AND name >= $2 {{end}} AND {{live}} ORDER BY name"
+                ),
+                fill,
+            ),
             force: fill(&format!(
                 "UPDATE {{t}} AS last SET forced = {FORCED} WHERE prefix = $1 AND name = $2 AND {{live}} RETURNING {HOLDER}"
             )),
@@ -226,7 +231,7 @@ WITH owner AS (
   WHERE application_name LIKE 'tenure %'
 )
 SELECT 1 FROM {t} AS held
-WHERE prefix = $1 AND name >= $2 AND name < $3 AND part = 0
+WHERE prefix = $1 AND name >= $2 {end} AND part = 0
   AND (xmax::text IN (SELECT number FROM owner)) IS TRUE
   AND (xmax || ' tenure ' || (
     SELECT claim FROM {t} AS last WHERE last.prefix = held.prefix AND last.name = held.name AND last.part = 1

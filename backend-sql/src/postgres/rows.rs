@@ -5,6 +5,7 @@ use super::{
     options::{Durability, Own},
     server::{Postgres, arguments, with},
     statements::Statements,
+    values::range,
 };
 use crate::{
     batches,
@@ -13,7 +14,6 @@ use crate::{
     lane::{Again, Answered, Lane, Member, Server},
     lease_table::{Answer, LeaseTable, Listed, Renewed, Swap},
     record_rows::{Change, Row, Seen, is_latch, mode_column},
-    rows::beyond_all_names,
     server::{Checked, Lanes},
     sweep::{BATCH, Broom, IDLE},
     values::{end_of_prefix, millis, span},
@@ -298,9 +298,10 @@ impl LeaseTable for PostgresRows {
     async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         // No name has control characters, so none comes before a space.
         let from = if prefix.is_empty() { " " } else { prefix };
-        let end = end_of_prefix(prefix).unwrap_or_else(beyond_all_names);
-        let (sent, arguments) = (Moment::now(), arguments![self.prefix(), from, end]);
-        let rows = self.lanes.first().run(&self.statements.list, arguments, Again::Safe).await?;
+        let end = end_of_prefix(prefix);
+        let (sent, arguments) = (Moment::now(), range(self.prefix(), from, end.as_deref()));
+        let list = self.statements.list.before(end.as_deref());
+        let rows = self.lanes.first().run(list, arguments, Again::Safe).await?;
         let listed = |row: &PgRow| Some(Listed { name: row.try_get(READ).ok()?, seen: self.seen(sent, row) });
         Ok(rows.iter().filter_map(listed).collect())
     }

@@ -1,6 +1,9 @@
 //! The statements, each of which commits by itself.
 
-use crate::{statement::Statement, table::TablePath};
+use crate::{
+    statement::{Ranged, Statement},
+    table::TablePath,
+};
 use tenure_core::Error;
 
 /// All statements for one table. Each raises the versions of the rows that it changes. Durations are in milliseconds.
@@ -51,9 +54,8 @@ pub(super) struct Statements {
     /// `$1` prefix, `$2` objects with name, the version that it `was`, the `latest` time to write it, and the columns
     /// from `token` on. Returns the names that were written. Leaves out rows that another has locked.
     pub(super) swap_all: Statement,
-    /// `$1` prefix, `$2` the first name, `$3` the first name beyond the last. Returns rows like those of `read`, with
-    /// their names.
-    pub(super) list: Statement,
+    /// `$1` prefix, `$2` the first name. Returns rows like those of `read`, with their names.
+    pub(super) list: Ranged,
     /// Returns how long ago the idle rows were swept.
     pub(super) last_sweep: Statement,
     /// `$1` how long ago the last sweep must be. Returns a row if it is this client's turn.
@@ -151,7 +153,7 @@ impl Statements {
             swap: fill(SWAP),
             insert: fill(INSERT),
             swap_all: fill(SWAP_ALL),
-            list: fill(LIST),
+            list: Ranged::new(LIST, fill),
             last_sweep: fill("SELECT {now} - expires_at FROM {t} WHERE prefix = '' AND name = ''"),
             begin_sweep: fill(BEGIN_SWEEP),
             find_idle: fill(FIND_IDLE),
@@ -399,7 +401,7 @@ RETURNING held.name";
 /// Leaves out latches and the floor: their keys sort before all names.
 const LIST: &str = "
 SELECT {now}, 0::bigint, {columns}, held.name FROM {t} AS held
-WHERE held.prefix = $1 AND held.name >= $2 AND held.name < $3
+WHERE held.prefix = $1 AND held.name >= $2 {end}
   AND (held.claim IS NOT NULL AND held.expires_at >= {now} OR held.record IS NOT NULL)
 ORDER BY held.name";
 

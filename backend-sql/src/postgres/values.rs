@@ -27,6 +27,11 @@ pub(in crate::postgres) fn beside(values: Values) -> Result<PgArguments, sqlx::E
     Ok(arguments)
 }
 
+/// The parameters of a [`Ranged`](crate::statement::Ranged) statement: prefix, first name, and the end if there is one.
+pub(in crate::postgres) fn range(prefix: &str, from: &str, beyond: Option<&str>) -> Values {
+    [Some(prefix), Some(from), beyond].into_iter().flatten().map(Value::from).collect()
+}
+
 /// A statement's text with its parameters in place of `$1`, `$2` and so on.
 ///
 /// Strings are in hexadecimal digits, which are safe on every server, whatever its settings.

@@ -83,7 +83,7 @@ impl RowTable for Behind {
         Ok(true)
     }
 
-    async fn is_unnoted(&self, _: &str, _: &str) -> Result<bool, StoreError> {
+    async fn is_unnoted(&self, _: &str, _: Option<&str>) -> Result<bool, StoreError> {
         unimplemented!()
     }
 
@@ -103,7 +103,7 @@ impl RowTable for Behind {
         unimplemented!()
     }
 
-    async fn list(&self, _: &str, _: &str) -> Result<Vec<Holder>, StoreError> {
+    async fn list(&self, _: &str, _: Option<&str>) -> Result<Vec<Holder>, StoreError> {
         unimplemented!()
     }
 

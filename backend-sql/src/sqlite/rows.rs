@@ -224,13 +224,11 @@ impl LeaseTable for SqliteRows {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
-        // No name has control characters, so none comes before a space.
-        let from = if prefix.is_empty() { " " } else { prefix };
         // SQLite sorts every blob after every text.
         let arguments = if let Some(end) = end_of_prefix(prefix) {
-            arguments![SqliteArguments; self.prefix(), from, end]
+            arguments![SqliteArguments; self.prefix(), prefix, end]
         } else {
-            arguments![SqliteArguments; self.prefix(), from, Vec::<u8>::new()]
+            arguments![SqliteArguments; self.prefix(), prefix, Vec::<u8>::new()]
         };
         let sent = Moment::now();
         let rows = self.reader.run(&self.file.statements.list, arguments, Again::Safe).await?;

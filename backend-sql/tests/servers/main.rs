@@ -8,6 +8,7 @@ mod bell;
 mod blocked;
 mod case;
 mod distance;
+mod encodings;
 mod errors;
 mod fair;
 mod faults;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         bell::CASES,
         blocked::CASES,
         distance::CASES,
+        encodings::CASES,
         errors::CASES,
         fair::CASES,
         faults::CASES,

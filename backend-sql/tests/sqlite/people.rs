@@ -2,7 +2,7 @@
 
 use super::*;
 use std::time::SystemTime;
-use tenure_core::{LossCause, Release, Renewal};
+use tenure_core::{LatchStep, LossCause, Release, Renewal};
 
 #[tokio::test]
 async fn a_holder_is_told_whole() {
@@ -40,6 +40,42 @@ async fn a_list_is_a_range_of_bytes_in_order() {
     assert_eq!(names("jobs/%").await, ["jobs/%"]);
     assert_eq!(names("\u{10FFFF}").await, Vec::<String>::new());
     assert_eq!(names("").await.len(), 9);
+}
+
+/// There, SQLite compares texts by bytes of which the lower comes first.
+#[tokio::test]
+async fn names_and_labels_are_whole_in_a_file_in_utf_16() {
+    for (encoding, set) in
+        [("UTF-16le", "PRAGMA encoding = 'UTF-16le'"), ("UTF-16be", "PRAGMA encoding = 'UTF-16be'")]
+    {
+        let file = File::new();
+        let options = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
+        let mut raw = SqliteConnection::connect_with(&options).await.unwrap();
+        for statement in [set, "CREATE TABLE other (id)"] {
+            sqlx::query(statement).execute(&mut raw).await.unwrap();
+        }
+        raw.close().await.unwrap();
+        let backend = file.open().await;
+        let info = HolderInfo { label: Some("夜間 😀".into()), host: "夜-1".into(), pid: 7 };
+        let mut names = vec![
+            "a", "jobs/夜", "jobs/ÿ", "jobs/a", "jobs0", "Ā", "é", "ÿ", "夜", "夜/1", "娜", "\u{FCFF}", "😀",
+        ];
+        for text in &names {
+            granted(&backend, &Claim { holder: Arc::new(info.clone()), ..claim(text) }).await;
+        }
+        backend
+            .latch(&name("a"), &LatchStep::CountDown { party: name("p"), of: 2.try_into().unwrap() })
+            .await
+            .unwrap();
+        names.sort_unstable();
+        for prefix in ["", "jobs/", "jobs/ÿ", "ÿ", "夜", "夜/", "Ā", "\u{FCFF}", "z"] {
+            let listed = backend.list(prefix).await.unwrap();
+            assert!(listed.iter().all(|holder| holder.info == info), "{listed:?}");
+            let listed: Vec<_> = listed.iter().map(|holder| holder.name.as_str()).collect();
+            let expected: Vec<_> = names.iter().copied().filter(|name| name.starts_with(prefix)).collect();
+            assert_eq!(listed, expected, "{encoding}: {prefix:?}");
+        }
+    }
 }
 
 #[tokio::test]
