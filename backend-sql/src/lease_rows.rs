@@ -48,6 +48,11 @@ impl<T: LeaseTable> LeaseRows<T> {
         Ok(Self { table: Arc::new(table), sweeping })
     }
 
+    #[cfg(feature = "_server")]
+    pub(crate) fn has_all_characters(&self) -> bool {
+        self.table.has_all_characters()
+    }
+
     pub(crate) async fn sweep(&self) -> Result<u64, StoreError> {
         sweep(&self.table.broom(), Duration::ZERO).await
     }

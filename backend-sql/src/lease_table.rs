@@ -66,6 +66,12 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// Whether waiters queue.
     fn fair(&self) -> bool;
 
+    /// Whether the database stores every character.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file does"))]
+    fn has_all_characters(&self) -> bool {
+        true
+    }
+
     /// How many tokens a grant can [reserve](tenure_core::Capabilities::succession). A server that commits each request
     /// takes longer than that many microseconds for two of them.
     fn reserves(&self) -> u32 {

@@ -32,7 +32,7 @@
 //! | `settle`, `batches` | a row that is read and written back; several rows in one request |
 //! | `row_locks`, `keeper`, `claims` | row locks: a task for each claim, which keeps its connection |
 //! | `lease_table`, `row_table` | the two traits |
-//! | `record_rows`, `known_rows`, `rows`, `issue` | what the columns of a row mean |
+//! | `record_rows`, `known_rows`, `rows`, `issue`, `spelling` | what the columns of a row mean |
 //! | `lane`, `hints`, `sweep` | one connection, with requests in order; news of releases; unused rows |
 //! | `silence` | whether a connection can be trusted that was idle for long |
 //! | `options`, `patience`, `tls`, `explained` | what the databases share: ranges, time limits, encryption, errors |
@@ -95,6 +95,8 @@ mod server;
 mod settle;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
 mod silence;
+#[cfg(feature = "_server")]
+mod spelling;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "_server", feature = "sqlite"))]

@@ -48,6 +48,10 @@ impl<T: RowTable> RowLocks<T> {
         Ok(Self { table, claims: Arc::default(), idle, permits, background })
     }
 
+    pub(crate) fn has_all_characters(&self) -> bool {
+        self.table.has_all_characters()
+    }
+
     /// Locks the name's row in the caller's transaction. Returns `false` if it is already locked and not to be waited
     /// for.
     pub(crate) async fn lock_in(

@@ -16,6 +16,11 @@ pub(crate) trait RowTable: Send + Sync + 'static {
     /// Whether the server grants locks first come, first served.
     fn fair(&self) -> bool;
 
+    /// Whether the database stores every character.
+    fn has_all_characters(&self) -> bool {
+        true
+    }
+
     /// How many locks this client may hold or wait for at once.
     fn connections(&self) -> usize;
 

@@ -30,11 +30,12 @@ use crate::{
     lease_table::LeaseTable,
     options::Strategy,
     row_locks::RowLocks,
+    spelling,
 };
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{borrow::Cow, fmt, ops::Deref, sync::Arc};
 use tenure_core::{
-    Backend, Background, Capabilities, Capability, Error, LatchState, LatchStep, Name, Operation, StoreError,
-    async_trait, forward_backend,
+    Attempt, AttemptAll, Backend, Background, Capabilities, Capability, Claim, Error, Grant, Holder,
+    HolderInfo, LatchState, LatchStep, Name, Operation, StoreError, Waiter, async_trait, forward_backend,
 };
 
 /// Locks in a database on a server: a `PostgresBackend` or a `MySqlBackend`.
@@ -75,6 +76,30 @@ impl<D: Dialect> Deref for Locks<D> {
             Self::LeaseRows(rows) => rows,
             Self::RowLocks(rows) => rows,
         }
+    }
+}
+
+impl<D: Dialect> Locks<D> {
+    fn has_all_characters(&self) -> bool {
+        match self {
+            Self::LeaseRows(rows) => rows.has_all_characters(),
+            Self::RowLocks(rows) => rows.has_all_characters(),
+        }
+    }
+
+    /// The claim, with a holder that the database can store.
+    fn written<'c>(&self, claim: &'c Claim) -> Cow<'c, Claim> {
+        if self.has_all_characters() { Cow::Borrowed(claim) } else { Cow::Owned(spelling::in_ascii(claim)) }
+    }
+
+    /// What was stored, as it was before that.
+    fn read<T>(&self, mut stored: Vec<T>, info: impl Fn(&mut T) -> &mut HolderInfo) -> Vec<T> {
+        if !self.has_all_characters() {
+            for one in &mut stored {
+                spelling::read(info(one));
+            }
+        }
+        stored
     }
 }
 
@@ -249,7 +274,10 @@ impl<D: Dialect> ServerBackend<D> {
 
 #[async_trait]
 impl<D: Dialect> Backend for ServerBackend<D> {
-    forward_backend!(self => *self.0.locks, except capabilities, latch, close);
+    forward_backend!(
+        self => *self.0.locks,
+        except capabilities, try_acquire, try_acquire_all, acquire, latch, holders, list, waiting, force_release, close,
+    );
 
     fn capabilities(&self) -> Capabilities {
         let locks = self.0.locks.capabilities();
@@ -262,6 +290,38 @@ impl<D: Dialect> Backend for ServerBackend<D> {
             (Locks::RowLocks(_), Some(latches)) => lease_rows::step(latches, name, step).await,
             (Locks::RowLocks(_), None) => Err(StoreError::unsupported(Capability::Latches)),
         }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        self.0.locks.try_acquire(&self.0.locks.written(claim)).await
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
+        if self.0.locks.has_all_characters() {
+            return self.0.locks.try_acquire_all(claims).await;
+        }
+        let claims: Vec<Claim> = claims.iter().map(spelling::in_ascii).collect();
+        self.0.locks.try_acquire_all(&claims).await
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        self.0.locks.acquire(&self.0.locks.written(claim)).await
+    }
+
+    async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        Ok(self.0.locks.read(self.0.locks.holders(name).await?, |holder| &mut holder.info))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        Ok(self.0.locks.read(self.0.locks.list(prefix).await?, |holder| &mut holder.info))
+    }
+
+    async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
+        Ok(self.0.locks.read(self.0.locks.waiting(name).await?, |waiter| &mut waiter.info))
+    }
+
+    async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
+        Ok(self.0.locks.read(self.0.locks.force_release(name).await?, |holder| &mut holder.info))
     }
 
     async fn close(&self) {

@@ -29,6 +29,8 @@ mod code {
     pub(super) const SERIALIZATION_FAILURE: &str = "40001";
     pub(super) const COMPLETION_UNKNOWN: &str = "40003";
     pub(super) const DEADLOCK: &str = "40P01";
+    /// The database's encoding lacks a character.
+    pub(super) const UNTRANSLATABLE: &str = "22P05";
     pub(super) const DIVISION_BY_ZERO: &str = "22012";
     pub(super) const NO_PERMISSION: &str = "42501";
     pub(super) const DUPLICATE_TABLE: &str = "42P07";
@@ -99,6 +101,10 @@ fn verdict_on(code: &str) -> Verdict {
 
 /// What a failed request means.
 pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
+    let source = match beyond_encoding("this name or prefix", source) {
+        Ok(explained) => return explained,
+        Err(source) => source,
+    };
     let Some(error) = source.as_database_error() else { return without_code(origin, source) };
     let Origin { user, table, .. } = origin;
     let code = error.code().unwrap_or_default();
@@ -156,6 +162,21 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     };
     let explained = Explained::new(what, source);
     if passing { StoreError::unavailable(explained) } else { StoreError::failed(explained) }
+}
+
+/// What it means that the database cannot store `what`; any other error as it was.
+pub(super) fn beyond_encoding(what: &str, source: sqlx::Error) -> Result<StoreError, sqlx::Error> {
+    match source.as_database_error() {
+        Some(error) if error.code().is_some_and(|code| code == code::UNTRANSLATABLE) => {
+            let why = format!(
+                "the database cannot store {what} ({}); create it with ENCODING 'UTF8', or keep to characters that its \
+                 encoding has",
+                error.message()
+            );
+            Ok(StoreError::failed(Explained::new(why, source)))
+        }
+        _ => Err(source),
+    }
 }
 
 /// The message for a pooler, which shows by this sign.

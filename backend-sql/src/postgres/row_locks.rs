@@ -99,6 +99,10 @@ impl RowTable for PostgresRowLocks {
         true
     }
 
+    fn has_all_characters(&self) -> bool {
+        self.server.has_all_characters()
+    }
+
     fn connections(&self) -> usize {
         self.server.options.connections
     }

@@ -158,6 +158,10 @@ impl LeaseTable for PostgresRows {
         self.server.options.fair
     }
 
+    fn has_all_characters(&self) -> bool {
+        self.server.has_all_characters()
+    }
+
     fn patience(&self) -> Duration {
         self.server.options.response_timeout
     }

@@ -18,7 +18,13 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Executor, FromRow, Row, SqlSafeStr,
     postgres::{PgConnectOptions, PgConnection, PgRow, PgSslMode},
 };
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 use tenure_core::{ClaimId, StoreError};
 
 /// The server: how to connect to it, and how to send statements.
@@ -32,6 +38,8 @@ pub(super) struct Postgres {
     pub(super) store: String,
     /// The store's name with the table's schema, once it was found in another than `public`.
     placed: OnceLock<String>,
+    /// Whether the database's encoding lacks characters, once a connection has been opened.
+    lacks_characters: AtomicBool,
     pub(super) connect: PgConnectOptions,
     /// A text that each session has in [`MARK`], unless a pooler has begun it.
     mark: String,
@@ -82,6 +90,7 @@ impl Postgres {
             shape_check,
             store,
             placed: OnceLock::new(),
+            lacks_characters: AtomicBool::new(false),
             connect,
             mark,
             locally,
@@ -187,16 +196,39 @@ impl Postgres {
     /// Whether there is a table. Fails if it has another shape.
     async fn finds_table(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let table = self.options.table.quoted('"');
-        let schema = format!(
-            "SELECT nspname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace \
-             WHERE pg_class.oid = to_regclass('{table}')"
+        let look = format!(
+            "SELECT (SELECT nspname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace \
+             WHERE pg_class.oid = to_regclass('{table}')), \
+             current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')"
         );
-        let found = self.say(connection, &schema).await?;
-        if let Some(row) = found.first() {
-            self.place(row.try_get(0)?);
+        let found = self.say(connection, &look).await?;
+        let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
+        self.lacks_characters.store(row.try_get(1)?, Ordering::Relaxed);
+        let schema: Option<&str> = row.try_get(0)?;
+        if let Some(schema) = schema {
+            self.place(schema);
             self.check_shape(connection).await?;
         }
-        Ok(!found.is_empty())
+        Ok(schema.is_some())
+    }
+
+    /// Whether the database stores every character. One in `SQL_ASCII` keeps the bytes of UTF-8 as they are.
+    pub(super) fn has_all_characters(&self) -> bool {
+        !self.lacks_characters.load(Ordering::Relaxed)
+    }
+
+    /// Fails if the database cannot store the prefix.
+    async fn check_prefix(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+        let prefix = &self.options.prefix;
+        if prefix.is_ascii() || self.has_all_characters() {
+            return Ok(());
+        }
+        let look = Statement::new("SELECT $1::text".to_owned());
+        let looked = self.run(connection, &look, vec![prefix.as_str().into()]).await;
+        looked.map(drop).map_err(|error| {
+            errors::beyond_encoding(&format!("the prefix {prefix:?}"), error)
+                .unwrap_or_else(|error| self.explain(error))
+        })
     }
 
     /// Makes the table. If another client makes it first, waits until that table is on disk.
@@ -277,6 +309,7 @@ impl Server for Postgres {
             let mut connection = self.session().await?;
             self.set_up(&mut connection).await?;
             let found = self.finds_table(&mut connection).await.map_err(|error| self.explain(error))?;
+            self.check_prefix(&mut connection).await?;
             Ok((connection, found))
         };
         let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;

@@ -104,6 +104,10 @@ impl Options {
         with!(self, options => options.create_table(create))
     }
 
+    pub(crate) fn prefix(self, prefix: &str) -> Self {
+        with!(self, options => options.prefix(prefix))
+    }
+
     pub(crate) fn table(self, table: &str) -> Self {
         with!(self, options => options.table(table))
     }
