@@ -19,7 +19,7 @@ pub(crate) enum Answer<T> {
     Done(T),
     /// It was not: others are in the way, or the columns do not say everything.
     No,
-    /// It was not, because there is a record, which decides.
+    /// It was not, and this row says whether it can be.
     Seen(Box<Seen>),
 }
 

@@ -77,11 +77,12 @@ pub(super) fn ended_the_wait(error: &sqlx::Error) -> bool {
 pub(super) fn verdict(error: &sqlx::Error) -> Verdict {
     // Without a number, it is the connection that failed.
     let Some(error) = database_error(error) else { return Verdict::Broken };
-    if is_read_only(error.number(), error.message()) {
-        // A new connection may reach another server.
-        return Verdict::Broken;
-    }
-    verdict_on(error.number(), error.code().unwrap_or_default())
+    verdict_of(error.number(), error.code().unwrap_or_default(), error.message())
+}
+
+fn verdict_of(number: u16, state: &str, message: &str) -> Verdict {
+    // A new connection may reach another server.
+    if is_read_only(number, message) { Verdict::Broken } else { verdict_on(number, state) }
 }
 
 /// Whether the server, or at least its `InnoDB`, is read-only.
@@ -289,6 +290,7 @@ mod tests {
             (1005, "Can't create table `a`.`tenure_locks` (errno: 165 \"Table is read only\")"),
         ] {
             assert!(is_read_only(number, message), "{number}");
+            assert_eq!(verdict_of(number, "HY000", message), Verdict::Broken, "{number}");
         }
         let other =
             "Can't create table `a`.`tenure_locks` (errno: 168 \"Unknown (generic) error from engine\")";

@@ -205,10 +205,10 @@ SELECT GET_LOCK(?, 1) INTO @tenure_locked
 FROM {t} WHERE prefix = ? AND name = ? AND part = 0";
 
 /// One row, whether or not there was a note, and one column, because the server describes each column to the client:
-/// the time, how long before that the transaction began, whether the server is read-only, and the last token, if there
-/// was one.
+/// the time, how long before that the transaction began, whether the server or its `InnoDB` is read-only (that one locks
+/// no row), and the last token, if there was one.
 const LAST: &str = "
-SELECT CONCAT_WS(' ', {us}, {us} - CAST(@tenure_begun AS SIGNED), @@GLOBAL.read_only, MAX(token))
+SELECT CONCAT_WS(' ', {us}, {us} - CAST(@tenure_begun AS SIGNED), IF(@@GLOBAL.innodb_read_only, 1, @@GLOBAL.read_only), MAX(token))
 FROM {t} WHERE prefix = ? AND name = ? AND part = 1 HAVING @tenure_locked IS NOT NULL";
 
 /// Releases the marks and then ends the transaction, in which nothing was written. The marks are released first,

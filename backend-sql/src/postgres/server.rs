@@ -181,7 +181,7 @@ impl Postgres {
             // Some systems cannot check for disconnected clients. The time limits work without that.
             Err(error) if errors::verdict(&error) != Verdict::Broken => {
                 tracing::debug!(%error, "the server cannot check whether its clients are still connected");
-                set_at_most(connection, &bounds).await
+                set_at_most(connection, bounds.iter().chain([&keepalive])).await
             }
             done => done,
         }

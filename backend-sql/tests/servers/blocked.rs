@@ -234,7 +234,8 @@ async fn a_client_cut_off_within_a_request_keeps_no_row(table: &Table) {
 async fn refused_attempt_waits_for_no_row(table: &Table) {
     let holder = table.open().await;
     for held in [claim("a"), reader("b"), reader("c"), reader("c"), permits("d", 1, 2)] {
-        granted(&holder, &held).await;
+        // Nothing renews it.
+        granted(&holder, &Claim { lease: Duration::from_hours(1), ..held }).await;
     }
     let names = ["a", "b", "c", "d"];
     for options in [table.options(), table.options().fair()] {
