@@ -92,7 +92,7 @@ impl<D: Dialect> Locks<D> {
         if self.has_all_characters() { Cow::Borrowed(claim) } else { Cow::Owned(spelling::in_ascii(claim)) }
     }
 
-    /// What was stored, as it was before that.
+    /// Undoes [`Self::written`] for holders or waiters that were stored.
     fn read<T>(&self, mut stored: Vec<T>, info: impl Fn(&mut T) -> &mut HolderInfo) -> Vec<T> {
         if !self.has_all_characters() {
             for one in &mut stored {

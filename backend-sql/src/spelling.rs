@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 use tenure_core::{Claim, HolderInfo};
 
-/// The same claim, with a holder that every encoding can store.
+/// A copy of the claim, with a holder that every encoding can store.
 pub(crate) fn in_ascii(claim: &Claim) -> Claim {
     let HolderInfo { label, host, pid } = &*claim.holder;
     let holder = HolderInfo { label: label.as_deref().map(escaped), host: escaped(host), pid: *pid };
@@ -32,7 +32,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Whatever is not escaped stays as it is: another program may have written it.
+/// Text that is no escape stays as it is: another program may have written it.
 fn unescaped(text: &str) -> Cow<'_, str> {
     let mut parts = text.split("\\u{");
     let mut read = Cow::Borrowed(parts.next().unwrap_or_default());

@@ -19,9 +19,9 @@ pub(crate) fn mark_lasts(poll: Duration) -> Duration {
     Duration::from_secs(2).max(poll * 3)
 }
 
-/// The end of a range with all texts that begin with `prefix`, or `None` if only the end of all texts is one. The range
-/// may have other texts too, if the prefix ends in a character that is not in ASCII: each encoding has its own order of
-/// those, and may lack the next one.
+/// The end of a range that has all texts that begin with `prefix`, or `None` if such a range has no end. If the prefix
+/// ends in a character that is not in ASCII, the range may have other texts too: each encoding sorts such characters in
+/// its own way, and may lack the next one.
 pub(crate) fn end_of_prefix(prefix: &str) -> Option<String> {
     let mut rest = prefix.chars();
     while let Some(last) = rest.next_back() {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_ends_in_ascii_in_every_encoding() {
+    fn end_of_prefix_is_in_ascii() {
         for prefix in ["\u{7f}", "ÿ", "夜", "\u{10FFFF}"] {
             assert_eq!(end_of_prefix(prefix), None);
             assert_eq!(end_of_prefix(&format!("jobs/{prefix}")).as_deref(), Some("jobs0"));

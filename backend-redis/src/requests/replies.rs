@@ -113,7 +113,7 @@ pub(crate) fn cause(value: &Value, mode: Mode) -> Result<LossCause, StoreError> 
     }
 }
 
-/// What became of the conversion of a grant, which had this mode.
+/// The outcome of converting a grant that had the mode `from`.
 pub(crate) fn conversion(value: &Value, from: Mode) -> Result<Conversion, StoreError> {
     match value {
         Value::Int(1) => Ok(Conversion::Converted),

@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// What MySQL 9.7 and MariaDB 10.11 said with `innodb_read_only`, and others.
+    /// Errors of MySQL 9.7 and MariaDB 10.11 with `innodb_read_only`, and of other read-only servers.
     #[test]
     fn read_only_server_is_recognized() {
         for (number, message) in [

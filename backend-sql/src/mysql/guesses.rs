@@ -17,7 +17,7 @@ pub(super) enum Guess {
     Nothing,
     /// There is a row, whose columns say everything.
     Columns,
-    /// The same, and they named a holder.
+    /// There is a row, whose columns say everything and last named a holder.
     Held,
     /// There is a row with a record.
     Record,

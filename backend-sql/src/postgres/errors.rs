@@ -164,13 +164,13 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     if passing { StoreError::unavailable(explained) } else { StoreError::failed(explained) }
 }
 
-/// What it means that the database cannot store `what`; any other error as it was.
+/// Explains an error which says that the database cannot store `what`. Returns any other error unchanged.
 pub(super) fn beyond_encoding(what: &str, source: sqlx::Error) -> Result<StoreError, sqlx::Error> {
     match source.as_database_error() {
         Some(error) if error.code().is_some_and(|code| code == code::UNTRANSLATABLE) => {
             let why = format!(
-                "the database cannot store {what} ({}); create it with ENCODING 'UTF8', or keep to characters that its \
-                 encoding has",
+                "the database cannot store {what} ({}); create a database with ENCODING 'UTF8', or use only characters \
+                 that this one's encoding has",
                 error.message()
             );
             Ok(StoreError::failed(Explained::new(why, source)))
