@@ -41,8 +41,9 @@ pub(super) struct MySql {
 /// However the server's sessions begin, each sees only what was committed: a change that is undone leaves the row with
 /// its old version, so a client that saw the new one must not write by it. `REPEATABLE READ` is these servers' own default,
 /// and works with every kind of binary log. `READ WRITE`, because a session may begin as read-only, to protect people
-/// from their own statements; a server that is read-only as a whole still refuses writes. Each statement commits by itself, a statement
-/// about several rows is carried out (MariaDB takes it for one that has forgotten its key), and all rows are returned.
+/// from their own statements; a server that is read-only as a whole still refuses writes. Each statement commits by
+/// itself, a statement about several rows is carried out (MariaDB takes it for one that has forgotten its key), and all
+/// rows are returned.
 const PLAIN: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE; \
                      SET SESSION autocommit = 1, SESSION sql_safe_updates = 0, \
                      SESSION sql_select_limit = 18446744073709551615";

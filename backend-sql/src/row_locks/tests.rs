@@ -62,7 +62,7 @@ impl RowTable for Behind {
     }
 
     async fn lock(&self, _: &mut Instant, _: &Name, _: bool) -> Result<Found<()>, StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn beat(&self, last: &mut Instant) -> Result<(), StoreError> {
@@ -76,7 +76,7 @@ impl RowTable for Behind {
     }
 
     async fn make(&self, _: &Name) -> Result<bool, StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn note(&self, _: &Claim, _: Token) -> Result<bool, StoreError> {
@@ -84,31 +84,31 @@ impl RowTable for Behind {
     }
 
     async fn is_unnoted(&self, _: &str, _: Option<&str>) -> Result<bool, StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn lives(&self, _: ClaimId) -> Result<bool, StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn interrupt(&self, _: ClaimId) -> Result<(), StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn was_forced(&self, _: &Name, _: ClaimId) -> Result<bool, StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn holders(&self, _: &Name) -> Result<Vec<Holder>, StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn list(&self, _: &str, _: Option<&str>) -> Result<Vec<Holder>, StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn force(&self, _: &Name) -> Result<Vec<Holder>, StoreError> {
-        unimplemented!()
+        unreachable!("a try at a free row does not ask this")
     }
 
     async fn open(&self) -> Result<(), StoreError> {

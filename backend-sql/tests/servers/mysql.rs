@@ -55,8 +55,8 @@ async fn session_that_begins_as_read_only_locks(table: &Table) {
     }
 }
 
-/// A client that was refused looks before it asks again. One that has just had the name does not, whatever it has read
-/// of it meanwhile.
+/// A client whose try was refused reads the row before it tries again. A client that has just released the lock does not,
+/// even if it has read the row meanwhile.
 async fn uncontended_lock_is_not_looked_at_first(table: &Table) {
     let other = table.open().await;
     // Otherwise the first release would begin it.

@@ -1,6 +1,12 @@
 //! Two clients that make random requests at once.
 
-use super::{explain::explain, history::History, model::Rules, player::Player, scene::Scene};
+use super::{
+    explain::explain,
+    history::History,
+    model::Rules,
+    player::{Player, answered},
+    scene::Scene,
+};
 use crate::{Check, Stage, check::Stop};
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -39,7 +45,7 @@ async fn played(scene: Arc<Scene>) -> Check<History> {
     }
     if scene.capabilities.listing {
         for name in &scene.names {
-            scene.stores[0].force_release(name).await?;
+            answered(scene.stores[0].force_release(name).await)?;
         }
     }
     let history = scene.history().clone();

@@ -30,7 +30,6 @@ pub(super) struct Player {
     /// Of claims that were released, withdrawn or lost.
     past: Vec<Grant>,
     waits: Vec<Wait>,
-    latched: u32,
 }
 
 /// A claim that waits, in a task of its own.
@@ -43,7 +42,7 @@ struct Wait {
 impl Player {
     pub(super) fn new(scene: Arc<Scene>, client: usize) -> Self {
         let rng = Rng::with_seed(scene.seed * 2 + u64::try_from(client).unwrap_or(0));
-        Self { scene, client, rng, held: Vec::new(), past: Vec::new(), waits: Vec::new(), latched: 0 }
+        Self { scene, client, rng, held: Vec::new(), past: Vec::new(), waits: Vec::new() }
     }
 
     fn store(&self) -> Arc<dyn Backend> {
@@ -374,7 +373,6 @@ impl Player {
 
     async fn latch(&mut self) -> Check {
         let (name, store) = (self.name(), self.store());
-        self.latched += 1;
         let of = NonZeroU32::new(self.rng.u32(2..=3)).unwrap_or(NonZeroU32::MIN);
         let step = match self.rng.u8(..6) {
             0 => LatchStep::Look,
@@ -400,32 +398,32 @@ impl Player {
         let after = self.begin(Request::Renew(brief.clone()));
         let lapse = self.begin(Request::Lapse { name: name.clone(), lease: BRIEF, after });
         let end = tokio::time::Instant::now() + HANG;
-        while tokio::time::Instant::now() < end {
+        let mut renewed = false;
+        // A longer renewal that this client gave up may come late, so the lease is cut short again if it does not end.
+        'cut: loop {
             match answered(store.renew(std::slice::from_ref(&brief)).await)?.as_deref() {
-                Some([Renewal::Renewed]) => {
+                Some([Renewal::Renewed]) if !renewed => {
                     self.end(after, Answer::Done);
-                    break;
+                    renewed = true;
                 }
-                // The answer of a slow store may come when even that lease is over.
-                Some([Renewal::Lost(LossCause::Expired)]) => break,
-                Some([Renewal::Lost(cause)]) => {
+                Some([Renewal::Lost(cause)]) if !renewed && *cause != LossCause::Expired => {
                     self.end(after, Answer::Lost(*cause));
                     self.lost(&grant);
                     return Ok(());
                 }
-                // It is asked again.
+                // The answer of a slow store may come when even the short lease has expired.
                 _ => {}
             }
-        }
-        loop {
-            let held = answered(store.holders(&name).await)?;
-            if held.is_some_and(|held| held.iter().all(|holder| holder.claim != Some(grant.claim))) {
-                break;
+            for _ in 0..100 {
+                let held = answered(store.holders(&name).await)?;
+                if held.is_some_and(|held| held.iter().all(|holder| holder.claim != Some(grant.claim))) {
+                    break 'cut;
+                }
+                sleep(Duration::from_millis(10)).await;
             }
             if tokio::time::Instant::now() >= end {
-                return Err(Stop::failed(format_args!("a lease of {BRIEF:?} is not over after {HANG:?}")));
+                return Err(Stop::failed(format_args!("a lease of {BRIEF:?} has not ended after {HANG:?}")));
             }
-            sleep(Duration::from_millis(10)).await;
         }
         self.end(lapse, Answer::Done);
         self.lost(&grant);
@@ -443,9 +441,9 @@ impl Player {
         for grant in std::mem::take(&mut self.held) {
             self.release_this(&grant).await?;
         }
-        for name in self.scene.names.clone() {
-            if self.latched > 0 {
-                self.store().latch(&name, &LatchStep::Remove).await?;
+        if self.scene.capabilities.latches {
+            for name in &self.scene.names {
+                answered(self.store().latch(name, &LatchStep::Remove).await)?;
             }
         }
         Ok(())
@@ -490,7 +488,7 @@ async fn withdrawn(scene: &Scene, client: usize, claim: &Claim) -> Check {
 }
 
 /// The answer; `None` if there was none.
-fn answered<T>(answer: Result<T, StoreError>) -> Check<Option<T>> {
+pub(super) fn answered<T>(answer: Result<T, StoreError>) -> Check<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if error.is_unavailable() => Ok(None),
