@@ -161,7 +161,10 @@ impl Store {
     ) -> Result<T, LossCause> {
         let token = grant.token.get();
         match self.names.get(&grant.name) {
-            Some(kept) if kept.after < token => Ok(self.with(&grant.name, now, change)),
+            // Either it knows this grant, or it has granted the name to another since.
+            Some(Kept { record, after }) if *after < token.max(record.last_token()) => {
+                Ok(self.with(&grant.name, now, change))
+            }
             None if self.last_token < token => Err(LossCause::Forgotten),
             _ => Err(LossCause::Expired),
         }
@@ -388,6 +391,26 @@ mod tests {
         memory.release(&held).await.unwrap();
         let next = memory.try_acquire(&claim()).await.unwrap();
         assert!(matches!(next, Attempt::Granted(_)), "{next:?}");
+    }
+
+    /// The name was swept after its lease had expired.
+    #[tokio::test(start_paused = true)]
+    async fn grant_of_a_swept_name_is_taken_over_only_by_a_later_grant() {
+        let memory = Memory::new();
+        let Attempt::Granted(old) = memory.try_acquire(&claim()).await.unwrap() else { panic!("it is free") };
+        tokio::time::advance(Duration::from_secs(11)).await;
+        for number in 0..SWEEP_AT {
+            let other = Claim { name: Name::new(format!("n{number}")).unwrap(), ..claim() };
+            memory.try_acquire(&other).await.unwrap();
+        }
+        assert!(!memory.store().names.contains_key(&old.name), "it was not swept");
+        let renewed = async || memory.renew(std::slice::from_ref(&old)).await.unwrap();
+        // Its record begins anew, but nothing is granted.
+        assert_eq!(memory.force_release(&old.name).await.unwrap(), []);
+        assert_eq!(renewed().await, [Renewal::Lost(LossCause::Expired)]);
+        let next = memory.try_acquire(&claim()).await.unwrap();
+        assert!(matches!(next, Attempt::Granted(_)), "{next:?}");
+        assert_eq!(renewed().await, [Renewal::Lost(LossCause::TakenOver)]);
     }
 
     /// Put out by force, told of it, and never asked for again.
