@@ -116,11 +116,11 @@ fn a_leader_that_has_led_for_long_enough_campaigns_again() {
 #[test]
 fn a_command_that_ends_by_itself_resigns() {
     let stage = Stage::new();
-    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let first = stage.start(&["elect", "s", "--", "sh", "-c", "echo in; read x < fifo; exit 4"]);
+    let gate = stage.gate("gate");
+    let first = stage.start(&["elect", "s", "--", "sh", "-c", "echo in; read x < gate; exit 4"]);
     assert_eq!(first.line(), "in");
     let second = stage.start(&["elect", "s", "--", "echo", "me"]);
-    std::fs::write(stage.path("fifo"), "go\n").unwrap();
+    gate.open();
     first.end().expect(4);
     assert_eq!(second.line(), "me");
     second.end().expect(0);

@@ -34,9 +34,9 @@ fn kills_the_whole_group_after_a_while() {
     let stage = Stage::new();
     let commands = [
         "trap '' TERM; sleep 1000 & echo $$; while :; do sleep 1000; done",
-        "(trap '' TERM; echo deaf; while :; do sleep 1000; done) & read x < fifo",
+        "(trap '' TERM; echo deaf; while :; do sleep 1000; done) & read x < gate",
     ];
-    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let _stays_closed = stage.gate("gate");
     for command in commands {
         let run = stage.script("a --lease 3s --kill-after 300ms", command);
         run.line();

@@ -253,19 +253,18 @@ fn command_gets_the_descriptors_of_the_caller_and_no_others() {
 #[test]
 fn orphan_is_reaped_while_the_command_runs() {
     let stage = Stage::new();
-    let run = stage.tenure(&["run", "a", "--", "sh", "-c", "read x < fifo; echo told; read x < fifo"]);
-    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let run = stage.tenure(&["run", "a", "--", "sh", "-c", "read x < first; echo on; read x < last"]);
+    let (first, last) = (stage.gate("first"), stage.gate("last"));
     let mut shell = Command::new("sh");
     shell.args(["-c", "sleep 1000 & echo $!; exec \"$@\"", "sh"]).arg(run.get_program()).args(run.get_args());
     shell.current_dir(stage.dir()).env("TENURE_STORE", "sqlite:locks.db").stdin(Stdio::null());
     let run = Running::start(&mut shell);
     let orphan = Pid::from_raw(run.number());
-    let tell = || fs::write(stage.path("fifo"), "x\n").unwrap();
-    tell();
-    assert_eq!(run.line(), "told");
+    first.open();
+    assert_eq!(run.line(), "on");
     kill(orphan, Signal::SIGKILL).unwrap();
     until("it is no zombie", || status(orphan, "State").is_none());
-    tell();
+    last.open();
     run.end().expect(0);
 }
 

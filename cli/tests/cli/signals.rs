@@ -1,11 +1,7 @@
 //! Signals to `tenure run`: passed on to a running command, and the end of a wait.
 
 use crate::stage::{Frozen, Running, Stage, bit, mask, status, until};
-use nix::{
-    fcntl::OFlag,
-    sys::{signal::Signal, stat::Mode},
-};
-use std::{fs::File, os::unix::fs::OpenOptionsExt};
+use nix::sys::signal::Signal;
 
 /// A command that prints its process number, and then each signal that it gets.
 const LISTENER: &str = "for s in TERM INT HUP QUIT USR1 USR2 WINCH CONT; do trap \"echo $s\" $s; done
@@ -38,13 +34,13 @@ fn are_passed_on_to_the_command() {
 #[test]
 fn a_stopped_command_keeps_its_lock_and_can_be_continued() {
     let stage = Stage::new();
-    nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
-    let run = stage.script("a --lease 6s", "echo $$; read x < fifo; exit 7");
+    let gate = stage.gate("gate");
+    let run = stage.script("a --lease 6s", "echo $$; read x < gate; exit 7");
     let group = run.group();
     group.signal(Signal::SIGSTOP);
     stage.done(&["run", "a", "--wait", "7s", "--", "true"]).expect(75);
     run.signal(Signal::SIGCONT);
-    std::fs::write(stage.path("fifo"), "x\n").unwrap();
+    gate.open();
     run.end().expect(7);
 }
 
@@ -77,16 +73,16 @@ fn end_a_wait_and_leave_nothing_behind() {
 #[test]
 fn end_a_release_without_an_answer() {
     let stage = Stage::new();
-    nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
     // Creates the table.
     stage.done(&["ls"]).expect(0);
     for (verb, name, signal) in [("run", "a", Signal::SIGTERM), ("elect", "b", Signal::SIGINT)] {
         let args = ["--store", Frozen::URL, verb, name, "--lease", "1h", "--"];
-        let script = ["sh", "-c", "echo begun; read x < fifo; exit 7"];
+        let gate = stage.gate(verb);
+        let script = ["sh", "-c", &format!("echo begun; read x < {verb}; exit 7")];
         let process = stage.start(&[&args[..], &script].concat());
         process.line();
         let frozen = stage.freeze();
-        std::fs::write(stage.path("fifo"), "x\n").unwrap();
+        gate.open();
         process.says("the release failed; trying again");
         process.signal(signal);
         let done = process.end().expect(7);
@@ -99,23 +95,16 @@ fn end_a_release_without_an_answer() {
 #[test]
 fn end_it_while_it_reads_the_url() {
     let stage = Stage::new();
-    let pipe = stage.path("pipe");
-    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
     let verbs: [&[&str]; 4] = [
         &["run", "a", "--", "echo", "never"],
         &["elect", "a", "--", "echo", "never"],
         &["wait", "a"],
         &["latch", "wait", "a", "--parties", "1"],
     ];
-    for verb in verbs {
-        let reader = stage.start(&[&["--store-file", "pipe"], verb].concat());
-        // A pipe without a reader cannot be opened so.
-        let open = || File::options().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&pipe);
-        let mut writer = None;
-        until("it reads", || {
-            writer = open().ok();
-            writer.is_some()
-        });
+    for (pipe, verb) in ["run", "elect", "wait", "latch"].into_iter().zip(verbs) {
+        let gate = stage.gate(pipe);
+        let reader = stage.start(&[&["--store-file", pipe], verb].concat());
+        let writer = gate.writer();
         reader.signal(Signal::SIGTERM);
         let done = reader.end();
         assert_eq!((done.code, done.out.as_str()), (None, ""), "{verb:?}: {}", done.err);

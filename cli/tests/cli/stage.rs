@@ -3,14 +3,18 @@
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
-    sys::signal::{Signal, kill, killpg},
-    unistd::Pid,
+    sys::{
+        signal::{Signal, kill, killpg},
+        stat::Mode,
+    },
+    unistd::{Pid, mkfifo},
 };
 use sqlx::{Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
 use std::{
     fmt::Write as _,
-    fs,
+    fs::{self, File},
     io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{
@@ -40,6 +44,13 @@ impl Stage {
 
     pub(crate) fn dir(&self) -> &Path {
         self.0.path()
+    }
+
+    /// A gate of this name, which is closed.
+    pub(crate) fn gate(&self, name: &str) -> Gate {
+        let path = self.path(name);
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        Gate(path)
     }
 
     /// `tenure` with these arguments, over this stage's store.
@@ -176,6 +187,33 @@ impl FullPipe {
 
     pub(crate) fn writer(&self) -> Stdio {
         self.writer.try_clone().unwrap().into()
+    }
+}
+
+/// A named pipe that one reader waits at, such as `read x < gate` in a shell, until it is opened.
+///
+/// It has one reader only. A process that another test starts meanwhile has a copy of the writer until it runs its
+/// program. A second reader would take that copy for its writer, and read nothing.
+pub(crate) struct Gate(PathBuf);
+
+impl Gate {
+    /// Waits for the reader, and lets it go on.
+    #[track_caller]
+    pub(crate) fn open(self) {
+        writeln!(self.writer(), "x").unwrap();
+    }
+
+    /// Waits for the reader, which reads on until the writer is dropped.
+    #[track_caller]
+    pub(crate) fn writer(self) -> File {
+        let mut writer = None;
+        until("a process reads from the gate", || {
+            // Without a reader, it cannot be opened so.
+            let opened = File::options().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&self.0);
+            writer = opened.ok();
+            writer.is_some()
+        });
+        writer.unwrap()
     }
 }
 

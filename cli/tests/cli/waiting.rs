@@ -171,22 +171,22 @@ fn a_store_that_fails_ends_the_wait() {
 #[test]
 fn quiet_does_not_tell_of_a_release_without_an_answer() {
     let stage = Stage::new();
-    nix::unistd::mkfifo(&stage.path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let end = |options: &[&str]| {
+    let end = |name: &str, options: &[&str]| {
+        let gate = stage.gate(name);
         let run = ["--store", Frozen::URL, "run", "a", "--lease", "6s", "--"];
-        let script = ["sh", "-c", "echo begun; read x < fifo; exit 7"];
+        let script = ["sh", "-c", &format!("echo begun; read x < {name}; exit 7")];
         let run = stage.start(&[options, &run, &script].concat());
         run.line();
         let frozen = stage.freeze();
-        std::fs::write(stage.path("fifo"), "x\n").unwrap();
+        gate.open();
         let done = run.end().expect(7);
         frozen.thaw();
         done.err
     };
     stage.done(&["run", "a", "--", "true"]).expect(0);
-    let said = end(&[]);
+    let said = end("loud", &[]);
     assert!(said.contains("does not answer") || said.contains("is unavailable"), "{said}");
-    assert_eq!(end(&["--quiet"]), "");
+    assert_eq!(end("quiet", &["--quiet"]), "");
 }
 
 /// A term that is lost is followed by another.

@@ -8,8 +8,8 @@
 mod stage;
 
 use libtest_mimic::{Arguments, Trial};
-use nix::sys::{signal::Signal, stat::Mode};
-use stage::{Done, Running, Stage, until};
+use nix::sys::signal::Signal;
+use stage::{Done, Gate, Running, Stage, until};
 use std::{
     fs::{self, Permissions},
     os::unix::fs::{PermissionsExt, chown},
@@ -87,12 +87,13 @@ fn wrap(mut wrapped: Command, command: &Command) -> Command {
     wrapped
 }
 
-/// Becomes root, prints its number, and ends when the fifo is written to.
-const AS_ROOT: &str = "setpriv --reuid=0 sh -c 'echo $$; read x < fifo'";
+/// Becomes root, prints its number, and ends when the gate is opened.
+const AS_ROOT: &str = "setpriv --reuid=0 sh -c 'echo $$; read x < gate'";
 
-/// `tenure run` as nobody, on a stage that has the fifo.
+/// `tenure run` as nobody, on a stage that has the gate.
 struct AsNobody {
     run: Running,
+    gate: Gate,
     stage: Stage,
     /// A copy of the program, because that user may not enter the directory that it was built in.
     _program: TempDir,
@@ -107,15 +108,15 @@ impl AsNobody {
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tenure")).arg(&tenure).status().unwrap();
         assert!(copied.success());
         chown(stage.dir(), Some(NOBODY), Some(NOBODY)).unwrap();
-        nix::unistd::mkfifo(&stage.path("fifo"), Mode::S_IRWXU).unwrap();
+        let gate = stage.gate("gate");
         let args = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
         let run = Running::start(&mut as_nobody(&stage.program(&tenure, &args)));
-        Self { run, stage, _program: program }
+        Self { run, gate, stage, _program: program }
     }
 
     /// Lets the command end.
     fn end(self) -> Done {
-        fs::write(self.stage.path("fifo"), "x\n").unwrap();
+        self.gate.open();
         self.run.end()
     }
 }
