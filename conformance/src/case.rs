@@ -15,6 +15,8 @@ pub struct Case {
     /// Whether no other case of any store may run at the same time, because this one asserts a bound of well under a
     /// second.
     pub punctual: bool,
+    /// Whether it is about threads and runtimes, which virtual time cannot follow.
+    pub(crate) threads: bool,
     /// What [`Client::lock`](crate::Client::lock) makes of a name in this case.
     pub form: Form,
     /// Whether it is also run for holders that share a name: readers and permits.
@@ -42,6 +44,7 @@ impl Case {
             name,
             alone: false,
             punctual: false,
+            threads: false,
             form: Form::Lock,
             shared: false,
             limit: LIMIT,
@@ -57,6 +60,11 @@ impl Case {
     /// Gives the case the machine for itself, because other work would break its short bound.
     pub(crate) const fn punctual(self) -> Self {
         Self { punctual: true, ..self }
+    }
+
+    /// Runs the case on the wall clock everywhere, because it has threads or runtimes of its own.
+    pub(crate) const fn threads(self) -> Self {
+        Self { threads: true, ..self }
     }
 
     /// Also runs the case for readers and permits.

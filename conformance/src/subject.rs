@@ -44,6 +44,12 @@ pub trait Subject: Send + Sync + 'static {
         true
     }
 
+    /// Makes an empty store of this kind that follows tokio's clock, so that its cases can run in virtual time: each in a
+    /// runtime of its own, whose clock is paused. `None`, the default, if the store is anywhere but in memory.
+    fn simulated(&self) -> Option<Arc<dyn Subject>> {
+        None
+    }
+
     /// Makes the store ready, for instance by starting a server. Called once, before the first case that runs; never if
     /// every case is filtered out.
     ///

@@ -6,7 +6,10 @@ use crate::{
     is_required,
 };
 use std::{collections::HashMap, sync::Arc};
-use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::{
+    runtime::Builder,
+    sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
 
 /// The outcome of one case on one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +42,11 @@ impl Tested {
         subjects.into_iter().map(tested).collect()
     }
 
-    /// Runs one case, in a task of its own.
+    /// Runs one case.
     pub(crate) async fn run(self: Arc<Self>, case: Case) -> Outcome {
+        if let Some(subject) = self.subject.simulated().filter(|_| !case.threads) {
+            return simulate(subject, case).await;
+        }
         if let Err(absent) = self.started().await {
             return if is_required(self.subject.name()) {
                 Outcome::Failed(format!("{absent}, and TENURE_TEST_REQUIRE=1"))
@@ -51,17 +57,7 @@ impl Tested {
         // In this order, a case that waits for its store does not keep a punctual case of another store waiting.
         let _quiet = Access::at(&self.quiet, case.alone).await;
         let _calm = Access::at(&self.calm, case.punctual).await;
-        let mut task = tokio::spawn(play(Arc::clone(&self.subject), case));
-        let outcome = match tokio::time::timeout(case.limit, &mut task).await {
-            Ok(Ok(Ok(()))) => Outcome::Passed,
-            Ok(Ok(Err(Stop::Failed(what)))) => Outcome::Failed(what),
-            Ok(Ok(Err(Stop::Lacks(need)))) => Outcome::Ignored(need.to_string()),
-            Ok(Err(panic)) => Outcome::Failed(said(panic)),
-            Err(_) => {
-                task.abort();
-                Outcome::Failed(format!("it did not end within {:?}", case.limit))
-            }
-        };
+        let outcome = outcome_of(Arc::clone(&self.subject), case).await;
         if case.alone { self.healed(outcome).await } else { outcome }
     }
 
@@ -95,6 +91,33 @@ enum Access<'a> {
 impl<'a> Access<'a> {
     async fn at(lock: &'a RwLock<()>, alone: bool) -> Self {
         if alone { Self::Alone(lock.write().await) } else { Self::Together(lock.read().await) }
+    }
+}
+
+/// Runs one case in virtual time: in a runtime of its own, whose clock goes on to the next timer when all tasks wait.
+async fn simulate(subject: Arc<dyn Subject>, case: Case) -> Outcome {
+    let simulation = tokio::task::spawn_blocking(move || {
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(outcome_of(subject, case)),
+            Err(error) => Outcome::Failed(format!("no runtime for a simulation: {error}")),
+        }
+    });
+    simulation.await.unwrap_or_else(|panic| Outcome::Failed(said(panic)))
+}
+
+/// Runs one case in a task of its own.
+async fn outcome_of(subject: Arc<dyn Subject>, case: Case) -> Outcome {
+    let mut task = tokio::spawn(play(subject, case));
+    match tokio::time::timeout(case.limit, &mut task).await {
+        Ok(Ok(Ok(()))) => Outcome::Passed,
+        Ok(Ok(Err(Stop::Failed(what)))) => Outcome::Failed(what),
+        Ok(Ok(Err(Stop::Lacks(need)))) => Outcome::Ignored(need.to_string()),
+        Ok(Err(panic)) => Outcome::Failed(said(panic)),
+        Err(_) => {
+            task.abort();
+            Outcome::Failed(format!("it did not end within {:?}", case.limit))
+        }
     }
 }
 
@@ -139,14 +162,14 @@ mod tests {
         }
     }
 
-    async fn outcome_of(absent: Option<&'static str>, case: Case) -> Outcome {
+    async fn tested(absent: Option<&'static str>, case: Case) -> Outcome {
         let subject = InMemory { memory: Memory::new(), absent };
         let tested = Tested::all(Subjects::new().with(subject)).remove(0);
         tested.run(case).await
     }
 
     async fn outcome(absent: Option<&'static str>, run: for<'a> fn(&'a Stage) -> Running<'a>) -> Outcome {
-        outcome_of(absent, Case::new("group", "name", run)).await
+        tested(absent, Case::new("group", "name", run)).await
     }
 
     /// Asserts that the case failed, and that this is what was said.
@@ -167,7 +190,7 @@ mod tests {
     async fn a_case_that_hangs_or_panics_has_failed() {
         let hangs = Case::new("group", "name", |_| Box::pin(std::future::pending()));
         let hangs = Case { limit: Duration::from_millis(300), ..hangs };
-        failed(&outcome_of(None, hangs).await, "did not end within 300ms");
+        failed(&tested(None, hangs).await, "did not end within 300ms");
         let panics =
             |_: &Stage| -> Running<'_> { Box::pin(async { std::panic::resume_unwind(Box::new("oh")) }) };
         failed(&outcome(None, panics).await, "it panicked: oh");

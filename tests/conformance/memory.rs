@@ -24,6 +24,10 @@ impl Subject for InMemory {
         "memory"
     }
 
+    fn simulated(&self) -> Option<Arc<dyn Subject>> {
+        Some(Arc::new(Self::default()))
+    }
+
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
         Ok(Arc::new(self.store("")))
     }

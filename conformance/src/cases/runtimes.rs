@@ -11,8 +11,8 @@ use tenure_core::{Guard, Moment, StandingKind};
 use tokio::sync::oneshot;
 
 cases!("runtimes":
-    renewed_when_the_first_runtime_ends, many_runtimes_one_locks, released_as_the_runtime_ends,
-    withdrawn_as_the_runtime_ends, held_while_the_executor_is_blocked,
+    renewed_when_the_first_runtime_ends.threads(), many_runtimes_one_locks.threads(), released_as_the_runtime_ends.threads(),
+    withdrawn_as_the_runtime_ends.threads(), held_while_the_executor_is_blocked.threads(),
 );
 
 /// A lease that expires during a case unless somebody renews it.

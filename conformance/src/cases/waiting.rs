@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tenure_core::{Error, Guard, Lock, Moment, Wakeup};
 use tokio::task::{JoinHandle, JoinSet};
@@ -69,9 +69,9 @@ async fn wait_is_bounded(stage: &Stage) -> Check {
         if hangs {
             client.probe.always(Method::Acquire, Fault::Hang);
         }
-        let begun = Instant::now();
+        let begun = Moment::now();
         let outcome = client.lock(&name).wait(budget).acquire().await;
-        let took = begun.elapsed();
+        let took = Moment::now().since(begun);
         ensure_matches!(outcome, Err(Error::Timeout { .. }));
         ensure!(
             took >= budget && took < budget + SLACK,
@@ -79,9 +79,9 @@ async fn wait_is_bounded(stage: &Stage) -> Check {
         );
     }
     other.probe.always(Method::Acquire, Fault::Refuse);
-    let begun = Instant::now();
+    let begun = Moment::now();
     let outcome = other.lock(&name).wait(budget).acquire().await;
-    let took = begun.elapsed();
+    let took = Moment::now().since(begun);
     ensure_matches!(outcome, Err(Error::Unavailable { .. }));
     ensure!(took >= budget && took < budget + SLACK, "a wait of {budget:?} took {took:?}");
     still_held(&guard)?;

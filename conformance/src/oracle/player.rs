@@ -11,7 +11,10 @@ use tenure_core::{
     Attempt, AttemptAll, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo,
     LatchStep, LossCause, Mode, Name, Renewal, Standing, StandingKind, StoreError, Token,
 };
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{
+    task::{JoinHandle, yield_now},
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Of every grant, so that none runs out in a history, however long the machine stands still.
@@ -99,6 +102,10 @@ impl Player {
     }
 
     async fn step(&mut self) -> Check {
+        // In a simulation, no request takes time, and the other client would wait for its turn until this one waits.
+        for _ in 0..self.rng.u8(..3) {
+            yield_now().await;
+        }
         let Capabilities { shared, latches, together, listing, standing, .. } = self.scene.capabilities;
         let leases = standing == StandingKind::Lease;
         match self.rng.u8(..30) {

@@ -125,6 +125,10 @@ impl Subject for Flawed {
         "flawed"
     }
 
+    fn simulated(&self) -> Option<Arc<dyn Subject>> {
+        Some(Arc::new(Self::with(self.flaw)))
+    }
+
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
         Ok(self.client(""))
     }
