@@ -15,6 +15,8 @@ pub struct Case {
     /// Whether no other case of any store may run at the same time, because this one asserts a bound of well under a
     /// second.
     pub punctual: bool,
+    /// Whether `tenure-core` alone decides it, whichever store is below. Such a case runs only in virtual time.
+    pub policy: bool,
     /// Whether it is about threads and runtimes, which virtual time cannot follow.
     pub(crate) threads: bool,
     /// What [`Client::lock`](crate::Client::lock) makes of a name in this case.
@@ -44,6 +46,7 @@ impl Case {
             name,
             alone: false,
             punctual: false,
+            policy: false,
             threads: false,
             form: Form::Lock,
             shared: false,
@@ -60,6 +63,11 @@ impl Case {
     /// Gives the case the machine for itself, because other work would break its short bound.
     pub(crate) const fn punctual(self) -> Self {
         Self { punctual: true, ..self }
+    }
+
+    /// Runs the case only in virtual time, because no store has a say in it.
+    pub(crate) const fn policy(self) -> Self {
+        Self { policy: true, ..self }
     }
 
     /// Runs the case on the wall clock everywhere, because it has threads or runtimes of its own.

@@ -15,7 +15,6 @@ mod oracle;
 mod people;
 mod permits;
 mod readers;
-mod record;
 mod reentrancy;
 mod release;
 mod running;
@@ -54,7 +53,6 @@ pub fn all() -> Vec<Case> {
         people::CASES,
         readers::CASES,
         permits::CASES,
-        record::CASES,
         several::CASES,
         election::CASES,
         latch::CASES,

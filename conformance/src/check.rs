@@ -170,6 +170,9 @@ pub(crate) fn deadline(guard: &Guard) -> Check<Moment> {
     }
 }
 
+/// How soon after a lease has expired an idle store grants the name to another client (clause L1).
+pub(crate) const EXPIRY: Duration = Duration::from_secs(1);
+
 /// Acquires a lock that is free; stops the case if that is refused.
 #[track_caller]
 pub(crate) fn free_at_once(lock: &Lock) -> impl Future<Output = Check<Guard>> {

@@ -67,7 +67,7 @@ where
     let sharing = Arc::new(Semaphore::new(SHARING));
     let lanes = tested.iter().enumerate().map(|(at, tested)| {
         let mut shown = cases::all();
-        shown.retain(|case| tested.subject.shows(case.group));
+        shown.retain(|case| tested.shows(case));
         let turn = || Turn { tested: Arc::clone(tested), next: next(at), sharing: Arc::clone(&sharing) };
         shown.into_iter().map(|case| (case, turn())).collect()
     });

@@ -66,8 +66,7 @@ pub async fn run(subjects: Subjects, filter: &str, mut progress: impl FnMut(&Ent
         tested.iter().map(pair).collect::<Vec<_>>()
     });
     let chosen = every.filter(|(case, tested)| {
-        let subject = &tested.subject;
-        subject.shows(case.group) && case.full_name(subject.name()).contains(filter)
+        tested.shows(case) && case.full_name(tested.subject.name()).contains(filter)
     });
     let mut running = stream::iter(chosen.enumerate())
         .map(|(at, (case, tested))| async move {

@@ -14,6 +14,8 @@ use std::{
 };
 use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, StandingKind, Wakeup};
 
+/// On the wall clock, how long something may take that the contract bounds: only what hangs takes so long.
+const HANG: Duration = Duration::from_mins(5);
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
 /// How long a closed client may still have a queue: by then, also on a busy machine, whatever tasks a case aborted have
@@ -27,6 +29,7 @@ pub struct Stage {
     subject: Arc<dyn Subject>,
     capabilities: Capabilities,
     prefix: String,
+    in_virtual_time: bool,
     opener: Opener,
 }
 
@@ -84,14 +87,19 @@ impl Client {
 
 impl Stage {
     /// Makes the stage for the case of this name, in this form of locks.
-    pub(crate) async fn new(subject: Arc<dyn Subject>, case: &str, form: Form) -> Check<Self> {
+    pub(crate) async fn new(
+        subject: Arc<dyn Subject>,
+        case: &str,
+        form: Form,
+        in_virtual_time: bool,
+    ) -> Check<Self> {
         let backend = open(&*subject).await?;
         let capabilities = backend.capabilities();
         backend.close().await;
         let run = ClaimId::new().to_string();
         let prefix = format!("{}.{case}.", &run[..8]);
         let opener = Opener { subject: Arc::clone(&subject), form, clients: Arc::default() };
-        let stage = Self { subject, capabilities, prefix, opener };
+        let stage = Self { subject, capabilities, prefix, in_virtual_time, opener };
         match form {
             Form::Lock | Form::Writer => {}
             Form::Reader => stage.needs(Need::Readers)?,
@@ -135,6 +143,13 @@ impl Stage {
             Need::Namespaces | Need::Restart | Need::Wipe => true,
         };
         if has { Ok(()) } else { Err(Stop::Lacks(need)) }
+    }
+
+    /// Returns how long something may take that the contract bounds: that bound in virtual time. On the wall clock, where
+    /// the machine decides, it is only a limit for what hangs.
+    #[must_use]
+    pub fn at_most(&self, bound: Duration) -> Duration {
+        if self.in_virtual_time { bound } else { HANG }
     }
 
     /// Returns a lock name that no other case and no other run uses.

@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::mpsc;
 
 cases!("election":
-    election_one_leader, election_new_leader_after_kill, leader_is_told, work_ends_with_its_term,
+    election_one_leader.policy(), election_new_leader_after_kill, leader_is_told.policy(), work_ends_with_its_term.policy(),
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);

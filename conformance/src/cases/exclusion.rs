@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 cases!("exclusion":
     basic_cycle, contended_try_is_none, independent_names, namespaces_never_meet, two_clients_exclude,
-    anonymous_tasks_exclude, different_owners_exclude, parallel_100, counter_exact, cross_process, relock_immediately,
+    anonymous_tasks_exclude.policy(), different_owners_exclude.policy(), parallel_100, counter_exact, cross_process, relock_immediately,
     thousands_of_tries,
 );
 

@@ -11,8 +11,8 @@ use tenure_core::{Error, Latch};
 
 cases!("latch":
     latch_opens_once, party_counts_once, latch_outlives_its_parties, party_count_mismatch_refused,
-    removed_latch_begins_anew, latches_and_locks_never_meet, latch_names_differ, lost_count_is_repeated,
-    wait_at_latch_outlasts_trouble, close_ends_waits_at_latches,
+    removed_latch_begins_anew, latches_and_locks_never_meet, latch_names_differ, lost_count_is_repeated.policy(),
+    wait_at_latch_outlasts_trouble.policy(), close_ends_waits_at_latches.policy(),
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -3,25 +3,24 @@
 use crate::{
     Check, Method, Need, Stage,
     case::cases,
-    check::{ensure, ensure_eq, ensure_matches, kept_out, rises, within},
+    check::{EXPIRY, ensure, ensure_eq, ensure_matches, free_at_once, kept_out, rises, within},
 };
 use std::time::Duration;
 use tenure_core::{Capability, Error, Lock, Moment, lease::drift_allowance};
 
 cases!("least":
-    released_early_stays_held, dropped_early_stays_held, released_late_is_free, shared_grants_stay_held,
+    released_early_stays_held, dropped_early_stays_held.policy(), released_late_is_free.policy(), shared_grants_stay_held.policy(),
     refused_in_sessions,
 );
 
 /// How long the locks of these cases stay held: many times what a request takes on a busy machine.
 const SHORTEST: Duration = Duration::from_secs(6);
-/// How much later than due a waiter may get in on a busy machine.
-const SLACK: Duration = Duration::from_secs(5);
 
 /// Stops the case unless `next` is kept out until `SHORTEST` after `before`, and gets in soon after that.
-async fn kept_until(before: Moment, next: &Lock) -> Check {
+async fn kept_until(stage: &Stage, before: Moment, next: &Lock) -> Check {
     kept_out(next).await?;
-    let taken = within(SHORTEST + SLACK, "a lock that nobody holds any more", next.acquire()).await??;
+    let taken = within(stage.at_most(SHORTEST + EXPIRY), "a lock that nobody holds any more", next.acquire())
+        .await??;
     let stayed = Moment::now().since(before);
     let soonest = SHORTEST.saturating_sub(drift_allowance(SHORTEST));
     ensure!(stayed >= soonest, "it stayed held for {stayed:?}, not for {SHORTEST:?}");
@@ -42,7 +41,7 @@ async fn released_early_stays_held(stage: &Stage) -> Check {
     guard.release().await?;
     // The same client has to wait as well.
     kept_out(&one.lock(&name)).await?;
-    kept_until(before, &other.lock(&name)).await?;
+    kept_until(stage, before, &other.lock(&name)).await?;
     let next = one.lock(&name).acquire().await?;
     rises(token, next.token())?;
     Ok(next.release().await?)
@@ -53,19 +52,18 @@ async fn dropped_early_stays_held(stage: &Stage) -> Check {
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let before = Moment::now();
     drop(one.lock(&name).hold_at_least(SHORTEST).acquire().await?);
-    kept_until(before, &other.lock(&name)).await
+    kept_until(stage, before, &other.lock(&name)).await
 }
 
 async fn released_late_is_free(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
     let shortest = SHORTEST / 8;
-    let lock = one.lock(&name).lease(SLACK * 3).hold_at_least(shortest);
+    let lock = one.lock(&name).lease(SHORTEST * 3).hold_at_least(shortest);
     let guard = lock.acquire().await?;
     tokio::time::sleep(shortest).await;
     guard.release().await?;
-    let taken = within(SLACK, "a lock that was held for long enough", other.lock(&name).acquire()).await??;
-    Ok(taken.release().await?)
+    Ok(free_at_once(&other.lock(&name)).await?.release().await?)
 }
 
 async fn shared_grants_stay_held(stage: &Stage) -> Check {
@@ -75,9 +73,8 @@ async fn shared_grants_stay_held(stage: &Stage) -> Check {
     let before = Moment::now();
     let reader = one.rw(&name).read().hold_at_least(SHORTEST).acquire().await?;
     reader.release().await?;
-    let beside = within(SLACK, "a reader beside a reader", other.rw(&name).read().acquire()).await??;
-    beside.release().await?;
-    kept_until(before, &other.rw(&name).write()).await
+    free_at_once(&other.rw(&name).read()).await?.release().await?;
+    kept_until(stage, before, &other.rw(&name).write()).await
 }
 
 async fn refused_in_sessions(stage: &Stage) -> Check {

@@ -3,20 +3,18 @@
 use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
-    check::{self, Stop, ensure, ensure_eq, ensure_matches, kept_out, lost_with, still_held, within},
+    check::{self, EXPIRY, Stop, ensure, ensure_eq, ensure_matches, kept_out, lost_with, still_held, within},
 };
 use futures_util::FutureExt;
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Attempt, Claim, ClaimId, Grant, Guard, LossCause, Moment, Release, Renewal};
 
 cases!("loss":
-    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs, lost_when_already_lost,
-    lost_never_on_release, late_ok_never_revives, loss_names_cause, release_after_loss_is_err,
-    stale_release_harmless, stale_extend_harmless, drop_after_loss_silent,
+    lost_on_takeover, lost_on_forced_release, lost_on_deadline_when_store_hangs.policy(), lost_when_already_lost.policy(),
+    lost_never_on_release.policy(), late_ok_never_revives.policy(), loss_names_cause.policy(), release_after_loss_is_err,
+    stale_release_harmless, stale_extend_harmless, drop_after_loss_silent.policy(),
 );
 
-/// What a busy machine may take beyond the contract's bounds.
-const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -75,7 +73,7 @@ async fn lost_on_forced_release(stage: &Stage) -> Check {
     let (lease, [one, other], name) = (millis(3000), stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
     other.force_release(&name).await?;
-    let cause = within(lease + SLACK, "the news of the forced release", guard.lost()).await?;
+    let cause = within(stage.at_most(lease), "the news of the forced release", guard.lost()).await?;
     let nobody_took_it = [LossCause::Forced, LossCause::Forgotten, LossCause::Expired];
     ensure!(nobody_took_it.contains(&cause), "released by force, and lost because {cause}");
     ensure!(!guard.is_held());
@@ -90,7 +88,7 @@ async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     one.probe.freeze();
     // None if the machine stalled so long that it has passed.
     let deadline = guard.deadline();
-    let cause = within(lease + SLACK, "the loss while the store hangs", guard.lost()).await?;
+    let cause = within(lease, "the loss while the store hangs", guard.lost()).await?;
     ensure_eq!(cause, LossCause::Expired);
     ensure!(
         deadline.is_none_or(Moment::has_passed),
@@ -163,12 +161,12 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
         tokio::time::sleep(left()).await;
     }
     one.probe.always(Method::Renew, Fault::DelayReply(lease * 2 / 15));
-    within(SLACK, "the loss at the deadline", guard.lost()).await?;
+    within(lease / 10, "the loss at the deadline", guard.lost()).await?;
     stays_lost(&guard, lease).await?;
     one.probe.heal();
     lost_with(guard.release().await)?;
     // Whatever a late answer left in the store is cleaned up, so nobody waits for it.
-    let taken = other.lock(&name).wait(lease * 2 + SLACK).acquire().await?;
+    let taken = other.lock(&name).wait(lease * 2 + EXPIRY).acquire().await?;
     Ok(taken.release().await?)
 }
 
@@ -199,7 +197,7 @@ async fn loss_names_cause(stage: &Stage) -> Check {
         (taken_away, LossCause::TakenOver),
         (held_too_long, LossCause::MaxHold),
     ] {
-        let told = within(lease + SLACK, "the loss", guard.lost()).await?;
+        let told = within(lease, "the loss", guard.lost()).await?;
         ensure_eq!((told, guard.loss()), (cause, Some(cause)), "the cause of the loss of {guard:?}");
         let name = guard.name().to_string();
         let Err(error) = guard.release().await else {

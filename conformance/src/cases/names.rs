@@ -10,7 +10,7 @@ use tenure_core::{Error, Name};
 
 cases!("names":
     case_matters, hostile_names, prefix_names_differ, long_names_no_collision, trailing_space_matters,
-    bad_names_refused,
+    bad_names_refused.policy(),
 );
 
 /// What a free lock may take, also where that takes a new connection of a busy server. Less than the lease of 30 s, after

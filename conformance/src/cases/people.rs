@@ -12,7 +12,6 @@ cases!("people":
     holders_tells, list_by_prefix, force_release_frees_and_notifies_holder, label_shown, waiting_tells_in_order,
 );
 
-const SLACK: Duration = Duration::from_secs(3);
 /// How long what happens in the background may take.
 const SOON: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +54,7 @@ async fn holders_tells(stage: &Stage) -> Check {
     match (stage.capabilities().standing, holder.left) {
         (StandingKind::Lease, Some(left)) => {
             ensure!(
-                left <= lease && left + at_most + SLACK >= lease,
+                left <= lease && left + at_most >= lease,
                 "after {at_most:?} the store says that {left:?} is left of {lease:?}"
             );
         }
@@ -127,10 +126,10 @@ async fn force_release_frees_and_notifies_holder(stage: &Stage) -> Check {
     eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
     let put_out = only(other.force_release(&name).await?)?;
     ensure_eq!((put_out.claim, put_out.token), (Some(guard.claim()), Some(guard.token())));
-    let bound = stage.capabilities().ask_again + SLACK;
+    let bound = stage.at_most(stage.capabilities().ask_again);
     let successor = within(bound, "the waiter's grant after a forced release", waiter).await???;
     // The holder learns of it from its renewal, a third of the lease later.
-    within(lease / 3 + SLACK, "the holder's news of the forced release", guard.lost()).await?;
+    within(stage.at_most(lease / 3), "the holder's news of the forced release", guard.lost()).await?;
     ensure!(!guard.is_held());
     lost_with(guard.release().await)?;
     still_held(&successor)?;

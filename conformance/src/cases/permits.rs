@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 cases!("permits":
     permits_reach_and_never_exceed_max, many_permits_all_or_none, dead_permit_recovers, permit_count_mismatch_refused,
-    bad_counts_refused, waiting_permit_is_woken, permits_expire_one_by_one, permits_barging_bounded,
+    bad_counts_refused.policy(), waiting_permit_is_woken, permits_expire_one_by_one, permits_barging_bounded,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);

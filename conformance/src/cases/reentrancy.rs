@@ -12,8 +12,8 @@ use std::time::Duration;
 use tenure_core::{Error, Guard, Lock, LossCause, Owner};
 
 cases!("reentrancy":
-    same_owner_reenters, hold_count_balanced, released_with_last_hold_only, holds_released_in_any_order,
-    from_another_task, nested_needs_same_owner, reentry_after_loss_is_err, waiters_wait_for_last_hold,
+    same_owner_reenters.policy(), hold_count_balanced.policy(), released_with_last_hold_only.policy(), holds_released_in_any_order.policy(),
+    from_another_task.policy(), nested_needs_same_owner.policy(), reentry_after_loss_is_err.policy(), waiters_wait_for_last_hold.policy(),
     owner_in_two_clients_excludes,
 );
 

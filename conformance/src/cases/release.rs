@@ -4,8 +4,8 @@ use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
     check::{
-        Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with, still_held,
-        within,
+        EXPIRY, Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with,
+        still_held, within,
     },
 };
 use futures_util::FutureExt;
@@ -13,15 +13,14 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_core::{ClaimId, Error, Locks, LossCause, Moment};
 
 cases!("release":
-    drop_releases, drop_outside_runtime_is_safe.threads(), close_drains, close_twice, close_withdraws_waiters,
-    acquire_after_close_is_closed,
+    drop_releases, drop_outside_runtime_is_safe.threads(), close_drains, close_twice.policy(), close_withdraws_waiters,
+    acquire_after_close_is_closed.policy(),
     release_retry_is_released, release_retry_past_lease_is_lost, release_retry_after_force_is_lost,
 );
 
 /// A lease that runs out: a third of it is longer than a busy store takes for an answer, and a grant that is answered
 /// later is renewed first.
 const LEASE: Duration = Duration::from_secs(3);
-const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well. Leases here are 30 s, so waiting does not free a lock that was
 /// not released.
 const SOON: Duration = Duration::from_secs(15);
@@ -73,7 +72,7 @@ async fn drop_outside_runtime_is_safe(stage: &Stage) -> Check {
     });
     let outcome = dropped.await?.map_err(|_| Stop::failed("dropping a guard after its runtime panicked"))?;
     outcome?;
-    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    let taken = other.lock(&name).wait(stage.at_most(lease + EXPIRY)).acquire().await?;
     Ok(taken.release().await?)
 }
 
@@ -236,7 +235,7 @@ async fn release_retry_past_lease_is_lost(stage: &Stage) -> Check {
     // No release reaches the store before the lease has expired, and another holds the lock then.
     one.probe.always(Method::Release, Fault::Refuse);
     let release = tokio::spawn(guard.release());
-    let taken = other.lock(&name).wait(lease + SLACK).acquire().await?;
+    let taken = other.lock(&name).wait(stage.at_most(lease + EXPIRY)).acquire().await?;
     ensure!(deadline.is_none_or(Moment::has_passed), "granted before the holder's deadline");
     one.probe.heal();
     let outcome = within(SOON, "the end of a release that came too late", release).await??;

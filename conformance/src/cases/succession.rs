@@ -10,7 +10,7 @@ use std::{future::Future, pin::Pin, time::Duration};
 use tenure_core::{Capability, Error, Guard, Lock, Locks, LossCause};
 
 cases!("succession":
-    one_grant_for_a_chain, cancelled_successors_leave_nothing, force_is_noticed, refused_where_tokens_are_not_reserved,
+    one_grant_for_a_chain.policy(), cancelled_successors_leave_nothing.policy(), force_is_noticed, refused_where_tokens_are_not_reserved,
 );
 
 /// A third of it is far longer than a chain of these cases takes on a busy machine.

@@ -10,7 +10,7 @@ use tenure_core::{Guard, Owner, Token};
 
 cases!("tokens":
     strictly_increasing, increasing_after_expiry, increasing_after_forced_release, increasing_across_clients,
-    increasing_after_restart.alone(), increasing_after_wipe.alone(), reentry_same_token, fits_in_i64,
+    increasing_after_restart.alone(), increasing_after_wipe.alone(), reentry_same_token.policy(), fits_in_i64,
     fence_refuses_stale,
 );
 

@@ -16,8 +16,6 @@ cases!("waiting": shortened_lease_is_noticed, lost_wakeup_is_made_up_for.alone()
 const LONG_LEASE: Duration = Duration::from_mins(5);
 /// What remains of a lease that its holder shortens. A store gives up a request for a shorter one sooner.
 const REST: Duration = Duration::from_secs(6);
-/// What a wait may take beyond what the contract says, on an idle store.
-const SLACK: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -44,13 +42,13 @@ async fn shortened_lease_is_noticed(stage: &Stage) -> Check {
     ensure_matches!(guard.extend(REST).await, Ok(()) | Err(Error::Lost { .. }));
     // From now on, what remains is at most that.
     let shortened = Moment::now();
-    let bound = REST + stage.capabilities().ask_again + SLACK;
+    let bound = stage.at_most(REST + stage.capabilities().ask_again);
     let waited = within(bound, "the end of a lease that its holder had shortened, for who waits", waiter);
     let (taken, had) = waited.await???;
     ensure!(!guard.is_held(), "two guards say that they hold the lock: {guard:?} {taken:?}");
     let took = had.since(shortened);
     ensure!(
-        took < bound,
+        took <= bound,
         "the lease had {REST:?} left, and a waiter was granted the lock only after {took:?}"
     );
     rises(guard.token(), taken.token())?;
@@ -78,9 +76,9 @@ async fn lost_wakeup_is_made_up_for(stage: &Stage) -> Check {
     }
     // A slow store may have got the release only after the mending.
     let released = Moment::now();
-    let (taken, had) = within(PATIENCE + SLACK, "the lock's next turn", waiter).await???;
+    let (taken, had) = within(PATIENCE, "the lock's next turn", waiter).await???;
     rises(before, taken.token())?;
-    let (took, bound) = (had.since(released), stage.capabilities().ask_again + SLACK);
-    ensure!(took < bound, "the news of a release was lost, and the waiter asked again only after {took:?}");
+    let (took, bound) = (had.since(released), stage.at_most(stage.capabilities().ask_again));
+    ensure!(took <= bound, "the news of a release was lost, and the waiter asked again only after {took:?}");
     Ok(taken.release().await?)
 }

@@ -7,6 +7,7 @@ mod wire;
 use flawed::{Flaw, Flawed};
 use futures_util::{StreamExt, future::join_all, stream};
 use sessions::{SessionFlaw, Sessions};
+use std::collections::HashSet;
 use tenure_conformance::{Outcome, Subject, Subjects, run};
 
 /// Each flaw, and the cases that must see it.
@@ -251,6 +252,22 @@ async fn every_flaw_is_caught() {
         tokio::join!(join_all(rest.into_iter().map(lease)), join_all(sessions.into_iter().map(session)));
     let missed: Vec<String> = fine.into_iter().chain(late).chain(lease).chain(session).flatten().collect();
     assert!(missed.is_empty(), "not caught:\n{}", missed.join("\n"));
+}
+
+/// Policy cases run only in virtual time, so a flaw of a store has to be caught by another one.
+#[test]
+fn flaw_of_a_store_is_caught_by_what_runs_on_it() {
+    let on_stores: HashSet<String> = tenure_conformance::cases()
+        .into_iter()
+        .filter(|case| !case.policy)
+        .map(|case| format!("{}::{}", case.group, case.name))
+        .collect();
+    for (flaw, cases) in CAUGHT {
+        assert!(
+            cases.iter().any(|case| on_stores.contains(*case)),
+            "{flaw:?} is caught by policy cases alone"
+        );
+    }
 }
 
 /// What is to be said when this case does not see what is wrong with the store.
