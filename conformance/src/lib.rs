@@ -38,6 +38,7 @@
 //! | the suite as a function, and its table | [`run`], [`Report`] |
 //! | the list of cases | [`cases()`] |
 //! | a store that counts requests and fails on demand | [`Probe`], [`Fault`], [`Hints`], [`Calls`] |
+//! | a store in virtual time, whose server and network can be hurt | [`Simulation`] |
 //! | ways to inject faults into the server, and into the connection to it | [`saboteur`], `proxy` (a feature) |
 //! | a resource that checks fencing tokens | [`FencedRegister`] |
 //! | which stores must be available | [`is_required`] |
@@ -59,7 +60,7 @@
 //! | in which form a case locks | `form` |
 //! | how it says that the contract is not kept | `check` |
 //! | the store under test | `subject`; `probe`, between a client and the store, and `log`, what was asked; `required` |
-//! | what hurts a server | `saboteur`; `proxy`, on the way to it |
+//! | what hurts a server | `saboteur`; `proxy`, on the way to it; `simulation`, a server in virtual time |
 //! | what a lock protects, and what clients saw | `fence`; `judge` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -82,6 +83,7 @@ pub mod proxy;
 mod report;
 mod required;
 pub mod saboteur;
+mod simulation;
 mod stage;
 mod subject;
 mod suite;
@@ -97,6 +99,7 @@ pub use log::{Call, Calls, Method};
 pub use probe::{Fault, Hints, Probe};
 pub use report::{Entry, Report, run};
 pub use required::is_required;
+pub use simulation::Simulation;
 pub use stage::{Client, Stage};
 pub use subject::{Absent, BoxError, Subject, Subjects};
 pub use suite::Outcome;

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, StandingKind, Wakeup};
+use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, Moment, StandingKind, Wakeup};
 
 /// On the wall clock, how long something may take that the contract bounds: only what hangs takes so long.
 const HANG: Duration = Duration::from_mins(5);
@@ -29,7 +29,6 @@ pub struct Stage {
     subject: Arc<dyn Subject>,
     capabilities: Capabilities,
     prefix: String,
-    in_virtual_time: bool,
     opener: Opener,
 }
 
@@ -87,19 +86,14 @@ impl Client {
 
 impl Stage {
     /// Makes the stage for the case of this name, in this form of locks.
-    pub(crate) async fn new(
-        subject: Arc<dyn Subject>,
-        case: &str,
-        form: Form,
-        in_virtual_time: bool,
-    ) -> Check<Self> {
+    pub(crate) async fn new(subject: Arc<dyn Subject>, case: &str, form: Form) -> Check<Self> {
         let backend = open(&*subject).await?;
         let capabilities = backend.capabilities();
         backend.close().await;
         let run = ClaimId::new().to_string();
         let prefix = format!("{}.{case}.", &run[..8]);
         let opener = Opener { subject: Arc::clone(&subject), form, clients: Arc::default() };
-        let stage = Self { subject, capabilities, prefix, in_virtual_time, opener };
+        let stage = Self { subject, capabilities, prefix, opener };
         match form {
             Form::Lock | Form::Writer => {}
             Form::Reader => stage.needs(Need::Readers)?,
@@ -149,7 +143,7 @@ impl Stage {
     /// the machine decides, it is only a limit for what hangs.
     #[must_use]
     pub fn at_most(&self, bound: Duration) -> Duration {
-        if self.in_virtual_time { bound } else { HANG }
+        if Moment::are_virtual() { bound } else { HANG }
     }
 
     /// Returns a lock name that no other case and no other run uses.

@@ -62,7 +62,7 @@ impl Tested {
         // In this order, a case that waits for its store does not keep a punctual case of another store waiting.
         let _quiet = Access::at(&self.quiet, case.alone).await;
         let _calm = Access::at(&self.calm, case.punctual).await;
-        let outcome = outcome_of(Arc::clone(&self.subject), case, false).await;
+        let outcome = outcome_of(Arc::clone(&self.subject), case).await;
         if case.alone { self.healed(outcome).await } else { outcome }
     }
 
@@ -104,7 +104,7 @@ async fn simulate(subject: Arc<dyn Subject>, case: Case) -> Outcome {
     let simulation = tokio::task::spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
         match runtime {
-            Ok(runtime) => runtime.block_on(outcome_of(subject, case, true)),
+            Ok(runtime) => runtime.block_on(outcome_of(subject, case)),
             Err(error) => Outcome::Failed(format!("no runtime for a simulation: {error}")),
         }
     });
@@ -112,8 +112,8 @@ async fn simulate(subject: Arc<dyn Subject>, case: Case) -> Outcome {
 }
 
 /// Runs one case in a task of its own.
-async fn outcome_of(subject: Arc<dyn Subject>, case: Case, in_virtual_time: bool) -> Outcome {
-    let mut task = tokio::spawn(play(subject, case, in_virtual_time));
+async fn outcome_of(subject: Arc<dyn Subject>, case: Case) -> Outcome {
+    let mut task = tokio::spawn(play(subject, case));
     match tokio::time::timeout(case.limit, &mut task).await {
         Ok(Ok(Ok(()))) => Outcome::Passed,
         Ok(Ok(Err(Stop::Failed(what)))) => Outcome::Failed(what),
@@ -126,8 +126,8 @@ async fn outcome_of(subject: Arc<dyn Subject>, case: Case, in_virtual_time: bool
     }
 }
 
-async fn play(subject: Arc<dyn Subject>, case: Case, in_virtual_time: bool) -> Check {
-    let stage = Stage::new(subject, case.name, case.form, in_virtual_time).await?;
+async fn play(subject: Arc<dyn Subject>, case: Case) -> Check {
+    let stage = Stage::new(subject, case.name, case.form).await?;
     (case.run)(&stage).await?;
     stage.strike().await
 }

@@ -1,6 +1,6 @@
 //! A thread with its own small runtime, for work that must outlive the callers' runtimes.
 
-use crate::moment;
+use crate::Moment;
 use std::{
     future::Future,
     io,
@@ -68,7 +68,7 @@ impl Background {
     /// If the system refuses another thread and the caller is outside a tokio runtime.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        if moment::is_paused()
+        if Moment::are_virtual()
             && let Ok(callers) = Handle::try_current()
         {
             return callers;

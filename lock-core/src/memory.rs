@@ -120,6 +120,16 @@ impl Memory {
         })
     }
 
+    /// Forgets every name, as a server does that comes back without its data. Its clock goes on, so tokens still rise
+    /// (clause T2).
+    pub fn wipe(&self) {
+        let mut store = self.store();
+        store.names.clear();
+        store.latches.clear();
+        store.last_token = 0;
+        store.places.values().for_each(|place| place.notify_one());
+    }
+
     /// How its URLs are written.
     #[must_use]
     pub fn urls() -> Guide {

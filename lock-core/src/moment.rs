@@ -35,6 +35,16 @@ impl Moment {
         Self(Instant::now() + suspended())
     }
 
+    /// Returns whether moments are virtual here: whether tokio's time is paused, as in some tests.
+    #[must_use]
+    pub fn are_virtual() -> bool {
+        let (instant, clock) = (Instant::now(), std::time::Instant::now());
+        while std::time::Instant::now() == clock {
+            std::hint::spin_loop();
+        }
+        Instant::now() == instant
+    }
+
     /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
@@ -77,15 +87,6 @@ impl Add<Duration> for Moment {
     fn add(self, span: Duration) -> Self {
         Self(self.0 + span)
     }
-}
-
-/// Returns whether tokio's time is paused here, as in some tests.
-pub(crate) fn is_paused() -> bool {
-    let (instant, clock) = (Instant::now(), std::time::Instant::now());
-    while std::time::Instant::now() == clock {
-        std::hint::spin_loop();
-    }
-    Instant::now() == instant
 }
 
 /// A clock that counts the time asleep, and the clock of `Instant`.
@@ -136,13 +137,13 @@ mod tests {
 
     #[tokio::test]
     async fn tells_paused_time() {
-        assert!(!is_paused());
+        assert!(!Moment::are_virtual());
         tokio::time::pause();
-        assert!(is_paused());
+        assert!(Moment::are_virtual());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(is_paused());
+        assert!(Moment::are_virtual());
         tokio::time::resume();
-        assert!(!is_paused());
+        assert!(!Moment::are_virtual());
     }
 
     /// Where the machine seems to have booted a day earlier, while `Instant` is the same: as after a day asleep.

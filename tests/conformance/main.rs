@@ -41,12 +41,40 @@ const OF_A_QUEUE: &[&str] = &[
     "faults_of_permits",
 ];
 
+/// What another way to the same servers changes: a Sentinel, a pooler, an ensemble. The rest is shown without it.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+const OF_ANOTHER_WAY: &[&str] =
+    &["store", "oracle", "exclusion", "waiting", "lease", "people", "runtimes", "closing", "faults"];
+
+/// What changes besides where names are spread over servers.
+#[cfg(feature = "redis")]
+const OF_A_CLUSTER: &[&str] = &[
+    "store",
+    "oracle",
+    "exclusion",
+    "names",
+    "waiting",
+    "lease",
+    "people",
+    "several",
+    "latch",
+    "runtimes",
+    "closing",
+    "faults",
+];
+
 /// Whether clients of different nodes exclude each other, by a row's columns and by its record.
 #[cfg(feature = "mysql")]
 const ON_SEVERAL_NODES: &[&str] = &["exclusion", "exclusion_by_permit"];
 
 /// The same groups, if there are cases of each: what is misspelt would be left out, and nobody would miss it.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 fn groups(names: &'static [&'static str]) -> &'static [&'static str] {
     let cases = tenure_conformance::cases();
     for name in names {
@@ -76,10 +104,12 @@ fn subjects() -> Subjects {
         // By default a server has 2 s to answer, and one of Redlock 500 ms. A busy machine may stand still for so long.
         subjects = subjects.with(OnServer::new("redis", Kind::Redis, "response_timeout=3s"));
         subjects = subjects.with(OnServer::new("redis-fair", Kind::Redis, "fair=true&response_timeout=3s"));
-        subjects = subjects.with(OnServer::new("redis-sentinel", Kind::RedisSentinel, "response_timeout=3s"));
+        let sentinel = OnServer::new("redis-sentinel", Kind::RedisSentinel, "response_timeout=3s");
+        subjects = subjects.with(sentinel.showing(groups(OF_ANOTHER_WAY)));
         let patient = "node_timeout=3s&response_timeout=3s";
         subjects = subjects.with(OnServer::new("redlock", Kind::Redlock(5), patient));
-        subjects = subjects.with(OnServer::new("redis-cluster", Kind::RedisCluster, "response_timeout=3s"));
+        let cluster = OnServer::new("redis-cluster", Kind::RedisCluster, "response_timeout=3s");
+        subjects = subjects.with(cluster.showing(groups(OF_A_CLUSTER)));
     }
     #[cfg(feature = "postgres")]
     {
@@ -87,8 +117,8 @@ fn subjects() -> Subjects {
         let fair = OnServer::new("postgres-fair", Kind::Postgres, "fair=true&connect_timeout=12s");
         subjects = subjects.with(fair.showing(groups(OF_A_QUEUE)));
         subjects = subjects.with(OnServer::new("postgres-row-lock", Kind::Postgres, ROW_LOCK));
-        subjects =
-            subjects.with(OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true&connect_timeout=12s"));
+        let pooled = OnServer::new("pgbouncer", Kind::Pgbouncer, "pooler=true&connect_timeout=12s");
+        subjects = subjects.with(pooled.showing(groups(OF_ANOTHER_WAY)));
     }
     #[cfg(feature = "mysql")]
     {
@@ -105,8 +135,8 @@ fn subjects() -> Subjects {
     {
         // It takes the place of the suite's leases. Shorter ones were seen to end beside other work.
         subjects = subjects.with(OnServer::new("zookeeper", Kind::Zookeeper, "session_timeout=8s"));
-        let kind = Kind::ZookeeperEnsemble(3);
-        subjects = subjects.with(OnServer::new("zookeeper-ensemble", kind, "session_timeout=8s"));
+        let ensemble = OnServer::new("zookeeper-ensemble", Kind::ZookeeperEnsemble(3), "session_timeout=8s");
+        subjects = subjects.with(ensemble.showing(groups(OF_ANOTHER_WAY)));
     }
     subjects
 }

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
-use tenure_conformance::{BoxError, Subject, async_trait};
+use tenure_conformance::{BoxError, Simulation, Subject, async_trait};
 use tenure_core::{Backend, Memory};
 
 /// One store for each namespace.
@@ -25,7 +25,7 @@ impl Subject for InMemory {
     }
 
     fn simulated(&self) -> Option<Arc<dyn Subject>> {
-        Some(Arc::new(Self::default()))
+        Some(Arc::new(Simulation::new()))
     }
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {

@@ -38,7 +38,6 @@ impl OnServer {
     }
 
     /// The same, for these groups of cases alone.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn showing(self, groups: &'static [&'static str]) -> Self {
         Self { groups, ..self }
     }

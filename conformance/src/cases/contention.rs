@@ -222,7 +222,7 @@ mod tests {
     }
 
     async fn turns(store: OneName) -> Check<Contention> {
-        let stage = Stage::new(Arc::new(store), "turns", Form::Lock, false).await?;
+        let stage = Stage::new(Arc::new(store), "turns", Form::Lock).await?;
         Contention::begin(&stage, &[Hurt::Kill]).await
     }
 

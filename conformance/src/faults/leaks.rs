@@ -6,12 +6,9 @@ use crate::{
     check::{Check, Stop, chain},
     judge::{Event, Recorder, What},
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 use tenure_core::{Backend, Error, Locks};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Takes each lock once more, alone, and notes those that cannot be had.
 ///

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::{
     fmt,
     ops::{Add, Sub},
-    time::Duration,
+    sync::LazyLock,
+    time::{Duration, Instant},
 };
 use tenure_core::Moment;
 
@@ -19,9 +20,20 @@ impl Stamp {
     /// When the machine was booted.
     pub const ZERO: Self = Self(0);
 
-    /// Now.
+    /// Now: in virtual time, as far from an instant of this process as tokio's clock says.
     #[must_use]
     pub fn now() -> Self {
+        if !Moment::are_virtual() {
+            return Self::of_the_machine();
+        }
+        static ANCHOR: LazyLock<(Stamp, Instant)> =
+            LazyLock::new(|| (Stamp::of_the_machine(), Instant::now()));
+        let (stamp, instant) = *ANCHOR;
+        let now = tokio::time::Instant::now().into_std();
+        stamp + now.saturating_duration_since(instant) - instant.saturating_duration_since(now)
+    }
+
+    fn of_the_machine() -> Self {
         use rustix::time::{ClockId, clock_gettime};
         #[cfg(target_os = "linux")]
         let clock = ClockId::Boottime;

@@ -2,6 +2,7 @@
 
 mod careless;
 mod schedule;
+mod seeds;
 mod sessions;
 mod split;
 
@@ -57,6 +58,7 @@ fn shown(outcome: &Outcome) -> String {
     )
 }
 
+/// On the wall clock, because runtimes end in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn safe_stores_pass() {
     let (mut grants, mut losses, mut kinds, mut faults_met) = (0, 0, BTreeSet::new(), BTreeSet::new());
@@ -96,12 +98,12 @@ async fn grants_are_handed_on(subject: Arc<dyn Subject>) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn grants_are_handed_on_in_memory() {
     grants_are_handed_on(Arc::new(InMemory(Memory::new()))).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn grants_of_a_small_store_are_handed_on() {
     grants_are_handed_on(Careless::with(Flaw::None)).await;
 }
@@ -123,28 +125,28 @@ async fn is_caught(flaw: Flaw, broken: Broken) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_release_without_claim_check_is_caught() {
     is_caught(Flaw::NoClaimCheckAtRelease, Broken::TwoHolders).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_renewal_that_revives_is_caught() {
     is_caught(Flaw::RenewalRevives, Broken::LostEarly).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn tokens_that_do_not_rise_are_caught() {
     is_caught(Flaw::NoTokens, Broken::TokenDidNotRise).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn reserved_tokens_that_are_issued_again_are_caught() {
     is_caught(Flaw::ReservesNothing, Broken::TokenDidNotRise).await;
 }
 
 /// The default excuses nothing but what was wiped or expired.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn sessions_that_end_with_connections_are_caught() {
     let outcome = faults(Sessions::that(Cuts::EndSessions), PATIENCE).await;
     let timeline = shown(&outcome);
@@ -153,7 +155,7 @@ async fn sessions_that_end_with_connections_are_caught() {
 }
 
 /// The same store, which says so: as a row's lock does.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn sessions_that_are_said_to_end_with_connections_are_excused() {
     let outcome = faults(Sessions::that(Cuts::EndSessionsAsDeclared), Duration::from_secs(5)).await;
     assert!(outcome.violations.is_empty(), "{}", shown(&outcome));
@@ -164,7 +166,7 @@ async fn sessions_that_are_said_to_end_with_connections_are_excused() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn sessions_that_outlive_connections_pass() {
     let outcome = faults(Sessions::that(Cuts::DoNothing), Duration::from_secs(9)).await;
     assert!(outcome.violations.is_empty(), "{}", shown(&outcome));
@@ -175,7 +177,7 @@ async fn sessions_that_outlive_connections_pass() {
     assert!(figures.grants > 30 && figures.losses > 0, "{figures}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn readers_beside_a_writer_are_caught() {
     let outcome = faults(Split::subject(), PATIENCE).await;
     let timeline = shown(&outcome);

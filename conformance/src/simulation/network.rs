@@ -1,0 +1,271 @@
+//! The network between a simulated server and its clients, and whether the server runs.
+
+use crate::{
+    async_trait,
+    saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur},
+};
+use fastrand::Rng;
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tenure_core::StoreError;
+use tokio::{
+    sync::{oneshot, watch},
+    time::{sleep, timeout},
+};
+
+/// How long a client waits for an answer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a server takes to start: long enough for its clock to pass the tokens that it has forgotten.
+const START: Duration = Duration::from_millis(100);
+/// The longest time, in microseconds, that a request or an answer is on its way.
+const LATENCY: u64 = 1500;
+
+/// A network in one process, and a server at its end that can freeze and die.
+pub(super) struct Network {
+    weather: watch::Sender<Weather>,
+    /// Draws how long each request and each answer is on its way; without it, they take no time.
+    rng: Option<Mutex<Rng>>,
+    /// Removes the server's data, if that can be done.
+    wipe: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// What happens to requests and answers now.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    /// Which connections work: a reset begins the next generation.
+    generation: u64,
+    refuses: bool,
+    half_open: bool,
+    drops_replies: bool,
+    requests_late: Duration,
+    replies_late: Duration,
+    frozen: bool,
+    down: bool,
+}
+
+const FINE: Weather = Weather {
+    generation: 1,
+    refuses: false,
+    half_open: false,
+    drops_replies: false,
+    requests_late: Duration::ZERO,
+    replies_late: Duration::ZERO,
+    frozen: false,
+    down: false,
+};
+
+impl Network {
+    /// Makes a network that takes no time.
+    pub(super) fn new() -> Self {
+        Self { weather: watch::Sender::new(FINE), rng: None, wipe: None }
+    }
+
+    /// Makes a network whose delays are drawn from this seed.
+    pub(super) fn seeded(seed: u64) -> Self {
+        Self { rng: Some(Mutex::new(Rng::with_seed(seed))), ..Self::new() }
+    }
+
+    /// Lets the server lose its data, which this removes.
+    pub(super) fn wiped_by(self, wipe: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { wipe: Some(Box::new(wipe)), ..self }
+    }
+
+    /// Makes a connection, which is established by its first request.
+    pub(super) fn connection(self: &Arc<Self>) -> Connection {
+        Connection { network: Arc::clone(self), generation: AtomicU64::new(0) }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Weather)) -> Sabotage {
+        self.weather.send_modify(change);
+        Ok(())
+    }
+
+    async fn latency(&self, late: impl Fn(&Weather) -> Duration) {
+        let drawn = self
+            .rng
+            .as_ref()
+            .map_or(0, |rng| rng.lock().unwrap_or_else(PoisonError::into_inner).u64(..LATENCY));
+        let time = late(&self.weather.borrow()) + Duration::from_micros(drawn);
+        if !time.is_zero() {
+            sleep(time).await;
+        }
+    }
+
+    /// Waits for this; `false` if the connection is reset before.
+    async fn reach(&self, generation: u64, so: impl Fn(&Weather) -> bool) -> bool {
+        let mut weather = self.weather.subscribe();
+        let reached = weather.wait_for(|now| now.generation != generation || so(now)).await;
+        reached.is_ok_and(|now| now.generation == generation)
+    }
+
+    /// Carries a request to the server and its answer back; `None` if it is lost on the way.
+    async fn exchange<T>(&self, generation: u64, request: impl Future<Output = T>) -> Option<T> {
+        let arrives = |now: &Weather| !now.half_open && !now.frozen;
+        self.latency(|now| now.requests_late).await;
+        if !self.reach(generation, arrives).await {
+            return None;
+        }
+        let answer = request.await;
+        self.latency(|now| now.replies_late).await;
+        // A server that was frozen meanwhile answers later. What was dropped is lost with the connection.
+        let answers = |now: &Weather| arrives(now) && !now.drops_replies;
+        self.reach(generation, answers).await.then_some(answer)
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").field("weather", &*self.weather.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// A client's connection to the server, which it makes again after a reset.
+#[derive(Debug)]
+pub(super) struct Connection {
+    network: Arc<Network>,
+    /// That in which it was made; 0 before the first request.
+    generation: AtomicU64,
+}
+
+impl Connection {
+    /// Carries a request there and its answer back. A request that has been sent is carried out even if this future is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::unavailable`] if the connection is refused or reset, or no answer comes in time.
+    pub(super) async fn carry<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (network, generation) = self.established()?;
+        let exchange = tokio::spawn(async move { network.exchange(generation, request).await });
+        match timeout(RESPONSE_TIMEOUT, exchange).await {
+            Ok(answer) => answer.map_err(StoreError::unavailable)?.ok_or_else(reset),
+            Err(_) => Err(StoreError::unavailable("no answer over the network")),
+        }
+    }
+
+    /// The same for an answer that takes its time. The server gives the request up once this future has been dropped.
+    pub(super) async fn wait<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (network, generation) = self.established()?;
+        let (mut sender, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            let exchange = network.exchange(generation, request);
+            tokio::select! {
+                biased;
+                answer = exchange => drop(sender.send(answer)),
+                () = sender.closed() => {}
+            }
+        });
+        answer.await.map_err(StoreError::unavailable)?.ok_or_else(reset)
+    }
+
+    /// Makes the connection again if it was reset.
+    fn established(&self) -> Result<(Arc<Network>, u64), StoreError> {
+        let now = *self.network.weather.borrow();
+        if self.generation.load(Ordering::Relaxed) != now.generation {
+            if now.refuses || now.down {
+                return Err(StoreError::unavailable("connection refused"));
+            }
+            self.generation.store(now.generation, Ordering::Relaxed);
+        }
+        Ok((Arc::clone(&self.network), now.generation))
+    }
+}
+
+fn reset() -> StoreError {
+    StoreError::unavailable("connection reset")
+}
+
+#[async_trait]
+impl Saboteur for Network {
+    fn server(&self) -> String {
+        "a simulated server".to_owned()
+    }
+
+    fn can(&self, hurt: Hurt) -> bool {
+        Hurt::NETWORK.contains(&hurt)
+            || matches!(hurt, Hurt::Freeze | Hurt::Kill)
+            || hurt == Hurt::Wipe && self.wipe.is_some()
+    }
+
+    async fn heal(&self) -> Sabotage {
+        self.change(|now| {
+            let lost = now.drops_replies || now.down;
+            *now = Weather { generation: now.generation + u64::from(lost), ..FINE };
+        })
+    }
+
+    async fn freeze(&self) -> Sabotage {
+        self.change(|now| now.frozen = true)
+    }
+
+    async fn thaw(&self) -> Sabotage {
+        self.change(|now| now.frozen = false)
+    }
+
+    async fn kill(&self) -> Sabotage {
+        self.change(|now| {
+            now.generation += 1;
+            now.down = true;
+        })
+    }
+
+    async fn restart(&self) -> Sabotage {
+        self.change(|now| {
+            now.generation += 1;
+            now.down = false;
+            now.frozen = false;
+        })
+    }
+
+    async fn restart_empty(&self) -> Sabotage {
+        let Some(wipe) = &self.wipe else {
+            return Err(SabotageError::CannotHurt { hurt: Hurt::Wipe, server: self.server() });
+        };
+        self.kill().await?;
+        wipe();
+        sleep(START).await;
+        self.restart().await
+    }
+
+    async fn cut(&self) -> Sabotage {
+        self.change(|now| now.generation += 1)
+    }
+
+    async fn refuse(&self) -> Sabotage {
+        self.change(|now| now.refuses = true)
+    }
+
+    async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
+        self.change(|now| match direction {
+            Direction::Requests => now.requests_late = by,
+            Direction::Replies => now.replies_late = by,
+        })
+    }
+
+    async fn half_open(&self) -> Sabotage {
+        self.change(|now| now.half_open = true)
+    }
+
+    async fn drop_replies(&self) -> Sabotage {
+        self.change(|now| now.drops_replies = true)
+    }
+
+    async fn mend(&self) -> Sabotage {
+        self.change(|now| {
+            let generation = now.generation + u64::from(now.drops_replies);
+            *now = Weather { generation, frozen: now.frozen, down: now.down, ..FINE };
+        })
+    }
+}
