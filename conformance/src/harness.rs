@@ -2,6 +2,7 @@
 
 use crate::{
     Case, Subjects, cases,
+    required::skip,
     suite::{Outcome, Tested},
     victim,
 };
@@ -77,8 +78,14 @@ where
     };
     let trials = in_order(lanes.collect()).into_iter().map(trial);
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let mut absent = tested.iter().filter_map(|tested| Some((tested.subject.name(), tested.absent()?)));
+    let skipped = absent.try_for_each(|(name, why)| skip(name, why));
     // Subjects may end servers when they are dropped, and may need the runtime for that.
     runtime.block_on(async move { drop(tested) });
+    if let Err(why) = skipped {
+        eprintln!("{why}");
+        return ExitCode::FAILURE;
+    }
     conclusion.exit_code()
 }
 

@@ -41,7 +41,7 @@
 //! | a store in virtual time, whose server and network can be hurt | [`Simulation`] |
 //! | ways to inject faults into the server, and into the connection to it | [`saboteur`], `proxy` (a feature) |
 //! | a resource that checks fencing tokens | [`FencedRegister`] |
-//! | which stores must be available | [`is_required`] |
+//! | which stores must be available, and which tests are skipped | [`is_required`], [`skip`] |
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
 //! | what clients saw, and whether the contract allows it | [`judge`] |
 //! | clients, processes and faults at random, for as long as you like | [`faults`] |
@@ -98,7 +98,7 @@ pub use harness::main;
 pub use log::{Call, Calls, Method};
 pub use probe::{Fault, Hints, Probe};
 pub use report::{Entry, Report, run};
-pub use required::is_required;
+pub use required::{is_required, skip};
 pub use simulation::Simulation;
 pub use stage::{Client, Stage};
 pub use subject::{Absent, BoxError, Subject, Subjects};

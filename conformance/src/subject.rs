@@ -55,8 +55,8 @@ pub trait Subject: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Absent`] if the store is not available here: its cases are then listed as ignored, with the reason. With
-    /// `TENURE_TEST_REQUIRE=1` in the environment they fail: [`is_required`](crate::is_required).
+    /// [`Absent`] if the store is not available here: its cases are then listed as ignored, with the reason
+    /// ([`skip`](crate::skip)). With `TENURE_TEST_REQUIRE=1` in the environment they fail.
     async fn start(&self) -> Result<(), Absent> {
         Ok(())
     }

@@ -80,6 +80,11 @@ impl Tested {
         let _ = self.started().await;
     }
 
+    /// Why the store is not available here, once it was started in vain.
+    pub(crate) fn absent(&self) -> Option<&String> {
+        self.started.get()?.as_ref().err()
+    }
+
     async fn started(&self) -> Result<(), &String> {
         let _calm = self.calm.read().await;
         let start = || async { self.subject.start().await.map_err(|absent| absent.to_string()) };

@@ -7,7 +7,7 @@ use std::{
     panic::{AssertUnwindSafe, resume_unwind},
     time::Duration,
 };
-use tenure_conformance::is_required;
+use tenure_conformance::skip;
 use tenure_sql::Strategy;
 use tenure_testbed::Server;
 use tokio::{
@@ -126,8 +126,10 @@ impl Lane {
         runtime.block_on(async {
             let server = match self.place.server().await {
                 Ok(server) => server,
-                Err(why) if is_required(&self.name()) => return Err(Failed::from(why)),
-                Err(why) => return Ok(Completion::ignored_with(why)),
+                Err(why) => {
+                    skip(&self.name(), why)?;
+                    return Ok(Completion::ignored_with(why));
+                }
             };
             let (_alone, _together) = if case.alone {
                 (Some(self.place.quiet.write().await), None)

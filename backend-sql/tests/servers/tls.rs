@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-use tenure_conformance::is_required;
+use tenure_conformance::skip;
 use tenure_core::Error;
 
 cases!("tls":
@@ -82,9 +82,8 @@ impl Mariadb {
     fn is_here() -> bool {
         let found = shell("command -v mariadbd && command -v mariadb-install-db").output().unwrap();
         let here = found.status.success();
-        assert!(here || !is_required("mariadb"), "no program mariadbd here, and TENURE_TEST_REQUIRE=1");
         if !here {
-            eprintln!("skipped: there is no program mariadbd here");
+            skip("mariadb", "no program mariadbd here for its TLS").unwrap();
         }
         here
     }

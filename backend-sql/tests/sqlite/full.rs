@@ -3,6 +3,7 @@
 use super::*;
 use crate::bad_files::words;
 use std::{fs, process::Command};
+use tenure_conformance::skip;
 use tenure_core::{Locks, LossCause, Moment, StoreError};
 
 const LEASE: Duration = Duration::from_secs(4);
@@ -18,7 +19,11 @@ impl Disk {
         let directory = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=1m", "tenure"]).arg(directory.path());
-        mount.status().is_ok_and(|status| status.success()).then(|| Self(directory))
+        if !mount.status().is_ok_and(|status| status.success()) {
+            skip("namespaces", "no small disk can be mounted here to fill it up under SQLite").unwrap();
+            return None;
+        }
+        Some(Self(directory))
     }
 
     fn ballast(&self) -> impl AsRef<Path> {
@@ -55,9 +60,7 @@ async fn refused(backend: &SqliteBackend) -> StoreError {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_costs_leases_and_no_exclusion() {
-    let Some(disk) = Disk::mount() else {
-        return eprintln!("not shown: only who may mount a file system can have a small one");
-    };
+    let Some(disk) = Disk::mount() else { return };
     let options = SqliteOptions::new(disk.0.path().join("locks.db"));
     let theirs = SqliteBackend::open(options.clone()).await.unwrap();
     let locks = Locks::new(SqliteBackend::open(options).await.unwrap());

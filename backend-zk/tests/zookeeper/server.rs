@@ -2,8 +2,8 @@
 
 use std::{io, net::SocketAddr};
 use tenure_conformance::{
-    is_required,
     saboteur::{Hurt, Saboteur},
+    skip,
 };
 use tenure_testbed::{Kind, Server};
 use tokio::{
@@ -49,7 +49,7 @@ impl Shared {
         let server = self.found().await?;
         let saboteur = server.saboteur();
         if let Some(hurt) = hurts.iter().find(|hurt| !saboteur.can(**hurt)) {
-            eprintln!("skipped: {} cannot be hurt by: {hurt}", saboteur.server());
+            skip("faults", &format!("{} cannot be hurt by: {hurt}", saboteur.server())).unwrap();
             return None;
         }
         let place = Place { server, _together: None, _alone: Some(self.quiet.write().await) };
@@ -65,8 +65,7 @@ impl Shared {
                     Some(server)
                 }
                 Err(unavailable) => {
-                    assert!(!is_required(self.kind.name()), "{unavailable}, and TENURE_TEST_REQUIRE=1");
-                    eprintln!("skipped: {unavailable}");
+                    skip(self.kind.name(), &unavailable.to_string()).unwrap();
                     None
                 }
             }

@@ -23,8 +23,11 @@ async fn near_wrap(counter: i32) -> Option<(Special, Scene)> {
 
 /// The same, with these properties of Java's.
 async fn near_wrap_with(counter: i32, properties: &[String]) -> Option<(Special, Scene)> {
-    if !special::available() || Command::new("javac").arg("-version").output().is_err() {
-        eprintln!("skipped: there is no JDK here to write a server's data with");
+    if !special::available() {
+        return None;
+    }
+    if Command::new("javac").arg("-version").output().is_err() {
+        tenure_conformance::skip("jdk", "no javac here to write a ZooKeeper server's data with").unwrap();
         return None;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@
 #[expect(dead_code, reason = "the other test program needs more of it")]
 mod stage;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Completion, Trial};
 use nix::sys::signal::Signal;
 use stage::{Done, Gate, Running, Stage, until};
 use std::{
@@ -16,7 +16,7 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 use tempfile::TempDir;
-use tenure_conformance::is_required;
+use tenure_conformance::skip;
 
 /// The user that `tenure` runs as, while its command becomes root.
 const NOBODY: u32 = 65534;
@@ -35,13 +35,15 @@ const CASES: [(&str, fn(), Need); 4] = [
 ];
 
 fn main() -> ExitCode {
-    let trial = |(name, case, (need, setting)): (&str, fn(), Need)| match lacking(setting) {
-        Some(why) if is_required(need) => Trial::test(name, || Err(why.into())),
-        Some(why) => Trial::test(name, || Ok(())).with_kind(why).with_ignored_flag(true),
-        None => Trial::test(name, move || {
-            case();
-            Ok(())
-        }),
+    let trial = |(name, case, (need, setting)): (&'static str, fn(), Need)| {
+        Trial::ignorable_test(name, move || {
+            let Some(why) = lacking(setting) else {
+                case();
+                return Ok(Completion::Completed);
+            };
+            skip(need, &format!("{name}: {why}"))?;
+            Ok(Completion::ignored_with(why))
+        })
     };
     libtest_mimic::run(&Arguments::from_args(), CASES.map(trial).into()).exit_code()
 }

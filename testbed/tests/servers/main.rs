@@ -27,8 +27,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tenure_conformance::is_required;
 use tenure_conformance::saboteur::Hurt;
+use tenure_conformance::skip;
 use tenure_testbed::{Kind, Server, Use};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, Semaphore};
@@ -90,10 +90,10 @@ fn main() -> ExitCode {
                 servers.push(server);
                 lane
             }
-            Ok(Err(reason)) if is_required(kind.name()) => {
-                vec![Trial::test(prefix, move || Err(Failed::from(reason)))]
-            }
-            Ok(Err(reason)) => listed(&prefix, kind, &reason.to_string()),
+            Ok(Err(reason)) => match skip(kind.name(), &format!("{word}: {reason}")) {
+                Ok(()) => listed(&prefix, kind, &reason.to_string()),
+                Err(required) => vec![Trial::test(prefix, move || Err(Failed::from(required)))],
+            },
             Err(reason) => listed(&prefix, kind, &reason),
         });
     }
