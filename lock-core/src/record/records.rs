@@ -7,10 +7,11 @@ use super::{
     LatchRecord, Record, RecordStore, StoreTime,
     change::{Changes, LOCKS, Tries, Write, key_of},
     edition::{Edition, parse},
+    renewals::until_of,
 };
 use crate::{
     Attempt, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-    Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup, backend::Rounds,
+    LossCause, Mode, Moment, Name, Release, Renewal, StoreError, Waiter, Wakeup, backend::Rounds,
 };
 use async_trait::async_trait;
 use std::{
@@ -122,7 +123,24 @@ impl<S: RecordStore> Backend for Records<S> {
     }
 
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
-        self.change(&grant.name, Write::IfChanged, |record, now, _| Ok(record.release(grant, now))).await
+        let mut held_until = None;
+        let release = |record: &mut Record, now: StoreTime, _: Moment| {
+            let until = until_of(record, grant, now);
+            Ok(match record.release(grant, now) {
+                // Apart from force, only its own release ends a grant before its lease. So a swap was carried out that
+                // was answered with false, because it was sent twice, and others have written since.
+                Release::Lost(LossCause::TakenOver | LossCause::Expired)
+                    if held_until.is_some_and(|until| now < until) =>
+                {
+                    Release::Released { awaited: false }
+                }
+                release => {
+                    held_until = until;
+                    release
+                }
+            })
+        };
+        self.change(&grant.name, Write::IfChanged, release).await
     }
 
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {

@@ -91,7 +91,7 @@ impl<S: RecordStore> Changes<S> {
 }
 
 /// Until when the claim holds the name.
-fn until_of(record: &Record, grant: &Grant, now: StoreTime) -> Option<StoreTime> {
+pub(super) fn until_of(record: &Record, grant: &Grant, now: StoreTime) -> Option<StoreTime> {
     record.live(now).find(|held| held.claim == grant.claim).map(|held| held.until)
 }
 

@@ -297,6 +297,83 @@ async fn a_swap_that_meets_itself_was_carried_out() {
     assert_eq!(records.force_release(&grant.name).await.unwrap().len(), 1);
 }
 
+/// What another client does while a release is on its way.
+#[derive(Clone, Copy)]
+enum Meanwhile {
+    /// The swap is carried out, the name is granted again, and the swap that is sent once more answers false.
+    AcquiresAfterwards,
+    /// The swap comes too late.
+    ForcesBefore,
+    /// The lease is over, and the swap comes too late.
+    AcquiresBefore,
+}
+
+struct Busy {
+    texts: Texts,
+    other: Records<Texts>,
+    next: Claim,
+    meanwhile: Mutex<Option<Meanwhile>>,
+}
+
+#[async_trait]
+impl RecordStore for Busy {
+    type Version = Option<String>;
+
+    fn store(&self) -> &str {
+        self.texts.store()
+    }
+
+    async fn read(&self, key: &str) -> Result<Stored<Self::Version>, StoreError> {
+        self.texts.read(key).await
+    }
+
+    async fn swap(&self, key: &str, from: &Self::Version, to: Option<&str>) -> Result<bool, StoreError> {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        match meanwhile {
+            None => return self.texts.swap(key, from, to).await,
+            Some(Meanwhile::AcquiresAfterwards) => {
+                assert!(self.texts.swap(key, from, to).await?);
+                granted(&self.other, &self.next).await;
+            }
+            Some(Meanwhile::ForcesBefore) => {
+                assert_eq!(self.other.force_release(&self.next.name).await?.len(), 1);
+            }
+            Some(Meanwhile::AcquiresBefore) => {
+                self.texts.0.clock.fetch_add(11_000_000, Ordering::Relaxed);
+                granted(&self.other, &self.next).await;
+            }
+        }
+        self.texts.swap(key, from, to).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Stored<Self::Version>)>, StoreError> {
+        self.texts.list(prefix).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_sent_twice_is_released_and_one_that_came_late_is_lost() {
+    for (meanwhile, expected) in [
+        (Meanwhile::AcquiresAfterwards, Release::Released { awaited: false }),
+        (Meanwhile::ForcesBefore, Release::Lost(LossCause::Forced)),
+        (Meanwhile::AcquiresBefore, Release::Lost(LossCause::TakenOver)),
+    ] {
+        let texts = Texts::new();
+        let (other, next) = (Records::new(texts.clone()), claim("a"));
+        let records = Records::new(Busy { texts, other, next, meanwhile: Mutex::default() });
+        let Attempt::Granted(grant) = records.try_acquire(&claim("a")).await.unwrap() else {
+            panic!("it is free")
+        };
+        let store = &records.changes.store;
+        *store.meanwhile.lock().unwrap() = Some(meanwhile);
+        assert_eq!(records.release(&grant).await.unwrap(), expected);
+        let held = store.other.holders(&grant.name).await.unwrap();
+        let held: Vec<_> = held.iter().map(|holder| holder.claim).collect();
+        let is_next = !matches!(meanwhile, Meanwhile::ForcesBefore);
+        assert_eq!(held, if is_next { vec![Some(store.next.id)] } else { vec![] });
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_seen_by_other_clients() {
     let texts = Texts::new();
