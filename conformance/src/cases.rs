@@ -15,6 +15,7 @@ mod oracle;
 mod people;
 mod permits;
 mod readers;
+mod record_store;
 mod reentrancy;
 mod release;
 mod running;
@@ -33,6 +34,7 @@ use crate::{Case, Form};
 #[must_use]
 pub fn all() -> Vec<Case> {
     let groups = [
+        record_store::CASES,
         store::CASES,
         oracle::CASES,
         exclusion::CASES,

@@ -47,6 +47,8 @@ pub enum Need {
     Restart,
     /// The suite can empty the store: [`Subject::wipe`](crate::Subject::wipe).
     Wipe,
+    /// The store is one of records: [`Subject::records`](crate::Subject::records).
+    Records,
     /// The suite can inject this fault into the store's server: [`Subject::saboteur`](crate::Subject::saboteur).
     Hurt(Hurt),
 }
@@ -69,6 +71,7 @@ impl fmt::Display for Need {
             Self::Namespaces => "needs namespaces: this subject has only one",
             Self::Restart => "needs restart: this subject cannot be restarted",
             Self::Wipe => "needs wipe: this subject cannot be emptied",
+            Self::Records => "needs records: this subject offers no record store",
         })
     }
 }

@@ -33,7 +33,7 @@
 //!
 //! | you look for | it is in |
 //! |---|---|
-//! | what a store under test must offer | [`Subject`], [`Subjects`], [`Absent`] |
+//! | what a store under test must offer | [`Subject`], [`Subjects`], [`AnyRecordStore`], [`Absent`] |
 //! | the suite as a test program | [`main`] |
 //! | the suite as a function, and its table | [`run`], [`Report`] |
 //! | the list of cases | [`cases()`] |
@@ -59,12 +59,13 @@
 //! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process, and `parent`, with which it ends; `own_runtime` |
 //! | in which form a case locks | `form` |
 //! | how it says that the contract is not kept | `check` |
-//! | the store under test | `subject`; `probe`, between a client and the store, and `log`, what was asked; `required` |
+//! | the store under test | `subject`; `any_records`, its record store; `probe`, between a client and the store, and `log`, what was asked; `required` |
 //! | what hurts a server | `saboteur`; `proxy`, on the way to it; `simulation`, a server in virtual time |
 //! | what a lock protects, and what clients saw | `fence`; `judge` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod any_records;
 mod case;
 mod cases;
 mod check;
@@ -89,6 +90,7 @@ mod subject;
 mod suite;
 mod victim;
 
+pub use any_records::AnyRecordStore;
 pub use case::Case;
 pub use cases::all as cases;
 pub use check::{Check, Need, Stop};

@@ -2,6 +2,7 @@
 
 use crate::{
     Form, Need, Probe, Subject,
+    any_records::RecordClient,
     check::{Check, Stop, chain, eventually, within},
     saboteur::{Hurt, Saboteur},
     victim::Victim,
@@ -30,6 +31,8 @@ pub struct Stage {
     capabilities: Capabilities,
     prefix: String,
     opener: Opener,
+    /// The clients of the store below, if it is one of records.
+    records: Mutex<Vec<RecordClient>>,
 }
 
 /// Makes the clients of a case, in any runtime, and keeps track of them until its end. Clones share them.
@@ -93,7 +96,7 @@ impl Stage {
         let run = ClaimId::new().to_string();
         let prefix = format!("{}.{case}.", &run[..8]);
         let opener = Opener { subject: Arc::clone(&subject), form, clients: Arc::default() };
-        let stage = Self { subject, capabilities, prefix, opener };
+        let stage = Self { subject, capabilities, prefix, opener, records: Mutex::default() };
         match form {
             Form::Lock | Form::Writer => {}
             Form::Reader => stage.needs(Need::Readers)?,
@@ -134,7 +137,7 @@ impl Stage {
             Need::Processes => self.subject.environment().is_some(),
             Need::Hurt(hurt) => self.subject.saboteur().is_some_and(|saboteur| saboteur.can(hurt)),
             // Only trying it tells.
-            Need::Namespaces | Need::Restart | Need::Wipe => true,
+            Need::Namespaces | Need::Restart | Need::Wipe | Need::Records => true,
         };
         if has { Ok(()) } else { Err(Stop::Lacks(need)) }
     }
@@ -171,6 +174,21 @@ impl Stage {
     #[must_use]
     pub fn client_beside(&self, other: &Client) -> Client {
         self.opener.client_of(Arc::clone(other.probe.backend()))
+    }
+
+    /// Makes new clients of the store's record store.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Lacks`] if the subject offers none, or an error if it cannot be reached.
+    pub(crate) async fn record_clients<const N: usize>(&self) -> Check<[RecordClient; N]> {
+        let mut clients = Vec::with_capacity(N);
+        for _ in 0..N {
+            let client = self.subject.records().await.map_err(|error| Stop::failed(chain(&*error)))?;
+            clients.push(client.ok_or(Stop::Lacks(Need::Records))?.0);
+        }
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&clients);
+        clients.try_into().map_err(|_| Stop::failed("as many clients as were asked for"))
     }
 
     /// Returns what makes clients in other runtimes than this one.
@@ -268,6 +286,10 @@ impl Stage {
         for client in &clients {
             client.probe.heal();
             within(CLOSING, "closing a client", client.close()).await?;
+        }
+        let records = std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner));
+        for client in records {
+            within(CLOSING, "closing a record store", client.close()).await?;
         }
         for client in &clients {
             eventually!(ABORTING, client.names_in_use() == 0, "no queue is left in {client:?}");

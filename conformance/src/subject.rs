@@ -1,6 +1,9 @@
 //! A store under test.
 
-use crate::saboteur::{Hurt, Saboteur};
+use crate::{
+    any_records::AnyRecordStore,
+    saboteur::{Hurt, Saboteur},
+};
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 use tenure_core::{Backend, async_trait};
 
@@ -149,6 +152,17 @@ pub trait Subject: Send + Sync + 'static {
         };
         saboteur.restart_empty().await?;
         Ok(true)
+    }
+
+    /// Makes a new client of the [`RecordStore`](tenure_core::record::RecordStore) below [`backend`](Self::backend);
+    /// `None` if there is none. Enables the cases of the group `record_store`, which hold its requests to what that
+    /// trait promises.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the store's client reports.
+    async fn records(&self) -> Result<Option<AnyRecordStore>, BoxError> {
+        Ok(None)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The suite is able to fail: stores that are broken on purpose, each in one way, and the cases that catch it.
 
 mod flawed;
+mod records;
 mod sessions;
 mod wire;
 
 use flawed::{Flaw, Flawed};
 use futures_util::{StreamExt, future::join_all, stream};
+use records::{BrokenRecords, RecordFlaw, Request};
 use sessions::{SessionFlaw, Sessions};
 use std::collections::HashSet;
 use tenure_conformance::{Outcome, Subject, Subjects, run};
@@ -222,6 +224,78 @@ const CAUGHT_IN_SESSIONS: &[(SessionFlaw, &str)] = &[
     (SessionFlaw::GivesRemovalsUp, "store::unanswered_release_goes_on"),
     (SessionFlaw::DatesProofsLate, "lease::delayed_proof_counts_from_send"),
 ];
+
+/// The same for a record store, and the request that the message must name.
+const CAUGHT_IN_RECORDS: &[(RecordFlaw, &str, &str)] = &[
+    (RecordFlaw::ReadsFromCache, "read_sees_every_answered_swap", "read"),
+    (RecordFlaw::KeepsEmptyTexts, "removed_key_is_absent", "read"),
+    (RecordFlaw::SwapsAnyVersion, "old_version_swaps_nothing", "swap"),
+    (RecordFlaw::RemovesAnyVersion, "old_version_swaps_nothing", "swap"),
+    (RecordFlaw::CreatesOverText, "old_version_swaps_nothing", "swap"),
+    (RecordFlaw::WritesOverAbsence, "old_version_swaps_nothing", "swap"),
+    (RecordFlaw::SaysTrueAndWritesNothing, "old_version_swaps_nothing", "swap"),
+    (RecordFlaw::SaysTrueAndWritesNothing, "one_of_many_swaps_is_carried_out", "swap"),
+    (RecordFlaw::SaysFalseAndWrites, "one_of_many_swaps_is_carried_out", "swap"),
+    (RecordFlaw::LooksThenSwaps, "one_of_many_swaps_is_carried_out", "swap"),
+    (RecordFlaw::IgnoresCase, "no_two_keys_are_the_same", "read"),
+    (RecordFlaw::TrimsSpaces, "no_two_keys_are_the_same", "read"),
+    (RecordFlaw::CutsKeys, "no_two_keys_are_the_same", "read"),
+    (RecordFlaw::CutsTexts, "texts_come_back_as_they_were", "read"),
+    (RecordFlaw::ComparesTextsWithoutCase, "texts_come_back_as_they_were", "swap"),
+    (RecordFlaw::CountsSeconds, "read_tells_time_in_small_steps", "read"),
+    (RecordFlaw::CountsMillis, "read_tells_time_in_small_steps", "read"),
+    (RecordFlaw::StandsStill, "read_tells_time_in_small_steps", "read"),
+    (RecordFlaw::TellsClientsClock, "read_tells_one_clock", "read"),
+    (RecordFlaw::TellsTimesOfMembers, "read_tells_one_clock", "read"),
+    (RecordFlaw::ListsWithAnotherClock, "read_tells_one_clock", "list"),
+    (RecordFlaw::ReturnsAtOnce, "changed_waits_while_nothing_changes", "changed"),
+    (RecordFlaw::WaitsForEver, "changed_waits_while_nothing_changes", "changed"),
+    (RecordFlaw::WatchesFromBeginning, "changed_waits_while_nothing_changes", "changed"),
+    (RecordFlaw::WatchesFromNow, "change_before_the_wait_ends_changed", "changed"),
+    (RecordFlaw::WatchesNothing, "change_ends_changed", "changed"),
+    (RecordFlaw::WatchesWritesOnly, "change_ends_changed", "changed"),
+    (RecordFlaw::ListsFirstPage, "list_is_complete", "list"),
+    (RecordFlaw::ListsLastOfPageTwice, "list_is_complete", "list"),
+    (RecordFlaw::ListsByPattern, "list_is_complete", "list"),
+    (RecordFlaw::ListsWithoutCase, "list_is_complete", "list"),
+    (RecordFlaw::ListsVersionsOfTheList, "list_is_complete", "list"),
+    (RecordFlaw::ListsPagesOfSeveralRevisions, "list_shows_one_instant", "list"),
+    (RecordFlaw::AnswersErrors(Request::Read), "unreachable_store_is_an_error", "read"),
+    (RecordFlaw::AnswersErrors(Request::Swap), "unreachable_store_is_an_error", "swap"),
+    (RecordFlaw::AnswersErrors(Request::List), "unreachable_store_is_an_error", "list"),
+    (RecordFlaw::FailsForGood(Request::Read), "unreachable_store_is_an_error", "read"),
+    (RecordFlaw::FailsForGood(Request::Swap), "unreachable_store_is_an_error", "swap"),
+    (RecordFlaw::FailsForGood(Request::List), "unreachable_store_is_an_error", "list"),
+    (RecordFlaw::AnswersErrors(Request::Swap), "silence_ends_every_request", "swap"),
+    (RecordFlaw::HasNoTimeout(Request::Read), "silence_ends_every_request", "read"),
+    (RecordFlaw::HasNoTimeout(Request::Swap), "silence_ends_every_request", "swap"),
+    (RecordFlaw::HasNoTimeout(Request::List), "silence_ends_every_request", "list"),
+    (RecordFlaw::WaitsForEver, "silence_ends_every_request", "changed"),
+    (RecordFlaw::SendsSwapsAgain, "lost_answer_of_swap_is_not_false", "swap"),
+];
+
+#[tokio::test]
+async fn every_flaw_of_a_record_store_is_caught_and_its_request_named() {
+    let mut missed = Vec::new();
+    for (flaw, case, request) in CAUGHT_IN_RECORDS {
+        let (store, name) = (BrokenRecords::with(*flaw), format!("records::record_store::{case}"));
+        let report = run(Subjects::new().with(store), &name, |_| {}).await;
+        let said: Vec<_> = report.failures().map(|(_, said)| said).collect();
+        match said[..] {
+            [said] if said.starts_with(&format!("`{request}`")) => {}
+            _ => missed.push(format!("{flaw:?} by {case}: {said:?}")),
+        }
+    }
+    assert!(missed.is_empty(), "not caught:\n{}", missed.join("\n"));
+}
+
+#[tokio::test]
+async fn a_sound_record_store_is_well() {
+    let store = BrokenRecords::with(RecordFlaw::None);
+    let report = run(Subjects::new().with(store), "record_store::", |_| {}).await;
+    let ignored: Vec<_> = report.ignored().collect();
+    assert!(report.is_ok() && !report.entries.is_empty() && ignored.is_empty(), "{report}");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_flaw_all_is_well() {

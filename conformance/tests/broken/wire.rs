@@ -21,6 +21,8 @@ enum Weather {
     Deaf,
     /// Requests do not arrive.
     Silent,
+    /// Connections are refused.
+    Closed,
 }
 
 /// A way to a store that can be slow, lose answers, or carry nothing.
@@ -34,21 +36,29 @@ impl Wire {
 
     /// Carries a request there and its answer back.
     pub(crate) async fn carry<T>(&self, request: impl Future<Output = T>) -> Result<T, StoreError> {
-        let there_and_back = async {
-            let mut weather = self.0.subscribe();
-            // The sender is in `self`, so the channel cannot close.
-            let _ = weather.wait_for(|weather| *weather != Weather::Silent).await;
-            let answer = request.await;
-            let now = *weather.borrow_and_update();
-            match now {
-                Weather::Fine => {}
-                Weather::Slow(by) => tokio::time::sleep(by).await,
-                Weather::Deaf | Weather::Silent => pending().await,
-            }
-            answer
-        };
-        let answered = tokio::time::timeout(TIMEOUT, there_and_back).await;
-        answered.map_err(|_| StoreError::unavailable("no answer over the wire"))
+        let answered = tokio::time::timeout(TIMEOUT, self.carry_without_timeout(request)).await;
+        answered.unwrap_or_else(|_| Err(StoreError::unavailable("no answer over the wire")))
+    }
+
+    /// Does so for as long as it takes.
+    pub(crate) async fn carry_without_timeout<T>(
+        &self,
+        request: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        let mut weather = self.0.subscribe();
+        // The sender is in `self`, so the channel cannot close.
+        let _ = weather.wait_for(|weather| *weather != Weather::Silent).await;
+        if *weather.borrow() == Weather::Closed {
+            return Err(StoreError::unavailable("the connection was refused"));
+        }
+        let answer = request.await;
+        let now = *weather.borrow_and_update();
+        match now {
+            Weather::Fine | Weather::Closed => {}
+            Weather::Slow(by) => tokio::time::sleep(by).await,
+            Weather::Deaf | Weather::Silent => pending().await,
+        }
+        Ok(answer)
     }
 }
 
@@ -59,11 +69,21 @@ impl Saboteur for Wire {
     }
 
     fn can(&self, hurt: Hurt) -> bool {
-        matches!(hurt, Hurt::Delay | Hurt::DropReplies | Hurt::HalfOpen)
+        matches!(hurt, Hurt::Cut | Hurt::Refuse | Hurt::Delay | Hurt::DropReplies | Hurt::HalfOpen)
     }
 
     async fn heal(&self) -> Sabotage {
         self.mend().await
+    }
+
+    /// Each request makes a connection of its own.
+    async fn cut(&self) -> Sabotage {
+        Ok(())
+    }
+
+    async fn refuse(&self) -> Sabotage {
+        self.0.send_replace(Weather::Closed);
+        Ok(())
     }
 
     async fn delay(&self, _: Direction, by: Duration) -> Sabotage {

@@ -72,10 +72,7 @@ pub struct Files {
 /// # }
 /// ```
 pub fn open(path: impl AsRef<Path>) -> io::Result<Records<Files>> {
-    let directory = path.as_ref().to_owned();
-    fs::create_dir_all(&directory)?;
-    let store = format!("file:{}", directory.display());
-    Ok(Records::new(Files { store, directory: Arc::new(directory) }))
+    Ok(Records::new(Files::open(path)?))
 }
 
 #[async_trait]
@@ -134,6 +131,18 @@ impl RecordStore for Files {
 }
 
 impl Files {
+    /// Opens the files below [`open`].
+    ///
+    /// # Errors
+    ///
+    /// If the directory does not exist and cannot be created.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let directory = path.as_ref().to_owned();
+        fs::create_dir_all(&directory)?;
+        let store = format!("file:{}", directory.display());
+        Ok(Self { store, directory: Arc::new(directory) })
+    }
+
     /// A key may be too long for a file's name, and may contain characters that a file's name cannot.
     fn path_of(&self, key: &str) -> PathBuf {
         let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, key.as_bytes());

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 use tempfile::TempDir;
-use tenure_conformance::{BoxError, Subject, Subjects, async_trait};
+use tenure_conformance::{AnyRecordStore, BoxError, Subject, Subjects, async_trait};
 use tenure_core::Backend;
 
 /// Names the directory for the processes that the suite starts.
@@ -41,6 +41,10 @@ impl Subject for Files {
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
         Ok(Arc::new(custom_store::open(self.root.join("main"))?))
+    }
+
+    async fn records(&self) -> Result<Option<AnyRecordStore>, BoxError> {
+        Ok(Some(AnyRecordStore::new(custom_store::Files::open(self.root.join("main"))?)))
     }
 
     async fn backend_in(&self, namespace: &str) -> Result<Option<Arc<dyn Backend>>, BoxError> {

@@ -1,0 +1,160 @@
+//! A request that the store does not answer ends with an error, in time.
+
+use super::requests::{PATIENCE, put, remove};
+use crate::{
+    Check, Stage,
+    any_records::{AnyVersion, RecordClient},
+    check::{Stop, chain, ensure, eventually},
+    saboteur::Hurt,
+};
+use std::time::Duration;
+use tenure_core::StoreError;
+use tokio::time::sleep;
+
+/// How long a request may take.
+const BOUND: Duration = Duration::from_secs(10);
+/// How many requests a client sends that its server does not answer: the first ones may meet an old connection.
+const REQUESTS: usize = 3;
+
+pub(super) async fn unreachable_store_is_an_error(stage: &Stage) -> Check {
+    let saboteur = stage.saboteur(&[Hurt::Refuse, Hurt::Cut])?;
+    let ([client], key) = (stage.record_clients().await?, stage.name("a"));
+    let version = put(&client, &key, "before").await?;
+    saboteur.refuse().await?;
+    saboteur.cut().await?;
+    for _ in 0..REQUESTS {
+        all_fail(&client, &key, &version, "while the server refused connections").await?;
+    }
+    saboteur.mend().await?;
+    comes_back(&client, &key, &["before"]).await
+}
+
+/// Nothing comes back on any connection, as behind a firewall that drops packets.
+pub(super) async fn silence_ends_every_request(stage: &Stage) -> Check {
+    let saboteur = stage.saboteur(&[Hurt::HalfOpen])?;
+    // One has a connection, the other may have to open one.
+    let ([used, fresh], key) = (stage.record_clients().await?, stage.name("a"));
+    let version = put(&used, &key, "before").await?;
+    saboteur.half_open().await?;
+    for client in [&used, &fresh] {
+        all_fail(client, &key, &version, "while the server was silent").await?;
+        // It may have nothing to ask the server.
+        let _ = ends("changed", client.changed(&key, &version, Duration::from_secs(1))).await?;
+    }
+    saboteur.mend().await?;
+    // A swap may be delivered late.
+    comes_back(&used, &key, &["before", "lost"]).await
+}
+
+/// The server carries a swap out, and its answer is lost. Nobody else writes, so nothing else can have changed the version.
+pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
+    let saboteur = stage.saboteur(&[Hurt::DropReplies])?;
+    let [client, other] = stage.record_clients().await?;
+    for millis in [0, 20, 100, 500, 2_000] {
+        let key = stage.name(&millis.to_string());
+        let version = put(&client, &key, "before").await?;
+        saboteur.drop_replies().await?;
+        // Once the way back is free again, a client library that sends the swap again is answered.
+        let mend = async {
+            sleep(Duration::from_millis(millis)).await;
+            saboteur.mend().await
+        };
+        let swap = ends("swap", client.swap(&key, &version, Some("lost")));
+        let (answer, mended) = tokio::join!(swap, mend);
+        mended?;
+        let text = eventually_read(&other, &key).await?;
+        match answer? {
+            Ok(true) => {
+                ensure!(text.as_deref() == Some("lost"), "`swap` answered true, but `read` answers {text:?}");
+            }
+            Ok(false) => {
+                return Err(Stop::failed(format_args!(
+                    "`swap` answered false after its answer was lost, and nobody else had written (the text is {text:?}): \
+                     does the client library send a swap again by itself? Turn that off"
+                )));
+            }
+            Err(_) => {}
+        }
+        remove(&other, &key).await?;
+    }
+    Ok(())
+}
+
+/// Sends each request, all of which must end with an error that says that asking again may help.
+async fn all_fail(client: &RecordClient, key: &str, version: &AnyVersion, when: &str) -> Check {
+    let read = ends("read", client.read(key)).await?.map(|stored| format!("{:?}", stored.text));
+    is_unavailable("read", read, when)?;
+    let swap = ends("swap", client.swap(key, version, Some("lost"))).await?;
+    is_unavailable("swap", swap.map(|answer| answer.to_string()), when)?;
+    let list = ends("list", client.list(key)).await?.map(|listed| format!("{} keys", listed.len()));
+    is_unavailable("list", list, when)
+}
+
+fn is_unavailable(request: &str, outcome: Result<String, StoreError>, when: &str) -> Check {
+    match outcome {
+        Ok(answer) => Err(Stop::failed(format_args!(
+            "`{request}` answered {answer} {when}: an error must be returned as an error"
+        ))),
+        Err(error) => {
+            ensure!(
+                error.is_unavailable(),
+                "{} ({when}), and the error says that asking again is no use: \
+                 return `StoreError::unavailable`, not `failed`",
+                chain(&error)
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Stops the case unless the request ends in time.
+///
+/// Counted in short pauses, so that a stall of this process does not count as the store's.
+async fn ends<T>(request: &str, answer: impl Future<Output = T>) -> Check<T> {
+    const PAUSES: u32 = 100;
+    let bound = async {
+        for _ in 0..PAUSES {
+            sleep(BOUND / PAUSES).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = answer => Ok(answer),
+        () = bound => Err(Stop::failed(format_args!(
+            "`{request}` had not ended {BOUND:?} after it was sent to a silent server: \
+             give the client library timeouts, for its connections and for its requests"
+        ))),
+    }
+}
+
+/// The text under the key, once the server answers again.
+async fn eventually_read(client: &RecordClient, key: &str) -> Check<Option<String>> {
+    let mut last;
+    eventually!(
+        PATIENCE,
+        {
+            last = client.read(key).await;
+            last.is_ok()
+        },
+        "`read` answers again once the server does"
+    );
+    Ok(last?.text)
+}
+
+/// Checks that the server answers again, with one of these texts, and removes the key.
+async fn comes_back(client: &RecordClient, key: &str, texts: &[&str]) -> Check {
+    let text = eventually_read(client, key).await?;
+    ensure!(
+        text.as_deref().is_some_and(|text| texts.contains(&text)),
+        "`read` answers {text:?} once the server is back, not one of {texts:?}"
+    );
+    eventually!(
+        PATIENCE,
+        {
+            let stored = client.read(key).await?;
+            stored.text.is_none() || client.swap(key, &stored.version, None).await?
+        },
+        "`swap` removes the key once the server is back"
+    );
+    Ok(())
+}

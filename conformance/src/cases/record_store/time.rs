@@ -1,0 +1,98 @@
+//! The store's time is one clock, fine enough for leases.
+
+use super::requests::{put, remove};
+use crate::{Check, Stage, check::ensure};
+use std::time::Duration;
+use tenure_core::{lease::MIN_LEASE, record::StoreTime};
+use tokio::time::{Instant, sleep};
+
+/// The coarsest unit of a store's time.
+const COARSEST: Duration = MIN_LEASE.checked_div(10).unwrap();
+/// For how many reads the store's time may show no finer unit.
+const READS: u64 = 500;
+/// For how long the store's time is compared with a clock here.
+const COMPARED: Duration = Duration::from_millis(500);
+
+pub(super) async fn read_tells_time_in_small_steps(stage: &Stage) -> Check {
+    let ([client], key) = (stage.record_clients().await?, stage.name("a"));
+    let (first, mut last, mut unit, mut steps) = (client.read(&key).await?.now, None, 0, 0);
+    for number in 0..READS {
+        // No two pauses in a row are alike, so that no unit is seen that is not the clock's own.
+        sleep(Duration::from_millis(1 + number * number % 11)).await;
+        let now = client.read(&key).await?.now;
+        ensure_not_back(last.unwrap_or(first), now, "the `read` before it")?;
+        if now != last.unwrap_or(first) {
+            steps += 1;
+            unit = greatest_common_divisor(unit, micros(now.since(first)));
+        }
+        last = Some(now);
+        if steps > 5 && unit <= micros(COARSEST) {
+            break;
+        }
+    }
+    ensure!(steps > 0, "`read` told the same time {READS} times: the store's time must advance");
+    ensure!(
+        unit <= micros(COARSEST),
+        "`read` tells time in units of {:?}: the shortest lease is {MIN_LEASE:?}, so {COARSEST:?} or less are needed",
+        Duration::from_micros(unit)
+    );
+    // The requests lie between the outer instants, and around the inner ones.
+    let outer = Instant::now();
+    let from = client.read(&key).await?.now;
+    let inner = Instant::now();
+    sleep(COMPARED).await;
+    let inner = inner.elapsed();
+    let passed = client.read(&key).await?.now.since(from);
+    let outer = outer.elapsed();
+    let tolerance = COARSEST * 2 + outer / 100;
+    ensure!(
+        passed + tolerance >= inner && passed <= outer + tolerance,
+        "`read`: the store's time advanced by {passed:?} while {outer:?} passed here: `StoreTime` counts microseconds"
+    );
+    Ok(())
+}
+
+/// Each request is sent when the one before it was answered, so its time is no earlier: by whichever client, and by
+/// whichever request.
+pub(super) async fn read_tells_one_clock(stage: &Stage) -> Check {
+    let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
+    put(&one, &key, "a").await?;
+    let mut last = one.read(&key).await?.now;
+    for _ in 0..50 {
+        for client in [&one, &other] {
+            let own = client.read(&key).await?.now;
+            ensure_not_back(
+                last,
+                own,
+                "a `read` by another client: clients' own clocks differ, so ask the store's",
+            )?;
+            for (_, stored) in client.list(&key).await? {
+                ensure!(
+                    own <= stored.now,
+                    "`list` told a time {:?} before that of the `read` before it: both tell one clock",
+                    own.since(stored.now)
+                );
+            }
+            last = client.read(&key).await?.now;
+            ensure_not_back(own, last, "the `read` before it")?;
+        }
+    }
+    remove(&one, &key).await
+}
+
+#[track_caller]
+fn ensure_not_back(before: StoreTime, now: StoreTime, than: &str) -> Check {
+    ensure!(before <= now, "`read` told a time {:?} before that of {than}", before.since(now));
+    Ok(())
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+const fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
+    while other != 0 {
+        (one, other) = (other, one % other);
+    }
+    one
+}
