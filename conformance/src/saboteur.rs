@@ -1,5 +1,9 @@
 //! Faults in the server behind a store, and their healing.
 
+mod start_stop;
+
+pub use start_stop::StartStop;
+
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
