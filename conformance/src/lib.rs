@@ -59,8 +59,8 @@
 //! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process, and `parent`, with which it ends; `own_runtime` |
 //! | in which form a case locks | `form` |
 //! | how it says that the contract is not kept | `check` |
-//! | the store under test | `subject`; `any_records`, its record store; `probe`, between a client and the store, and `log`, what was asked; `required` |
-//! | what hurts a server | `saboteur`; `proxy`, on the way to it; `simulation`, a server in virtual time |
+//! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `probe`, between a client and the store, and `log`, what was asked; `required` |
+//! | what hurts a server | `saboteur`; `proxy`, on the way to it |
 //! | what a lock protects, and what clients saw | `fence`; `judge` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
