@@ -15,10 +15,8 @@ pub struct Case {
     /// Whether no other case of any store may run at the same time, because this one asserts a bound of well under a
     /// second.
     pub punctual: bool,
-    /// Whether `tenure-core` alone decides it, whichever store is below. Such a case runs only in virtual time.
-    pub policy: bool,
-    /// Whether it is about threads and runtimes, which virtual time cannot follow.
-    pub(crate) threads: bool,
+    /// On which clock it runs.
+    pub clock: Clock,
     /// What [`Client::lock`](crate::Client::lock) makes of a name in this case.
     pub form: Form,
     /// Whether it is also run for holders that share a name: readers and permits.
@@ -26,6 +24,17 @@ pub struct Case {
     /// The longest time that it may take.
     pub(crate) limit: Duration,
     pub(crate) run: for<'a> fn(&'a Stage) -> Running<'a>,
+}
+
+/// The clock that a case needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// A virtual one for a store that can follow it, and else that on the wall.
+    Either,
+    /// A virtual one: `tenure-core` alone decides the case, whichever store is below.
+    Virtual,
+    /// That on the wall: the case has threads or runtimes of its own.
+    Wall,
 }
 
 /// A case in progress.
@@ -46,8 +55,7 @@ impl Case {
             name,
             alone: false,
             punctual: false,
-            policy: false,
-            threads: false,
+            clock: Clock::Either,
             form: Form::Lock,
             shared: false,
             limit: LIMIT,
@@ -67,12 +75,12 @@ impl Case {
 
     /// Runs the case only in virtual time, because no store has a say in it.
     pub(crate) const fn policy(self) -> Self {
-        Self { policy: true, ..self }
+        Self { clock: Clock::Virtual, ..self }
     }
 
     /// Runs the case on the wall clock everywhere, because it has threads or runtimes of its own.
     pub(crate) const fn threads(self) -> Self {
-        Self { threads: true, ..self }
+        Self { clock: Clock::Wall, ..self }
     }
 
     /// Also runs the case for readers and permits.

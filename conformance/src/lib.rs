@@ -45,7 +45,7 @@
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
 //! | what clients saw, and whether the contract allows it | [`judge`] |
 //! | clients, processes and faults at random, for as long as you like | [`faults`] |
-//! | what a case is made of | [`Case`], [`Form`], [`Stage`], [`Check`] |
+//! | what a case is made of | [`Case`], [`Clock`], [`Form`], [`Stage`], [`Check`] |
 //!
 //! # Reading the code
 //!
@@ -91,7 +91,7 @@ mod suite;
 mod victim;
 
 pub use any_records::AnyRecordStore;
-pub use case::Case;
+pub use case::{Case, Clock};
 pub use cases::all as cases;
 pub use check::{Check, Need, Stop};
 pub use fence::{FencedRegister, Refused};

@@ -47,21 +47,21 @@ impl Simulation {
     /// Makes an empty store behind a network that takes no time.
     #[must_use]
     pub fn new() -> Self {
-        Self::behind(Network::new)
+        Self::with(None)
     }
 
     /// Makes an empty store behind a network whose delays are drawn from this seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self::behind(|| Network::seeded(seed))
+        Self::with(Some(seed))
     }
 
-    fn behind(network: impl FnOnce() -> Network) -> Self {
+    fn with(seed: Option<u64>) -> Self {
         let data = Data::default();
         let wiped = Arc::clone(&data);
         let wipe =
             move || wiped.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Memory::wipe);
-        Self { data, network: Arc::new(network().wiped_by(wipe)) }
+        Self { data, network: Arc::new(Network::new(seed, wipe)) }
     }
 
     fn client(&self, namespace: &str) -> Arc<dyn Backend> {
@@ -131,7 +131,7 @@ impl Client {
 fn sent_at(sent: Moment, grant: Grant) -> Grant {
     let standing = match grant.standing {
         Standing::Lease { stands, .. } => Standing::Lease { sent, stands },
-        other => other,
+        session @ Standing::Session(_) => session,
     };
     Grant { standing, ..grant }
 }

@@ -1,7 +1,7 @@
 //! How one case is run on one store.
 
 use crate::{
-    Case, Stage, Subject, Subjects,
+    Case, Clock, Stage, Subject, Subjects,
     check::{Check, Stop, chain},
     is_required,
 };
@@ -44,12 +44,12 @@ impl Tested {
 
     /// Whether this case is run on this store.
     pub(crate) fn shows(&self, case: &Case) -> bool {
-        self.subject.shows(case.group) && (!case.policy || self.subject.simulated().is_some())
+        self.subject.shows(case.group) && (case.clock != Clock::Virtual || self.subject.simulated().is_some())
     }
 
     /// Runs one case.
     pub(crate) async fn run(self: Arc<Self>, case: Case) -> Outcome {
-        if let Some(subject) = self.subject.simulated().filter(|_| !case.threads) {
+        if let Some(subject) = self.subject.simulated().filter(|_| case.clock != Clock::Wall) {
             return simulate(subject, case).await;
         }
         if let Err(absent) = self.started().await {

@@ -23,11 +23,11 @@ impl Stamp {
     /// Now: in virtual time, as far from an instant of this process as tokio's clock says.
     #[must_use]
     pub fn now() -> Self {
+        static ANCHOR: LazyLock<(Stamp, Instant)> =
+            LazyLock::new(|| (Stamp::of_the_machine(), Instant::now()));
         if !Moment::are_virtual() {
             return Self::of_the_machine();
         }
-        static ANCHOR: LazyLock<(Stamp, Instant)> =
-            LazyLock::new(|| (Stamp::of_the_machine(), Instant::now()));
         let (stamp, instant) = *ANCHOR;
         let now = tokio::time::Instant::now().into_std();
         stamp + now.saturating_duration_since(instant) - instant.saturating_duration_since(now)

@@ -2,7 +2,7 @@
 
 use crate::{
     async_trait,
-    saboteur::{Direction, Hurt, Sabotage, SabotageError, Saboteur},
+    saboteur::{Direction, Hurt, Sabotage, Saboteur},
 };
 use fastrand::Rng;
 use std::{
@@ -31,8 +31,8 @@ pub(super) struct Network {
     weather: watch::Sender<Weather>,
     /// Draws how long each request and each answer is on its way; without it, they take no time.
     rng: Option<Mutex<Rng>>,
-    /// Removes the server's data, if that can be done.
-    wipe: Option<Box<dyn Fn() + Send + Sync>>,
+    /// Removes the server's data.
+    wipe: Box<dyn Fn() + Send + Sync>,
 }
 
 /// What happens to requests and answers now.
@@ -45,8 +45,15 @@ struct Weather {
     drops_replies: bool,
     requests_late: Duration,
     replies_late: Duration,
-    frozen: bool,
-    down: bool,
+    server: Server,
+}
+
+/// What the server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    Runs,
+    Frozen,
+    Down,
 }
 
 const FINE: Weather = Weather {
@@ -56,34 +63,19 @@ const FINE: Weather = Weather {
     drops_replies: false,
     requests_late: Duration::ZERO,
     replies_late: Duration::ZERO,
-    frozen: false,
-    down: false,
+    server: Server::Runs,
 };
 
 impl Network {
-    /// Makes a network that takes no time.
-    pub(super) fn new() -> Self {
-        Self { weather: watch::Sender::new(FINE), rng: None, wipe: None }
-    }
-
-    /// Makes a network whose delays are drawn from this seed.
-    pub(super) fn seeded(seed: u64) -> Self {
-        Self { rng: Some(Mutex::new(Rng::with_seed(seed))), ..Self::new() }
-    }
-
-    /// Lets the server lose its data, which this removes.
-    pub(super) fn wiped_by(self, wipe: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { wipe: Some(Box::new(wipe)), ..self }
+    /// Makes a network whose delays are drawn from this seed, or that takes no time. `wipe` removes the server's data.
+    pub(super) fn new(seed: Option<u64>, wipe: impl Fn() + Send + Sync + 'static) -> Self {
+        let rng = seed.map(|seed| Mutex::new(Rng::with_seed(seed)));
+        Self { weather: watch::Sender::new(FINE), rng, wipe: Box::new(wipe) }
     }
 
     /// Makes a connection, which is established by its first request.
     pub(super) fn connection(self: &Arc<Self>) -> Connection {
         Connection { network: Arc::clone(self), generation: AtomicU64::new(0) }
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Weather)) -> Sabotage {
-        self.weather.send_modify(change);
-        Ok(())
     }
 
     async fn latency(&self, late: impl Fn(&Weather) -> Duration) {
@@ -106,7 +98,7 @@ impl Network {
 
     /// Carries a request to the server and its answer back; `None` if it is lost on the way.
     async fn exchange<T>(&self, generation: u64, request: impl Future<Output = T>) -> Option<T> {
-        let arrives = |now: &Weather| !now.half_open && !now.frozen;
+        let arrives = |now: &Weather| !now.half_open && now.server != Server::Frozen;
         self.latency(|now| now.requests_late).await;
         if !self.reach(generation, arrives).await {
             return None;
@@ -174,7 +166,7 @@ impl Connection {
     fn established(&self) -> Result<(Arc<Network>, u64), StoreError> {
         let now = *self.network.weather.borrow();
         if self.generation.load(Ordering::Relaxed) != now.generation {
-            if now.refuses || now.down {
+            if now.refuses || now.server == Server::Down {
                 return Err(StoreError::unavailable("connection refused"));
             }
             self.generation.store(now.generation, Ordering::Relaxed);
@@ -194,78 +186,87 @@ impl Saboteur for Network {
     }
 
     fn can(&self, hurt: Hurt) -> bool {
-        Hurt::NETWORK.contains(&hurt)
-            || matches!(hurt, Hurt::Freeze | Hurt::Kill)
-            || hurt == Hurt::Wipe && self.wipe.is_some()
+        Hurt::NETWORK.contains(&hurt) || matches!(hurt, Hurt::Freeze | Hurt::Kill | Hurt::Wipe)
     }
 
     async fn heal(&self) -> Sabotage {
-        self.change(|now| {
-            let lost = now.drops_replies || now.down;
+        self.weather.send_modify(|now| {
+            let lost = now.drops_replies || now.server == Server::Down;
             *now = Weather { generation: now.generation + u64::from(lost), ..FINE };
-        })
+        });
+        Ok(())
     }
 
     async fn freeze(&self) -> Sabotage {
-        self.change(|now| now.frozen = true)
+        self.weather.send_modify(|now| now.server = Server::Frozen);
+        Ok(())
     }
 
     async fn thaw(&self) -> Sabotage {
-        self.change(|now| now.frozen = false)
+        self.weather.send_modify(|now| {
+            if now.server == Server::Frozen {
+                now.server = Server::Runs;
+            }
+        });
+        Ok(())
     }
 
     async fn kill(&self) -> Sabotage {
-        self.change(|now| {
+        self.weather.send_modify(|now| {
             now.generation += 1;
-            now.down = true;
-        })
+            now.server = Server::Down;
+        });
+        Ok(())
     }
 
     async fn restart(&self) -> Sabotage {
-        self.change(|now| {
+        self.weather.send_modify(|now| {
             now.generation += 1;
-            now.down = false;
-            now.frozen = false;
-        })
+            now.server = Server::Runs;
+        });
+        Ok(())
     }
 
     async fn restart_empty(&self) -> Sabotage {
-        let Some(wipe) = &self.wipe else {
-            return Err(SabotageError::CannotHurt { hurt: Hurt::Wipe, server: self.server() });
-        };
         self.kill().await?;
-        wipe();
+        (self.wipe)();
         sleep(START).await;
         self.restart().await
     }
 
     async fn cut(&self) -> Sabotage {
-        self.change(|now| now.generation += 1)
+        self.weather.send_modify(|now| now.generation += 1);
+        Ok(())
     }
 
     async fn refuse(&self) -> Sabotage {
-        self.change(|now| now.refuses = true)
+        self.weather.send_modify(|now| now.refuses = true);
+        Ok(())
     }
 
     async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
-        self.change(|now| match direction {
+        self.weather.send_modify(|now| match direction {
             Direction::Requests => now.requests_late = by,
             Direction::Replies => now.replies_late = by,
-        })
+        });
+        Ok(())
     }
 
     async fn half_open(&self) -> Sabotage {
-        self.change(|now| now.half_open = true)
+        self.weather.send_modify(|now| now.half_open = true);
+        Ok(())
     }
 
     async fn drop_replies(&self) -> Sabotage {
-        self.change(|now| now.drops_replies = true)
+        self.weather.send_modify(|now| now.drops_replies = true);
+        Ok(())
     }
 
     async fn mend(&self) -> Sabotage {
-        self.change(|now| {
+        self.weather.send_modify(|now| {
             let generation = now.generation + u64::from(now.drops_replies);
-            *now = Weather { generation, frozen: now.frozen, down: now.down, ..FINE };
-        })
+            *now = Weather { generation, server: now.server, ..FINE };
+        });
+        Ok(())
     }
 }
