@@ -1,4 +1,4 @@
-//! A record store whose versions have no type of their own, so that cases work on any.
+//! A record store that hides the type of its versions, so that cases work on any store.
 
 use std::{any::Any, fmt, sync::Arc, time::Duration};
 use tenure_core::{
@@ -6,7 +6,7 @@ use tenure_core::{
     record::{RecordStore, Stored},
 };
 
-/// Any [`RecordStore`], whatever its [`Version`](RecordStore::Version) is: a client for
+/// A client of any [`RecordStore`], which hides its [`Version`](RecordStore::Version), for
 /// [`Subject::records`](crate::Subject::records).
 ///
 /// # Examples
@@ -43,7 +43,7 @@ impl fmt::Debug for AnyRecordStore {
 
 struct Erased<S>(S);
 
-/// An error, with the request that it is an answer to.
+/// An error, and the request that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("`{request}` failed")]
 struct Failed {

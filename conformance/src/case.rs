@@ -15,7 +15,7 @@ pub struct Case {
     /// Whether no other case of any store may run at the same time, because this one asserts a bound of well under a
     /// second.
     pub punctual: bool,
-    /// On which clock it runs.
+    /// The clock on which it runs.
     pub clock: Clock,
     /// What [`Client::lock`](crate::Client::lock) makes of a name in this case.
     pub form: Form,
@@ -29,11 +29,11 @@ pub struct Case {
 /// The clock that a case needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// A virtual one for a store that can follow it, and else that on the wall.
+    /// The virtual clock for a store that can follow it, else the wall clock.
     Either,
-    /// A virtual one: `tenure-core` alone decides the case, whichever store is below.
+    /// The virtual clock: `tenure-core` alone decides the case, whichever store is below.
     Virtual,
-    /// That on the wall: the case has threads or runtimes of its own.
+    /// The wall clock: the case has threads or runtimes of its own.
     Wall,
 }
 
@@ -73,7 +73,7 @@ impl Case {
         Self { punctual: true, ..self }
     }
 
-    /// Runs the case only in virtual time, because no store has a say in it.
+    /// Runs the case only in virtual time, because `tenure-core` alone decides it.
     pub(crate) const fn policy(self) -> Self {
         Self { clock: Clock::Virtual, ..self }
     }

@@ -47,7 +47,7 @@ pub enum Need {
     Restart,
     /// The suite can empty the store: [`Subject::wipe`](crate::Subject::wipe).
     Wipe,
-    /// The store is one of records: [`Subject::records`](crate::Subject::records).
+    /// The subject offers a record store: [`Subject::records`](crate::Subject::records).
     Records,
     /// The suite can inject this fault into the store's server: [`Subject::saboteur`](crate::Subject::saboteur).
     Hurt(Hurt),

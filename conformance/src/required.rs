@@ -1,4 +1,4 @@
-//! Which stores must be available for a run of tests to pass, and which tests are skipped because of others.
+//! Which stores must be available for a run of tests to pass, and which tests are skipped because others are missing.
 
 use std::{
     env,
@@ -20,14 +20,14 @@ pub fn is_required(name: &str) -> bool {
     )
 }
 
-/// Lists tests as skipped that need the store, server or program of this name, which is missing here: `why`.
+/// Lists tests as skipped that need the store, server or program of this name. `why` says why it is missing here.
 ///
-/// Appends a line to the file that `TENURE_TEST_SKIPPED` names, whose lines `./test` prints at its end. Without that
-/// variable, it prints the line to standard error. [`main`](crate::main) calls this for stores that are absent.
+/// Appends a line to the file that `TENURE_TEST_SKIPPED` names; `./test` prints these lines at its end. Without that
+/// variable, it prints the line to standard error. [`main`](crate::main) calls this for absent stores.
 ///
 /// # Errors
 ///
-/// The tests must fail with this message: what they need is [required](is_required), or the file cannot be written.
+/// If what the tests need is [required](is_required), or the file cannot be written: they must fail with this message.
 pub fn skip(name: &str, why: &str) -> Result<(), String> {
     if is_required(name) {
         return Err(format!("{why}, and TENURE_TEST_REQUIRE=1"));

@@ -1,4 +1,4 @@
-//! A store in virtual time: the one in memory, behind a network and in a server that can be hurt.
+//! A store in virtual time: the memory store in a server, behind a network. Both can be hurt.
 
 mod network;
 
@@ -14,10 +14,10 @@ use tenure_core::{
     Memory, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Waiter,
 };
 
-/// The store in memory as a server behind a network, for runtimes whose clock is paused.
+/// The memory store as a server behind a network, for runtimes whose clock is paused.
 ///
-/// In such a runtime, a fault run of an hour takes seconds, and nothing that runs beside it on the machine disturbs it.
-/// A request that has arrived is carried out even if its client has given up.
+/// In such a runtime, a fault run of an hour takes seconds, and other work on the machine does not disturb it. A
+/// request that has arrived is carried out even if its client has given up, except for a wait.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ pub struct Simulation {
     network: Arc<Network>,
 }
 
-/// What the server keeps: a store for each namespace.
+/// The server's data: a store for each namespace.
 type Data = Arc<Mutex<HashMap<String, Memory>>>;
 
 impl Simulation {
@@ -127,7 +127,7 @@ impl Client {
     }
 }
 
-/// The grant as its client knows it: it was asked for at that moment.
+/// The grant as its client counts it: from the moment when it sent the request.
 fn sent_at(sent: Moment, grant: Grant) -> Grant {
     let standing = match grant.standing {
         Standing::Lease { stands, .. } => Standing::Lease { sent, stands },
@@ -164,7 +164,7 @@ impl Backend for Client {
         })
     }
 
-    /// The server answers when it is the claim's turn. Meanwhile the client asks whether it is still there.
+    /// The server answers when it is the claim's turn. Meanwhile the client asks whether the server is still there.
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         const PULSE: Duration = Duration::from_secs(1);
         if let Attempt::Granted(grant) = self.try_acquire(claim).await? {

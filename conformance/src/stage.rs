@@ -15,7 +15,7 @@ use std::{
 };
 use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, Moment, StandingKind, Wakeup};
 
-/// On the wall clock, how long something may take that the contract bounds: only what hangs takes so long.
+/// On the wall clock, the limit for what the contract bounds: only what hangs takes so long.
 const HANG: Duration = Duration::from_mins(5);
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
@@ -31,7 +31,7 @@ pub struct Stage {
     capabilities: Capabilities,
     prefix: String,
     opener: Opener,
-    /// The clients of the store below, if it is one of records.
+    /// The clients of the subject's record store, if it offers one.
     records: Mutex<Vec<RecordClient>>,
 }
 
@@ -142,8 +142,8 @@ impl Stage {
         if has { Ok(()) } else { Err(Stop::Lacks(need)) }
     }
 
-    /// Returns how long something may take that the contract bounds: that bound in virtual time. On the wall clock, where
-    /// the machine decides, it is only a limit for what hangs.
+    /// Returns the limit for what the contract bounds. In virtual time it is that bound. On the wall clock, where the
+    /// machine may stall, it only ends what hangs.
     #[must_use]
     pub fn at_most(&self, bound: Duration) -> Duration {
         if Moment::are_virtual() { bound } else { HANG }
@@ -176,7 +176,7 @@ impl Stage {
         self.opener.client_of(Arc::clone(other.probe.backend()))
     }
 
-    /// Makes new clients of the store's record store.
+    /// Makes new clients of the subject's record store.
     ///
     /// # Errors
     ///

@@ -48,7 +48,7 @@ pub trait Subject: Send + Sync + 'static {
     }
 
     /// Makes an empty store of this kind that follows tokio's clock, so that its cases can run in virtual time: each in a
-    /// runtime of its own, whose clock is paused. `None`, the default, if the store is anywhere but in memory.
+    /// runtime of its own, whose clock is paused. `None`, the default, if the store is not in memory.
     fn simulated(&self) -> Option<Arc<dyn Subject>> {
         None
     }
@@ -155,8 +155,8 @@ pub trait Subject: Send + Sync + 'static {
     }
 
     /// Makes a new client of the [`RecordStore`](tenure_core::record::RecordStore) below [`backend`](Self::backend);
-    /// `None` if there is none. Enables the cases of the group `record_store`, which hold its requests to what that
-    /// trait promises.
+    /// `None` if there is none. Enables the cases of the group `record_store`, which check that its requests keep that
+    /// trait's promises.
     ///
     /// # Errors
     ///

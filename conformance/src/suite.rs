@@ -80,7 +80,7 @@ impl Tested {
         let _ = self.started().await;
     }
 
-    /// Why the store is not available here, once it was started in vain.
+    /// Why the store is not available here; `None` unless its start has failed.
     pub(crate) fn absent(&self) -> Option<&String> {
         self.started.get()?.as_ref().err()
     }
@@ -104,7 +104,7 @@ impl<'a> Access<'a> {
     }
 }
 
-/// Runs one case in virtual time: in a runtime of its own, whose clock goes on to the next timer when all tasks wait.
+/// Runs one case in virtual time: in a runtime of its own, whose clock jumps to the next timer when all tasks wait.
 async fn simulate(subject: Arc<dyn Subject>, case: Case) -> Outcome {
     let simulation = tokio::task::spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();

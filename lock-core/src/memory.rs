@@ -120,8 +120,8 @@ impl Memory {
         })
     }
 
-    /// Forgets every name, as a server does that comes back without its data. Its clock goes on, so tokens still rise
-    /// (clause T2).
+    /// Forgets all names and latches, like a server that restarts without its data. The clock goes on, so tokens still
+    /// rise (clause T2).
     pub fn wipe(&self) {
         let mut store = self.store();
         store.names.clear();

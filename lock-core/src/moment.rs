@@ -35,7 +35,7 @@ impl Moment {
         Self(Instant::now() + suspended())
     }
 
-    /// Returns whether moments are virtual here: whether tokio's time is paused, as in some tests.
+    /// Returns whether moments are virtual here: tokio's time is paused, as in some tests.
     #[must_use]
     pub fn are_virtual() -> bool {
         let (instant, clock) = (Instant::now(), std::time::Instant::now());
@@ -167,7 +167,7 @@ mod tests {
         };
         let possible = elsewhere("true".as_ref()).output();
         if !possible.is_ok_and(|done| done.status.success()) {
-            return skip("no clock of its own can be given to a test (unshare --map-root-user --time)");
+            return skip("a test cannot have a clock of its own here (unshare --map-root-user --time)");
         }
         let mut there = elsewhere(std::env::current_exe().unwrap().as_os_str());
         there.args(["--exact", "moment::tests::counts_the_time_asleep"]).env(BEFORE, asleep().to_string());
@@ -176,7 +176,7 @@ mod tests {
         assert!(there.status.success() && said.contains("1 passed"), "{said}");
     }
 
-    /// As `tenure_conformance::skip("namespaces", why)`, which is built on this crate.
+    /// Does what `tenure_conformance::skip("namespaces", why)` does: that crate depends on this one.
     #[cfg(target_os = "linux")]
     fn skip(why: &str) {
         use std::{env::var, fs::File, io::Write};

@@ -41,12 +41,13 @@ const OF_A_QUEUE: &[&str] = &[
     "faults_of_permits",
 ];
 
-/// What another way to the same servers changes: a Sentinel, a pooler, an ensemble. The rest is shown without it.
+/// The groups for which another way to the same servers matters: a Sentinel, a pooler, an ensemble. Other subjects show
+/// the rest.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 const OF_ANOTHER_WAY: &[&str] =
     &["store", "oracle", "exclusion", "waiting", "lease", "people", "runtimes", "closing", "faults"];
 
-/// What changes besides where names are spread over servers.
+/// These groups, and those for which it matters that names are spread over servers.
 #[cfg(feature = "redis")]
 const OF_A_CLUSTER: &[&str] = &[
     "store",

@@ -46,7 +46,7 @@ impl Stage {
         self.0.path()
     }
 
-    /// A gate of this name, which is closed.
+    /// Makes a closed gate of this name.
     pub(crate) fn gate(&self, name: &str) -> Gate {
         let path = self.path(name);
         mkfifo(&path, Mode::S_IRWXU).unwrap();
@@ -190,10 +190,10 @@ impl FullPipe {
     }
 }
 
-/// A named pipe that one reader waits at, such as `read x < gate` in a shell, until it is opened.
+/// A named pipe. Its reader, such as `read x < gate` in a shell, waits until the gate is opened.
 ///
-/// It has one reader only. A process that another test starts meanwhile has a copy of the writer until it runs its
-/// program. A second reader would take that copy for its writer, and read nothing.
+/// A gate serves one reader only. A process that another test starts meanwhile has a copy of the writer until it runs
+/// its program: a second reader would take that copy for its writer, and read nothing.
 pub(crate) struct Gate(PathBuf);
 
 impl Gate {
@@ -203,12 +203,12 @@ impl Gate {
         writeln!(self.writer(), "x").unwrap();
     }
 
-    /// Waits for the reader, which reads on until the writer is dropped.
+    /// Waits for the reader, and returns the writer. The reader reads on until the writer is dropped.
     #[track_caller]
     pub(crate) fn writer(self) -> File {
         let mut writer = None;
         until("a process reads from the gate", || {
-            // Without a reader, it cannot be opened so.
+            // Without a reader, opening it this way fails.
             let opened = File::options().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&self.0);
             writer = opened.ok();
             writer.is_some()

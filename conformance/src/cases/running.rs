@@ -60,7 +60,7 @@ async fn run_cancels_work(stage: &Stage) -> Check {
     ensure!(alive.load(Ordering::SeqCst), "the work ended before its lock was lost");
     one.probe.freeze();
     let successor = other.lock(&name).wait(PATIENCE).acquire().await?;
-    // By then the hold has reported the loss for 1 % of the lease.
+    // The hold reported the loss earlier, by 1 % of the lease.
     ensure!(running.is_finished(), "another holds the lock, and the work goes on");
     let outcome = running.await?;
     ensure!(!alive.load(Ordering::SeqCst), "another holds the lock, and the work goes on");

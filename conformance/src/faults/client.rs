@@ -46,7 +46,7 @@ impl Client {
         // Not a child of the other: a client is closed first, and stops with that.
         let over = CancellationToken::new();
         let mut workers = JoinSet::new();
-        // A runtime of its own has a clock of its own.
+        // Another runtime has another clock, which is not paused.
         let elsewhere = seeded(setting.seed, name).u8(..3) == 0 && !Moment::are_virtual();
         let (probe, locks) = if elsewhere {
             let (opened, open) = oneshot::channel();

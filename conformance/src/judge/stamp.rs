@@ -20,7 +20,7 @@ impl Stamp {
     /// When the machine was booted.
     pub const ZERO: Self = Self(0);
 
-    /// Now: in virtual time, as far from an instant of this process as tokio's clock says.
+    /// Now. In virtual time, an instant of this process plus the time that tokio's clock has counted since.
     #[must_use]
     pub fn now() -> Self {
         static ANCHOR: LazyLock<(Stamp, Instant)> =

@@ -102,7 +102,7 @@ impl Player {
     }
 
     async fn step(&mut self) -> Check {
-        // In a simulation, no request takes time, and the other client would wait for its turn until this one waits.
+        // In a simulation, no request takes time. Without this, the other client would run only while this one waits.
         for _ in 0..self.rng.u8(..3) {
             yield_now().await;
         }

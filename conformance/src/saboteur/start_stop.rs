@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 type Action = Box<dyn Fn() -> BoxFuture<'static, Outcome> + Send + Sync>;
 
-/// A [`Saboteur`] that starts a server by one closure and stops it by another. It offers [`Hurt::Kill`].
+/// A [`Saboteur`] that starts a server with one closure and stops it with another. It offers [`Hurt::Kill`].
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub struct StartStop {
 }
 
 impl StartStop {
-    /// Makes a saboteur of a server that runs.
+    /// Makes a saboteur of a running server.
     ///
     /// `start` starts the server at the same address, with the data that it had, and returns when it answers. It also
     /// succeeds if the server runs already. `stop` kills the server, without a chance to clean up, and returns when
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// What was done, in order.
+    /// The actions, in order.
     type Done = Arc<Mutex<Vec<&'static str>>>;
 
     fn noting(done: &Done, what: &'static str) -> impl Fn() -> futures_util::future::Ready<Outcome> + use<> {

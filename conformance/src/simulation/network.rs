@@ -21,7 +21,7 @@ use tokio::{
 
 /// How long a client waits for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a server takes to start: long enough for its clock to pass the tokens that it has forgotten.
+/// How long a server takes to start without data: long enough for its clock to pass the tokens that it has forgotten.
 const START: Duration = Duration::from_millis(100);
 /// The longest time, in microseconds, that a request or an answer is on its way.
 const LATENCY: u64 = 1500;
@@ -35,10 +35,10 @@ pub(super) struct Network {
     wipe: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What happens to requests and answers now.
+/// The faults that requests and answers meet now.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
-    /// Which connections work: a reset begins the next generation.
+    /// Connections of this generation work: a reset begins the next one.
     generation: u64,
     refuses: bool,
     half_open: bool,
@@ -48,7 +48,7 @@ struct Weather {
     server: Server,
 }
 
-/// What the server does.
+/// The state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
     Runs,
@@ -89,14 +89,14 @@ impl Network {
         }
     }
 
-    /// Waits for this; `false` if the connection is reset before.
+    /// Waits until `so` is true; `false` if the connection is reset first.
     async fn reach(&self, generation: u64, so: impl Fn(&Weather) -> bool) -> bool {
         let mut weather = self.weather.subscribe();
         let reached = weather.wait_for(|now| now.generation != generation || so(now)).await;
         reached.is_ok_and(|now| now.generation == generation)
     }
 
-    /// Carries a request to the server and its answer back; `None` if it is lost on the way.
+    /// Carries a request to the server and its answer back; `None` if either is lost on the way.
     async fn exchange<T>(&self, generation: u64, request: impl Future<Output = T>) -> Option<T> {
         let arrives = |now: &Weather| !now.half_open && now.server != Server::Frozen;
         self.latency(|now| now.requests_late).await;
@@ -105,7 +105,7 @@ impl Network {
         }
         let answer = request.await;
         self.latency(|now| now.replies_late).await;
-        // A server that was frozen meanwhile answers later. What was dropped is lost with the connection.
+        // A frozen server answers when it has thawed. A dropped answer is lost with the connection.
         let answers = |now: &Weather| arrives(now) && !now.drops_replies;
         self.reach(generation, answers).await.then_some(answer)
     }
@@ -117,17 +117,17 @@ impl fmt::Debug for Network {
     }
 }
 
-/// A client's connection to the server, which it makes again after a reset.
+/// A client's connection to the server, which the client makes again after a reset.
 #[derive(Debug)]
 pub(super) struct Connection {
     network: Arc<Network>,
-    /// That in which it was made; 0 before the first request.
+    /// The generation in which it was made; 0 before the first request.
     generation: AtomicU64,
 }
 
 impl Connection {
-    /// Carries a request there and its answer back. A request that has been sent is carried out even if this future is
-    /// dropped.
+    /// Carries a request to the server and its answer back. A request that has been sent is carried out even if this
+    /// future is dropped.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// The same for an answer that takes its time. The server gives the request up once this future has been dropped.
+    /// Like `carry`, but without a timeout. Once this future is dropped, the server gives up the request.
     pub(super) async fn wait<T: Send + 'static>(
         &self,
         request: impl Future<Output = T> + Send + 'static,

@@ -225,7 +225,7 @@ const CAUGHT_IN_SESSIONS: &[(SessionFlaw, &str)] = &[
     (SessionFlaw::DatesProofsLate, "lease::delayed_proof_counts_from_send"),
 ];
 
-/// The same for a record store, and the request that the message must name.
+/// Each flaw of a record store, the case that must see it, and the request that the message must name.
 const CAUGHT_IN_RECORDS: &[(RecordFlaw, &str, &str)] = &[
     (RecordFlaw::ReadsFromCache, "read_sees_every_answered_swap", "read"),
     (RecordFlaw::KeepsEmptyTexts, "removed_key_is_absent", "read"),
@@ -328,7 +328,7 @@ async fn every_flaw_is_caught() {
     assert!(missed.is_empty(), "not caught:\n{}", missed.join("\n"));
 }
 
-/// Policy cases run only in virtual time, so a flaw of a store has to be caught by another one.
+/// Policy cases run only in virtual time, so another case must catch each flaw of a store.
 #[test]
 fn flaw_of_a_store_is_caught_by_what_runs_on_it() {
     let on_stores: HashSet<String> = tenure_conformance::cases()

@@ -18,7 +18,7 @@ use tenure_core::{
 };
 use tokio::{sync::watch, time::Instant};
 
-/// What is wrong with the store.
+/// The flaw of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordFlaw {
     /// Nothing.
@@ -57,7 +57,7 @@ pub(crate) enum RecordFlaw {
     ListsVersionsOfTheList,
     /// Waits for an answer for ever.
     HasNoTimeout(Request),
-    /// Takes an error for false, an absent key, or an empty list.
+    /// Answers false, an absent key or an empty list instead of an error.
     AnswersErrors(Request),
     /// Says that asking again is no use.
     FailsForGood(Request),
@@ -82,10 +82,10 @@ pub(crate) struct BrokenRecords {
     clients: AtomicUsize,
 }
 
-/// What all clients share.
+/// Shared by all clients.
 struct Server {
     entries: Mutex<Entries>,
-    /// That of the last change.
+    /// The revision of the last change.
     revision: watch::Sender<u64>,
     /// The keys that were ever written.
     history: Mutex<HashSet<String>>,
@@ -165,16 +165,16 @@ impl Client {
             RecordFlaw::CountsSeconds => Duration::from_secs(since.as_secs()),
             RecordFlaw::CountsMillis => since / 1000,
             RecordFlaw::StandsStill => Duration::ZERO,
-            // As if they had been set by hand.
+            // Clients' clocks are a second apart, as if set by hand.
             RecordFlaw::TellsClientsClock => since + Duration::from_secs(1) * self.number,
-            // Each answer comes from another server, whose clocks nearly agree.
+            // Servers take turns to answer, and their clocks nearly agree.
             RecordFlaw::TellsTimesOfMembers => since + HOP * 5 * (since.subsec_millis() / 2 % 3),
             _ => since,
         };
         StoreTime::from_micros(1_700_000_000_000_000) + since
     }
 
-    /// What is stored under the key.
+    /// Looks up the key.
     fn look(&self, key: &str) -> Stored<u64> {
         let found = self.entries().get(&self.key(key)).cloned();
         let (text, version) = found.map_or((None, 0), |(text, revision)| (Some(text), revision));
@@ -199,7 +199,7 @@ impl Client {
         self.server.revision.send_replace(revision);
     }
 
-    /// Carries a request there and its answer back; `otherwise` is the answer that a flaw may take an error for.
+    /// Carries a request to the server and its answer back. With a flaw, it may answer `otherwise` instead of an error.
     async fn carry<T>(
         &self,
         request: Request,

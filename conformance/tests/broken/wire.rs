@@ -40,7 +40,7 @@ impl Wire {
         answered.unwrap_or_else(|_| Err(StoreError::unavailable("no answer over the wire")))
     }
 
-    /// Does so for as long as it takes.
+    /// Does so without a timeout.
     pub(crate) async fn carry_without_timeout<T>(
         &self,
         request: impl Future<Output = T>,
@@ -76,7 +76,7 @@ impl Saboteur for Wire {
         self.mend().await
     }
 
-    /// Each request makes a connection of its own.
+    /// Does nothing, because each request makes a connection of its own.
     async fn cut(&self) -> Sabotage {
         Ok(())
     }

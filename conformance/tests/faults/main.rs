@@ -58,7 +58,7 @@ fn shown(outcome: &Outcome) -> String {
     )
 }
 
-/// On the wall clock, because runtimes end in it.
+/// On the wall clock, because runtimes end in these runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn safe_stores_pass() {
     let (mut grants, mut losses, mut kinds, mut faults_met) = (0, 0, BTreeSet::new(), BTreeSet::new());

@@ -127,8 +127,8 @@ impl<S: RecordStore> Backend for Records<S> {
         let release = |record: &mut Record, now: StoreTime, _: Moment| {
             let until = until_of(record, grant, now);
             Ok(match record.release(grant, now) {
-                // Apart from force, only its own release ends a grant before its lease. So a swap was carried out that
-                // was answered with false, because it was sent twice, and others have written since.
+                // Apart from force, only its own release ends a grant before its lease. So this release's swap was
+                // carried out. It answered false because it was sent twice, and others have written since.
                 Release::Lost(LossCause::TakenOver | LossCause::Expired)
                     if held_until.is_some_and(|until| now < until) =>
                 {

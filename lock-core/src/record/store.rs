@@ -15,17 +15,16 @@ use std::time::Duration;
 ///
 /// - **Dropped at any await.** A request that is on its way may still be carried out later. If anybody has written since,
 ///   it meets a different version and changes nothing.
-/// - **Bounded.** A request ends within the store's own timeouts, which are 10 s or less, also when nothing is heard of
-///   the server.
-/// - **An error is an error.** A request without an answer never answers `false`, an absent key or an empty list.
+/// - **Bounded.** A request ends within the store's own timeouts, which are 10 s or less, even if the server is silent.
+/// - **An error is an error.** A request that fails never answers `false`, an absent key or an empty list.
 /// - **The latest.** A read sees every swap that was answered before the read was sent. If the store may answer from a
 ///   replica or a cache, the read must ask it not to.
 /// - **The store's time** is one clock for all clients, in units much smaller than the shortest lease. A store without a
 ///   clock needs one beside it; each client's own will not do, unless all are on one machine.
 /// - **Keys.** A key is any text of up to 300 bytes without control characters. No two keys are the same, however alike
 ///   they look.
-/// - **Texts.** A text comes back as it was written. It has some hundred bytes, and as many more for each client that
-///   holds the name or waits for it: 30,000 in all are enough.
+/// - **Texts.** A text comes back as it was written. It has a few hundred bytes, and as many more for each client that
+///   holds the name or waits for it: 30,000 bytes in all are enough.
 /// - **From any runtime**, as for a [`Backend`](crate::Backend).
 #[async_trait]
 pub trait RecordStore: Send + Sync + 'static {
@@ -47,11 +46,11 @@ pub trait RecordStore: Send + Sync + 'static {
 
     /// Puts `to` under `key`, or removes the key, if its version is still `from`. Returns whether it was.
     ///
-    /// `true` says that this swap was carried out, and `false` that it was not. So do not send a swap twice, and turn that
-    /// off in the client library if it does so by itself when an answer is lost: the second attempt would meet what the
+    /// `true` says that this swap was carried out, and `false` that it was not. So send a swap only once. If the client
+    /// library sends it again by itself when an answer is lost, turn that off: the second attempt would meet what the
     /// first one wrote, and answer `false`. Return an error instead. `Records` recognises its own text, and its own
-    /// release also after others have written. But a forced release or the removal of a latch that is done twice may hit
-    /// those who came in between.
+    /// release even after others have written. But a forced release that is repeated may end a newer grant, and a
+    /// repeated removal of a latch may remove a newer one.
     ///
     /// # Errors
     ///
@@ -60,8 +59,8 @@ pub trait RecordStore: Send + Sync + 'static {
 
     /// Returns every key that begins with `prefix`, in any order, each exactly once, as they all were at one instant.
     ///
-    /// If the store answers in pages, read them all, at one revision or in one transaction. No character of `prefix` is a
-    /// pattern.
+    /// If the store answers in pages, read them all, at one revision or in one transaction. Take `prefix` literally: it
+    /// is no pattern.
     ///
     /// # Errors
     ///
@@ -70,9 +69,9 @@ pub trait RecordStore: Send + Sync + 'static {
 
     /// Waits until the version of `key` is no longer `from`, but never longer than `at_most`.
     ///
-    /// The default waits for `at_most`. A hint is enough: the caller reads again in any case. But do not return at once
-    /// each time, or waiters ask without a pause. The key may have changed since `from` was read: watch from that version,
-    /// not from now.
+    /// The default waits for `at_most`. A hint is enough: the caller reads again in any case. But do not always return
+    /// at once, or waiters ask without a pause. The key may have changed since `from` was read: watch from that
+    /// version, not from now.
     ///
     /// # Errors
     ///

@@ -16,11 +16,11 @@ const AT_MOST: Duration = Duration::from_secs(1);
 /// A hint may come without a change, but not each time.
 const TRIES: usize = 3;
 
-/// Waits for this long, and returns whether the wait for a change ended sooner.
+/// Returns whether the wait for a change ended before this limit.
 async fn ends_before(wait: impl Future<Output = Result<(), StoreError>>, limit: Duration) -> Check<bool> {
     tokio::select! {
         biased;
-        // After a stall both may be over.
+        // After a stall both may be over: then the wait was not early.
         () = sleep(limit) => Ok(false),
         ended = wait => ended.map(|()| true).map_err(Stop::from),
     }
@@ -28,7 +28,7 @@ async fn ends_before(wait: impl Future<Output = Result<(), StoreError>>, limit: 
 
 pub(super) async fn changed_waits_while_nothing_changes(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
-    // A key that was never there, one that is, and one that is no longer.
+    // The key was never there, then is there, then is removed.
     for text in [None, Some("a"), None] {
         match text {
             Some(text) => _ = put(&one, &key, text).await?,
@@ -55,7 +55,7 @@ pub(super) async fn changed_waits_while_nothing_changes(stage: &Stage) -> Check 
     Ok(())
 }
 
-/// What happens to a key, in this order.
+/// The changes to a key, in this order.
 const CHANGES: [(&str, Option<&str>); 3] =
     [("created", Some("first")), ("rewritten", Some("second")), ("removed", None)];
 
@@ -65,10 +65,10 @@ pub(super) async fn change_ends_changed(stage: &Stage) -> Check {
     for (what, to) in CHANGES {
         let version = one.read(&key).await?.version;
         let mut wait = one.changed(&key, &version, LONG);
-        // By then the watch has begun.
+        // Gives the watch time to begin.
         let early = ends_before(&mut wait, Duration::from_millis(300)).await?;
         swapped(&other, &key, &version, to).await?;
-        // A hint may come without a change; another case sees whether it always does.
+        // A hint may come without a change; another case fails if it always does.
         if !early {
             ends(wait, &format!("after another client had {what} the key")).await?;
         }
@@ -76,7 +76,7 @@ pub(super) async fn change_ends_changed(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A client reads, another one writes, and only then the first one begins to wait.
+/// A client reads, another client writes, and only then does the first begin to wait.
 pub(super) async fn change_before_the_wait_ends_changed(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     needs_changes(&one)?;

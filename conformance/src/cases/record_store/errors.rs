@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 /// How long a request may take.
 const BOUND: Duration = Duration::from_secs(10);
-/// How many requests a client sends that its server does not answer: the first ones may meet an old connection.
+/// How often a client sends each request while its server refuses: the first may still use an old connection.
 const REQUESTS: usize = 3;
 
 pub(super) async fn unreachable_store_is_an_error(stage: &Stage) -> Check {
@@ -38,7 +38,7 @@ pub(super) async fn silence_ends_every_request(stage: &Stage) -> Check {
     saboteur.half_open().await?;
     for client in [&used, &fresh] {
         all_fail(client, &key, &version, "while the server was silent").await?;
-        // It may have nothing to ask the server.
+        // It may succeed, because it may have nothing to ask the server.
         let _ = ends("changed", client.changed(&key, &version, Duration::from_secs(1))).await?;
     }
     saboteur.mend().await?;
@@ -46,7 +46,7 @@ pub(super) async fn silence_ends_every_request(stage: &Stage) -> Check {
     comes_back(&used, &key, &["before", "lost"]).await
 }
 
-/// The server carries a swap out, and its answer is lost. Nobody else writes, so nothing else can have changed the version.
+/// The server carries a swap out, and its answer is lost. No other client writes, so nothing else changes the version.
 pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
     let saboteur = stage.saboteur(&[Hurt::DropReplies])?;
     let [client, other] = stage.record_clients().await?;
@@ -54,7 +54,7 @@ pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
         let key = stage.name(&millis.to_string());
         let version = put(&client, &key, "before").await?;
         saboteur.drop_replies().await?;
-        // Once the way back is free again, a client library that sends the swap again is answered.
+        // From then on answers arrive, so a client library that sends the swap again gets one.
         let mend = async {
             sleep(Duration::from_millis(millis)).await;
             saboteur.mend().await
@@ -80,7 +80,7 @@ pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Sends each request, all of which must end with an error that says that asking again may help.
+/// Sends each request, which must end with an error that says that asking again may help.
 async fn all_fail(client: &RecordClient, key: &str, version: &AnyVersion, when: &str) -> Check {
     let read = ends("read", client.read(key)).await?.map(|stored| format!("{:?}", stored.text));
     is_unavailable("read", read, when)?;
@@ -109,7 +109,7 @@ fn is_unavailable(request: &str, outcome: Result<String, StoreError>, when: &str
 
 /// Stops the case unless the request ends in time.
 ///
-/// Counted in short pauses, so that a stall of this process does not count as the store's.
+/// The time is counted in short pauses, so that a stall of this process is not taken for one of the store.
 async fn ends<T>(request: &str, answer: impl Future<Output = T>) -> Check<T> {
     const PAUSES: u32 = 100;
     let bound = async {

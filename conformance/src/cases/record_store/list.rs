@@ -16,7 +16,7 @@ use std::{
 const MANY: usize = 2_000;
 /// How many keys are written at a time.
 const AT_ONCE: usize = 8;
-/// How many lists are compared with what is written meanwhile.
+/// The least number of lists that are read, and to which a writer counts meanwhile.
 const LISTS: u64 = 50;
 
 fn numbered(prefix: &str) -> impl Iterator<Item = String> {
@@ -31,12 +31,12 @@ async fn create(client: &RecordClient, keys: impl Iterator<Item = String>) -> Ch
     stream::iter(keys).map(create).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// Removes these keys, by the versions that a list told.
+/// Removes these keys, by the versions that a list returned.
 async fn remove_listed(client: &RecordClient, keys: HashMap<String, AnyVersion>) -> Check {
     let remove = |(key, version): (String, AnyVersion)| async move {
         ensure!(
             client.swap(&key, &version, None).await?,
-            "`list` told a version of {key:?} that `swap` does not take for the current one, and nobody had written since"
+            "`list` returned a version of {key:?} that `swap` does not accept, although nobody had written since"
         );
         Ok(())
     };
@@ -45,7 +45,7 @@ async fn remove_listed(client: &RecordClient, keys: HashMap<String, AnyVersion>)
 
 pub(super) async fn list_is_complete(stage: &Stage) -> Check {
     let [one, other] = stage.record_clients().await?;
-    // It is no pattern, and neither its case nor its end is ignored.
+    // The store must not take it for a pattern, nor ignore its case or its end.
     let prefix = stage.name("l_%*?[a]/");
     let beside =
         ["lX%*?[a]/0", "l_XXX?a/0", "L_%*?[a]/0", "l_%*?[a]", "l_%*?[a]0"].map(|key| stage.name(key));
@@ -84,8 +84,8 @@ pub(super) async fn list_is_complete(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// A writer counts, first in one key and then in another, with 2,000 between them. At no instant is the second ahead of
-/// the first, or more than one behind it.
+/// A writer counts in one key and then in another, and a list has 2,000 keys between them. At no instant is the second
+/// counter ahead of the first, or more than one behind it.
 pub(super) async fn list_shows_one_instant(stage: &Stage) -> Check {
     let [writer, reader] = stage.record_clients().await?;
     let prefix = stage.name("list/");
@@ -119,7 +119,7 @@ pub(super) async fn list_shows_one_instant(stage: &Stage) -> Check {
     remove_listed(&writer, versions).await
 }
 
-/// Lists for so long that the counters go up often enough.
+/// Reads lists until the counters have gone up often enough.
 async fn look(client: &RecordClient, prefix: &str, counters: &[String; 2], counted: &AtomicU64) -> Check {
     let mut lists = 0;
     while lists < LISTS || counted.load(Ordering::Relaxed) < LISTS {

@@ -1,4 +1,4 @@
-//! What the cases ask of a record store again and again.
+//! Requests that several cases send to a record store.
 
 use crate::{
     Check,
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// For requests that end by themselves when all is well.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Swaps from the version that was read last, which nobody has written since.
+/// Swaps from the current version; stops the case if the answer is false.
 #[track_caller]
 pub(super) fn swapped<'a>(
     client: &'a RecordClient,

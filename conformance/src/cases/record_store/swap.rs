@@ -16,7 +16,7 @@ const AT_ONCE: usize = 8;
 pub(super) async fn read_sees_every_answered_swap(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     let mut version = one.read(&key).await?.version;
-    // What is there to be remembered, is.
+    // Fills a cache, if there is one.
     other.read(&key).await?;
     for round in 0..ROUNDS {
         let (writer, reader) = if round % 2 == 0 { (&one, &other) } else { (&other, &one) };
@@ -58,7 +58,7 @@ pub(super) async fn removed_key_is_absent(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Neither a write nor a removal may meet a version that is no longer current.
+/// A swap from a version that is no longer current neither writes nor removes.
 pub(super) async fn old_version_swaps_nothing(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     let absent = one.read(&key).await?.version;

@@ -1,4 +1,4 @@
-//! Keys and texts are kept byte for byte, and compared so.
+//! The store keeps and compares keys and texts byte for byte.
 
 use super::requests::{put, remove, swapped};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 
 /// The longest key, in bytes.
 const LONGEST: usize = 300;
-/// The text of a name for which a hundred clients wait.
+/// The length of the text, in bytes, of a name for which a hundred clients wait.
 const LONG_TEXT: usize = 30_000;
 
 const HOSTILE: &[&str] = &[
@@ -71,7 +71,7 @@ const HOSTILE: &[&str] = &[
     "00",
 ];
 
-/// Texts that a comparison by language takes for the same.
+/// Texts that a comparison by the rules of a language takes for the same.
 const ALIKE: &[&str] = &["job", "JOB", "job ", "jo\u{301}b", "j\u{f3}b", "job\u{200b}"];
 
 pub(super) async fn no_two_keys_are_the_same(stage: &Stage) -> Check {
@@ -82,7 +82,7 @@ pub(super) async fn no_two_keys_are_the_same(stage: &Stage) -> Check {
         let padding = LONGEST - prefix.len() - last.len();
         keys.push(format!("{prefix}{}{last}", "x".repeat(padding)));
     }
-    // The error says which request it was.
+    // The error names the request.
     let refused = |key: &str, error| {
         Stop::failed(format_args!("{}, with the key {key:?} of {} bytes", chain(&error), key.len()))
     };

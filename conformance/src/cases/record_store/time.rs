@@ -8,16 +8,16 @@ use tokio::time::{Instant, sleep};
 
 /// The coarsest unit of a store's time.
 const COARSEST: Duration = MIN_LEASE.checked_div(10).unwrap();
-/// For how many reads the store's time may show no finer unit.
+/// How many reads the store has to show that its unit is fine enough.
 const READS: u64 = 500;
-/// For how long the store's time is compared with a clock here.
+/// How long the store's time is compared with a clock here.
 const COMPARED: Duration = Duration::from_millis(500);
 
 pub(super) async fn read_tells_time_in_small_steps(stage: &Stage) -> Check {
     let ([client], key) = (stage.record_clients().await?, stage.name("a"));
     let (first, mut last, mut unit, mut steps) = (client.read(&key).await?.now, None, 0, 0);
     for number in 0..READS {
-        // No two pauses in a row are alike, so that no unit is seen that is not the clock's own.
+        // The pauses vary, so that the unit found is the clock's own.
         sleep(Duration::from_millis(1 + number * number % 11)).await;
         let now = client.read(&key).await?.now;
         ensure_not_back(last.unwrap_or(first), now, "the `read` before it")?;
@@ -36,7 +36,7 @@ pub(super) async fn read_tells_time_in_small_steps(stage: &Stage) -> Check {
         "`read` tells time in units of {:?}: the shortest lease is {MIN_LEASE:?}, so {COARSEST:?} or less are needed",
         Duration::from_micros(unit)
     );
-    // The requests lie between the outer instants, and around the inner ones.
+    // Both reads lie between the outer instants, and the inner instants lie between the reads.
     let outer = Instant::now();
     let from = client.read(&key).await?.now;
     let inner = Instant::now();
@@ -52,8 +52,8 @@ pub(super) async fn read_tells_time_in_small_steps(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// Each request is sent when the one before it was answered, so its time is no earlier: by whichever client, and by
-/// whichever request.
+/// Each request is sent after the answer to the one before it, so its time is no earlier, even if they differ in client
+/// or kind.
 pub(super) async fn read_tells_one_clock(stage: &Stage) -> Check {
     let ([one, other], key) = (stage.record_clients().await?, stage.name("a"));
     put(&one, &key, "a").await?;

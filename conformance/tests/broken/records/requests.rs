@@ -78,7 +78,7 @@ impl RecordStore for Client {
         if self.flaw == RecordFlaw::WaitsForEver {
             change.await;
         } else {
-            // That nothing has changed is an answer too.
+            // It is no error if nothing changes in time.
             let _ = timeout(at_most, change).await;
         }
         Ok(())
@@ -98,7 +98,7 @@ impl Client {
             RecordFlaw::CreatesOverText if from == 0 => true,
             RecordFlaw::WritesOverAbsence if now.text.is_none() => true,
             RecordFlaw::ComparesTextsWithoutCase if from + 1 == now.version => {
-                // The version before this one was of a text that looks alike: only case tells them apart here.
+                // The text of the version before looks like this one: only case tells them apart here.
                 now.text.as_ref().is_some_and(|text| text.eq_ignore_ascii_case("job"))
             }
             _ => from == now.version,

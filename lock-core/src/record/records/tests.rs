@@ -297,14 +297,14 @@ async fn a_swap_that_meets_itself_was_carried_out() {
     assert_eq!(records.force_release(&grant.name).await.unwrap().len(), 1);
 }
 
-/// What another client does while a release is on its way.
+/// How another client interferes with a release that is on its way.
 #[derive(Clone, Copy)]
 enum Meanwhile {
-    /// The swap is carried out, the name is granted again, and the swap that is sent once more answers false.
+    /// It acquires after the swap is carried out. Then the swap is sent again, and answers false.
     AcquiresAfterwards,
-    /// The swap comes too late.
+    /// It releases by force before the swap arrives.
     ForcesBefore,
-    /// The lease is over, and the swap comes too late.
+    /// The lease expires, and it acquires before the swap arrives.
     AcquiresBefore,
 }
 
