@@ -173,6 +173,14 @@ pub(crate) fn deadline(guard: &Guard) -> Check<Moment> {
     }
 }
 
+/// Stops the case unless something took this long in virtual time, to the millisecond: on a machine that was suspended,
+/// each moment has the noise of two clocks.
+#[track_caller]
+pub(crate) fn took_exactly(took: Duration, expected: Duration, what: impl fmt::Display) -> Check {
+    ensure!(took.abs_diff(expected) < Duration::from_millis(1), "{what} took {took:?}, not {expected:?}");
+    Ok(())
+}
+
 /// How soon after a lease has expired an idle store grants the name to another client (clause L1).
 pub(crate) const EXPIRY: Duration = Duration::from_secs(1);
 

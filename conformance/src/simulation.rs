@@ -5,13 +5,13 @@ mod network;
 use crate::{BoxError, Subject, async_trait, saboteur::Saboteur};
 use network::{Connection, Network};
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tenure_core::{
     Attempt, AttemptAll, Backend, Capabilities, Claim, Conversion, Grant, Holder, LatchState, LatchStep,
-    Memory, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Waiter,
+    Memory, Mode, Moment, Name, Release, Renewal, Standing, StoreError, Waiter, forward_backend,
 };
 
 /// The memory store as a server behind a network, for runtimes whose clock is paused.
@@ -38,7 +38,11 @@ use tenure_core::{
 pub struct Simulation {
     data: Data,
     network: Arc<Network>,
+    /// The names that a client asked for in vain, unless clients queue.
+    awaited: Option<Awaited>,
 }
+
+type Awaited = Arc<Mutex<HashSet<Name>>>;
 
 /// The server's data: a store for each namespace.
 type Data = Arc<Mutex<HashMap<String, Memory>>>;
@@ -56,17 +60,27 @@ impl Simulation {
         Self::with(Some(seed))
     }
 
+    /// Has exclusive locks only, whose waiters ask again and again instead of queueing, as simpler stores do.
+    #[must_use]
+    pub fn polled(self) -> Self {
+        Self { awaited: Some(Awaited::default()), ..self }
+    }
+
     fn with(seed: Option<u64>) -> Self {
         let data = Data::default();
         let wiped = Arc::clone(&data);
         let wipe =
             move || wiped.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Memory::wipe);
-        Self { data, network: Arc::new(Network::new(seed, wipe)) }
+        Self { data, network: Arc::new(Network::new(seed, wipe)), awaited: None }
     }
 
     fn client(&self, namespace: &str) -> Arc<dyn Backend> {
         let connection = self.network.connection();
-        Arc::new(Client { data: Arc::clone(&self.data), namespace: namespace.to_owned(), connection })
+        let client = Client { data: Arc::clone(&self.data), namespace: namespace.to_owned(), connection };
+        match &self.awaited {
+            Some(awaited) => Arc::new(Polled { client, awaited: Arc::clone(awaited) }),
+            None => Arc::new(client),
+        }
     }
 }
 
@@ -79,11 +93,18 @@ impl Default for Simulation {
 #[async_trait]
 impl Subject for Simulation {
     fn name(&self) -> &'static str {
-        "simulation"
+        if self.awaited.is_some() { "polled" } else { "simulation" }
+    }
+
+    /// In a network that takes no time, clients that ask again and again fall into step: of three that take turns, two
+    /// always come first. So cases in which many take turns need the queue. Fault runs have a seeded network.
+    fn shows(&self, group: &str) -> bool {
+        self.awaited.is_none() || group != "waiting" && !group.starts_with("faults")
     }
 
     fn simulated(&self) -> Option<Arc<dyn Subject>> {
-        Some(Arc::new(Self::new()))
+        let fresh = Self::new();
+        Some(Arc::new(if self.awaited.is_some() { fresh.polled() } else { fresh }))
     }
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
@@ -237,5 +258,46 @@ impl Backend for Client {
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let name = name.clone();
         self.ask(|memory| async move { memory.force_release(&name).await }).await
+    }
+}
+
+/// A client that does without the server's queue.
+struct Polled {
+    client: Client,
+    awaited: Awaited,
+}
+
+impl Polled {
+    fn awaited(&self) -> MutexGuard<'_, HashSet<Name>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Backend for Polled {
+    forward_backend!(
+        self => self.client,
+        except try_acquire, try_acquire_all, acquire, release, convert, capabilities, waiting,
+    );
+
+    fn capabilities(&self) -> Capabilities {
+        let Capabilities { latches, listing, succession, .. } = self.client.capabilities();
+        Capabilities { latches, listing, succession, ..Capabilities::POLLED }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, StoreError> {
+        let answer = self.client.try_acquire(claim).await?;
+        if claim.waits && matches!(answer, Attempt::Busy { .. }) {
+            self.awaited().insert(claim.name.clone());
+        }
+        Ok(answer)
+    }
+
+    /// Tells a client that would take the lock again at once that another one waits (clause W5).
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        Ok(match self.client.release(grant).await? {
+            Release::Released { .. } => Release::Released { awaited: self.awaited().remove(&grant.name) },
+            lost @ Release::Lost(_) => lost,
+        })
     }
 }

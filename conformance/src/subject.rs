@@ -48,7 +48,8 @@ pub trait Subject: Send + Sync + 'static {
     }
 
     /// Makes an empty store of this kind that follows tokio's clock, so that its cases can run in virtual time: each in a
-    /// runtime of its own, whose clock is paused. `None`, the default, if the store is not in memory.
+    /// runtime of its own, whose clock is paused. It is used without [`start`](Self::start). `None`, the default, if the
+    /// store is not in memory.
     fn simulated(&self) -> Option<Arc<dyn Subject>> {
         None
     }

@@ -8,7 +8,7 @@ use crate::{
 use std::{collections::HashMap, sync::Arc};
 use tokio::{
     runtime::Builder,
-    sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, oneshot},
 };
 
 /// The outcome of one case on one store.
@@ -106,14 +106,21 @@ impl<'a> Access<'a> {
 
 /// Runs one case in virtual time: in a runtime of its own, whose clock jumps to the next timer when all tasks wait.
 async fn simulate(subject: Arc<dyn Subject>, case: Case) -> Outcome {
-    let simulation = tokio::task::spawn_blocking(move || {
+    let (tell, told) = oneshot::channel();
+    // A thread that hangs does not keep the program from ending.
+    std::thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
-        match runtime {
+        let outcome = match runtime {
             Ok(runtime) => runtime.block_on(outcome_of(subject, case)),
             Err(error) => Outcome::Failed(format!("no runtime for a simulation: {error}")),
-        }
+        };
+        drop(tell.send(outcome));
     });
-    simulation.await.unwrap_or_else(|panic| Outcome::Failed(said(panic)))
+    match tokio::time::timeout(case.limit, told).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => Outcome::Failed("the simulation panicked".to_owned()),
+        Err(_) => Outcome::Failed(format!("the simulation hung for {:?}", case.limit)),
+    }
 }
 
 /// Runs one case in a task of its own.

@@ -10,6 +10,8 @@ mod sqlite;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use server::OnServer;
 use std::process::ExitCode;
+#[cfg(feature = "memory")]
+use tenure_conformance::Simulation;
 use tenure_conformance::Subjects;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use tenure_testbed::Kind;
@@ -44,8 +46,19 @@ const OF_A_QUEUE: &[&str] = &[
 /// The groups for which another way to the same servers matters: a Sentinel, a pooler, an ensemble. Other subjects show
 /// the rest.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zookeeper"))]
-const OF_ANOTHER_WAY: &[&str] =
-    &["store", "oracle", "exclusion", "waiting", "lease", "people", "runtimes", "closing", "faults"];
+const OF_ANOTHER_WAY: &[&str] = &[
+    "store",
+    "oracle",
+    "exclusion",
+    "waiting",
+    "lease",
+    "tokens",
+    "people",
+    "runtimes",
+    "closing",
+    "faults",
+    "faults_of_readers",
+];
 
 /// These groups, and those for which it matters that names are spread over servers.
 #[cfg(feature = "redis")]
@@ -56,6 +69,7 @@ const OF_A_CLUSTER: &[&str] = &[
     "names",
     "waiting",
     "lease",
+    "tokens",
     "people",
     "several",
     "latch",
@@ -94,6 +108,8 @@ fn subjects() -> Subjects {
     #[cfg(feature = "memory")]
     {
         subjects = subjects.with(memory::InMemory::default());
+        // Where a store has no queue, the policy takes other ways.
+        subjects = subjects.with(Simulation::new().polled());
     }
     #[cfg(feature = "sqlite")]
     {

@@ -23,7 +23,7 @@ use tenure_core::{
 
 cases!("lease":
     expires_on_time, renewed_beyond_lease, renew_off_expires.policy(), extend_survives_original_lease,
-    extend_after_expiry_is_lost.policy(), per_lock_lease.policy(), max_hold_ends.policy(), renewal_stops_after_release.policy(),
+    extend_after_expiry_is_lost.policy(), per_lock_lease.policy(), max_hold_ends, renewal_stops_after_release.policy(),
     deadline_counts_from_send.policy(), stalled_answer_counts_from_send, delayed_answer_counts_from_send.alone(),
     delayed_proof_counts_from_send.alone(), extend_meets_renewal.policy(), extend_given_up_is_harmless.policy(),
     extensions_cross.policy(), slow_acquire_refused.policy(),
@@ -38,6 +38,9 @@ const RENEWED: Duration = Duration::from_secs(6);
 const UNRENEWED: Duration = Duration::from_secs(3);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// On a machine that was suspended, a moment has the noise of two clocks.
+const TICK: Duration = Duration::from_millis(1);
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -78,7 +81,8 @@ async fn renewed_beyond_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).acquire().await?;
-    let until = Moment::now() + lease * 4;
+    // On the wall clock, each lease more is a chance for a stall that outlives one.
+    let until = Moment::now() + if Moment::are_virtual() { lease * 4 } else { lease * 3 / 2 };
     while !until.has_passed() {
         still_excludes(&other, &name, &guard).await?;
         tokio::time::sleep(millis(50)).await;
@@ -151,6 +155,7 @@ async fn per_lock_lease(stage: &Stage) -> Check {
 async fn max_hold_ends(stage: &Stage) -> Check {
     let (lease, longest) = (RENEWED, millis(7000));
     let ([one, other], name) = (stage.clients().await?, stage.name("a"));
+    let before = Moment::now();
     let guard = one.lock(&name).lease(lease).max_hold(longest).acquire().await?;
     let granted = Moment::now();
     let ends_in_time = || guard.deadline().is_none_or(|deadline| deadline <= granted + longest);
@@ -158,12 +163,20 @@ async fn max_hold_ends(stage: &Stage) -> Check {
     // It has been renewed by then.
     tokio::time::sleep(longest * 3 / 4).await;
     ensure!(ends_in_time(), "{guard:?} believes that it is held beyond max_hold");
-    let cause = within(longest, "the end of max_hold", guard.lost()).await?;
+    let cause = within(stage.at_most(longest), "the end of max_hold", guard.lost()).await?;
     ensure_eq!(cause, LossCause::MaxHold);
-    ensure_eq!(Moment::now().since(granted), longest, "the end of max_hold");
+    let (least, took) = (longest - TICK, Moment::now().since(before));
+    ensure!(
+        took >= least && took <= stage.at_most(longest + TICK),
+        "a max_hold of {longest:?} took {took:?}"
+    );
     ensure!(!guard.is_held());
-    let taken =
-        within(lease + EXPIRY, "a lock that its holder may not keep", other.lock(&name).acquire()).await??;
+    let taken = within(
+        stage.at_most(lease + EXPIRY),
+        "a lock that its holder may not keep",
+        other.lock(&name).acquire(),
+    )
+    .await??;
     ensure!(guard.deadline().is_none());
     taken.release().await?;
     ensure_eq!(lost_with(guard.release().await)?, LossCause::MaxHold);

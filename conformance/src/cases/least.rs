@@ -9,7 +9,7 @@ use std::time::Duration;
 use tenure_core::{Capability, Error, Lock, Moment, lease::drift_allowance};
 
 cases!("least":
-    released_early_stays_held, dropped_early_stays_held.policy(), released_late_is_free.policy(), shared_grants_stay_held.policy(),
+    released_early_stays_held, dropped_early_stays_held.policy(), released_late_is_free.policy(), shared_grants_stay_held,
     refused_in_sessions,
 );
 

@@ -12,7 +12,7 @@ cases!("readers":
     readers_share, writer_excludes, waiting_writer_blocks_new_readers, downgrade_keeps_place, lost_downgrade_is_settled,
     late_downgrade_changes_nothing,
     upgrade_of_sole_reader, failed_upgrade_keeps_read, dead_reader_recovers, tokens_rise_with_readers,
-    renewed_readers_stay, readers_in_one_process.policy(), owner_reads_what_it_writes.policy(), forced_release_ends_all_readers,
+    renewed_readers_stay, readers_in_one_process, owner_reads_what_it_writes.policy(), forced_release_ends_all_readers,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);

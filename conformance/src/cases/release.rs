@@ -13,7 +13,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_core::{ClaimId, Error, Locks, LossCause, Moment};
 
 cases!("release":
-    drop_releases, drop_outside_runtime_is_safe.threads(), close_drains, close_twice.policy(), close_withdraws_waiters,
+    drop_releases, drop_outside_runtime_is_safe.threads(), close_drains, close_twice, close_withdraws_waiters,
     acquire_after_close_is_closed.policy(),
     release_retry_is_released, release_retry_past_lease_is_lost, release_retry_after_force_is_lost,
 );

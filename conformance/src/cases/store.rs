@@ -383,18 +383,17 @@ async fn shortest_lease_is_kept(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let store = &**client.probe.backend();
     for _ in 0..5 {
-        let before = Moment::now();
+        let (before, mut refused) = (Moment::now(), 0);
         granted(store, &claim(&name, MIN_LEASE)?).await?;
         let next = loop {
             let sent = Moment::now();
             if let Attempt::Granted(grant) = store.try_acquire(&claim(&name, LEASE)?).await? {
                 break grant;
             }
-            let late = sent.since(before);
-            ensure!(
-                late < MIN_LEASE + Duration::from_secs(3),
-                "a lease of {MIN_LEASE:?} is not over after {late:?}"
-            );
+            // Attempts, not time: while the machine stands still there are none.
+            let late = sent.since(before).saturating_sub(MIN_LEASE);
+            refused += u32::from(!late.is_zero());
+            ensure!(refused < 1000, "a lease of {MIN_LEASE:?} still keeps others out {late:?} after its end");
             tokio::time::sleep(Duration::from_millis(1)).await;
         };
         let after = Moment::now().since(before);

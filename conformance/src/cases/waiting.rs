@@ -23,11 +23,13 @@ use tenure_core::{Error, Guard, Lock, Moment, Wakeup};
 use tokio::task::{JoinHandle, JoinSet};
 
 cases!("waiting":
-    try_is_one_attempt.policy(), wait_is_bounded.policy(), zero_wait_is_try.policy(), wakes_on_release.punctual(), wakes_on_expiry,
+    try_is_one_attempt.policy(), wait_is_bounded, zero_wait_is_try.policy(), wakes_on_release.punctual(), wakes_on_expiry,
     spurious_wakeup_rechecks.policy(), missed_wakeup_recovers.policy(), fifo_in_process.policy(), fair_across_clients,
     one_contender_per_process.policy(), barging_bounded, lost_grant_is_adopted, straggling_grant_runs_out, unavailable_store_is_asked_again.policy(),
 );
 
+/// On a machine that was suspended, a moment has the noise of two clocks.
+const TICK: Duration = Duration::from_millis(1);
 /// For waits that end by themselves when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -72,14 +74,14 @@ async fn wait_is_bounded(stage: &Stage) -> Check {
         let outcome = client.lock(&name).wait(budget).acquire().await;
         let took = Moment::now().since(begun);
         ensure_matches!(outcome, Err(Error::Timeout { .. }));
-        ensure_eq!(took, budget, "a wait (the store hangs: {hangs})");
+        ensure!(took >= budget && took < stage.at_most(budget + TICK), "{took:?} (the store hangs: {hangs})");
     }
     other.probe.always(Method::Acquire, Fault::Refuse);
     let begun = Moment::now();
     let outcome = other.lock(&name).wait(budget).acquire().await;
     let took = Moment::now().since(begun);
     ensure_matches!(outcome, Err(Error::Unavailable { .. }));
-    ensure_eq!(took, budget, "a wait");
+    ensure!(took >= budget && took < stage.at_most(budget + TICK), "{took:?}");
     still_held(&guard)?;
     Ok(guard.release().await?)
 }

@@ -59,6 +59,8 @@ pub(super) struct Hold<'a> {
     /// Each time the guard was asked: when, and until when it believed in itself. The first is the grant.
     pub(super) words: Vec<(Stamp, Stamp)>,
     pub(super) releases: Option<Stamp>,
+    /// Whether the release was told that the grant was held until then.
+    pub(super) released: bool,
     pub(super) lost: Option<Stamp>,
     /// When it heard that it had lost the grant, and why, from the guard or from the release.
     pub(super) told: Option<(Stamp, &'a str)>,
@@ -96,6 +98,12 @@ impl Hold<'_> {
     /// The mode in which it was granted.
     pub(super) fn mode(&self) -> Mode {
         self.modes.first().map_or(Mode::Exclusive, |(_, mode)| *mode)
+    }
+
+    /// In which mode it was held at that time.
+    pub(super) fn mode_at(&self, at: Stamp) -> Mode {
+        let until = self.modes.iter().rev().find(|(since, _)| *since <= at);
+        until.map_or_else(|| self.mode(), |(_, mode)| *mode)
     }
 
     /// In which mode it was held from when to when.
@@ -205,6 +213,9 @@ impl<'a> Account<'a> {
             What::Releases { claim, token } => self.about(index, claim, *token, |hold| {
                 hold.releases.get_or_insert(at);
             }),
+            What::Released { claim, token, outcome: Outcome::Released } => {
+                self.about(index, claim, *token, |hold| hold.released = true);
+            }
             What::Elsewhere { .. } | What::RuntimeEnded | What::Released { .. } => {}
             What::Reads { name, .. } | What::Writes { name, .. } | What::Refused { name, .. } => {
                 self.resources.entry(name).or_default().push(event);
@@ -253,7 +264,7 @@ impl<'a> Account<'a> {
         index.holds.insert((claim, token), place);
         let origin = follows.map_or(Origin { asked, granted: at, token }, |last| holds[last].origin);
         let (words, modes) = (vec![(at, *until)], vec![(at, *mode)]);
-        let (releases, lost, told, died) = (None, None, None, None);
+        let (releases, released, lost, told, died) = (None, false, None, None, None);
         holds.push(Hold {
             client,
             claim,
@@ -267,6 +278,7 @@ impl<'a> Account<'a> {
             granted: at,
             words,
             releases,
+            released,
             lost,
             told,
             died,

@@ -107,6 +107,37 @@ pub(super) fn losses(
     }
 }
 
+/// Clause U2: releasing a lost grant is an error.
+///
+/// A grant is lost for certain once another client has a later one that could not stand beside it. A release within a
+/// chain does not ask the store.
+pub(super) fn releases(name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
+    for hold in holds.iter().filter(|hold| hold.released) {
+        let Some(at) = hold.releases else { continue };
+        if holds.iter().filter(|other| other.claim == hold.claim).count() > 1 {
+            continue;
+        }
+        let overtakes = |other: &&Hold<'_>| {
+            other.token > hold.token
+                && other.granted < at
+                && !other.mode().admits([hold.mode_at(other.granted)])
+        };
+        let Some(next) = holds.iter().find(overtakes) else { continue };
+        found.push(Violation {
+            broken: Broken::ReleasedLost,
+            name: name.to_owned(),
+            clients: vec![hold.client.to_owned(), next.client.to_owned()],
+            from: at,
+            to: at,
+            since: next.granted,
+            what: format!(
+                "{} released {name:?}, token {}, without an error, and {} had been granted it with token {}",
+                hold.client, hold.token, next.client, next.token
+            ),
+        });
+    }
+}
+
 /// Clause L1: no grant ends before its lease, unless somebody ended it.
 ///
 /// A holder that hears before its deadline that its grant has ended had it taken from it. Sessions may end at any time, and

@@ -52,6 +52,8 @@ pub enum Broken {
     WaiterHung,
     /// A guard noticed late, or never, that its deadline had passed.
     LossLate,
+    /// A client was told that it had released a grant, although another had been granted the name since.
+    ReleasedLost,
     /// A grant was handed on to more successors in a row than allowed, later than a third of the lease, or to one that
     /// asked for another lease or label.
     WrongSuccessor,
@@ -76,6 +78,7 @@ impl Broken {
             Self::WaiterHung => "W2",
             Self::LossLate => "L5",
             Self::WrongSuccessor => "W5",
+            Self::ReleasedLost => "U2",
             Self::GrantAfterClose | Self::CloseHung => "U3",
             Self::LatchMiscounted | Self::Leaked => "F1",
         }
@@ -93,6 +96,7 @@ impl fmt::Display for Broken {
             Self::LostEarly => "a grant that ended early",
             Self::WaiterHung => "a waiter that did not end in time",
             Self::LossLate => "a loss noticed late",
+            Self::ReleasedLost => "a lost grant that was released",
             Self::WrongSuccessor => "a grant handed on to a wrong successor",
             Self::CloseHung => "locks that could not be closed",
             Self::GrantAfterClose => "a grant after close",

@@ -7,6 +7,7 @@ use crate::{
 use fastrand::Rng;
 use std::{
     fmt,
+    pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -23,8 +24,9 @@ use tokio::{
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server takes to start without data: long enough for its clock to pass the tokens that it has forgotten.
 const START: Duration = Duration::from_millis(100);
-/// The longest time, in microseconds, that a request or an answer is on its way.
+/// The longest time, in microseconds, that a request or an answer is on its way, and that of one in fifty.
 const LATENCY: u64 = 1500;
+const LATE: u64 = 3_000_000;
 
 /// A network in one process, and a server at its end that can freeze and die.
 pub(super) struct Network {
@@ -66,6 +68,12 @@ const FINE: Weather = Weather {
     server: Server::Runs,
 };
 
+impl Weather {
+    fn arrives(&self) -> bool {
+        !self.half_open && self.server != Server::Frozen
+    }
+}
+
 impl Network {
     /// Makes a network whose delays are drawn from this seed, or that takes no time. `wipe` removes the server's data.
     pub(super) fn new(seed: Option<u64>, wipe: impl Fn() + Send + Sync + 'static) -> Self {
@@ -79,10 +87,11 @@ impl Network {
     }
 
     async fn latency(&self, late: impl Fn(&Weather) -> Duration) {
-        let drawn = self
-            .rng
-            .as_ref()
-            .map_or(0, |rng| rng.lock().unwrap_or_else(PoisonError::into_inner).u64(..LATENCY));
+        let drawn = self.rng.as_ref().map_or(0, |rng| {
+            let mut rng = rng.lock().unwrap_or_else(PoisonError::into_inner);
+            let most = if rng.u8(..50) == 0 { LATE } else { LATENCY };
+            rng.u64(..most)
+        });
         let time = late(&self.weather.borrow()) + Duration::from_micros(drawn);
         if !time.is_zero() {
             sleep(time).await;
@@ -96,17 +105,32 @@ impl Network {
         reached.is_ok_and(|now| now.generation == generation)
     }
 
+    /// Carries out a request while the server runs; `None` if the connection is reset first.
+    async fn served<T>(&self, generation: u64, request: impl Future<Output = T>) -> Option<T> {
+        let mut request = pin!(request);
+        loop {
+            tokio::select! {
+                biased;
+                frozen = self.reach(generation, |now| now.server == Server::Frozen) => {
+                    if !frozen || !self.reach(generation, |now| now.server == Server::Runs).await {
+                        return None;
+                    }
+                }
+                answer = &mut request => return Some(answer),
+            }
+        }
+    }
+
     /// Carries a request to the server and its answer back; `None` if either is lost on the way.
     async fn exchange<T>(&self, generation: u64, request: impl Future<Output = T>) -> Option<T> {
-        let arrives = |now: &Weather| !now.half_open && now.server != Server::Frozen;
         self.latency(|now| now.requests_late).await;
-        if !self.reach(generation, arrives).await {
+        if !self.reach(generation, Weather::arrives).await {
             return None;
         }
-        let answer = request.await;
+        let answer = self.served(generation, request).await?;
         self.latency(|now| now.replies_late).await;
-        // A frozen server answers when it has thawed. A dropped answer is lost with the connection.
-        let answers = |now: &Weather| arrives(now) && !now.drops_replies;
+        // A dropped answer is lost with the connection.
+        let answers = |now: &Weather| now.arrives() && !now.drops_replies;
         self.reach(generation, answers).await.then_some(answer)
     }
 }
@@ -153,11 +177,17 @@ impl Connection {
         let (mut sender, answer) = oneshot::channel();
         tokio::spawn(async move {
             let exchange = network.exchange(generation, request);
-            tokio::select! {
+            // As soon as the server can hear of it.
+            let given_up = async {
+                sender.closed().await;
+                network.reach(generation, Weather::arrives).await
+            };
+            let answer = tokio::select! {
                 biased;
-                answer = exchange => drop(sender.send(answer)),
-                () = sender.closed() => {}
-            }
+                answer = exchange => answer,
+                _ = given_up => return,
+            };
+            drop(sender.send(answer));
         });
         answer.await.map_err(StoreError::unavailable)?.ok_or_else(reset)
     }
@@ -268,5 +298,103 @@ impl Saboteur for Network {
             *now = Weather { generation, server: now.server, ..FINE };
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use tokio::{task::JoinHandle, time::Instant};
+
+    /// A network, a connection over it, and how many requests its server has carried out.
+    fn scene() -> (Arc<Network>, Arc<Connection>, Arc<AtomicUsize>) {
+        let network = Arc::new(Network::new(None, || {}));
+        let connection = Arc::new(network.connection());
+        (network, connection, Arc::default())
+    }
+
+    fn ask(connection: &Arc<Connection>, done: &Arc<AtomicUsize>) -> JoinHandle<Result<(), StoreError>> {
+        let (connection, done) = (Arc::clone(connection), Arc::clone(done));
+        tokio::spawn(async move {
+            let request = async move { _ = done.fetch_add(1, Ordering::Relaxed) };
+            connection.carry(request).await
+        })
+    }
+
+    /// Lets every task go as far as it gets now.
+    async fn settle() {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_is_carried_out_after_its_client_gave_up() {
+        let (network, connection, done) = scene();
+        network.freeze().await.unwrap();
+        let asked = ask(&connection, &done);
+        settle().await;
+        asked.abort();
+        settle().await;
+        assert_eq!(done.load(Ordering::Relaxed), 0);
+        network.thaw().await.unwrap();
+        settle().await;
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_is_lost_with_its_connection() {
+        let (network, connection, done) = scene();
+        network.half_open().await.unwrap();
+        let asked = ask(&connection, &done);
+        settle().await;
+        network.cut().await.unwrap();
+        assert!(asked.await.unwrap().unwrap_err().is_unavailable());
+        network.mend().await.unwrap();
+        settle().await;
+        assert_eq!(done.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_is_carried_out_although_its_reply_is_dropped() {
+        let (network, connection, done) = scene();
+        network.drop_replies().await.unwrap();
+        let began = Instant::now();
+        assert!(ask(&connection, &done).await.unwrap().unwrap_err().is_unavailable());
+        assert!(began.elapsed() >= RESPONSE_TIMEOUT);
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+        network.mend().await.unwrap();
+        ask(&connection, &done).await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_is_refused_until_it_can_be_made_again() {
+        let (network, connection, done) = scene();
+        network.kill().await.unwrap();
+        assert!(ask(&connection, &done).await.unwrap().is_err());
+        network.restart().await.unwrap();
+        ask(&connection, &done).await.unwrap().unwrap();
+        network.refuse().await.unwrap();
+        ask(&connection, &done).await.unwrap().unwrap();
+        network.cut().await.unwrap();
+        assert!(ask(&connection, &done).await.unwrap().is_err());
+        assert_eq!(done.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queued_request_ends_with_its_server() {
+        let (network, connection, done) = scene();
+        let there = Arc::clone(&done);
+        let queued = tokio::spawn(async move {
+            let request = async move {
+                sleep(Duration::from_secs(5)).await;
+                there.fetch_add(1, Ordering::Relaxed)
+            };
+            connection.wait(request).await
+        });
+        settle().await;
+        network.restart_empty().await.unwrap();
+        assert!(queued.await.unwrap().unwrap_err().is_unavailable());
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(done.load(Ordering::Relaxed), 0);
     }
 }

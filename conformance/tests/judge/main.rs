@@ -78,6 +78,25 @@ fn renewal_makes_belief_longer() {
 }
 
 #[test]
+fn release_of_an_overtaken_grant_is_an_error() {
+    let lost = || Outcome::Lost("taken over".into());
+    for (granted, outcome, expected) in [
+        (310, Outcome::Released, vec![Broken::ReleasedLost]),
+        (310, lost(), vec![]),
+        (310, Outcome::Failed("unavailable".into()), vec![]),
+        // After it was sent.
+        (330, Outcome::Released, vec![]),
+    ] {
+        let mut script = Script::default();
+        script.asks(0, "a", None);
+        script.granted(1, "a", 7, 290).lost(290, "a", 7).asks(2, "b", None);
+        script.releases(320, "a", 7).granted(granted, "b", 8, 600).releases(400, "b", 8);
+        script.note(340, "a", What::Released { claim: claim(7), token: 7, outcome: outcome.clone() });
+        assert_eq!(found(&script), expected, "{granted}, {outcome:?}");
+    }
+}
+
+#[test]
 fn a_store_made_to_forget_is_forgiven_for_a_lease() {
     for (effect, meets, renewed, expected) in [
         (Effect::Forgets { name: None }, 50, 290, vec![]),
