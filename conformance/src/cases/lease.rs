@@ -165,7 +165,7 @@ async fn max_hold_ends(stage: &Stage) -> Check {
     ensure!(ends_in_time(), "{guard:?} believes that it is held beyond max_hold");
     let cause = within(stage.at_most(longest), "the end of max_hold", guard.lost()).await?;
     ensure_eq!(cause, LossCause::MaxHold);
-    let (least, took) = (longest - TICK, Moment::now().since(before));
+    let (least, took) = (longest.saturating_sub(TICK), Moment::now().since(before));
     ensure!(
         took >= least && took <= stage.at_most(longest + TICK),
         "a max_hold of {longest:?} took {took:?}"
