@@ -24,9 +24,8 @@ use tokio::{
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server takes to start without data: long enough for its clock to pass the tokens that it has forgotten.
 const START: Duration = Duration::from_millis(100);
-/// The longest time, in microseconds, that a request or an answer is on its way, and that of one in fifty.
+/// The longest time, in microseconds, that a request or an answer is on its way.
 const LATENCY: u64 = 1500;
-const LATE: u64 = 3_000_000;
 
 /// A network in one process, and a server at its end that can freeze and die.
 pub(super) struct Network {
@@ -87,11 +86,10 @@ impl Network {
     }
 
     async fn latency(&self, late: impl Fn(&Weather) -> Duration) {
-        let drawn = self.rng.as_ref().map_or(0, |rng| {
-            let mut rng = rng.lock().unwrap_or_else(PoisonError::into_inner);
-            let most = if rng.u8(..50) == 0 { LATE } else { LATENCY };
-            rng.u64(..most)
-        });
+        let drawn = self
+            .rng
+            .as_ref()
+            .map_or(0, |rng| rng.lock().unwrap_or_else(PoisonError::into_inner).u64(..LATENCY));
         let time = late(&self.weather.borrow()) + Duration::from_micros(drawn);
         if !time.is_zero() {
             sleep(time).await;

@@ -246,7 +246,7 @@ const CAUGHT_IN_RECORDS: &[(RecordFlaw, &str, &str)] = &[
     (RecordFlaw::CountsMillis, "read_tells_time_in_small_steps", "read"),
     (RecordFlaw::StandsStill, "read_tells_time_in_small_steps", "read"),
     (RecordFlaw::TellsClientsClock, "read_tells_one_clock", "read"),
-    (RecordFlaw::TellsTimesOfMembers, "read_tells_one_clock", "read"),
+    (RecordFlaw::TellsTimesOfMembers, "read_tells_one_clock", "read or list"),
     (RecordFlaw::ListsWithAnotherClock, "read_tells_one_clock", "list"),
     (RecordFlaw::ReturnsAtOnce, "changed_waits_while_nothing_changes", "changed"),
     (RecordFlaw::WaitsForEver, "changed_waits_while_nothing_changes", "changed"),
@@ -282,7 +282,7 @@ async fn every_flaw_of_a_record_store_is_caught_and_its_request_named() {
         let report = run(Subjects::new().with(store), &name, |_| {}).await;
         let said: Vec<_> = report.failures().map(|(_, said)| said).collect();
         match said[..] {
-            [said] if said.starts_with(&format!("`{request}`")) => {}
+            [said] if request.split(" or ").any(|request| said.starts_with(&format!("`{request}`"))) => {}
             _ => missed.push(format!("{flaw:?} by {case}: {said:?}")),
         }
     }
