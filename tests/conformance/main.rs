@@ -82,7 +82,7 @@ const OF_A_CLUSTER: &[&str] = &[
 #[cfg(feature = "mysql")]
 const ON_SEVERAL_NODES: &[&str] = &["exclusion", "exclusion_by_permit"];
 
-/// The same groups, if there are cases of each: what is misspelt would be left out, and nobody would miss it.
+/// Returns these groups, after checking that each has cases: the suite would leave out a misspelt one in silence.
 #[cfg(any(
     feature = "sqlite",
     feature = "mysql",

@@ -19,8 +19,8 @@ const SHORTEST: Duration = Duration::from_secs(6);
 /// Stops the case unless `next` is kept out until `SHORTEST` after `before`, and gets in soon after that.
 async fn kept_until(stage: &Stage, before: Moment, next: &Lock) -> Check {
     kept_out(next).await?;
-    let taken = within(stage.at_most(SHORTEST + EXPIRY), "a lock that nobody holds any more", next.acquire())
-        .await??;
+    let taken =
+        within(stage.at_most(SHORTEST + EXPIRY), "a lock past its shortest hold", next.acquire()).await??;
     let stayed = Moment::now().since(before);
     let soonest = SHORTEST.saturating_sub(drift_allowance(SHORTEST));
     ensure!(stayed >= soonest, "it stayed held for {stayed:?}, not for {SHORTEST:?}");

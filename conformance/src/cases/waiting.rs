@@ -342,7 +342,7 @@ async fn straggling_grant_runs_out(stage: &Stage) -> Check {
     tokio::time::sleep(late).await;
     // The store granted it, or knew of the withdrawal. Nobody holds it, and soon it is free.
     let bound = stage.at_most(lease + EXPIRY);
-    let guard = within(bound, "the end of a grant that nobody holds", other.lock(&name).acquire()).await??;
+    let guard = within(bound, "the end of an abandoned grant", other.lock(&name).acquire()).await??;
     Ok(guard.release().await?)
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
             }
             Ok(false) => {
                 return Err(Stop::failed(format_args!(
-                    "`swap` answered false after its answer was lost, and nobody else had written (the text is {text:?}): \
+                    "`swap` answered false after its answer was lost, and no other client had written (the text is {text:?}): \
                      does the client library send a swap again by itself? Turn that off"
                 )));
             }

@@ -36,7 +36,7 @@ async fn remove_listed(client: &RecordClient, keys: HashMap<String, AnyVersion>)
     let remove = |(key, version): (String, AnyVersion)| async move {
         ensure!(
             client.swap(&key, &version, None).await?,
-            "`list` returned a version of {key:?} that `swap` does not accept, although nobody had written since"
+            "`list` returned a version of {key:?} that `swap` does not accept, although no client had written since"
         );
         Ok(())
     };

@@ -19,12 +19,12 @@ pub(super) fn swapped<'a>(
     to: Option<&'a str>,
 ) -> impl Future<Output = Check> + 'a {
     let refused = Stop::failed(format_args!(
-        "`swap` of {key:?} answered false, although nobody else had written since `read` or `list` told this version"
+        "`swap` of {key:?} answered false, although no other client had written since `read` or `list` told this version"
     ));
     async move { if client.swap(key, from, to).await? { Ok(()) } else { Err(refused) } }
 }
 
-/// Writes a new text under the key, whatever is there, and returns its version.
+/// Writes a new text under the key, over any that is there, and returns its version.
 pub(super) async fn put(client: &RecordClient, key: &str, text: &str) -> Check<AnyVersion> {
     let before = client.read(key).await?.version;
     swapped(client, key, &before, Some(text)).await?;

@@ -94,7 +94,7 @@ pub(super) async fn no_two_keys_are_the_same(stage: &Stage) -> Check {
             before.text.unwrap_or_default()
         );
         let written = one.swap(key, &before.version, Some(key)).await.map_err(|error| refused(key, error))?;
-        ensure!(written, "`swap` from the absence of {key:?} answered false, and nobody had written");
+        ensure!(written, "`swap` from the absence of {key:?} answered false, and no client had written");
     }
     for key in &keys {
         let text = other.read(key).await?.text;
