@@ -28,7 +28,7 @@
 //! | the trait beneath, for authors of stores | [`backend`] |
 //!
 //! A program that already has a client or a pool makes the store with its settings, by the store's own crate
-//! (`tenure-sql`, …), and passes it to [`Locks::new`]: see `docs/bring-your-own-client.md`.
+//! (`tenure-sql`, …), and passes it to [`Locks::new`]: see `docs/recipes.md`.
 //!
 //! # Features
 //!
@@ -48,6 +48,8 @@
 //!
 //! Two more add no store: `metrics` measures what locks do, for the `metrics` crate and its exporters, and `sqlx` makes
 //! a [`Token`] a parameter and a column in sqlx, which the features of SQL stores include.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod backend;
 pub mod blocking;
@@ -72,17 +74,7 @@ struct Readme;
 #[doc = include_str!("../docs/quick-start-rust.md")]
 struct QuickStart;
 
-/// The examples in the page on tests run.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/test-your-code.md")]
-struct TestYourCode;
-
-/// The examples in the page on patterns run.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/patterns.md")]
-struct Patterns;
-
-/// The examples in the page on clients and pools run, or compile where they need a server.
+/// The recipes run, or compile where they need a server.
 #[cfg(all(
     doctest,
     feature = "mysql",
@@ -91,8 +83,8 @@ struct Patterns;
     feature = "sqlite",
     feature = "zookeeper"
 ))]
-#[doc = include_str!("../docs/bring-your-own-client.md")]
-struct BringYourOwnClient;
+#[doc = include_str!("../docs/recipes.md")]
+struct Recipes;
 
 /// The example in the page for operators compiles.
 #[cfg(all(doctest, feature = "metrics"))]

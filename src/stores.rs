@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use tenure_core::Memory;
 use tenure_core::{
     Backend, Error,
-    url::{Guide, Refusal, Scheme, scheme},
+    url::{Guide, Refusal, Scheme, scheme, scheme_names},
 };
 #[cfg(feature = "redis")]
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
@@ -131,12 +131,8 @@ pub(crate) fn feature(scheme: &str) -> Option<&'static str> {
 }
 
 fn not_built_in(scheme: &str, feature: &str) -> Refusal {
-    let forms: Vec<&str> = schemes().map(|scheme| scheme.form).collect();
-    let forms = if forms.is_empty() { "none".to_owned() } else { forms.join(", ") };
-    let problem = format!(
-        "the feature {feature:?} of tenure, which {scheme}: URLs need, is not built into this program"
-    );
-    Refusal::new(problem, format!("build it with that feature; this program has {forms}"))
+    let problem = format!("{scheme}: needs the feature {feature:?} of tenure, which this program lacks");
+    Refusal::new(problem, format!("build with that feature, or use: {}", scheme_names(schemes())))
 }
 
 #[cfg(all(test, feature = "memory", feature = "sqlite"))]
@@ -148,8 +144,8 @@ mod tests {
         opening(url).err().expect(url).to_string()
     }
 
-    fn forms() -> String {
-        schemes().map(|scheme| scheme.form).collect::<Vec<_>>().join(", ")
+    fn known() -> String {
+        scheme_names(schemes())
     }
 
     #[test]
@@ -191,8 +187,8 @@ mod tests {
             "sqlite:a%00b",
             "sqlite:two\nlines",
         ];
-        // The valid forms depend on the features.
-        let line = |url: &&str| refusal(url).replace(&forms(), "FORMS");
+        // The known schemes depend on the features.
+        let line = |url: &&str| refusal(url).replace(&known(), "SCHEMES");
         let lines: Vec<String> = refused.iter().map(line).collect();
         insta::assert_snapshot!(lines.join("\n"));
     }
@@ -204,7 +200,7 @@ mod tests {
             for scheme in *schemes {
                 let url = format!("{scheme}://user:secret@host");
                 let error = not_built_in(scheme, feature).of(&url, None).to_string();
-                for named in [scheme, feature, "is not built into this program", &*forms()] {
+                for named in [scheme, feature, "which this program lacks", &*known()] {
                     assert!(error.contains(named), "{scheme}: {error}");
                 }
                 assert!(!error.contains("secret"), "{error}");

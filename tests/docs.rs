@@ -14,7 +14,7 @@ fn files(directory: &Path, ending: &str) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
+        if path.is_dir() && !path.ends_with("target") {
             found.append(&mut files(&path, ending));
         } else if path.extension().is_some_and(|is| is == ending) {
             found.insert(path.clone(), fs::read_to_string(path).unwrap());
@@ -26,7 +26,7 @@ fn files(directory: &Path, ending: &str) -> BTreeMap<PathBuf, String> {
 /// The pages that readers see: those at the root, and those of `docs`.
 fn pages() -> BTreeMap<PathBuf, String> {
     let mut pages = files(&Path::new(ROOT).join("docs"), "md");
-    for page in ["CHANGELOG.md", "CONTRIBUTING.md", "README.md"] {
+    for page in ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"] {
         let path = Path::new(ROOT).join(page);
         let text = fs::read_to_string(&path).unwrap();
         pages.insert(path, text);
@@ -88,6 +88,50 @@ fn links_lead_somewhere() {
     }
     assert!(checked > 100, "only {checked} links were found");
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn comments_name_pages_that_are_there() {
+    let mut checked = 0;
+    for folder in [
+        "backend-redis",
+        "backend-sql",
+        "backend-zk",
+        "benches",
+        "cli",
+        "conformance",
+        "deploy",
+        "examples",
+        "lock-core",
+        "src",
+        "testbed",
+    ] {
+        for ending in ["rs", "sql", "lua", "toml", "yaml", "service", "timer", "py", "json"] {
+            for (path, text) in files(&Path::new(ROOT).join(folder), ending) {
+                for rest in text.split("docs/").skip(1) {
+                    let page =
+                        rest.split(|c: char| !(c.is_alphanumeric() || "./-_".contains(c))).next().unwrap();
+                    let Some((page, _)) = page.split_once(".md") else { continue };
+                    checked += 1;
+                    let there = Path::new(ROOT).join(format!("docs/{page}.md"));
+                    assert!(there.exists(), "{} names docs/{page}.md, which is not there", path.display());
+                }
+            }
+        }
+    }
+    assert!(checked > 15, "only {checked} pages were named");
+}
+
+#[test]
+fn alerts_lead_to_sections_that_exist() {
+    let alerts = page("deploy/prometheus/tenure.yaml");
+    let mut checked = 0;
+    for target in alerts.lines().filter_map(|line| line.trim().strip_prefix("runbook: ")) {
+        checked += 1;
+        let (file, anchor) = target.split_once('#').expect("a section");
+        assert!(anchors(&page(file)).contains(anchor), "deploy/prometheus/tenure.yaml leads to {target}");
+    }
+    assert_eq!(checked, alerts.matches("- alert: ").count());
 }
 
 #[test]
@@ -163,11 +207,16 @@ fn each_picture_is_shown_and_described() {
 
 #[test]
 fn decisions_are_listed_and_name_code_that_is_there() {
-    let design = fs::read_to_string(Path::new(ROOT).join("docs/design.md")).unwrap();
-    for (path, page) in files(&Path::new(ROOT).join("docs/decisions"), "md") {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(design.contains(&format!("(decisions/{name})")), "docs/design.md does not list {name}");
-        let Some((_, rest)) = page.split_once("In the code: ") else { continue };
+    let (design, decisions) = (page("docs/contributing/design.md"), page("docs/contributing/decisions.md"));
+    let mut listed: Vec<_> = targets(&design)
+        .filter_map(|target| target.strip_prefix("decisions.md#"))
+        .map(str::to_owned)
+        .collect();
+    let mut sections = Vec::new();
+    for section in decisions.split("\n## ").skip(1) {
+        let title = section.lines().next().unwrap();
+        sections.extend(anchors(&format!("## {title}")));
+        let (_, rest) = section.split_once("\nCode: ").unwrap_or_else(|| panic!("{title} names no code"));
         let paragraph = rest.split("\n\n").next().unwrap();
         // Every second part is between backticks. A short path goes on where the last whole one left its `src`.
         let mut source = PathBuf::new();
@@ -176,30 +225,53 @@ fn decisions_are_listed_and_name_code_that_is_there() {
             if let Some((package, _)) = code.split_once("/src/") {
                 source = Path::new(ROOT).join(package).join("src");
             }
-            assert!(whole.exists() || source.join(code).exists(), "{name} names {code}, which is not there");
+            assert!(whole.exists() || source.join(code).exists(), "{title} names {code}, which is not there");
         }
     }
+    assert!(sections.len() >= 20, "only {} decisions were found", sections.len());
+    sections.sort();
+    listed.sort();
+    assert_eq!(listed, sections, "docs/contributing/design.md lists each decision once");
 }
 
 #[test]
 fn the_walk_names_code_that_is_there() {
-    let page = fs::read_to_string(Path::new(ROOT).join("docs/walk.md")).unwrap();
+    let page = page("docs/contributing/walk.md");
     // As the page says, short paths are in the last folder that was named.
     let (mut source, mut checked) = (PathBuf::new(), 0);
     for code in page.split('`').skip(1).step_by(2) {
         let whole = Path::new(ROOT).join(code);
         if code.ends_with("/src") {
-            assert!(whole.is_dir(), "docs/walk.md names {code}, which is not there");
+            assert!(whole.is_dir(), "the walk names {code}, which is not there");
             source = whole;
         } else if whole.extension().is_some_and(|end| end == "rs" || end == "lua") {
             checked += 1;
             assert!(
                 whole.exists() || source.join(code).exists(),
-                "docs/walk.md names {code}, which is not there"
+                "the walk names {code}, which is not there"
             );
         }
     }
     assert!(checked > 50, "only {checked} paths were found");
+}
+
+/// Outside of the folder `docs` a book has nothing.
+#[test]
+fn links_stay_in_the_book() {
+    let docs = Path::new(ROOT).join("docs").canonicalize().unwrap();
+    let (mut checked, mut leaving) = (0, Vec::new());
+    for (path, page) in files(&docs, "md") {
+        for target in targets(&page).filter(|target| !target.contains("://")) {
+            let file = target.split('#').next().unwrap();
+            checked += 1;
+            let there = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            if !there.canonicalize().is_ok_and(|there| there.starts_with(&docs)) {
+                leaving.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(checked > 300, "only {checked} links were found");
+    assert!(leaving.is_empty(), "links that leave the book:\n{}", leaving.join("\n"));
 }
 
 fn page(path: &str) -> String {
@@ -218,8 +290,8 @@ fn front_pages_keep_to_700_words() {
 
 #[test]
 fn front_pages_say_that_there_is_no_release_until_there_is_one() {
-    let released =
-        page("CHANGELOG.md").lines().any(|line| line.starts_with("## ") && line != "## Unreleased");
+    let changelog = page("CHANGELOG.md");
+    let released = changelog.lines().any(|line| line.starts_with("## ") && !line.ends_with("(unreleased)"));
     for path in ["README.md"].into_iter().chain(QUICK_STARTS) {
         let says_so = page(path).split_whitespace().collect::<Vec<_>>().join(" ").contains("no release yet");
         assert_eq!(says_so, !released, "{path}");
@@ -299,10 +371,10 @@ fn errors_name_the_stores_of_the_table_of_modes() {
     ] {
         let row =
             choose.lines().find_map(|line| line.strip_prefix(&format!("| {row} | all but "))).expect(row);
-        let but = row.split(" | ").next().unwrap();
+        let but = row.split(" |").next().unwrap();
         let (_, said) = code.split_once(&format!("Self::{capability} => ")).expect(capability);
         let said = said.lines().next().unwrap();
-        assert!(said.contains(&format!("(all stores of tenure but {but} do)")), "{said}");
+        assert!(said.contains(&format!("(all built-in stores except {but} do)")), "{said}");
     }
 }
 

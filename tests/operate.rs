@@ -1,4 +1,5 @@
-//! `docs/operate.md` and the dashboard name the metrics and the log lines that there are, and no others.
+//! `docs/operate.md`, `docs/metrics.md`, the alerts and the dashboard name the metrics and the log lines that exist, and no
+//! others.
 
 #![cfg(feature = "metrics")]
 
@@ -10,8 +11,9 @@ use std::{
 };
 use tenure::metrics::{Kind, METRICS, Metric};
 
-const PAGE: &str = include_str!("../docs/operate.md");
+const PAGE: &str = concat!(include_str!("../docs/operate.md"), include_str!("../docs/metrics.md"));
 const DASHBOARD: &str = include_str!("../deploy/grafana/tenure.json");
+const ALERTS: &str = include_str!("../deploy/prometheus/tenure.yaml");
 
 /// The rows of the table with this header, without its line of dashes.
 fn rows(header: &str) -> Vec<&'static str> {
@@ -57,12 +59,30 @@ fn the_page_explains_every_value_of_a_label() {
     }
 }
 
-/// In the alerts and in the table for the night, too.
+/// In the table for the night, too.
 #[test]
 fn the_page_names_no_other_metric() {
     // `tenure_core` is the target of log lines.
     let page = PAGE.replace("tenure_core", "");
     assert_eq!(named(&page), listed());
+}
+
+#[test]
+fn alerts_name_metrics_that_exist_and_the_page_lists_each_alert_with_its_severity() {
+    let (_, rules) = ALERTS.split_once("rules:\n").unwrap();
+    let unknown: Vec<_> = named(rules).difference(&listed()).cloned().collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let alerts: Vec<_> = rules.split("- alert: ").skip(1).collect();
+    let row = |rule: &&str| {
+        let value = |key: &str| rule.split(key).nth(1).and_then(|rest| rest.lines().next()).expect(key);
+        let (_, expression) = rule.split_once("expr: ").expect("an expression");
+        assert!(!named(expression.split("labels:").next().unwrap()).is_empty(), "{rule}");
+        assert!(!value("summary: ").is_empty() && !value("runbook: ").is_empty());
+        format!("| `{}` | {} |", rule.lines().next().unwrap(), value("severity: "))
+    };
+    let begins = |row: &str| row.split_inclusive('|').take(3).collect::<String>();
+    let listed: Vec<_> = rows("| alert | severity | when |").into_iter().map(begins).collect();
+    assert_eq!(listed, alerts.iter().map(row).collect::<Vec<_>>());
 }
 
 fn dashboard() -> Value {
@@ -104,7 +124,7 @@ fn wrong_selectors(text: &str) -> (Vec<String>, usize) {
 
 #[test]
 fn selectors_name_labels_and_values_that_there_are() {
-    for text in [PAGE, &expressions(&dashboard()).join("\n")] {
+    for text in [ALERTS, &expressions(&dashboard()).join("\n")] {
         let (wrong, all) = wrong_selectors(text);
         assert!(wrong.is_empty() && all > 10, "of {all}: {wrong:#?}");
     }

@@ -155,7 +155,7 @@ impl Cluster {
         let slots = self.look(|known| known.serves(slot)).await?;
         let Some(node) = slots.node(slot) else {
             self.doubt(None);
-            let what = format!("{}: no known node keeps slot {slot}", self.url());
+            let what = format!("{}: no known node serves slot {slot}", self.url());
             return Err(StoreError::unavailable(what));
         };
         Ok((node.clone(), self.at(node)?))
@@ -269,7 +269,9 @@ impl Cluster {
                 Err(StoreError::failed(format!("{address} is not a node of a Redis Cluster; write redis:")))
             }
             Err(failure) => Err(failure.error),
-            Ok(_) => Err(StoreError::failed(format!("{address} does not say which node keeps which slots"))),
+            Ok(_) => {
+                Err(StoreError::failed(format!("{address} did not report which node serves which slots")))
+            }
         }
     }
 }

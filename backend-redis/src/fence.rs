@@ -43,7 +43,7 @@ pub struct Fence {
 pub enum FenceError {
     /// A later holder has been there. Nothing was written; stop.
     #[error(
-        "the fence {key:?} refused token {token}: a holder with the later token {greatest} has been there; stop"
+        "the fence {key:?} refused token {token}: a holder with the later token {greatest} came first; stop"
     )]
     Refused {
         /// The fence's key.

@@ -31,8 +31,8 @@
 //!
 //! # Reading the code
 //!
-//! Each file uses only those below it; the larger ones are folders, with a map of their own. `docs/walk.md` follows one
-//! `acquire()`.
+//! Each file uses only those below it; the larger ones are folders, with a map of their own.
+//! `docs/contributing/walk.md` follows one `acquire()`.
 //!
 //! | file | what is in it |
 //! |---|---|
@@ -43,14 +43,18 @@
 //! | `options`, `url` | [`RedisOptions`], and how a URL becomes options |
 //! | `connection` | addresses, connections, Sentinel, messages to waiters, what errors mean |
 //! | `requests` | requests and answers: keys, scripts, and how modes, holders and answers are written |
+//! | `recent` | notes about claims, kept while a request may still arrive |
 //! | `timing` | the times that the others must agree on |
 //! | `fence` | [`Fence`], which uses none of the others |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod cluster;
 mod connection;
 mod fence;
 mod options;
+mod recent;
 mod redlock;
 mod requests;
 mod server;

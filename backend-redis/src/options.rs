@@ -215,10 +215,8 @@ impl RedisOptions {
         let (given, allowed) = match (&self.sentinel_user, &self.sentinel_password) {
             (None, None) => return Ok(()),
             (_, Some(_)) if has_sentinels => return Ok(()),
-            (Some(_), None) if has_sentinels => ("nothing", "a file with the password of sentinel_user"),
-            _ => {
-                ("a login for sentinels", "nothing without sentinels; write redis+sentinel: if there are any")
-            }
+            (Some(_), None) if has_sentinels => ("missing", "a file with the password of sentinel_user"),
+            _ => ("a login for sentinels", "none: it has no effect without sentinels (redis+sentinel:)"),
         };
         Err(Error::invalid_option("sentinel_password_file", given, allowed))
     }
@@ -238,7 +236,7 @@ impl RedisOptions {
             }
             // A Cluster has an endpoint for each of its servers.
             Some(Target::Cluster { .. }) | None => {
-                Err(Error::invalid_option("url", "nothing", "the address of a server: redis://HOST"))
+                Err(Error::invalid_option("url", "missing", "the address of a server: redis://HOST"))
             }
         }
     }
@@ -279,8 +277,9 @@ impl RedisOptions {
 
     /// A client of the `redis` crate for the address.
     fn client(&self, address: &Address) -> Result<redis::Client, Error> {
-        let refused =
-            |error: redis::RedisError| Error::invalid_option("url", "this address", error.to_string());
+        let refused = |error: redis::RedisError| {
+            Error::invalid_option("url", format!("this address ({error})"), "redis://HOST")
+        };
         let info = address.info(self.login()).map_err(refused)?;
         address.client(info, &self.certificates).map_err(refused)
     }

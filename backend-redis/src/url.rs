@@ -148,14 +148,14 @@ pub(crate) fn is_encrypted(place: &Place<'_>) -> Result<bool, Refusal> {
     let tls = place.scheme().starts_with("rediss");
     if tls && !cfg!(feature = "tls") {
         let valid = "build with the feature \"tls\" of tenure-redis";
-        return Err(Refusal::new("TLS is not built into this program", valid));
+        return Err(Refusal::new("this program was built without TLS", valid));
     }
     Ok(tls)
 }
 
 fn server(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
     let servers = place.servers()?;
-    let [host] = servers.hosts[..] else { return Err(place.refuse("its host is invalid")) };
+    let [host] = servers.hosts[..] else { return Err(place.refuse("invalid host")) };
     let options = RedisOptions::at(Target::Server(address(place, host, PORT, tls)?));
     logged_in(options, place, servers.login, servers.path)
 }
@@ -166,7 +166,7 @@ fn sentinel(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
     let (service, database) = path.split_once('/').unwrap_or((path, ""));
     let service = plain(decode(service)?)?;
     if service.is_empty() {
-        return Err(place.refuse("it names no service"));
+        return Err(place.refuse("missing service"));
     }
     logged_in(RedisOptions::at(Target::Sentinel { sentinels, service, tls }), place, login, database)
 }
@@ -174,7 +174,7 @@ fn sentinel(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
 fn cluster(place: &Place<'_>, tls: bool) -> Result<RedisOptions, Refusal> {
     let Servers { login, hosts, path } = place.servers()?;
     if !path.is_empty() {
-        return Err(place.refuse("a Cluster has no databases"));
+        return Err(place.refuse("a Redis Cluster has no databases"));
     }
     let seeds = addresses(place, &hosts, PORT, tls)?;
     logged_in(RedisOptions::at(Target::Cluster { seeds, tls }), place, login, "")
@@ -190,10 +190,10 @@ pub(crate) fn several(place: &Place<'_>) -> Result<Vec<RedisOptions>, Refusal> {
 
 fn socket(place: &Place<'_>) -> Result<RedisOptions, Refusal> {
     let refuse = |problem| Refusal::new(problem, "write redis+unix:/run/redis/redis.sock");
-    let Some(path) = place.path() else { return Err(refuse("a Unix socket has no host")) };
+    let Some(path) = place.path() else { return Err(refuse("redis+unix: takes no host")) };
     let path = plain(decode(path)?)?;
     if !path.starts_with('/') {
-        return Err(refuse("its path is not absolute"));
+        return Err(refuse("relative path"));
     }
     let options = RedisOptions::at(Target::Server(Address::Socket(path.into())));
     Ok(match place.password() {
@@ -216,7 +216,7 @@ fn logged_in(
     match number(database) {
         _ if database.is_empty() => Ok(options),
         Some(number) => Ok(options.database(number)),
-        None => Err(place.refuse("its database is not a number")),
+        None => Err(place.refuse("database is not a number")),
     }
 }
 
@@ -225,7 +225,7 @@ fn addresses(place: &Place<'_>, hosts: &[&str], port: u16, tls: bool) -> Result<
 }
 
 fn address(place: &Place<'_>, text: &str, default: u16, tls: bool) -> Result<Address, Refusal> {
-    let wrong = || place.refuse("its host is invalid");
+    let wrong = || place.refuse("invalid host");
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
@@ -240,7 +240,7 @@ fn address(place: &Place<'_>, text: &str, default: u16, tls: bool) -> Result<Add
     }
     let port = if port.is_empty() { Some(default) } else { port.strip_prefix(':').and_then(number) };
     let Some(port) = port.filter(|port| *port > 0) else {
-        return Err(Refusal::new("its port is invalid", "1 to 65535"));
+        return Err(Refusal::new("invalid port", "expected 1 to 65535"));
     };
     Ok(Address::Network { host: host.to_owned(), port, tls })
 }
@@ -252,8 +252,8 @@ fn number<N: std::str::FromStr>(text: &str) -> Option<N> {
 
 fn plain(text: String) -> Result<String, Refusal> {
     if text.chars().any(char::is_control) {
-        let valid = "no user, password, service or path has one";
-        return Err(Refusal::new("it encodes a control character", valid));
+        let valid = "no user, password, service or path may contain one";
+        return Err(Refusal::new("encoded control character", valid));
     }
     Ok(text)
 }
@@ -266,20 +266,20 @@ mod tests {
     #[test]
     fn refusals_say_what_is_wrong() {
         for (url, problem) in [
-            ("", "no scheme"),
-            ("host:6379", "scheme is unknown"),
-            ("http://host", "scheme is unknown"),
-            ("redis:host", "names no server"),
-            ("redis://", "host is invalid"),
-            ("redis://:6379", "host is invalid"),
-            ("redis://a b", "host is invalid"),
-            ("redis://h1,h2", "host is invalid"),
-            ("redis://[::1", "a port in it is not a number"),
-            ("redis://[host]", "host is invalid"),
-            ("redis://host:", "port is invalid"),
-            ("redis://host:0", "port is invalid"),
-            ("redis://host:65536", "port is invalid"),
-            ("redis://host:+1", "a port in it is not a number"),
+            ("", "missing scheme"),
+            ("host:6379", "unknown scheme"),
+            ("http://host", "unknown scheme"),
+            ("redis:host", "missing host"),
+            ("redis://", "invalid host"),
+            ("redis://:6379", "invalid host"),
+            ("redis://a b", "invalid host"),
+            ("redis://h1,h2", "invalid host"),
+            ("redis://[::1", "port is not a number"),
+            ("redis://[host]", "invalid host"),
+            ("redis://host:", "invalid port"),
+            ("redis://host:0", "invalid port"),
+            ("redis://host:65536", "invalid port"),
+            ("redis://host:+1", "port is not a number"),
             ("redis://host/one", "database is not a number"),
             ("redis://host/-1", "database is not a number"),
             ("redis://host/1/2", "database is not a number"),
@@ -288,16 +288,16 @@ mod tests {
             ("redis://u:%zz@host", "hexadecimal"),
             ("redis://u:%ff@host", "not UTF-8"),
             ("redis+cluster://h/0", "no databases"),
-            ("redis+cluster://h,", "host is invalid"),
-            ("redis+sentinel:h/x", "names no server"),
-            ("redis+sentinel://h", "names no service"),
-            ("redis+sentinel://h/", "names no service"),
-            ("redis+sentinel://h,/x", "host is invalid"),
-            ("redis+sentinel://h:x/x", "a port in it is not a number"),
+            ("redis+cluster://h,", "invalid host"),
+            ("redis+sentinel:h/x", "missing host"),
+            ("redis+sentinel://h", "missing service"),
+            ("redis+sentinel://h/", "missing service"),
+            ("redis+sentinel://h,/x", "invalid host"),
+            ("redis+sentinel://h:x/x", "port is not a number"),
             ("redis+sentinel://h/x/y", "database is not a number"),
             ("redis+sentinel://u@h/x", "user without a password"),
-            ("redis+unix:run/r.sock", "not absolute"),
-            ("redis+unix://host/r.sock", "no host"),
+            ("redis+unix:run/r.sock", "relative path"),
+            ("redis+unix://host/r.sock", "takes no host"),
             ("redis+unix:/run/%00", "control character"),
         ] {
             let error = RedisOptions::from_url(url).expect_err(url).to_string();
@@ -341,7 +341,7 @@ mod tests {
         }
         let url = format!("redis://me:hunter2@host?password_file={}", file.display());
         let error = RedisOptions::from_url(&url).unwrap_err().to_string();
-        assert!(error.contains("a password and names a password_file"), "{error}");
+        assert!(error.contains("both a password and a password_file"), "{error}");
         assert!(!error.contains("hunter2") && !error.contains("zq7k2x"), "{error}");
     }
 
@@ -372,7 +372,7 @@ mod tests {
         }
         let missing = "redis+sentinel://h/service?sentinel_password_file=/nowhere/password";
         let error = RedisOptions::from_url(missing).unwrap_err().to_string();
-        assert!(error.contains("sentinel_password_file is a file"), "{error}");
+        assert!(error.contains("sentinel_password_file needs a file"), "{error}");
     }
 
     #[cfg(feature = "tls")]
@@ -394,7 +394,7 @@ mod tests {
             ("rediss+cluster://host?tls_key=FILE", "tls_cert"),
             ("rediss://host?tls_ca=FILE", "certificates in PEM format"),
             ("rediss://host?tls_cert=FILE&tls_key=FILE", "PEM format"),
-            ("rediss://host?tls_ca=/nowhere/ca.pem", "tls_ca cannot be read"),
+            ("rediss://host?tls_ca=/nowhere/ca.pem", "cannot read the file \"/nowhere/ca.pem\" of tls_ca"),
         ] {
             let error = refused(url);
             assert!(error.contains(named), "{url}: {error}");
@@ -402,6 +402,24 @@ mod tests {
     }
 
     proptest! {
+        #[cfg(unix)]
+        #[test]
+        fn password_of_a_file_is_read_as_written_or_refused(
+            bytes in prop_oneof![
+                any::<Vec<u8>>(),
+                "\\PC{0,9}(\n|\r\n|\r|\0)?\\PC{0,9}(\n|\r\n|\n\n)?".prop_map(String::into_bytes),
+            ],
+        ) {
+            // A file of `tempfile` has mode 0600.
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(&file, &bytes).unwrap();
+            let line = std::str::from_utf8(&bytes).ok();
+            let line = line.map(|text| text.strip_suffix("\r\n").or(text.strip_suffix('\n')).unwrap_or(text));
+            let sound = line.filter(|line| !line.is_empty() && !line.chars().any(char::is_control));
+            let options = RedisOptions::from_url(&format!("redis://h?password_file={}", file.path().display()));
+            prop_assert_eq!(options.ok().map(|options| options.login().password().map(str::to_owned)), sound.map(|line| Some(line.to_owned())));
+        }
+
         #[test]
         fn any_text_is_refused_without_a_panic(rest in "[%0-9a-f:/@.\\[\\]?#é]{0,30}") {
             for scheme in ["redis:", "rediss:", "redis+unix:", "redis+sentinel:", "rediss+cluster:", ""] {

@@ -44,7 +44,7 @@ pub struct Fence {
 pub enum FenceError {
     /// A later holder has been there. Roll the transaction back, and stop.
     #[error(
-        "{table} refused token {token}: a holder with a later token has written there, or there is no such row; roll back and stop"
+        "{table} refused token {token}: a holder with a later token wrote to the row, or the row does not exist; roll back and stop"
     )]
     Refused {
         /// The table.

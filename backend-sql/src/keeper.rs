@@ -61,12 +61,14 @@ struct Held<C> {
 }
 
 /// Ends a session with the task that keeps it, before its connection is dropped, so that nobody relies on it any
-/// longer.
-struct EndsWith(Session);
+/// longer; unless the lock was released, which is no loss.
+struct EndsWith(Option<Session>);
 
 impl Drop for EndsWith {
     fn drop(&mut self) {
-        self.0.end(LossCause::SessionEnded);
+        if let Some(session) = &self.0 {
+            session.end(LossCause::SessionEnded);
+        }
     }
 }
 
@@ -282,7 +284,7 @@ impl<T: RowTable> Keeper<T> {
     /// Sends heartbeats until the lock is to be released, or is lost. It is not released before its note is written:
     /// the next holder's token is derived from it.
     async fn hold(mut self, mut held: Held<T::Connection>) {
-        let _with_this_task = EndsWith(held.session.clone());
+        let with_this_task = EndsWith(Some(held.session.clone()));
         let (table, claim) = (Arc::clone(&self.table), self.claim.clone());
         let (period, token, mut noted) = (self.period(), held.grant.token, held.noted);
         let mut noting = pin!(async move { table.note(&claim, token).await });
@@ -299,7 +301,7 @@ impl<T: RowTable> Keeper<T> {
                         return self.give_way(held, LossCause::SessionEnded).await;
                     }
                 },
-                order = self.orders.recv(), if noted => return self.release(held, order).await,
+                order = self.orders.recv(), if noted => return self.release(held, order, with_this_task).await,
                 cause = held.liveness.ended() => return self.lose(&held.session, cause),
                 () = (held.proven + period).reached() => {
                     if let Err(cause) = self.beat(&mut held).await {
@@ -342,24 +344,32 @@ impl<T: RowTable> Keeper<T> {
         tokio::time::sleep(TOLD_FIRST).await;
     }
 
-    async fn release(self, mut held: Held<T::Connection>, order: Option<Order>) {
+    async fn release(
+        self,
+        mut held: Held<T::Connection>,
+        order: Option<Order>,
+        mut with_this_task: EndsWith,
+    ) {
         // Nobody asked for it, but the backend is gone: whoever relies on the lock learns of it before others get in.
         if order.is_none() {
             held.session.end(LossCause::SessionEnded);
         }
         let ended = in_time(&*self.table, self.table.end(&mut held.connection)).await;
         self.forget();
-        held.session.end(LossCause::SessionEnded);
         match &ended {
-            Ok(()) if order.is_some() => self.idle.put(held.connection),
+            Ok(()) if order.is_some() => {
+                with_this_task.0 = None;
+                self.idle.put(held.connection);
+            }
             Ok(()) => {}
             Err(error) => {
                 tracing::debug!(lock.name = %self.claim.name, %error, "the connection failed before the lock was released");
             }
         }
+        drop(with_this_task);
         drop(self.permit);
         // If it failed, nobody can say that the lock was held until now. Only the first request gets this answer: a
-        // repeated one finds out whether the release was forced.
+        // repeated one finds out whether the release was forced, or the session has ended.
         answer(order, Ok(ended.is_ok()));
     }
 

@@ -16,7 +16,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// The rows that this client read or wrote last. If nobody has changed one since, the next request can write it without
 /// reading it first, which saves a round trip. A row that somebody has changed is not written, because its version
-/// differs; that costs one more round trip.
+/// differs; that costs one more round trip. A row that is deleted and made anew begins with the clock's microseconds.
+/// Only a row that another program gives an old version by hand, within that second, would be written over.
 ///
 /// A row is guessed only once after each read. A client that kept writing without reading would leave no gap for
 /// others, which must read first and would always be too late. And a row that others have changed is not guessed again

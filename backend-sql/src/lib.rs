@@ -22,7 +22,8 @@
 //! # Reading the code
 //!
 //! Each file uses only those below it. There are two strategies, each with a trait of what it asks of a database, and
-//! each database implements both traits (SQLite that of lease rows alone). `docs/walk.md` follows one `acquire()`.
+//! each database implements both traits (SQLite that of lease rows alone). `docs/contributing/walk.md` follows one
+//! `acquire()`.
 //!
 //! | file | what is in it |
 //! |---|---|

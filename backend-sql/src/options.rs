@@ -56,7 +56,7 @@ impl Strategy {
     /// Whether waiters have a queue besides the server's own.
     pub(crate) fn check_fair(self, given: bool) -> Result<bool, Error> {
         if given && self == Self::RowLock {
-            let allowed = "false for row locks, which stand in the server's own queue";
+            let allowed = "false for row locks, which wait in the server's own queue";
             return Err(Error::invalid_option("fair", "true", allowed));
         }
         Ok(given)

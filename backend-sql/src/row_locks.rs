@@ -135,7 +135,9 @@ impl<T: RowTable> RowLocks<T> {
     /// Waits until a grant of this name has been noted. Without its note the name would look free.
     async fn until_noted(&self, name: &Name) -> Result<(), StoreError> {
         let noted = self.are_noted(name.as_str(), Some(&just_beyond(name))).await?;
-        noted.then_some(()).ok_or_else(|| StoreError::unavailable("its holder has not written its note yet"))
+        noted
+            .then_some(())
+            .ok_or_else(|| StoreError::unavailable("the holder has not written its note yet; try again"))
     }
 
     /// Gives up a claim, and returns whether it was held until then. `None` if it has no keeper, or its keeper is
@@ -188,8 +190,8 @@ impl<T: RowTable> Backend for RowLocks<T> {
         }
     }
 
-    /// A repeated request takes "not held" for released, unless the release was forced. So it gets no answer until that
-    /// is known, however long the server is unreachable.
+    /// A repeated request takes "not held" for released, unless the release was forced or the session has ended. So it
+    /// gets no answer until that is known, however long the server is unreachable.
     async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
         let held = self.give_up(grant.claim).await?;
         if held == Some(true) {

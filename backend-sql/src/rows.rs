@@ -58,6 +58,31 @@ mod tests {
         assert_eq!(hexadecimal(""), "");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn row_is_its_own_holder_or_an_error(
+            name in "\\PC{1,9}|.{0,9}",
+            (token, since, age) in proptest::prelude::any::<(i64, i64, i64)>(),
+            pid in proptest::prop_oneof![0..=i64::from(u32::MAX), proptest::prelude::any::<i64>()],
+            garbage in proptest::option::weighted(0.1, ".{0,40}"),
+        ) {
+            let claim = garbage.unwrap_or_else(|| ClaimId::new().to_string());
+            let row = (name.clone(), claim.clone(), token, since, age, None, "h".to_owned(), pid);
+            let Ok(holder) = row_holder(row) else { return Ok(()) };
+            proptest::prop_assert_eq!((holder.name.as_str(), holder.claim.unwrap().to_string()), (&*name, claim));
+            proptest::prop_assert_eq!((holder.token.unwrap().as_i64(), i64::from(holder.info.pid)), (token, pid));
+        }
+
+        #[test]
+        fn row_of_a_holder_is_read(token in 1..=i64::MAX, pid: u32, since in 0..253_402_300_800_000_i64) {
+            let claim = ClaimId::new();
+            let row = ("a".to_owned(), claim.to_string(), token, since, 5, Some("l".to_owned()), "h".to_owned(), i64::from(pid));
+            let holder = row_holder(row).unwrap();
+            let info = HolderInfo { label: Some("l".to_owned()), host: "h".to_owned(), pid };
+            proptest::prop_assert_eq!((holder.claim, holder.info), (Some(claim), info));
+        }
+    }
+
     #[test]
     fn nothing_is_between_a_name_and_what_is_just_beyond() {
         let beyond = just_beyond(&Name::new("a").unwrap());

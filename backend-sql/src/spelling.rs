@@ -63,6 +63,17 @@ mod tests {
         assert_eq!(escaped("a ü\\"), "a \\u{fc}\\u{5c}");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_as_it_was_escaped(text in ".*|(\\\\u\\{|[0-9a-f]{1,6}|\\}|\\\\|é){0,12}") {
+            let escaped = escaped(&text);
+            proptest::prop_assert!(escaped.is_ascii());
+            proptest::prop_assert_eq!(unescaped(&escaped), &*text);
+            // Another program wrote it: it may be no escape.
+            let _ = unescaped(&text);
+        }
+    }
+
     #[test]
     fn text_of_another_program_stays_as_it_is() {
         for text in ["Büro", "C:\\users", "\\u{", "\\u{x}y", "\\u{d800}", "\\u{110000}", "\\u{-1}"] {

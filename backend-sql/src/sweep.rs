@@ -156,7 +156,7 @@ mod tests {
         async fn close(&self) {}
     }
 
-    /// At the rate that `docs/choose.md` gives for one client, each time with another name.
+    /// One client uses 23,000 new names a second: `docs/benchmarks.md` has 44 µs for each.
     #[tokio::test(start_paused = true)]
     async fn sweep_keeps_up_with_a_client_that_uses_each_name_once() {
         for rows in [0, 1, 499, 500, 501, 50_000, 101_000] {

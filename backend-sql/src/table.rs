@@ -94,6 +94,12 @@ impl std::fmt::Display for TablePath {
     }
 }
 
+/// The command that prints the DDL of a table. `default` is the one whose DDL it prints without being told.
+pub(crate) fn schema_command(of: &str, table: &str, default: &str) -> String {
+    let table = if table == default { String::new() } else { format!(" --table {table}") };
+    format!("tenure schema {of}{table}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +112,20 @@ mod tests {
         for bad in ["", "1a", "a b", "a\"b", "a;--", "é", "a.b", "sqlite_x", "SQLite_x", &"x".repeat(64)] {
             let error = TableName::new(bad).unwrap_err().to_string();
             assert!(error.contains("table") && error.contains("63 letters"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "_server")]
+    proptest::proptest! {
+        #[test]
+        fn path_needs_no_escaping_and_means_itself(text in ".{0,12}|[a-zA-Z_]{1,40}[.]?[a-zA-Z0-9_\"`;]{0,40}") {
+            if let Ok(path) = TablePath::new(&text) {
+                let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+                proptest::prop_assert!(text.chars().all(plain), "{}", text);
+                proptest::prop_assert_eq!(path.to_string(), &*text);
+                let quoted = format!("\"{}\"", text.replace('.', "\".\""));
+                proptest::prop_assert_eq!(path.quoted('"'), quoted);
+            }
         }
     }
 

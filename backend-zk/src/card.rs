@@ -117,6 +117,15 @@ mod tests {
 
     proptest! {
         #[test]
+        fn card_is_read_as_written(label: Option<String>, host: String, pid: u32, downgraded: bool) {
+            let id = ClaimId::new();
+            let card = Card { claim: id.to_string(), label, host, pid, since: 1, downgraded };
+            let holder = HolderInfo { label: card.label.clone(), host: card.host.clone(), pid };
+            prop_assert_eq!(Card::read(&node(id), &card.bytes()), Some(holder));
+            prop_assert_eq!(Card::is_downgraded(&node(id), &card.bytes()), downgraded);
+        }
+
+        #[test]
         fn what_is_no_card_says_nothing(data: Vec<u8>) {
             let node = node(ClaimId::new());
             prop_assert_eq!(Card::read(&node, &data), None);

@@ -192,6 +192,17 @@ mod tests {
         }
 
         #[test]
+        fn node_is_read_as_written(number: i32, of in prop_oneof![1..=3_u32, 1..=u32::MAX], take: prop::sample::Index, read_write: bool) {
+            let claim = ClaimId::new();
+            let take = u32::try_from(take.index(of as usize)).unwrap() + 1;
+            for mode in [Mode::Exclusive, Mode::Shared, permit(take, of)] {
+                let node = format!("{}{number:010}", prefix(claim, mode, read_write));
+                prop_assert_eq!((claim_of(&node), contends(&node)), (Some(claim), Some((mode, number))), "{}", node);
+                prop_assert_eq!(token_of(&node), None);
+            }
+        }
+
+        #[test]
         fn who_becomes_a_writer_keeps_its_place_and_token(number: i32, token in 1..u64::MAX >> 1) {
             let (claim, token) = (ClaimId::new(), Token::new(token).unwrap());
             let reader = format!("{}{number:010}", prefix(claim, Mode::Shared, false));

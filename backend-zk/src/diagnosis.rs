@@ -87,8 +87,8 @@ fn plainly(mut stream: TcpStream) -> Option<Finding> {
 /// A server that closes connections does not say why. In most cases it is one of these reasons.
 fn closes(connections: &str, port: &str) -> Finding {
     Finding::passing(format!(
-        "closes {connections}, and does not say why; perhaps it is not ready, or this address has as many connections as \
-         maxClientCnxns allows, or all clients have as many as maxCnxns allows, or its port {port}"
+        "closes {connections} and gives no reason; possible reasons: it is not ready, this address has reached \
+         maxClientCnxns, all clients together have reached maxCnxns, or its port {port}"
     ))
 }
 
@@ -112,7 +112,7 @@ fn serves(said: &[u8]) -> Option<Finding> {
         return None;
     }
     let line: String = said.lines().next().unwrap_or_default().chars().take(100).collect();
-    Some(Finding { what: format!("answers {line:?}, so it is no ZooKeeper server"), lasting: true })
+    Some(Finding { what: format!("answers {line:?}, so it is not a ZooKeeper server"), lasting: true })
 }
 
 fn is_late(error: &io::Error) -> bool {
@@ -181,7 +181,8 @@ mod tests {
         let error = of("").await;
         let said = error.to_string();
         assert!(error.is_unavailable(), "{said}");
-        for part in ["does not say why; perhaps", "not ready", "maxClientCnxns", "maxCnxns", "zookeeper+tls:"]
+        for part in
+            ["gives no reason; possible reasons", "not ready", "maxClientCnxns", "maxCnxns", "zookeeper+tls:"]
         {
             assert!(said.contains(part), "{said}");
         }
@@ -192,7 +193,9 @@ mod tests {
         let error = of("HTTP/1.1 400 Bad Request\r\nServer: x\r\n").await;
         assert!(!error.is_unavailable(), "{error}");
         assert!(
-            error.to_string().ends_with("answers \"HTTP/1.1 400 Bad Request\", so it is no ZooKeeper server"),
+            error
+                .to_string()
+                .ends_with("answers \"HTTP/1.1 400 Bad Request\", so it is not a ZooKeeper server"),
             "{error}"
         );
     }

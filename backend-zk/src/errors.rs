@@ -49,7 +49,7 @@ struct Explained {
 pub(crate) fn explain(path: &str, source: Client) -> StoreError {
     let what = match &source {
         Client::NoAuth => {
-            format!("no permission on {path}; connect as the user who made it, or change its ACL")
+            format!("no permission on {path}; connect as the user who created it, or change its ACL")
         }
         Client::NoNode => format!("{path} cannot be created because the chroot does not exist; create it"),
         Client::NoChildrenForEphemerals => {
@@ -59,7 +59,7 @@ pub(crate) fn explain(path: &str, source: Client) -> StoreError {
         }
         Client::NotEmpty => {
             format!(
-                "a node in {path} has nodes below it, so it is another client's; delete it and everything below it"
+                "a node in {path} has children, so another program created it; delete it and its children"
             )
         }
         Client::AuthFailed => "the server refused the credentials; check user and password".to_owned(),
@@ -71,7 +71,7 @@ pub(crate) fn explain(path: &str, source: Client) -> StoreError {
         Client::NoHosts | Client::Timeout | Client::ConnectionLoss => "no server answered".to_owned(),
         Client::SessionExpired => "the session expired".to_owned(),
         Client::ClientClosed => "the session was closed".to_owned(),
-        _ => format!("request about {path} failed"),
+        _ => format!("a request for {path} failed"),
     };
     let again = match &source {
         Client::AuthFailed => false,

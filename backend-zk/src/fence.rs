@@ -34,7 +34,7 @@ pub struct Fence {
 pub enum FenceError {
     /// A later holder has been there. Nothing was written; stop.
     #[error(
-        "the fence {path} refused token {token}: a holder with the later token {greatest} has been there; stop"
+        "the fence {path} refused token {token}: a holder with the later token {greatest} came first; stop"
     )]
     Refused {
         /// The fence's path.
@@ -45,7 +45,9 @@ pub enum FenceError {
         greatest: u64,
     },
     /// The node's data is not a token. Nothing was written.
-    #[error("the node {path} is not a fence: its data is not a fencing token; a new fence has \"0\"")]
+    #[error(
+        "the node {path} is not a fence: its data is not a fencing token; create fences with the data \"0\""
+    )]
     NotAFence {
         /// The fence's path.
         path: String,
@@ -105,5 +107,27 @@ impl Fence {
             std::str::from_utf8(data).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
         text.and_then(|text| text.parse().ok())
             .ok_or_else(|| FenceError::NotAFence { path: self.path.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn only_a_number_is_a_fence(data in prop_oneof![any::<Vec<u8>>(), "[0-9 +-]{0,22}|[+-]?[0-9]{1,9}".prop_map(String::into_bytes)]) {
+            let read = Fence::new("/fence").greatest(&data).ok();
+            let digits = !data.is_empty() && data.iter().all(u8::is_ascii_digit);
+            let number = String::from_utf8(data).ok().and_then(|text| text.parse().ok());
+            prop_assert_eq!(read, number.filter(|_| digits));
+        }
+
+        #[test]
+        fn token_is_read_as_written(token in 1..u64::MAX >> 1) {
+            let written = Token::new(token).unwrap().to_string();
+            prop_assert_eq!(Fence::new("/fence").greatest(written.as_bytes()).ok(), Some(token));
+        }
     }
 }

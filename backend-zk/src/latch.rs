@@ -36,7 +36,7 @@ impl Live {
         };
         let of = parties(&data).ok_or_else(|| {
             StoreError::failed(format!(
-                "{latch} is not a latch of tenure's; delete it, or use another prefix"
+                "another program created the node {latch}, which is not a latch; delete it, or use another prefix"
             ))
         })?;
         Ok(LatchState { of: of.get(), counted })

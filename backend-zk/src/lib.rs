@@ -15,7 +15,7 @@
 //!
 //! # Reading the code
 //!
-//! Each file uses only those below it. `docs/walk.md` follows one `acquire()`.
+//! Each file uses only those below it. `docs/contributing/walk.md` follows one `acquire()`.
 //!
 //! | file | what is in it |
 //! |---|---|

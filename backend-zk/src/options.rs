@@ -192,7 +192,7 @@ impl ZkOptions {
             return Err(Error::invalid_option(
                 "hosts",
                 given,
-                "a name or an address that certificates can be for",
+                "a host name or an address that a certificate can cover",
             ));
         }
         let (scheme, each) = if encrypted { ("zookeeper+tls", "tcp+tls://") } else { ("zookeeper", "") };

@@ -103,7 +103,7 @@ impl Contender<'_> {
         let gone = !state.nodes.contains_key(&self.claim.id);
         drop(state);
         if gone {
-            return Err(Stop::Failed(StoreError::unavailable("the claim was withdrawn meanwhile")));
+            return Err(Stop::Failed(StoreError::unavailable("the claim was withdrawn during the request")));
         }
         // The servers may have ended the session without our knowing, so it is given up.
         self.live.end();

@@ -11,7 +11,7 @@ use futures_util::{
     future::{BoxFuture, join},
 };
 use std::{sync::Arc, time::Duration};
-use tenure_core::ClaimId;
+use tenure_core::{ClaimId, LossCause};
 use tokio::runtime::Handle;
 use zookeeper_client::Error as Client;
 
@@ -51,9 +51,7 @@ impl Live {
                     let request = self.client.delete(&path, None);
                     async move {
                         let _turn = turn;
-                        let removed = live.finish_removal(&path, request).await;
-                        live.state().nodes.remove(&claim);
-                        removed
+                        live.removed(claim, live.finish_removal(&path, request).await)
                     }
                     .boxed()
                 }
@@ -62,9 +60,7 @@ impl Live {
                     let lock = lock.to_owned();
                     async move {
                         let _turn = turn.lock_owned().await;
-                        let removed = live.sweep(lock, claim).await;
-                        live.state().nodes.remove(&claim);
-                        removed
+                        live.removed(claim, live.sweep(lock, claim).await)
                     }
                     .boxed()
                 }
@@ -72,6 +68,16 @@ impl Live {
             removing.shared()
         });
         Some(removal.clone())
+    }
+
+    /// Forgets the claim's node. If another client had deleted it, the grant is lost: its own watch ended with the request,
+    /// and a repeated request finds no node, which must not count as a release.
+    fn removed(&self, claim: ClaimId, removed: Removed) -> Removed {
+        let held = self.state().nodes.remove(&claim).and_then(|node| node.held);
+        if let (Removed::Missing, Some(held)) = (&removed, held) {
+            held.end(LossCause::Forced);
+        }
+        removed
     }
 
     /// Deletes a node that is not recorded.

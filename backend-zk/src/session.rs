@@ -148,7 +148,7 @@ impl Live {
         let mut states = self.client.state_watcher();
         let mut state = states.state();
         while !state.is_terminated() {
-            tracing::debug!(session = %self.client.session_id(), %state, "session");
+            tracing::debug!(session = %self.client.session_id(), %state, "session state");
             tokio::select! {
                 () = self.over.cancelled() => return,
                 changed = states.changed() => state = changed,
@@ -158,7 +158,7 @@ impl Live {
         let session = self.client.session_id();
         // Not here: a loss must not wait for a log that blocks (clause F8).
         self.background.spawn(async move {
-            tracing::warn!(%session, %state, "the session has ended; everything held in it is lost");
+            tracing::warn!(%session, %state, "the session has ended; all locks held in it are lost");
         });
     }
 

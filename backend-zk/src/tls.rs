@@ -74,12 +74,12 @@ fn parse<Item: PemObject>(pem: &str) -> Result<Vec<Item>, PemError> {
 }
 
 fn bad_roots(why: &dyn std::fmt::Display) -> Error {
-    Error::invalid_option("tls", "this text", format!("one or more certificates in PEM format ({why})"))
+    Error::invalid_option("tls", "the given text", format!("one or more certificates in PEM format ({why})"))
 }
 
 fn bad_identity(why: &dyn std::fmt::Display) -> Error {
     let allowed = format!("a certificate and its own private key, both in PEM format ({why})");
-    Error::invalid_option("tls_identity", "this pair", allowed)
+    Error::invalid_option("tls_identity", "the given pair", allowed)
 }
 
 /// The client uses the process's default crypto provider, and panics if there is none. A provider that the program has

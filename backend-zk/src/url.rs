@@ -73,7 +73,7 @@ impl Given {
     fn at(place: &Place<'_>) -> Result<Self, Refusal> {
         let Servers { login, hosts, path } = place.servers()?;
         if hosts.iter().any(|host| host.is_empty()) {
-            return Err(place.refuse("one of its servers has no name"));
+            return Err(place.refuse("missing host"));
         }
         let path = decode(path.strip_suffix('/').unwrap_or(path))?;
         let chroot = if path.is_empty() { path } else { format!("/{path}") };
@@ -94,16 +94,15 @@ impl Given {
         match (self.login, self.sasl) {
             (None, false) => Ok(self.options),
             (None, true) => {
-                let allowed = "it needs a user and a password before the hosts";
-                Err(Error::invalid_option("auth", "sasl", allowed))
+                let allowed = "a user and a password before the hosts";
+                Err(Error::invalid_option("auth", "sasl without a login", allowed))
             }
             (Some((user, password)), false) => Ok(self.options.digest(user, password)),
             #[cfg(feature = "sasl")]
             (Some((user, password)), true) => Ok(self.options.sasl(user, password)),
             #[cfg(not(feature = "sasl"))]
             (Some(_), true) => {
-                let allowed =
-                    "digest; the feature \"zookeeper-sasl\" of tenure is not built into this program";
+                let allowed = "digest, because this program lacks the feature \"zookeeper-sasl\" of tenure";
                 Err(Error::invalid_option("auth", "sasl", allowed))
             }
         }
@@ -208,10 +207,10 @@ mod tls {
 
     fn read(option: &'static str, file: Option<&str>) -> Result<String, Error> {
         let Some(file) = file else {
-            return Err(Error::invalid_option(option, "nothing", "a file in PEM format"));
+            return Err(Error::invalid_option(option, "missing", "a file in PEM format"));
         };
         std::fs::read_to_string(file).map_err(|error| {
-            Error::invalid_option(option, format!("{file:?}"), format!("a file in PEM format ({error})"))
+            Error::invalid_option(option, format!("{file:?} ({error})"), "a readable file in PEM format")
         })
     }
 }

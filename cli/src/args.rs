@@ -8,6 +8,7 @@ mod hold;
 mod latch;
 mod look;
 mod operate;
+mod topics;
 
 pub(crate) use bench::Bench;
 pub(crate) use common::Limit;
@@ -15,26 +16,26 @@ pub(crate) use hold::{Elect, HoldOptions, Run};
 pub(crate) use latch::{CountDown, Latch, LatchOf, ShowLatch, WaitForLatch};
 pub(crate) use look::{Ls, Release, Show, Wait};
 pub(crate) use operate::{Completions, Conformance, Dialect, Man, Ping, Schema, Strategy};
+pub(crate) use topics::{EXIT_CODES, urls};
 
 use clap::{
     Arg, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-use std::{env, fmt::Write, path::PathBuf};
-use tenure::urls::{self, Parameter};
+use std::{env, path::PathBuf};
 
 /// Named locks for the shell, on one machine or across a fleet
 #[derive(Debug, Parser)]
-#[command(name = "tenure", version, arg_required_else_help = true, after_long_help = after_help())]
+#[command(name = "tenure", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Print only errors that change the exit code: no warnings, and nothing while waiting
-    #[arg(short, long, global = true)]
+    /// Print only errors that change the exit code, and nothing while waiting
+    #[arg(short, long, global = true, help_heading = OF_ALL)]
     pub(crate) quiet: bool,
     /// Also print what happens to the lock: acquired, released
-    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    #[arg(short, long, global = true, help_heading = OF_ALL, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -66,16 +67,11 @@ impl Args {
 /// Which store is meant. What is not given here may stand in the environment: see [`store`](crate::store).
 #[derive(Debug, clap::Args)]
 pub(crate) struct Store {
-    /// Where the locks live
-    ///
-    /// One of the URLs that `tenure --help` lists. Default: $TENURE_STORE, or what is in the file $TENURE_STORE_FILE,
-    /// else this user's SQLite file on this machine, $XDG_STATE_HOME/tenure/locks.db or ~/.local/state/tenure/locks.db.
-    #[arg(long = "store", value_name = "URL", global = true)]
+    /// Where the locks live [default: $TENURE_STORE, else a local SQLite file]
+    #[arg(long = "store", value_name = "URL", global = true, help_heading = OF_ALL)]
     pub(crate) url: Option<String>,
-    /// Read the store's URL from this file
-    ///
-    /// Use it for a URL with a password, which everybody on this machine can see in a command line.
-    #[arg(long = "store-file", value_name = "FILE", value_hint = ValueHint::FilePath, global = true, conflicts_with = "url")]
+    /// Read the URL from this file: a command line shows its password to others
+    #[arg(long = "store-file", value_name = "FILE", value_hint = ValueHint::FilePath, global = true, help_heading = OF_ALL, conflicts_with = "url")]
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -95,24 +91,24 @@ pub(crate) enum Command {
     Schema(Schema),
     Completions(Completions),
     Man(Man),
+    /// Stores, their URLs, and the parameters of these
+    #[command(hide = true, long_about = urls(), help_template = "{about}")]
+    Urls,
+    /// Exit codes of every command
+    #[command(hide = true, long_about = EXIT_CODES, help_template = "{about}")]
+    ExitCodes,
 }
 
-fn after_help() -> String {
-    // Writing to a String cannot fail.
-    let mut text = String::from("Stores:\n");
-    for scheme in urls::schemes() {
-        let _ = writeln!(text, "  {:<14} {}", scheme.form, scheme.about);
-    }
-    text += "\nURL parameters, as in sqlite:/srv/locks.db?lease=10s&prefix=ci, and their defaults:\n";
-    let parameters = urls::parameters();
-    for (at, Parameter { name, default, about, stores, .. }) in parameters.iter().enumerate() {
-        // What differs from store to store comes again.
-        let is_one = parameters.iter().enumerate().all(|(other, one)| at == other || one.name != *name);
-        let stores = if is_one { String::new() } else { format!(" ({})", stores.join(", ")) };
-        let _ = writeln!(text, "  {name:<16} {default:<12} {about}{stores}");
-    }
-    text
-}
+/// The heading of the options that every command has.
+const OF_ALL: &str = "Options of every command";
+
+const EXAMPLES: &str = "\
+Examples:
+  tenure run nightly -- ./backup.sh
+  tenure --store redis://db run --try report -- make report
+  tenure ls
+
+More: tenure help COMMAND, tenure help urls (stores), tenure help exit-codes";
 
 #[cfg(test)]
 mod tests {

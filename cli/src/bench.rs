@@ -64,8 +64,7 @@ fn announce(bench: &Bench, seconds: Duration) {
     let (warm_up, _) = slices(seconds);
     let takes: Duration = Workload::ALL.iter().map(|_| warm_up + seconds).sum();
     stderr::mention(&format!(
-        "measuring {} for about {:.0} s: acquiring and releasing locks there whose names begin with {:?}; \
-         Ctrl-C ends it early",
+        "measuring {} for about {:.0} s with locks whose names begin with {:?}; Ctrl-C ends it early",
         bench.store(),
         takes.as_secs_f64().ceil(),
         bench.namespace(),

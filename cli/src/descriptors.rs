@@ -15,6 +15,6 @@ pub(crate) fn check() -> Result<(), Failure> {
     let opened =
         (0..ENOUGH).map(|_| stderr.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<OwnedFd>>>();
     let what =
-        format!("cannot open {ENOUGH} files at once, as a lock may have to; raise the limit (ulimit -n)");
+        format!("cannot open {ENOUGH} files at once, as tenure may have to; raise the limit (ulimit -n)");
     opened.map(drop).map_err(|error| Failure::system(what, error))
 }

@@ -6,7 +6,7 @@ use crate::{
     exit::{self, Failure},
     helper,
     manager::{self, Manager},
-    ready::Port,
+    ready::{Candidate, Port},
     run::farewell,
     signals::Signals,
     stderr,
@@ -28,12 +28,14 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
     });
     let port = args.ready_port.map(Port::open).transpose()?;
     let (term, seen) = watch::channel(None);
+    let (join, joined) = watch::channel(false);
     let mut locks = None;
     let outcome = tokio::select! {
         // Acting comes before telling.
         biased;
         outcome = async {
             let locks = locks.insert(open(&url, &mut signals).await?);
+            join.send_replace(true);
             // A manager that is told sooner would take this process for one that takes part.
             tokio::select! {
                 biased;
@@ -45,7 +47,7 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
             }
         } => outcome,
         never = async { match &port {
-            Some(port) => port.answer(seen.clone()).await,
+            Some(port) => port.answer(Candidate { joined, term: seen.clone() }).await,
             None => pending().await,
         } } => match never {},
     };

@@ -54,7 +54,7 @@ impl End {
             self.say_at = now + SAY_AGAIN;
             if let Some(processes) = out_of_reach {
                 stderr::say(&format!(
-                    "cannot end the command: tenure may not signal {processes}; it runs on without the lock until \
+                    "cannot end the command: no permission to signal {processes}; it runs on without the lock until \
                      you end it as its user or as root"
                 ));
             }

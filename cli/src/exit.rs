@@ -123,6 +123,9 @@ impl From<Error> for Failure {
 /// Prints an error and its causes on stderr.
 pub(crate) fn explain(error: &Error) {
     say(&error.to_string());
+    if matches!(error, Error::InvalidUrl { .. }) {
+        detail("see: tenure help urls");
+    }
     for cause in error.causes() {
         detail(&format!("because: {cause}"));
     }

@@ -86,7 +86,7 @@ fn exec(mut args: env::ArgsOs) -> ExitCode {
         return ExitCode::FAILURE;
     }
     if let Err(error) = promised {
-        say(&format!("the kernel cannot be asked to end the command when tenure dies: {error}"));
+        say(&format!("cannot ask the kernel to end the command when tenure dies: {error}"));
     }
     let error = Command::new(&program).args(args).exec();
     say(&format!("cannot run {:?}: {error}", program.to_string_lossy()));

@@ -77,7 +77,7 @@ impl Job {
             && let Some(processes) = self.out_of_reach()
         {
             stderr::say(&format!(
-                "cannot pass {signal} on: tenure may not signal {processes} of the command"
+                "cannot pass on {signal}: no permission to signal {processes} of the command"
             ));
         }
     }
@@ -144,7 +144,7 @@ impl Job {
             return;
         }
         stderr::say(
-            "the command asks for the terminal, but runs in the background, without a shell; sending it SIGHUP",
+            "the command needs the terminal, but runs in the background without a shell; sending it SIGHUP",
         );
         self.signal(Signal::SIGHUP);
         self.signal(Signal::SIGCONT);

@@ -98,7 +98,7 @@ async fn news(latch: &Latch, args::LatchOf { name, parties }: &args::LatchOf) ->
     }
 }
 
-/// A latch in JSON. Its fields are part of the command's interface: see `docs/cli.md`.
+/// A latch in JSON. Its fields are part of the command's interface: see `docs/cli-reference.md`.
 #[derive(Serialize)]
 struct Shown<'a> {
     name: &'a str,
@@ -127,7 +127,7 @@ async fn show(store: &args::Store, args: &args::ShowLatch) -> Result<ExitCode, F
     } else if let Some(parties) = parties {
         exit::print(&format!("{}: {}\n", plain(name), self::state(state.missing(), parties)))?;
     } else if io::stderr().is_terminal() {
-        stderr::mention(&format!("nobody has counted down at {name:?}"));
+        stderr::mention(&format!("there is no latch {name:?}; the first count-down makes it"));
     }
     Ok(if parties.is_some() { ExitCode::SUCCESS } else { ExitCode::from(exit::NOBODY) })
 }

@@ -35,7 +35,7 @@ pub(crate) async fn ls(store: &args::Store, args: &args::Ls) -> Result<ExitCode,
     let list = list?;
     print(&list.entries, args.waiting, args.json)?;
     if list.entries.is_empty() {
-        note("nobody holds anything");
+        note(&nothing(args));
     }
     for gap in list.gaps() {
         stderr::mention(&gap);
@@ -43,12 +43,19 @@ pub(crate) async fn ls(store: &args::Store, args: &args::Ls) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
+fn nothing(args: &args::Ls) -> String {
+    match &*args.prefix {
+        "" => "no locks are held".to_owned(),
+        prefix => format!("no locks are held whose names begin with {prefix:?}"),
+    }
+}
+
 /// Shows the list until something ends this process, which holds nothing.
 async fn watch(locks: &Locks, args: &args::Ls) -> Result<ExitCode, Failure> {
     loop {
         let asked = Instant::now();
         let screen = match list(locks, args).await {
-            Ok(list) if list.entries.is_empty() => "nobody holds anything\n".to_owned(),
+            Ok(list) if list.entries.is_empty() => line(nothing(args)),
             Ok(list) => {
                 people::table(&list.entries, args.waiting) + &list.gaps().map(line).collect::<String>()
             }
@@ -78,9 +85,9 @@ impl List {
         let explained = self.untold.iter().take(EXPLAINED);
         // It may repeat what another program wrote.
         let explained = explained.map(|(name, why)| (name, people::plain(&why.to_string())));
-        let explained = explained.map(|(name, why)| format!("cannot tell who waits for {name:?}: {why}"));
+        let explained = explained.map(|(name, why)| format!("cannot list the waiters for {name:?}: {why}"));
         let others = self.untold.len().saturating_sub(EXPLAINED);
-        let others = (others > 0).then(|| format!("cannot tell who waits for {others} more"));
+        let others = (others > 0).then(|| format!("cannot list the waiters for {others} more names"));
         explained.chain(others)
     }
 }
@@ -118,7 +125,7 @@ pub(crate) async fn show(store: &args::Store, args: &args::Show) -> Result<ExitC
     let entries = entries?;
     print(&entries, args.waiting, args.json)?;
     if !entries.iter().any(Entry::is_holder) {
-        note(&format!("nobody holds {:?}", args.name));
+        note(&format!("lock {:?} is free", args.name));
         return Ok(ExitCode::from(exit::NOBODY));
     }
     Ok(ExitCode::SUCCESS)

@@ -128,6 +128,8 @@ fn tenure(args: Args) -> Result<ExitCode, Failure> {
             Command::Schema(args) => schema::schema(args),
             Command::Completions(args) => manual::completions(args),
             Command::Man(args) => manual::pages(args),
+            Command::Urls => manual::topic(&args::urls()),
+            Command::ExitCodes => manual::topic(args::EXIT_CODES),
         }
     }));
     // Does not wait for a DNS lookup that hangs.

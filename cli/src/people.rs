@@ -131,7 +131,7 @@ pub(crate) fn shown(mut table: Table) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// One holder or waiter in JSON. Its fields are part of the command's interface: see `docs/cli.md`.
+/// One holder or waiter in JSON. Its fields are part of the command's interface: see `docs/cli-reference.md`.
 #[derive(Serialize)]
 struct Row<'a> {
     name: &'a str,

@@ -40,7 +40,7 @@ pub(crate) async fn ping(store: &args::Store, args: &args::Ping) -> Result<ExitC
     let (store, capabilities) = (locks.store().to_owned(), locks.capabilities());
     if timeout(FAREWELL, locks.close()).await.is_err() {
         stderr::mention(&format!(
-            "{store} does not answer; what it still keeps of this ping expires in {LEASE:?}"
+            "{store} does not answer; a lock of this ping may stay held there for {LEASE:?}"
         ));
     }
     let [look_ms, acquire_ms, release_ms] = measured?.map(Spread::of);
@@ -135,7 +135,7 @@ impl Spread {
     }
 }
 
-/// All that `ping` finds out. Its fields are part of the command's interface: see `docs/cli.md`.
+/// All that `ping` finds out. Its fields are part of the command's interface: see `docs/cli-reference.md`.
 #[derive(Serialize)]
 struct Report {
     store: String,

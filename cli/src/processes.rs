@@ -16,7 +16,10 @@ pub(crate) struct Process {
 impl Process {
     fn read(pid: Pid) -> Option<Self> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let stat = String::from_utf8_lossy(&stat);
+        Self::parse(pid, &String::from_utf8_lossy(&stat))
+    }
+
+    fn parse(pid: Pid, stat: &str) -> Option<Self> {
         // A process chooses its own name, and may have parentheses in it.
         let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
@@ -53,6 +56,31 @@ pub(crate) fn parent(pid: Pid) -> Option<Pid> {
 mod tests {
     use super::*;
     use nix::unistd::{getpgrp, getpid, getppid};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A process chooses its own name.
+        #[test]
+        fn name_of_a_process_hides_nothing_else(
+            (pid, parent, group) in (1..i32::MAX, 0..i32::MAX, 0..i32::MAX),
+            name in "[() 0-9RZ\\n]{0,15}|.{0,15}",
+            state in "[RSDZTX]",
+        ) {
+            let stat = format!("{pid} ({name}) {state} {parent} {group} 7 0 -1 4194304 0");
+            let read = Process::parse(Pid::from_raw(pid), &stat).unwrap();
+            prop_assert_eq!((read.parent.as_raw(), read.group.as_raw()), (parent, group));
+            prop_assert_eq!((read.is_dead, read.name), (matches!(&*state, "Z" | "X"), plain(&name)));
+        }
+
+        #[test]
+        fn other_text_is_no_process(stat in ".{0,60}|[0-9]{0,5} ?[(].{0,9}[)]? [A-Z]?( -?[0-9]{0,12}){0,3}") {
+            if let Some(read) = Process::parse(Pid::from_raw(7), &stat) {
+                let (_, rest) = stat.rsplit_once(')').unwrap();
+                let numbers: Vec<i32> = rest.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+                prop_assert_eq!(&numbers[..2], &[read.parent.as_raw(), read.group.as_raw()], "{}", stat);
+            }
+        }
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

@@ -1,6 +1,6 @@
-//! An answer over HTTP to those who want to know whether this candidate leads: a readiness probe, a load balancer.
+//! Answers over HTTP to probes and load balancers: whether this candidate lives, takes part, leads.
 //!
-//! It is no web server: whatever the request, the answer is 200 or 503, and the connection ends. Clients are few at a time
+//! It is no web server: the answer to any request is 200 or 503, and the connection ends. Clients are few at a time
 //! and have little time, and serving them is a matter of microseconds, so nothing else waits for them.
 
 use crate::{
@@ -18,7 +18,7 @@ use tokio::{
 };
 
 /// How many clients are served at once. Others wait in the system's queue.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 16;
 /// How long one client may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest request that is read to its end.
@@ -36,23 +36,23 @@ impl Port {
             let port = TcpListener::from_std(port)?;
             Ok((port.local_addr()?, port))
         };
-        let failed = |error| Failure::system(format!("cannot answer at {address}"), error);
+        let failed = |error| Failure::system(format!("cannot listen on {address}"), error);
         let (address, port) = open().map_err(failed)?;
         if stderr::volume() == Volume::Everything {
-            stderr::mention(&format!("answering at http://{address}/"));
+            stderr::mention(&format!("listening on http://{address}/"));
         }
         Ok(Self(port))
     }
 
     /// Answers until it is dropped.
-    pub(crate) async fn answer(&self, term: watch::Receiver<Option<Hold>>) -> Infallible {
+    pub(crate) async fn answer(&self, candidate: Candidate) -> Infallible {
         let mut clients = JoinSet::new();
         loop {
             tokio::select! {
                 Some(_) = clients.join_next() => {}
                 client = self.0.accept(), if clients.len() < AT_ONCE => match client {
                     Ok((client, _)) => {
-                        clients.spawn(timeout(PATIENCE, reply(client, term.clone())));
+                        clients.spawn(timeout(PATIENCE, reply(client, candidate.clone())));
                     }
                     // The client is gone, or the system has no room for it.
                     Err(_) => sleep(PATIENCE).await,
@@ -62,17 +62,38 @@ impl Port {
     }
 }
 
-async fn reply(mut client: TcpStream, term: watch::Receiver<Option<Hold>>) -> io::Result<()> {
+/// The state of this candidate that probes ask for.
+#[derive(Clone)]
+pub(crate) struct Candidate {
+    /// Whether the candidate has reached the store and takes part in the election.
+    pub(crate) joined: watch::Receiver<bool>,
+    pub(crate) term: watch::Receiver<Option<Hold>>,
+}
+
+impl Candidate {
+    /// The answer to a request for this path.
+    fn is(&self, path: &[u8]) -> bool {
+        match path {
+            b"/live" => true,
+            b"/ready" => *self.joined.borrow(),
+            // This compares clocks, so it is right immediately after a freeze.
+            _ => self.term.borrow().as_ref().is_some_and(Hold::is_held),
+        }
+    }
+}
+
+async fn reply(mut client: TcpStream, candidate: Candidate) -> io::Result<()> {
     // What is not read would make the system reset the connection, which the client may see before the answer.
     let mut request = Vec::new();
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < LONGEST {
+    let mut is_new = 0;
+    while !request[is_new..].windows(4).any(|end| end == b"\r\n\r\n") && request.len() < LONGEST {
+        is_new = request.len().saturating_sub(3);
         if client.read_buf(&mut request).await? == 0 {
             break;
         }
     }
-    // This compares clocks, so it is right immediately after a freeze.
-    let leads = term.borrow().as_ref().is_some_and(Hold::is_held);
-    let status = if leads { "200 OK" } else { "503 Service Unavailable" };
+    let path = request.split(|byte| matches!(byte, b' ' | b'?')).nth(1).unwrap_or_default();
+    let status = if candidate.is(path) { "200 OK" } else { "503 Service Unavailable" };
     let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     client.write_all(answer.as_bytes()).await?;
     client.shutdown().await

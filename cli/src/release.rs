@@ -12,7 +12,7 @@ pub(crate) async fn release(store: &args::Store, args: &args::Release) -> Result
     let name = &args.name;
     if !args.force {
         let text = format!(
-            "the holder of {name:?} may still be at work, and learns of a forced release only at its next renewal; to \
+            "the holder of {name:?} may still be at work, and notices a forced release only at its next renewal; to \
              release the lock anyway, add --force"
         );
         return Err(Failure::Usage(text));
@@ -26,7 +26,7 @@ pub(crate) async fn release(store: &args::Store, args: &args::Release) -> Result
         exit::print(&format!("{}: released by force; was held by {holder}{token}\n", plain(name)))?;
     }
     if put_out.is_empty() {
-        stderr::say(&format!("nobody holds {name:?}"));
+        stderr::say(&format!("lock {name:?} is free"));
         return Ok(ExitCode::from(exit::NOBODY));
     }
     Ok(ExitCode::SUCCESS)

@@ -33,7 +33,7 @@ pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCod
 pub(crate) async fn farewell(locks: &Locks, names: &[Name]) {
     if timeout(FAREWELL, locks.close()).await.is_err() {
         stderr::mention(&format!(
-            "{} does not answer; if it still keeps a grant of {}, that expires with its lease",
+            "{} does not answer; {} may stay held there until the lease expires",
             locks.store(),
             quoted(names)
         ));

@@ -9,29 +9,30 @@ use std::process::ExitCode;
 /// The default names of the tables.
 const LEASE_ROWS: &str = "tenure_locks";
 const ROW_LOCKS: &str = "tenure_row_locks";
-/// With row locks, latches live in a table of lease rows.
-const ROW_LOCK_LATCHES: &str = "tenure_row_locks_latches";
 
 pub(crate) fn schema(args: &args::Schema) -> Result<ExitCode, Failure> {
-    let ddl = match (args.dialect, args.strategy) {
-        (Dialect::Sqlite, Strategy::LeaseRow) => tenure_sql::sqlite_schema(LEASE_ROWS)?,
-        (Dialect::Postgres, Strategy::LeaseRow) => tenure_sql::postgres_schema(LEASE_ROWS)?,
-        (Dialect::Mysql, Strategy::LeaseRow) => tenure_sql::mysql_schema(LEASE_ROWS)?,
-        (Dialect::Postgres, Strategy::RowLock) => tenure_sql::postgres_row_schema(ROW_LOCKS)?,
-        (Dialect::Mysql, Strategy::RowLock) => tenure_sql::mysql_row_schema(ROW_LOCKS)?,
-        (Dialect::Sqlite, Strategy::RowLock) => {
+    let given = args.table.as_deref();
+    let lease_rows = match args.dialect {
+        Dialect::Sqlite => tenure_sql::sqlite_schema,
+        Dialect::Postgres => tenure_sql::postgres_schema,
+        Dialect::Mysql => tenure_sql::mysql_schema,
+    };
+    if args.strategy == Strategy::LeaseRow {
+        exit::print(&lease_rows(given.unwrap_or(LEASE_ROWS))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row_locks = match args.dialect {
+        Dialect::Sqlite => {
             let text = "SQLite has no row locks; use --strategy lease-row";
             return Err(Failure::Usage(text.to_owned()));
         }
+        Dialect::Postgres => tenure_sql::postgres_row_schema,
+        Dialect::Mysql => tenure_sql::mysql_row_schema,
     };
-    let latches = match (args.dialect, args.strategy) {
-        // Latches are rows of the same table.
-        (_, Strategy::LeaseRow) | (Dialect::Sqlite, _) => None,
-        (Dialect::Postgres, Strategy::RowLock) => Some(tenure_sql::postgres_schema(ROW_LOCK_LATCHES)?),
-        (Dialect::Mysql, Strategy::RowLock) => Some(tenure_sql::mysql_schema(ROW_LOCK_LATCHES)?),
-    };
-    exit::print(&ddl)?;
-    if let Some(latches) = latches {
+    let table = given.unwrap_or(ROW_LOCKS);
+    exit::print(&row_locks(table)?)?;
+    // Their latches are lease rows. Beside a table with a longer name there are none.
+    if let Ok(latches) = lease_rows(&format!("{table}_latches")) {
         exit::print(&format!("\n{latches}"))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -208,7 +208,7 @@ impl<W: Write> Scribe<W> {
             }
             let dropped = self.shared.dropped.swap(0, Ordering::Relaxed);
             if dropped > 0 {
-                let lost = format!("tenure: messages dropped while nobody read stderr: {dropped}\n");
+                let lost = format!("tenure: messages dropped because stderr was blocked: {dropped}\n");
                 self.write(lost.as_bytes());
             }
         }
@@ -280,7 +280,7 @@ mod tests {
         drop(reads);
         let mut told: Vec<String> = lines.iter().take(4).collect();
         // It comes as soon as somebody reads, whatever was next.
-        assert_eq!(told.remove(1), "tenure: messages dropped while nobody read stderr: 2\n");
+        assert_eq!(told.remove(1), "tenure: messages dropped because stderr was blocked: 2\n");
         assert_eq!(told, ["first\n", "second\n", "third\n"]);
     }
 }

@@ -57,8 +57,8 @@ pub(crate) async fn open_to_hold(
     };
     let locks = opened.map_err(|error| url.failed(error))?;
     if locks.store() == "memory" {
-        let text = "memory: keeps locks in this process only, so they exclude nobody; use sqlite:PATH between \
-                    processes of one machine, or a server's URL between machines (see tenure --help)";
+        let text = "memory: keeps locks in this process only, so they exclude no other process; use sqlite:PATH \
+                    between processes of one machine, or a server's URL between machines (see tenure help urls)";
         return Err(Failure::Usage(text.to_owned()));
     }
     Ok((locks, left))
@@ -131,7 +131,7 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
     let url = match named(given)? {
         Named::Url(url) => {
             if given.url.is_some() && has_password(&url) {
-                let text = "everybody on this machine can see the password in --store; put the URL into a file, and \
+                let text = "every user of this machine can see the password in --store; put the URL into a file, and \
                             give that with --store-file or TENURE_STORE_FILE";
                 stderr::mention(text);
             }
@@ -142,8 +142,8 @@ pub(crate) fn url(given: &Store) -> Result<Url, Failure> {
             let url = default_url(state_directory())?;
             if !io::stderr().is_terminal() {
                 // At a terminal there is a person, who knows that the machine is one of many.
-                let text = "no store is named, so the lock is this user's, on this machine alone; name one with \
-                            --store or TENURE_STORE";
+                let text = "no store is given, so locks exclude only this user's processes on this machine; give one \
+                            with --store or TENURE_STORE";
                 stderr::mention(text);
             }
             url
@@ -210,7 +210,7 @@ fn named_in_environment() -> Result<Named, Failure> {
         }
         (None, Some(file)) => Ok(Named::File(file.into())),
         (None, None) => Err(Failure::Usage(format!(
-            "{which} empty, so no store is named; use --store or --store-file, set one of {URL} and {FILE}, or unset \
+            "{which} empty, so no store is given; use --store or --store-file, set one of {URL} and {FILE}, or unset \
              them for this user's file (a command under `tenure run` or `tenure elect` gets the store only with \
              --keep-store)"
         ))),
@@ -238,7 +238,7 @@ pub(crate) fn for_command(given: &Store, keeps: bool) -> Result<Variables, Failu
 /// others can read gets a warning, and only with a password in it.
 fn read(path: &Path) -> Result<String, Failure> {
     let refused =
-        |why: &dyn Display| Failure::Usage(format!("no URL can be read from {}: {why}", quoted(path)));
+        |why: &dyn Display| Failure::Usage(format!("cannot read the URL from {}: {why}", quoted(path)));
     let mut file = File::open(path).map_err(|error| refused(&error))?;
     let mode = file.metadata().map_err(|error| refused(&error))?.permissions().mode();
     let mut text = String::new();
@@ -253,7 +253,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     if mode & READ_BY_OTHERS != 0 && has_password(url) {
         let file = quoted(path);
         stderr::mention(&format!(
-            "every user of this machine can read the password in {file}; chmod o-r {file}"
+            "every user of this machine can read the password in {file}; run: chmod o-r {file}"
         ));
     }
     Ok(url.to_owned())

@@ -5,6 +5,7 @@ mod closing;
 mod contention;
 mod election;
 mod exclusion;
+mod fault_run;
 mod faults;
 mod latch;
 mod lease;
@@ -59,6 +60,7 @@ pub fn all() -> Vec<Case> {
         election::CASES,
         latch::CASES,
         faults::CASES,
+        fault_run::CASES,
     ];
     // A writer, or the holder of the only permit, excludes others like the holder of a lock.
     let alike = [("exclusion_of_writers", Form::Writer), ("exclusion_by_permit", Form::Permit(1))];

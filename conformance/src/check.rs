@@ -251,7 +251,7 @@ macro_rules! eventually {
         while !$condition {
             let late = tokio::time::Instant::now() >= until;
             $crate::check::ensure!(!late, "not so after {:?}: {}", $limit, format_args!($($what)+));
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            $crate::pause::look_again().await;
         }
     }};
 }

@@ -23,7 +23,7 @@
 //! | the run as a program | `command`; `report`, its row in a table |
 //! | the run | `run` |
 //! | what disturbs the clients, and what they leave | `injector`, `leaks` |
-//! | the clients | `process`, one in a process of its own; `client`; `worker`, one of its tasks; `step`, what that takes |
+//! | the clients | `process`, one in a process of its own; `program`, one that is any program; `client`; `worker`, one of its tasks; `step`, what that takes |
 //! | what is planned, and what is counted | `schedule`, `options`; `figures` |
 //! | what the locks protect, and what a guard says of itself | `resource`; `word` |
 
@@ -35,6 +35,7 @@ mod injector;
 mod leaks;
 mod options;
 mod process;
+mod program;
 #[cfg(feature = "command")]
 mod report;
 mod resource;
@@ -48,6 +49,7 @@ mod worker;
 pub use command::main;
 pub use figures::Figures;
 pub use options::Options;
+pub(crate) use process::is_client;
 pub use process::play_client_if_asked;
 pub use run::{Outcome, run};
 pub use schedule::{AnyFault, Means, Planned, Schedule, Track};

@@ -45,7 +45,7 @@
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
 //! | what clients saw, and whether the contract allows it | [`judge`] |
 //! | clients, processes and faults at random, for as long as you like | [`faults`] |
-//! | what a case is made of | [`Case`], [`Clock`], [`Form`], [`Stage`], [`Check`] |
+//! | what a case is made of | [`Case`], [`Clock`], [`Form`], [`Stage`], [`Check`], [`pause`] |
 //!
 //! # Reading the code
 //!
@@ -53,13 +53,13 @@
 //!
 //! | layer | files of `src` |
 //! |---|---|
-//! | the fault run | `faults` |
 //! | the suite | `harness`, as a program; `report`, as a function |
 //! | the cases | `cases`, with `oracle`, random histories; `suite`, how one is run |
-//! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process, and `parent`, with which it ends; `own_runtime` |
-//! | in which form a case locks | `form` |
-//! | how it says that the contract is not kept | `check` |
-//! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `probe`, between a client and the store, and `log`, what was asked; `required` |
+//! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process |
+//! | the fault run | `faults` |
+//! | in which form a case locks | `form`; `parent`, with which another process ends; `own_runtime` |
+//! | how it says that the contract is not kept, and how it waits | `check`; `pause` |
+//! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `watched`, a value to wait for; `probe`, between a client and the store, and `log`, what was asked; `required` |
 //! | what hurts a server | `saboteur`; `proxy`, on the way to it |
 //! | what a lock protects, and what clients saw | `fence`; `judge` |
 
@@ -78,6 +78,7 @@ mod log;
 mod oracle;
 mod own_runtime;
 mod parent;
+pub mod pause;
 mod probe;
 #[cfg(feature = "proxy")]
 pub mod proxy;
@@ -89,6 +90,7 @@ mod stage;
 mod subject;
 mod suite;
 mod victim;
+mod watched;
 
 pub use any_records::AnyRecordStore;
 pub use case::{Case, Clock};

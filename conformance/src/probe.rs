@@ -4,7 +4,10 @@ mod script;
 
 pub use script::{Fault, Hints};
 
-use crate::log::{Call, Calls, Method};
+use crate::{
+    log::{Call, Calls, Method},
+    watched::Watched,
+};
 use futures_util::poll;
 use script::Script;
 use std::{
@@ -20,7 +23,6 @@ use tenure_core::{
     Attempt, AttemptAll, Backend, Background, Capabilities, Claim, Conversion, Grant, Holder, LatchState,
     LatchStep, Mode, Name, Release, Renewal, StoreError, Waiter, async_trait, forward_backend,
 };
-use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 /// Stands between a client and its store: it counts and records every request, and can inject a fault into each.
@@ -53,9 +55,9 @@ struct Inner {
     backend: Arc<dyn Backend>,
     calls: Calls,
     script: Mutex<Script>,
-    frozen: watch::Sender<bool>,
+    frozen: Watched<bool>,
     /// How many times held-back requests were carried out.
-    carried_out: watch::Sender<u64>,
+    carried_out: Watched<u64>,
     held_back: TaskTracker,
 }
 
@@ -67,8 +69,8 @@ impl Probe {
             backend,
             calls: Calls::default(),
             script: Mutex::default(),
-            frozen: watch::Sender::new(false),
-            carried_out: watch::Sender::new(0),
+            frozen: Watched::default(),
+            carried_out: Watched::default(),
             held_back: TaskTracker::new(),
         }))
     }
@@ -121,17 +123,17 @@ impl Probe {
 
     /// Freezes everything until [`thaw`](Self::thaw): requests are not carried out, and replies do not arrive.
     pub fn freeze(&self) {
-        self.0.frozen.send_replace(true);
+        self.0.frozen.change(|frozen| *frozen = true);
     }
 
     /// Resumes what was frozen.
     pub fn thaw(&self) {
-        self.0.frozen.send_replace(false);
+        self.0.frozen.change(|frozen| *frozen = false);
     }
 
     /// Carries out all requests that are held back ([`Fault::HoldBack`]), and returns when the store has answered them.
     pub async fn carry_out(&self) {
-        self.0.carried_out.send_modify(|times| *times += 1);
+        self.0.carried_out.change(|times| *times += 1);
         self.0.held_back.close();
         self.0.held_back.wait().await;
         self.0.held_back.reopen();
@@ -144,7 +146,7 @@ impl Probe {
         script.always.clear();
         script.hints = Hints::AsSent;
         drop(script);
-        self.0.carried_out.send_modify(|times| *times += 1);
+        self.0.carried_out.change(|times| *times += 1);
         self.thaw();
     }
 
@@ -159,9 +161,7 @@ impl Probe {
     }
 
     async fn thawed(&self) {
-        let mut frozen = self.0.frozen.subscribe();
-        // The sender lives in the probe, so the channel cannot close.
-        let _ = frozen.wait_for(|frozen| !frozen).await;
+        self.0.frozen.wait_for(|frozen| (!frozen).then_some(())).await;
     }
 
     /// Carries out a request, with the fault that is set for it.
@@ -196,10 +196,9 @@ impl Probe {
                 tokio::spawn(later).await.map_err(StoreError::failed)?
             }
             Some(Fault::HoldBack) => {
-                let mut carried_out = self.0.carried_out.subscribe();
+                let (probe, before) = (self.clone(), *self.0.carried_out.read());
                 let later = async move {
-                    // Fails only when the probe is gone, and nobody can call `carry_out` any more.
-                    carried_out.changed().await.map_err(StoreError::failed)?;
+                    probe.0.carried_out.wait_for(|times| (*times > before).then_some(())).await;
                     request.await
                 };
                 self.0.held_back.spawn(later).await.map_err(StoreError::failed)?

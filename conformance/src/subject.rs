@@ -88,6 +88,12 @@ pub trait Subject: Send + Sync + 'static {
         None
     }
 
+    /// The URL by which any program finds the store's server: the way to it that a [saboteur](Self::saboteur) hurts.
+    /// `None` if there is none. Called after [`start`](Self::start).
+    fn url(&self) -> Option<String> {
+        None
+    }
+
     /// Names what this subject disturbs when a fault is injected into its server. Cases that need the store for
     /// themselves wait for those of every subject with the same answer. By default, each subject has a server of its
     /// own.
@@ -114,9 +120,9 @@ pub trait Subject: Send + Sync + 'static {
         matches!(hurt, Hurt::Wipe | Hurt::ExpireSessions)
     }
 
-    /// Whether a single attempt at a free name may be refused because another request about it is under way. Two
-    /// attempts may each see the other's entry in the store, or each get the votes of a minority. By default, one of
-    /// them is granted.
+    /// Whether a single attempt at a free name, or an upgrade, may be refused because another request about it is under
+    /// way. Two attempts may each see the other's entry in the store, or each get the votes of a minority. By default,
+    /// one of them is granted.
     fn attempts_collide(&self) -> bool {
         false
     }

@@ -3,7 +3,7 @@
 use crate::{
     Form, Subject, Subjects,
     check::{Check, Stop, chain, ensure, within},
-    parent,
+    faults, parent, pause,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -192,6 +192,13 @@ where
     if !is_victim() {
         return;
     }
+    if faults::is_client() {
+        let named = |name: String| async move {
+            let subject = subjects().await.named(&name).cloned();
+            subject.ok_or_else(|| format!("there is no {name:?}").into())
+        };
+        return faults::play_client_if_asked(named).await;
+    }
     let outcome = match parent::end_with_it() {
         Ok(()) => play(subjects().await).await,
         stop => stop,
@@ -205,7 +212,7 @@ where
 /// Whether this process is a victim. A program may ask before it makes a runtime.
 #[must_use]
 pub fn is_victim() -> bool {
-    env::var_os(SUBJECT).is_some()
+    env::var_os(SUBJECT).is_some() || faults::is_client()
 }
 
 async fn play(subjects: Subjects) -> Check {
@@ -266,7 +273,7 @@ async fn append(lock: &Lock, rounds: usize, path: &str) -> Check {
     for round in 0..rounds {
         let guard = lock.clone().wait(PATIENCE * 4).acquire().await?;
         writeln!(file, "begin {pid} {round}")?;
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        pause::settle(Duration::from_millis(1)).await;
         writeln!(file, "end {pid} {round}")?;
         guard.release().await?;
     }

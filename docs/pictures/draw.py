@@ -23,8 +23,8 @@ def overview():
         "Who talks to whom",
         "In each process many tasks want a lock. They stand in the process's own queue for that name, and one of them, the "
         "contender, asks the store through the backend. In the background the client renews what its tasks hold. Several "
-        "processes ask the same store, which keeps the holder, the lease and the token of each name, and sends hints of "
-        "releases back.",
+        "processes ask the same store, which keeps the holder, the lease and the token of each name, and sends wake-ups "
+        "back.",
     )
     picture.panel(24, 24, 616, 274, "process", "one client, many tasks")
     for y in (76, 122, 168):
@@ -41,13 +41,13 @@ def overview():
         picture.box(196, y + 36, 132, 44, "plain", "queue")
         chain(picture, y + 36)
     picture.text(686, 124, "requests", "middle", "faint")
-    picture.text(686, 170, "hints", "middle", "faint")
+    picture.text(686, 170, "wake-ups", "middle", "faint")
     picture.store(732, 84, 144, 436, "store", "of each name:", "holder, lease,", "token")
     return picture
 
 
 def chain(picture, y):
-    """From a queue to the store: requests go there, hints come back."""
+    """From a queue to the store: requests go there, wake-ups come back."""
     picture.arrow((328, y + 22), (370, y + 22))
     picture.box(370, y, 112, 44, "waits", "contender")
     picture.arrow((482, y + 22), (524, y + 22))
@@ -228,6 +228,35 @@ def redlock():
     return picture
 
 
+def choose():
+    picture = Canvas(
+        900,
+        646,
+        "Which store",
+        "Tasks of one process share memory:, processes of one machine sqlite:PATH. Several machines use what already runs: "
+        "PostgreSQL, MySQL or MariaDB with lease rows, or with row locks for few, short locks that change hands at once; "
+        "ZooKeeper; one Redis or Valkey server; Redis with Sentinel or Cluster; or Redlock on three or five independent "
+        "servers, if locks must go on when one is lost. If none of these runs, use the database that has the data.",
+    )
+    picture.text(44, 44, "Who shares the locks?", "start", "strong")
+    rows = [
+        (60, "tasks of one process", "", "memory:", ""),
+        (124, "processes of one machine", "", "sqlite:PATH", ""),
+        (238, "PostgreSQL, MySQL, MariaDB", "", "postgres://, mysql://, mariadb://", "lease rows, the default"),
+        (302, "the same, for few, short locks", "that change hands at once", "…?strategy=row-lock", "one server that accepts writes"),
+        (366, "ZooKeeper", "", "zookeeper://", ""),
+        (430, "Redis or Valkey, one server", "", "redis://", "set appendfsync always"),
+        (494, "Redis with Sentinel or Cluster", "", "redis+sentinel://, redis+cluster://", "set replicas="),
+        (558, "3 or 5 independent Redis,", "one of which may be lost", "redlock://", "not a safer single server"),
+    ]
+    picture.panel(24, 188, 852, 434, "Several machines: what do you run already?", "none of these: the database with your data")
+    for y, who, more, url, note in rows:
+        picture.box(44, y, 316, 48, "plain", who, *filter(None, [more]))
+        picture.arrow((360, y + 24), (440, y + 24))
+        picture.box(440, y, 416, 48, "holds", url, *filter(None, [note]))
+    return picture
+
+
 def zookeeper_queue():
     picture = Canvas(
         900,
@@ -256,6 +285,7 @@ def zookeeper_queue():
 
 PICTURES = {
     "overview": overview,
+    "choose": choose,
     "life-of-a-hold": life_of_a_hold,
     "lease-and-token": lease_and_token,
     "crates": crates,

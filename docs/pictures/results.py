@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads benchmarks.json, and prints its tables, which docs/benchmarks.md and docs/decisions/succession.md show.
+"""Reads benchmarks.json, and prints its tables, which docs/benchmarks.md and docs/contributing/decisions.md show.
 
     python3 docs/pictures/results.py
 

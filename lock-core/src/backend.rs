@@ -12,7 +12,7 @@ use std::{num::NonZeroU32, time::Duration};
 ///
 /// A backend answers single requests. All policy is above it, in [`Locks`](crate::Locks), once for all stores: time
 /// limits, retries, re-entry, renewal, detection of loss, cancellation. Three requests are required.
-/// `docs/write-a-store.md` walks through a complete small store, and `tenure-conformance` proves it.
+/// `docs/contributing/write-a-store.md` walks through a complete small store, and `tenure-conformance` proves it.
 ///
 /// # Behaviour of every method
 ///

@@ -79,7 +79,7 @@ impl Background {
             None => match Thread::start() {
                 Ok(started) => thread.insert(started).runtime.clone(),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot start a thread for renewal; using the caller's runtime instead");
+                    tracing::warn!(%error, "cannot start a thread for renewals; using the caller's runtime");
                     Handle::current()
                 }
             },

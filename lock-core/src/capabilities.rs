@@ -116,13 +116,13 @@ impl fmt::Display for Capability {
                 "listing waiters: it keeps no list of them (ZooKeeper does, and with fair=true Redis and lease rows do)"
             }
             Self::ForcedRelease => "releasing a lock by force",
-            Self::Extending => "extending a lease by hand (all stores of tenure but ZooKeeper and row locks do)",
+            Self::Extending => "extending a lease by hand (all built-in stores except ZooKeeper and row locks do)",
             Self::HoldingAtLeast => {
-                "holding a lock beyond its release (all stores of tenure but ZooKeeper and row locks do)"
+                "keeping a lock held after its release (all built-in stores except ZooKeeper and row locks do)"
             }
-            Self::Shared => "shared mode (all stores of tenure but row locks and Redlock do)",
-            Self::Permits => "semaphores (all stores of tenure but row locks and Redlock do)",
-            Self::Latches => "latches (all stores of tenure but Redlock do)",
+            Self::Shared => "shared mode (all built-in stores except row locks and Redlock do)",
+            Self::Permits => "semaphores (all built-in stores except row locks and Redlock do)",
+            Self::Latches => "latches (all built-in stores except Redlock do)",
             Self::Succession => "succession, because its own queue is fair or its tokens cannot be reserved",
         })
     }

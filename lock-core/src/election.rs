@@ -36,7 +36,7 @@ const LINGERS: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "an election elects nobody until somebody campaigns"]
+#[must_use = "an election does nothing until a candidate campaigns"]
 pub struct Election {
     lock: Lock,
 }

@@ -41,8 +41,8 @@ pub enum Error {
         /// time, if the wait was zero, and if other tasks of this client came first for most of it.
         holders: Vec<Holder>,
     },
-    /// The grant ended before its guard was released. Another holder may have changed what it protected.
-    #[error("lock {name:?} in {store} was lost: {cause}; another holder may have changed what it protected")]
+    /// The grant ended before its guard was released. Another holder may have changed protected data.
+    #[error("lock {name:?} in {store} was lost: {cause}; protected data may have changed")]
     Lost {
         /// The lock's name.
         name: Name,
@@ -82,23 +82,23 @@ pub enum Error {
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
     /// An option has an invalid value.
-    #[error("{given} is not a valid value for {option}: {allowed}")]
+    #[error("invalid {option}: {given}; expected {allowed}")]
     InvalidOption {
         /// The option's name.
         option: &'static str,
-        /// What was given.
+        /// The value that was given.
         given: String,
-        /// What would be valid.
+        /// Which values are valid: the message puts "expected" before it.
         allowed: String,
     },
-    /// The URL names no store.
-    #[error("{url:?} names no store: {problem}; {valid}")]
+    /// The URL of a store is invalid. The page `docs/urls.md` and `tenure help urls` list all forms.
+    #[error("invalid store URL {url:?}: {problem}; {valid}")]
     InvalidUrl {
-        /// What was given, without password and query.
+        /// The URL, without password and query.
         url: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         problem: String,
-        /// What would be valid.
+        /// How to correct it.
         valid: String,
     },
     /// The state of the guard's hold does not allow the call.
@@ -236,7 +236,7 @@ impl fmt::Debug for Error {
 /// Why a lock was not acquired in time.
 fn reason(holders: &[Holder]) -> String {
     match holders {
-        [] => "another holds it, or the store is slow to answer".to_owned(),
+        [] => "another client holds it, or the store is slow".to_owned(),
         [holder] => format!("held by {holder}"),
         [one, other] => format!("held by {one} and {other}"),
         [holder, others @ ..] => format!("held by {holder} and {} others", others.len()),

@@ -85,7 +85,7 @@ impl fmt::Display for Holder {
         match label {
             Some(label) if place.is_empty() => f.write_str(&plain(label))?,
             Some(label) => write!(f, "{} ({place})", plain(label))?,
-            None if place.is_empty() => f.write_str("somebody")?,
+            None if place.is_empty() => f.write_str("an unknown holder")?,
             None => f.write_str(&place)?,
         }
         let Some(age) = self.age else { return Ok(()) };
@@ -112,11 +112,11 @@ mod tests {
             let (label, host) = (label.map(str::to_owned), host.to_owned());
             Holder::of(name()).info(HolderInfo { label, host, pid }).to_string()
         };
-        assert_eq!(Holder::of(name()).to_string(), "somebody");
+        assert_eq!(Holder::of(name()).to_string(), "an unknown holder");
         assert_eq!(info(None, "web1", 4321), "4321@web1");
         assert_eq!(info(Some("backup.sh"), "", 0), "backup.sh");
         assert_eq!(info(Some("a\u{1b}[2J\u{202e}"), "b\n", 0), r"a\u{1b}[2J\u{202e} (b\u{a})");
         let since = Holder::of(name()).since(SystemTime::UNIX_EPOCH, Duration::from_millis(192_700));
-        assert_eq!(since.to_string(), "somebody for 3m 12s");
+        assert_eq!(since.to_string(), "an unknown holder for 3m 12s");
     }
 }

@@ -163,8 +163,8 @@ impl Latch {
             theirs if theirs == of.get() => Ok(state.missing()),
             theirs => {
                 let disagree = format!(
-                    "the latch was made for {theirs} parties by the first that counted down, and this client expects \
-                     {of}; all clients must agree, or remove the latch first"
+                    "the latch has had {theirs} parties since its first count-down, but this client expects {of}; use the \
+                     same number in all clients, or remove the latch first"
                 );
                 Err(self.error(name, StoreError::mismatch(disagree)))
             }

@@ -26,7 +26,7 @@ const A_SECOND: Duration = Duration::from_secs(1);
 /// use tenure_core::lease;
 ///
 /// let error = lease::check("lease", Duration::ZERO, lease::MIN_LEASE).unwrap_err();
-/// assert_eq!(error.to_string(), "0ns is not a valid value for lease: 100ms to 31536000s (365 days)");
+/// assert_eq!(error.to_string(), "invalid lease: 0ns; expected 100ms to 31536000s (365 days)");
 /// ```
 pub fn check(option: &'static str, given: Duration, least: Duration) -> Result<Duration, Error> {
     if given >= least && given <= MAX_LEASE {

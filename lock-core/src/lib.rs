@@ -23,7 +23,7 @@
 //! # Reading the code
 //!
 //! Each layer uses only those below it. `policy.rs` leads through one `acquire()` and one `release()`, and
-//! `docs/walk.md` on into each store.
+//! `docs/contributing/walk.md` on into each store.
 //!
 //! | layer | files of `src` |
 //! |---|---|
@@ -37,6 +37,8 @@
 //! | what goes wrong | `store_error`, from a backend; `error`, for programs, which names who is in the way |
 //! | who asks, who holds and who waits | `claim`, `holder`, `waiter` |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod background;

@@ -226,13 +226,13 @@ impl LockSet {
             locks.push((lock.checked()?.name, lock));
         }
         if locks.is_empty() {
-            return Err(Error::invalid_option("names", "none", "one name or more"));
+            return Err(Error::invalid_option("names", "none", "at least one name"));
         }
         locks.sort_by(|(one, _), (other, _)| one.cmp(other));
         locks.dedup_by(|(one, _), (other, _)| one == other);
         // Whoever gets one name and not the next gives the first one back: it would stay held, for nobody.
         if locks.len() > 1 && locks.iter().any(|(_, lock)| lock.stays_held()) {
-            return Err(Error::invalid_option("hold_at_least", "several names", "one name at a time"));
+            return Err(Error::invalid_option("hold_at_least", "a set of several names", "a single name"));
         }
         Ok(locks.into_iter().map(|(_, lock)| lock).collect())
     }

@@ -78,7 +78,7 @@ impl Locks {
     ///   time from the first hold.
     ///
     /// The idea is that of Dice, Marathe and Shavit, "Lock Cohorting: A General Technique for Designing NUMA Locks"
-    /// (`PPoPP` 2012). `docs/decisions/succession.md` says why it is safe.
+    /// (`PPoPP` 2012). `docs/contributing/decisions.md` says why it is safe.
     ///
     /// # Errors
     ///

@@ -40,11 +40,11 @@ impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "its lease expired before it was renewed or released",
-            Self::TakenOver => "another has acquired it",
+            Self::TakenOver => "another client acquired it",
             Self::SessionEnded => "its session ended",
-            Self::Forgotten => "the store no longer knows it",
+            Self::Forgotten => "the store no longer has it",
             Self::Forced => "it was released by force",
-            Self::MaxHold => "it was held for as long as max_hold allows",
+            Self::MaxHold => "it reached max_hold",
         })
     }
 }

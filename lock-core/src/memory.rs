@@ -36,7 +36,7 @@ use tokio::sync::Notify;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Memory(Arc<Mutex<Store>>);
 
 /// With fewer names than this, nothing is swept.
@@ -63,10 +63,10 @@ struct Kept {
     after: u64,
 }
 
-impl Default for Store {
-    fn default() -> Self {
+impl Store {
+    fn with_clock(clock: Clock) -> Self {
         Self {
-            clock: Clock { wall: SystemTime::now(), start: Moment::now() },
+            clock,
             names: BTreeMap::new(),
             latches: HashMap::new(),
             places: HashMap::new(),
@@ -76,16 +76,17 @@ impl Default for Store {
     }
 }
 
-/// Starts at the machine's time and follows tokio's, which a test may pause.
+/// Follows tokio's time, which a test may pause.
 #[derive(Debug)]
 struct Clock {
-    wall: SystemTime,
+    time: SystemTime,
     start: Moment,
+    rate: f64,
 }
 
 impl Clock {
     fn at(&self, moment: Moment) -> StoreTime {
-        StoreTime::from(self.wall) + moment.since(self.start)
+        StoreTime::from(self.time) + moment.since(self.start).mul_f64(self.rate)
     }
 }
 
@@ -102,7 +103,21 @@ impl Memory {
     /// Makes a new, empty store.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::with_clock(SystemTime::now(), 1.0)
+    }
+
+    /// Makes a new, empty store whose clock shows `time` now, and runs `rate` times as fast as tokio's.
+    ///
+    /// For tests: tokens follow this clock, so in paused time each run gets the same ones; and a server's clock may run
+    /// at another rate than its clients' (clause L3).
+    ///
+    /// # Panics
+    ///
+    /// Unless `rate` is finite and greater than zero.
+    #[must_use]
+    pub fn with_clock(time: SystemTime, rate: f64) -> Self {
+        assert!(rate.is_finite() && rate > 0.0, "a clock cannot run {rate} times as fast");
+        Self(Arc::new(Mutex::new(Store::with_clock(Clock { time, start: Moment::now(), rate }))))
     }
 
     /// A store of its own, for `memory:`.
@@ -116,7 +131,7 @@ impl Memory {
     pub fn from_url(url: &str) -> Result<Self, Error> {
         URLS.read(url, |place| match place.text() {
             "" => Ok(Self::new()),
-            _ => Err(Refusal::new("memory has no path and no host", "write memory:")),
+            _ => Err(Refusal::new("memory: takes no path and no host", "write memory:")),
         })
     }
 
@@ -138,6 +153,12 @@ impl Memory {
 
     fn store(&self) -> MutexGuard<'_, Store> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -268,7 +289,9 @@ impl Backend for Memory {
             match store.acquire(claim)? {
                 Attempt::Granted(grant) => grants.push(grant),
                 Attempt::Busy { .. } => {
-                    return Err(StoreError::failed("a name that was free is busy now"));
+                    return Err(StoreError::failed(
+                        "a free name became busy during a request for several names",
+                    ));
                 }
             }
         }
@@ -295,6 +318,7 @@ impl Backend for Memory {
             let at_most = self.capabilities().ask_again;
             let pause = expires_in.map_or(at_most, |left| at_most.min(left));
             tokio::select! {
+                biased;
                 () = place.comes.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }

@@ -6,7 +6,7 @@
 //! because a client looks for it once. Without a recorder they go nowhere. Without the feature there is no code for
 //! them, and this module only lists them.
 //!
-//! `docs/operate.md` explains each metric, and has alerts and a dashboard.
+//! `docs/metrics.md` explains each metric; `docs/operate.md` has alerts and a dashboard.
 //!
 //! | file | what is in it |
 //! |---|---|

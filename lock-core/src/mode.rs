@@ -66,7 +66,7 @@ impl Mode {
         match other {
             None => Ok(()),
             Some(theirs) => Err(format!(
-                "the semaphore has {theirs} permits for its holders and {of} for this client; all clients must agree"
+                "this client expects {of} permits, but the current holders {theirs}; use the same number in all clients"
             )),
         }
     }

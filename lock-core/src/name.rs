@@ -91,9 +91,7 @@ impl fmt::Debug for Name {
 
 /// Why a text is not a valid lock name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{given} is not a valid lock name: {broken}; a name is 1 to 200 bytes of UTF-8 without control characters"
-)]
+#[error("invalid lock name {given}: {broken}; expected 1 to 200 bytes of UTF-8 without control characters")]
 pub struct InvalidName {
     given: String,
     broken: String,

@@ -24,6 +24,8 @@ mod edition;
 mod examples;
 mod idle;
 mod latch;
+#[cfg(test)]
+mod model;
 mod plain;
 mod queue;
 mod records;
@@ -173,6 +175,8 @@ impl Record {
         let token = Token::new(token).ok_or_else(|| StoreError::failed("there are no more tokens"))?;
         self.token = token.get();
         self.bury(now);
+        // If an earlier grant of the claim was ended by force, that is not true of this one.
+        self.forced.retain(|(forced, _)| *forced != claim.id);
         self.queue.serve(claim.id, now);
         // An exclusive claim now has what the mark was for. Beside a shared one or a permit, others may still wait.
         if claim.mode == Mode::Exclusive {

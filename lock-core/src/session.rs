@@ -135,6 +135,7 @@ impl Liveness {
             }
             let deadline = self.deadline();
             tokio::select! {
+                biased;
                 () = self.0.ended.cancelled() => {}
                 () = deadline.reached() => {}
             }

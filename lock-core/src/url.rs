@@ -50,7 +50,7 @@
 //!     pub fn from_url(url: &str) -> Result<Self, Error> {
 //!         URLS.read(url, |place| match place.path() {
 //!             Some(path) if !path.is_empty() => Ok(Self::new(decode(path)?)),
-//!             _ => Err(place.refuse("it names no directory")),
+//!             _ => Err(place.refuse("missing directory")),
 //!         })
 //!     }
 //!
@@ -67,7 +67,7 @@
 //! let error = FilesOptions::from_url("files:/srv/locks?poll=0s").err().unwrap();
 //! assert_eq!(
 //!     error.to_string(),
-//!     r#""files:/srv/locks" names no store: "0s" is not a valid value for poll; poll is a duration from 1ms to 1m"#
+//!     r#"invalid store URL "files:/srv/locks": invalid poll "0s"; expected a duration from 1ms to 1m"#
 //! );
 //! # Ok::<(), Error>(())
 //! ```
@@ -84,7 +84,7 @@ pub use encoding::{decode, encode};
 pub use parameter::{Entry, Parameter};
 pub use place::{Place, Servers};
 pub use refusal::Refusal;
-pub use scheme::Scheme;
+pub use scheme::{Scheme, scheme_names};
 
 use crate::{Claim, Error, lease};
 use nearest::nearest;
@@ -140,15 +140,15 @@ impl<O> Urls<O> {
         begin: impl FnOnce(Place<'_>) -> Result<O, Refusal>,
     ) -> Result<O, Refusal> {
         if url.chars().any(char::is_control) {
-            return Err(Refusal::new("it has a control character", format!("write {}", scheme.form)));
+            return Err(Refusal::new("control character in the URL", format!("write {}", scheme.form)));
         }
         if url.contains('#') {
-            return Err(Refusal::new("it has a fragment", "write %23 where # is meant"));
+            return Err(Refusal::new("fragments are not supported", "write # as %23"));
         }
         // A bare ? in a password splits it here, and its second half would be taken for parameters and repeated.
         if query(url).is_some_and(|query| query.contains('@')) {
-            let valid = "write %40 where @ is meant, and %3F for ? before it";
-            return Err(Refusal::new("it has an @ among its parameters", valid));
+            let valid = "write @ as %40, and a ? before it as %3F";
+            return Err(Refusal::new("@ in the parameters", valid));
         }
         let place = Place::of(scheme, url)?;
         // Where no host can be, what follows one may be the rest of a password, and name no file.
@@ -168,7 +168,7 @@ impl<O> Urls<O> {
                 None => return Err(self.unknown(name, scheme)),
             };
             if given.contains(&name) {
-                return Err(Refusal::new(format!("parameter {name} is given twice"), "give it once"));
+                return Err(Refusal::new(format!("duplicate parameter {name}"), "give it once"));
             }
             given.push(name);
         }
@@ -190,10 +190,10 @@ impl<O> Urls<O> {
         let known: Vec<&str> = self.guide().parameters.iter().map(|parameter| parameter.name).collect();
         let valid = match nearest(name, known.iter().map(|known| (*known, known))) {
             Some(meant) => format!("did you mean {meant:?}?"),
-            None => format!("valid ones for {}: {}", scheme.name(), known.join(", ")),
+            None => format!("known for {}: {}", scheme.name(), known.join(", ")),
         };
-        let name = if scheme::is_word(name) { format!("{name:?}") } else { "that is not a word".to_owned() };
-        Refusal::new(format!("unknown parameter {name}"), valid)
+        let name = if scheme::is_word(name) { format!(" {name:?}") } else { String::new() };
+        Refusal::new(format!("unknown parameter{name}"), valid)
     }
 
     /// Describes the URLs, for documentation.
@@ -209,24 +209,22 @@ impl<O> Urls<O> {
 ///
 /// # Errors
 ///
-/// [`Error::InvalidUrl`] for an unknown scheme, with the form of the one that was probably meant, or of all known ones.
+/// [`Error::InvalidUrl`] for an unknown scheme, with the form of the one that was probably meant, or the names of all.
 pub fn scheme(url: &str, known: impl IntoIterator<Item = &'static Scheme>) -> Result<&'static Scheme, Error> {
     let known: Vec<&'static Scheme> = known.into_iter().collect();
-    let forms = || {
-        let forms: Vec<&str> = known.iter().map(|scheme| scheme.form).collect();
-        format!("valid are {}", if forms.is_empty() { "none".to_owned() } else { forms.join(", ") })
-    };
+    let names = || format!("known: {}", scheme::scheme_names(known.iter().copied()));
     let Some((name, rest)) = url.split_once(':') else {
-        return Err(Refusal::new("it has no scheme", forms()).of(url, None));
+        return Err(Refusal::new("missing scheme", names()).of(url, None));
     };
     if let Some(scheme) = known.iter().copied().find(|scheme| scheme.name().eq_ignore_ascii_case(name)) {
         return Ok(scheme);
     }
     // To say which scheme is near would tell half of a password.
     let meant = nearest(name, known.iter().map(|scheme| (scheme.name(), scheme.form)));
-    let meant = meant.filter(|_| !scheme::may_be_login(rest));
-    let valid = meant.map_or_else(forms, |form| format!("did you mean {form:?}?"));
-    Err(Refusal::new("its scheme is unknown", valid).of(url, None))
+    let is_safe = !scheme::may_be_login(rest);
+    let valid = meant.filter(|_| is_safe).map_or_else(names, |form| format!("did you mean {form:?}?"));
+    let name = if is_safe && scheme::is_word(name) { format!(" {name:?}") } else { String::new() };
+    Err(Refusal::new(format!("unknown scheme{name}"), valid).of(url, None))
 }
 
 /// Reads the lease from `url`, for [`Locks::with_lease`](crate::Locks::with_lease). Default:

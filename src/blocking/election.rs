@@ -22,7 +22,7 @@ use crate::{Error, Holder};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "an election elects nobody until somebody campaigns"]
+#[must_use = "an election does nothing until a candidate campaigns"]
 pub struct Election {
     election: crate::Election,
     caller: Caller,

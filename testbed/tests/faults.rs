@@ -1,6 +1,7 @@
 //! The fault run as a program, with client processes over a real file.
 
 use std::{
+    fs,
     path::Path,
     process::{Command, Output},
 };
@@ -49,13 +50,46 @@ fn the_same_seed_gives_the_same_plan() {
 #[test]
 fn what_cannot_be_is_said() {
     for (arguments, said) in [
-        (&["memory", "--lease", "1ms"][..], "not a valid value for lease"),
+        (&["memory", "--lease", "1ms"][..], "invalid lease: 1ms"),
         (&["memory", "--names", "0"], "--names 1 or more"),
         (&["nonsense:", "--minutes", "0.01"], "nonsense"),
     ] {
         let output = faults(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
         assert!(text(&output).contains(said), "{}", text(&output));
+    }
+}
+
+/// Grants every request.
+const CHEATS: &str =
+    "while read -r verb rest; do case $verb in acquire) echo held;; *) echo released;; esac; done";
+
+#[test]
+fn any_program_is_driven_and_its_history_judged_again() {
+    let directory = directory();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (client, history, rubbish) = (path("client.sh"), path("history.jsonl"), path("rubbish.jsonl"));
+    fs::write(&client, CHEATS).expect("a script");
+    fs::write(&rubbish, "{}\n").expect("a file");
+    let client = format!("sh {client} {{url}}");
+    let arguments = ["--minutes", "3", "--round", "3s", "--client", &*client, "--history", &*history];
+    let judged = faults(&[&["sqlite", "--seed", "7"], &arguments[..]].concat());
+    let judge = |file: &str, input: &str| {
+        let mut judge = Command::new(PROGRAM);
+        judge.args(["judge", file]).stdin(fs::File::open(input).expect("a file"));
+        judge.output().expect("the program runs")
+    };
+    for (output, code, said) in [
+        (&judged, 1, "two holders"),
+        (&judged, 1, "not offered: token (clauses T1 and U2)"),
+        (&judge(&history, "/dev/null"), 1, "two holders"),
+        (&judge("-", &history), 1, "from here on the contract is broken"),
+        (&judge("-", "/dev/null"), 0, "0 events, 0 violations"),
+        (&judge(&rubbish, "/dev/null"), 2, "line 1 is not an event"),
+        (&judge(&path("missing"), "/dev/null"), 2, "missing: "),
+    ] {
+        let text = text(output);
+        assert!(output.status.code() == Some(code) && text.contains(said), "{code}, {said}: {text}");
     }
 }
 

@@ -110,6 +110,8 @@ fn subjects() -> Subjects {
         subjects = subjects.with(memory::InMemory::default());
         // Where a store has no queue, the policy takes other ways.
         subjects = subjects.with(Simulation::new().polled());
+        // And where it has sessions instead of leases.
+        subjects = subjects.with(Simulation::new().with_sessions());
     }
     #[cfg(feature = "sqlite")]
     {

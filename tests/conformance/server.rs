@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 use tenure::backend;
 use tenure_conformance::{
@@ -76,10 +77,12 @@ impl Subject for OnServer {
     }
 
     async fn start(&self) -> Result<(), Absent> {
-        let found = self.server.get_or_try_init(|| Server::find(self.kind)).await;
-        let server = found.map_err(|unavailable| Absent::because(unavailable.to_string()))?;
-        eprintln!("{}: {}", self.name, server.way());
-        Ok(())
+        let find = || async {
+            let found = Server::find(self.kind).await;
+            found.inspect(|server| eprintln!("{}: {}", self.name, server.way()))
+        };
+        let found = self.server.get_or_try_init(find).await;
+        found.map(drop).map_err(|unavailable| Absent::because(unavailable.to_string()))
     }
 
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError> {
@@ -101,6 +104,12 @@ impl Subject for OnServer {
     fn attempts_collide(&self) -> bool {
         matches!(self.kind, Kind::Redlock(_) | Kind::Zookeeper | Kind::ZookeeperEnsemble(_))
             || self.parameters.contains("strategy=row-lock")
+    }
+
+    fn session_timeout(&self) -> Option<Duration> {
+        let parameters = self.parameters.split('&').filter_map(|parameter| parameter.split_once('='));
+        let seconds = parameters.filter(|(name, _)| *name == "session_timeout").map(|(_, value)| value);
+        seconds.filter_map(|value| value.strip_suffix('s')?.parse().ok()).map(Duration::from_secs).next()
     }
 
     async fn wipe(&self) -> Result<bool, BoxError> {

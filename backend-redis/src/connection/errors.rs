@@ -129,6 +129,8 @@ impl Trouble {
             "ASK" | "TRYAGAIN" => Self::Moving,
             _ if detail.contains("max number of clients") => Self::Full,
             _ if detail.contains("WRONGTYPE ") => Self::WrongType,
+            // In a script, Redis before 7.2 gives no code.
+            _ if detail.contains("The user executing the script ") => Self::Forbidden,
             _ if detail.contains("WAIT cannot be used with") => Self::ReadOnly,
             _ if error.to_string().contains("refused to switch database") => Self::not_selected(detail),
             _ => Self::Other,
@@ -206,8 +208,8 @@ impl Trouble {
 /// The message for a key, or one of tenure's keys next to it, that has the wrong type.
 pub(crate) fn no_lock(key: &str) -> String {
     format!(
-        "the key {key:?} holds something that is not a lock, or one of tenure's own keys next to it does, so another \
-         program uses it; choose another prefix, or move that key"
+        "the key {key:?}, or a key of tenure's beside it, holds no lock, so another program uses it; choose another \
+         prefix, or move that key"
     )
 }
 
@@ -217,9 +219,9 @@ fn bad_record(detail: &str) -> String {
     let (key, last) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let last = if last.is_empty() { "no text".to_owned() } else { format!("{last:?}") };
     format!(
-        "the key {key:?}, which remembers a lock's last token, holds {last}, which another program wrote: no greater \
-         token can follow, because Redis counts only up to 2^53 - 1; delete that key, and the next token is the \
-         server's clock"
+        "the key {key:?} is for a lock's last token, but holds {last}, which another program wrote; no greater token \
+         can follow, because Redis counts only up to 2^53 - 1; delete that key, and tokens go on from the server's \
+         clock"
     )
 }
 
@@ -267,15 +269,15 @@ impl ServerName {
     fn reasons_to_hang_up(&self) -> &'static str {
         match (self.has_answered, self.tls) {
             (true, _) => {
-                "it is shutting down or restarting, it has reached its limit of clients, or it or a proxy has ended the \
+                "it is shutting down or restarting, it has reached its limit of clients, or it or a proxy ended the \
                  connection"
             }
             (false, true) => {
-                "it has no TLS (write redis: in place of rediss:), it requires a client certificate (tls_cert, tls_key), \
+                "it has no TLS (write redis: instead of rediss:), it requires a client certificate (tls_cert, tls_key), \
                  it has reached its limit of clients, it is starting or shutting down, or a proxy has no server"
             }
             (false, false) => {
-                "it requires TLS (write rediss: in place of redis:), it is no Redis server, it is starting or shutting \
+                "it requires TLS (write rediss: instead of redis:), it is not a Redis server, it is starting or shutting \
                  down, or a proxy has no server"
             }
         }
@@ -286,7 +288,7 @@ impl ServerName {
         match trouble {
             Trouble::Silent if self.tls => {
                 format!(
-                    "{address} did not answer in time; if it does not speak TLS, write redis: in place of rediss:"
+                    "{address} did not answer in time; if it does not speak TLS, write redis: instead of rediss:"
                 )
             }
             Trouble::Silent => format!("{address} did not answer in time"),
@@ -298,18 +300,18 @@ impl ServerName {
                 format!("{address} has reached its limit of clients ({source}); raise its maxclients")
             }
             Trouble::Denied => format!(
-                "{address} refuses clients of other machines ({source}); set a password on the server, or connect from \
+                "{address} refuses clients from other machines ({source}); set a password on the server, or connect from \
                  its own machine"
             ),
             Trouble::Garbled if self.tls => {
                 let advice = io_error(source).and_then(tls::advice);
                 let advice = advice.unwrap_or("check its certificate, or write redis: if it has no TLS");
-                format!("no TLS with {address}: {source}; {advice}")
+                format!("TLS handshake with {address} failed: {source}; {advice}")
             }
             Trouble::Garbled => {
-                format!("{address} does not speak the Redis protocol here; if it requires TLS, write rediss:")
+                format!("{address} does not speak the Redis protocol; if it requires TLS, write rediss:")
             }
-            Trouble::NoScript => format!("{address} forgot a script while it was being used"),
+            Trouble::NoScript => format!("{address} dropped a cached script during a request"),
             Trouble::ReadOnly if self.watched => {
                 format!("{address} has become a replica; asking the sentinels for the new master")
             }
@@ -319,25 +321,27 @@ impl ServerName {
             Trouble::NotReady => format!("{address} is not ready: {source}"),
             // The `redis` crate keeps nothing of what the server said.
             Trouble::Refused => format!(
-                "{address} refused the user or the password; check them, or give none if the server has none"
+                "{address} refused the user or the password; check them, or omit them if the server has none"
             ),
             Trouble::Anonymous => format!(
                 "{address} requires a password; write redis://USER:PASSWORD@HOST, or give a password_file"
             ),
             Trouble::Forbidden => format!(
-                "{address} denies this user what locks need ({source}); allow the user keys and channels that begin \
-                 with the prefix, and the commands that https://docs.rs/tenure-redis lists"
+                "{address} denies this user a permission that locks need ({source}; see its ACL LOG); allow the user keys \
+                 and channels that begin with the prefix, and the commands that https://docs.rs/tenure-redis lists"
             ),
             Trouble::NoDatabase => {
-                format!("{address} has no database {database}; give the number of one that it has")
+                format!("{address} has no database {database}; give the number of an existing one")
             }
             Trouble::BadRecord => bad_record(source.detail().unwrap_or_default()),
-            Trouble::WrongType => format!("{address}: a key holds something that is not a lock ({source})"),
+            Trouble::WrongType => {
+                format!("{address}: a key holds no lock, so another program uses it ({source})")
+            }
             Trouble::OutOfMemory => format!("{address} has no memory left; raise its maxmemory"),
             Trouble::CannotSave => {
-                format!("{address} cannot save to its disk, and accepts no writes until it can")
+                format!("{address} cannot save to its disk, and accepts no writes until it can; see its log")
             }
-            Trouble::Moving => format!("{address}: the slot is just moving to another node ({source})"),
+            Trouble::Moving => format!("{address}: the slot is moving to another node ({source})"),
             Trouble::Cluster => format!("{address} is a node of a Redis Cluster; write redis+cluster:"),
             Trouble::CrossSlot => format!(
                 "{address} keeps these names in different shards, so they need separate requests; if it is a node of a \
@@ -400,6 +404,20 @@ mod tests {
         assert_eq!(trouble("Valkey is busy running a script."), Trouble::NotReady);
         assert_eq!(trouble("Authentication required."), Trouble::Anonymous);
         assert_eq!(trouble("User app has no permissions to run the 'select' command"), Trouble::Forbidden);
+    }
+
+    /// Redis 6, 7.0 and 7.2, each to a script.
+    #[test]
+    fn right_that_a_script_lacks_is_a_missing_right() {
+        let denied = "The user executing the script can't run this command or subcommand";
+        let older =
+            format!("Error running script (call to f_0f3c): @user_script:1: @user_script: 1: {denied}");
+        let old = format!("{denied} script: 0f3c, on @user_script:1.");
+        let new = "ACL failure in script: User app has no permissions to run the 'get' command script: 0f3c, on @user_script:1.";
+        for (code, detail) in [("ERR", &*older), ("ERR", &old), ("NOPERM", new)] {
+            let said = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
+            assert_eq!(Trouble::of(&said), Trouble::Forbidden, "{detail}");
+        }
     }
 
     #[test]

@@ -314,7 +314,7 @@ impl Lane {
         let mut answer = answer.and_then(Value::extract_error);
         if answer.is_ok() && connection.opened.master != self.dial.master() {
             // The new master may not know what the old one answered.
-            answer = Err((ErrorKind::Io, "another server has become the master meanwhile").into());
+            answer = Err((ErrorKind::Io, "another server became the master during the request").into());
         }
         if answer.is_ok() {
             self.dial.note_answer();

@@ -49,3 +49,21 @@ fn read(line: &str) -> Option<RedisError> {
     let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
     Some(redis::make_extension_error(code.to_owned(), Some(detail.to_owned())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn only_an_error_of_redis_is_a_reason(line in "-?[A-Z]{0,9}[ -]{0,2}.{0,20}[\r\n]{0,2}") {
+            let read = read(&line);
+            prop_assert_eq!(read.is_some(), line.starts_with('-'));
+            let Some(error) = read else { return Ok(()) };
+            let said = format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+            prop_assert_eq!(said.trim_end(), line[1..].trim_end());
+            let _ = Trouble::of(&error);
+        }
+    }
+}

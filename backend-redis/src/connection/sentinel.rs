@@ -138,7 +138,7 @@ impl Sentinels {
                 }
                 Some(known) => known.number + 1,
             };
-            tracing::info!(service = self.service, %master, "this server is the master");
+            tracing::info!(service = self.service, %master, "connected to the master");
             *known = Some(Master { address: master.clone(), epoch, number: next });
             number = Ok(next);
             true

@@ -225,7 +225,7 @@ impl Hub {
             }
             let server = self.dial.server_name();
             let error = server.explain(error);
-            tracing::warn!(server = %server.address, %error, "cannot listen to releases; waiters only poll");
+            tracing::warn!(server = %server.address, %error, "cannot subscribe to wake-ups; waiters poll instead");
             pause = if began.elapsed() > PAUSES.1 { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -293,7 +293,7 @@ impl Hub {
                     if Trouble::of(&why) == Trouble::Forbidden && !std::mem::replace(&mut warned, true) {
                         let server = self.dial.server_name();
                         let error = server.explain(why);
-                        tracing::warn!(server = %server.address, %channel, %error, "cannot listen to some releases; those who wait for them only poll");
+                        tracing::warn!(server = %server.address, %channel, %error, "cannot subscribe to some wake-ups; their waiters poll instead");
                     }
                 }
                 self.confirm(&join);

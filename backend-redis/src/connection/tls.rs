@@ -31,15 +31,15 @@ impl Certificates {
             return Err(Error::invalid_option(
                 option,
                 "a file",
-                "nothing without TLS; write rediss: for TLS",
+                "none: it has no effect without TLS (rediss:)",
             ));
         }
         match (certificate, key) {
             (Some(_), None) => {
-                Err(Error::invalid_option("tls_key", "nothing", "the key of tls_cert, in PEM format"))
+                Err(Error::invalid_option("tls_key", "missing", "the key of tls_cert, in PEM format"))
             }
             (None, Some(_)) => {
-                Err(Error::invalid_option("tls_cert", "nothing", "the certificate of tls_key, in PEM format"))
+                Err(Error::invalid_option("tls_cert", "missing", "the certificate of tls_key, in PEM format"))
             }
             _ => self.check_texts(),
         }
@@ -54,7 +54,7 @@ impl Certificates {
     fn check_texts(&self) -> Result<(), Error> {
         if let Some(roots) = &self.roots {
             let refused = |why: String| {
-                Error::invalid_option("tls_ca", "this text", format!("certificates in PEM format{why}"))
+                Error::invalid_option("tls_ca", "the given text", format!("certificates in PEM format{why}"))
             };
             let parsed: Vec<_> = CertificateDer::pem_slice_iter(roots)
                 .collect::<Result<_, _>>()
@@ -65,7 +65,7 @@ impl Certificates {
         }
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else { return Ok(()) };
         let refused = |option, what: &str, error: &dyn std::fmt::Display| {
-            Error::invalid_option(option, "this text", format!("{what} in PEM format ({error})"))
+            Error::invalid_option(option, "the given text", format!("{what} in PEM format ({error})"))
         };
         let chain = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<Vec<_>, _>>()
@@ -111,12 +111,12 @@ pub(crate) fn advice(error: &std::io::Error) -> Option<&'static str> {
         }
         TlsError::InvalidCertificate(_) => "check the server's certificate, and tls_ca",
         TlsError::AlertReceived(_) => {
-            "the server refused; it may require a client certificate: give one that it accepts with tls_cert and tls_key"
+            "the server may require a client certificate: give one that it accepts with tls_cert and tls_key"
         }
         TlsError::PeerIncompatible(_) | TlsError::NoCertificatesPresented => {
             "the server must speak TLS 1.2 or 1.3"
         }
-        TlsError::InvalidMessage(_) => "if the server has no TLS, write redis: in place of rediss:",
+        TlsError::InvalidMessage(_) => "if the server has no TLS, write redis: instead of rediss:",
         _ => return None,
     })
 }

@@ -95,7 +95,7 @@ impl Parcel {
             }
             // Nobody can tell which part of it is whose.
             _ => {
-                let what = "the server's answer does not fit the calls that were sent to it as one";
+                let what = "the server's answer does not match the batch of calls";
                 tell_all(calls, &(ErrorKind::UnexpectedReturnType, what).into());
             }
         }

@@ -92,10 +92,13 @@ fn decided(quorum: Quorum, causes: &[LossCause]) -> Option<LossCause> {
     quorum.is_met(others.len()).then(|| most(&others))
 }
 
-/// The cause that most servers name. In a tie, the more specific one.
+/// Why a grant is gone. Only a server that released it by force says so; of other causes, the one that most servers name.
+/// In a tie, the more specific one.
 pub(crate) fn most(causes: &[LossCause]) -> LossCause {
-    let by_what_they_say =
-        [LossCause::Forgotten, LossCause::Expired, LossCause::TakenOver, LossCause::Forced];
+    if causes.contains(&LossCause::Forced) {
+        return LossCause::Forced;
+    }
+    let by_what_they_say = [LossCause::Forgotten, LossCause::Expired, LossCause::TakenOver];
     let count = |cause: &LossCause| causes.iter().filter(|named| *named == cause).count();
     let told = by_what_they_say.into_iter().filter(|cause| count(cause) > 0);
     told.max_by_key(count).unwrap_or(LossCause::Expired)
@@ -111,7 +114,7 @@ mod tests {
         assert_eq!(most(&[]), Expired);
         assert_eq!(most(&[Expired, TakenOver, Expired]), Expired);
         assert_eq!(most(&[Forgotten, TakenOver, Forgotten, TakenOver]), TakenOver);
-        assert_eq!(most(&[Forgotten, Forced, TakenOver]), Forced);
+        assert_eq!(most(&[TakenOver, Forced, TakenOver]), Forced);
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Identities {
         all.retain(|known| known.address != *address);
         if let Some(same) = all.iter().find(|known| run_id.is_some() && known.run_id == run_id) {
             return Err(StoreError::failed(format!(
-                "{} and {address} are one and the same server, which has only one vote; replace one of them with \
+                "{} and {address} are the same server, which has only one vote; replace one of them with \
                  another server",
                 same.address
             )));
@@ -63,7 +63,7 @@ mod tests {
         identities.learn(&a, 1, is("one")).unwrap();
         assert!(identities.knows("a:1", 1) && !identities.knows("a:1", 2) && !identities.knows("b:1", 1));
         let error = identities.learn(&b, 1, is("one")).unwrap_err().to_string();
-        assert!(error.contains("a:1 and b:1 are one and the same server"), "{error}");
+        assert!(error.contains("a:1 and b:1 are the same server"), "{error}");
         assert!(!identities.knows("b:1", 1));
         identities.learn(&b, 2, is("two")).unwrap();
         // It has started anew, or the address leads elsewhere.

@@ -89,7 +89,7 @@ impl RedlockOptions {
                 return Err(Error::invalid_option(
                     "fair",
                     "true",
-                    "false: several servers have no queue in common",
+                    "false, because the servers share no queue",
                 ));
             }
             if checked.replicas > 0 {
@@ -97,20 +97,20 @@ impl RedlockOptions {
                 return Err(Error::invalid_option(
                     "replicas",
                     given,
-                    "0: the majority is what keeps a grant",
+                    "0, because a majority of the servers keeps a grant",
                 ));
             }
             prefixes.insert(checked.prefix.clone());
             let voter = Voter::new(options, checked, &background, Arc::clone(&identities))?;
             if !places.insert(voter.address()) {
                 let given = format!("{} twice", voter.address());
-                return Err(Error::invalid_option("servers", given, "each must be a different server"));
+                return Err(Error::invalid_option("servers", given, "a different server each time"));
             }
             voters.push(voter);
         }
         if prefixes.len() > 1 {
             let given = format!("{prefixes:?}");
-            return Err(Error::invalid_option("prefix", given, "the same on every server"));
+            return Err(Error::invalid_option("prefix", given, "the same prefix on every server"));
         }
         Ok(CheckedRedlockOptions { voters, node_timeout: self.node_timeout, background })
     }
@@ -134,11 +134,11 @@ mod tests {
     #[tokio::test]
     async fn refusals_say_what_is_wrong() {
         for (url, problem) in [
-            ("redlock:a,b,c", "names no server"),
-            ("redis://a,b,c", "scheme is unknown"),
-            ("nothing", "no scheme"),
-            ("redlock://a,,c", "host is invalid"),
-            ("redlock://a,b,c:x", "a port in it is not a number"),
+            ("redlock:a,b,c", "missing host"),
+            ("redis://a,b,c", "unknown scheme"),
+            ("nothing", "missing scheme"),
+            ("redlock://a,,c", "invalid host"),
+            ("redlock://a,b,c:x", "port is not a number"),
             ("redlock://a,b,c/x", "database is not a number"),
             ("redlock://user@a,b,c", "user without a password"),
             ("redlock://a,b", "a list of 2"),
@@ -163,6 +163,6 @@ mod tests {
             number += 1;
             server.prefix(format!("{number}:"))
         });
-        assert!(differing.check().err().unwrap().to_string().contains("the same on every server"));
+        assert!(differing.check().err().unwrap().to_string().contains("the same prefix on every server"));
     }
 }

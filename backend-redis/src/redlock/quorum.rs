@@ -52,7 +52,7 @@ impl Quorum {
         let source = silent.next();
         let why = source.as_ref().map_or_else(|| "no answer in time".to_owned(), ToString::to_string);
         let what = format!(
-            "some of the {} servers have a key of {name:?}, and those that did not answer decide whether it is held: {why}",
+            "cannot tell whether {name:?} is held: some of the {} servers have its key, and the missing answers decide: {why}",
             self.servers
         );
         StoreError::unavailable(TooFew { what, source })

@@ -17,7 +17,7 @@ use crate::{
         arguments::{arg_claim, millis},
         record::HolderText,
         replies::{self, AttemptReply, text, unexpected},
-        script::{ISSUE, PUBLISH, Script, TELL, TOKENS},
+        script::{ISSUE, PUBLISH, Script, TELL, TEXT_AT, TOKENS},
     },
     server::{
         Server,
@@ -71,14 +71,14 @@ impl Voter {
         const ATTEMPTS: &str = include_str!("scripts/attempts.lua");
         let endpoint = options.endpoint()?;
         if let Endpoint::Master(_) = endpoint {
-            let allowed = "use redis: or rediss:, because each voter must always be the same server";
+            let allowed = "redis: or rediss:, because a voter must always be the same server";
             return Err(Error::invalid_option("servers", "a service of Sentinel", allowed));
         }
         Ok(Self {
             server: Server::new(endpoint, checked, background),
             ask: Script::new(&[ISSUE, ATTEMPTS, include_str!("scripts/ask.lua")]),
             raise: Script::new(&[TOKENS, include_str!("scripts/raise.lua")]),
-            end: Script::new(&[PUBLISH, TELL, TOKENS, ATTEMPTS, include_str!("scripts/end.lua")]),
+            end: Script::new(&[PUBLISH, TELL, TEXT_AT, ATTEMPTS, include_str!("scripts/end.lua")]),
             unanswered: Unanswered::default(),
             renewals: OpenRenewals::default(),
             pending: PendingEndings::default(),

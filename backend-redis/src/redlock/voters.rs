@@ -142,7 +142,7 @@ impl Ending {
                 Err(Failure { error, .. }) if error.is_unavailable() && !until.has_passed() => continue,
                 Err(Failure { error, .. }) => {
                     let (name, server) = (&self.name, voter.address());
-                    tracing::warn!(lock.name = %name, %server, %error, "could not tell one server that a hold has ended; it stays there until its lease expires");
+                    tracing::warn!(lock.name = %name, %server, %error, "could not release a lock on one server; it stays held there until its lease expires");
                 }
                 Ok(_) => {}
             }

@@ -52,4 +52,13 @@ mod tests {
             assert_eq!(read(nonsense, number(1)), None);
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn only_written_modes_are_read(how in ".*|(alone|readers|permits of [0-9+-]{0,11}) ?") {
+            if let Some(mode) = read(&how, NonZeroU32::MIN) {
+                proptest::prop_assert_eq!(ModeText(mode).to_string(), how);
+            }
+        }
+    }
 }

@@ -251,6 +251,41 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// The list is as the scripts write it. A line that is cut short hides no holder and invents none.
+        #[test]
+        fn list_of_holders_is_read_as_written(
+            of in 1..=u32::MAX,
+            labels in prop::collection::vec(prop::option::of("[^\\p{Cc}]{0,12}"), 1..4),
+            (pid, left) in (any::<u32>(), 1..10_000_u64),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let (now, number) = (Duration::from_secs(1_700_000_010), |n| NonZeroU32::new(n).unwrap());
+            for mode in [Mode::Shared, Mode::Permit { take: number(of), of: number(of) }] {
+                let holder = |label: &Option<String>| {
+                    let info = HolderInfo { label: label.clone(), host: "host".into(), pid };
+                    Holder::of(Name::new("a").unwrap()).claim(ClaimId::new(), Token::new(7).unwrap()).mode(mode).info(info)
+                };
+                let holders: Vec<_> = labels.iter().map(holder).collect();
+                let till = now.as_millis() + u128::from(left);
+                let line = |one: &Holder| format!("{} {till} 7 {} {}", one.claim.unwrap(), mode::take(mode), HolderText(&one.info));
+                let lines: Vec<_> = holders.iter().map(line).collect();
+                let value = format!("{}\n{}", mode::ModeText(mode), lines.join("\n"));
+                let seen = |value: &str| SeenLock { now, value, left: 1, record: None }.holders(&Name::new("a").unwrap());
+                let known = |one: Holder| (one.claim, one.token, one.mode, one.info, one.left);
+                let written: Vec<_> =
+                    holders.into_iter().map(|one| known(one.left(Duration::from_millis(left)))).collect();
+                prop_assert_eq!(seen(&value).into_iter().map(known).collect::<Vec<_>>(), written.clone());
+                // Within the numbers: without the words after them, the holder is still known.
+                let last = lines.last().unwrap();
+                let (numbers, _) = last.match_indices(' ').nth(3).unwrap();
+                let torn = &value[..value.len() - last.len() + cut.index(numbers + 1)];
+                let claims: Vec<_> = seen(torn).into_iter().map(|one| one.claim).collect();
+                prop_assert_eq!(claims, [None], "{}", torn);
+            }
+        }
+    }
+
     #[test]
     fn what_cannot_be_read_is_damaged_and_a_foreign_lock_is_not() {
         let claim = ClaimId::new().to_string();

@@ -35,7 +35,7 @@ pub(crate) fn attempt(value: &Value) -> Result<AttemptReply, StoreError> {
             }
             _ => Err(unexpected(value)),
         },
-        Value::Nil => Err(StoreError::failed("the claim was withdrawn while its request was on its way")),
+        Value::Nil => Err(StoreError::failed("the claim was withdrawn before its request arrived")),
         value => {
             let number = text(value).and_then(|digits| digits.parse().ok());
             number.and_then(Token::new).map(AttemptReply::Granted).ok_or_else(|| unexpected(value))
@@ -81,8 +81,8 @@ pub(crate) fn latch_id(value: &Value) -> Result<&str, StoreError> {
     parts.get(2).and_then(text).ok_or_else(|| unexpected(value))
 }
 
-const NO_PARTIES: &str = "the latch's number of parties is not in tenure's form, so another program wrote it; remove \
-                          the latch";
+const NO_PARTIES: &str =
+    "the latch has an invalid number of parties, so another program wrote it; remove the latch";
 
 /// Whether something was changed.
 pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
@@ -234,7 +234,7 @@ fn number(value: &Value) -> Option<u64> {
 /// The error for an unexpected answer.
 pub(crate) fn unexpected(value: &Value) -> StoreError {
     let shown: String = format!("{value:?}").chars().take(80).collect();
-    StoreError::failed(format!("the server gave an answer that no script of tenure gives: {shown}"))
+    StoreError::failed(format!("the server gave an unexpected answer to a script: {shown}"))
 }
 
 #[cfg(test)]

@@ -83,6 +83,8 @@ const SPUBLISH: &str = "local PUBLISH = 'SPUBLISH'\n";
 /// Needs one of the above before it.
 pub(crate) const TELL: &str = include_str!("scripts/tell.lua");
 
+/// Reads a key that another program may have made a list.
+pub(crate) const TEXT_AT: &str = include_str!("scripts/text_at.lua");
 /// Needed by all scripts that look at tokens.
 pub(crate) const TOKENS: &str = include_str!("scripts/tokens.lua");
 /// Issues tokens.
@@ -112,8 +114,8 @@ pub(crate) struct Scripts {
 impl Scripts {
     /// The scripts for one server, or, with `in_shard`, for a node of a Cluster, which announces releases in the shard.
     pub(crate) fn new(fair: bool, in_shard: bool) -> Self {
-        const GET: &str = "local value = redis.pcall('GET', KEYS[1])\n";
-        const SEVERAL: &str = include_str!("scripts/several.lua");
+        const SEVERAL: &str =
+            concat!(include_str!("scripts/text_at.lua"), include_str!("scripts/several.lua"));
         const MARK: &str = include_str!("scripts/mark.lua");
         const WHY: &str = include_str!("scripts/why.lua");
         const RELEASE: &str = include_str!("scripts/release.lua");
@@ -131,26 +133,29 @@ impl Scripts {
             if in_shard || fair { Script::new(&[shared, one].concat()) } else { Script::of_many(shared, one) }
         };
         // Lua creates functions as it reaches them, so the shortest path comes first.
-        let alone = [publish, GET, include_str!("scripts/release_alone.lua")].concat();
+        let alone = [publish, include_str!("scripts/release_alone.lua")].concat();
         let release = often(&[], &[&alone, TELL, &no_queue, RELEASE]);
         let admission = if fair {
             [&limits, SEVERAL, ISSUE, include_str!("scripts/queue.lua")].concat()
         } else {
             no_queue
         };
+        let again = include_str!("scripts/granted_again.lua");
         let (acquire, acquire_beside, release_in_turn) = if fair {
             let acquire = include_str!("scripts/acquire_in_turn.lua");
             (
-                Script::new(&[&tell, &admission, acquire]),
+                Script::new(&[&tell, &admission, again, acquire]),
                 None,
-                Some(Script::new(&[&tell, GET, &admission, RELEASE])),
+                Some(Script::new(&[&tell, &admission, RELEASE])),
             )
         } else {
+            let alone = include_str!("scripts/acquire.lua");
+            let upgraded = include_str!("scripts/acquire_upgraded.lua");
             let first = include_str!("scripts/acquire_first.lua");
             let beside = include_str!("scripts/acquire_beside.lua");
             (
-                often(&[&limits, ISSUE], &[include_str!("scripts/acquire.lua")]),
-                Some(often(&[ISSUE], &[first, SEVERAL, beside])),
+                often(&[&limits, ISSUE], &[alone, SEVERAL, again, upgraded]),
+                Some(often(&[ISSUE], &[first, SEVERAL, again, beside])),
                 None,
             )
         };
@@ -164,9 +169,9 @@ impl Scripts {
             force: Script::new(&[&tell, &admission, MARK, include_str!("scripts/force.lua")]),
             convert: Script::new(&[&tell, &admission, WHY, include_str!("scripts/convert.lua")]),
             renew: Script::new(&[SEVERAL, WHY, include_str!("scripts/renew.lua")]),
-            why: Script::new(&[WHY, include_str!("scripts/ask_why.lua")]),
+            why: Script::new(&[TEXT_AT, WHY, include_str!("scripts/ask_why.lua")]),
             latch: Script::new(&[include_str!("scripts/latch.lua")]),
-            look: Script::new(&[include_str!("scripts/look.lua")]),
+            look: Script::new(&[TEXT_AT, include_str!("scripts/look.lua")]),
             waiting: fair.then(|| Script::new(&[include_str!("scripts/waiting.lua")])),
         }
     }

@@ -125,12 +125,12 @@ impl Server {
         let (script, call, lock) = self.ending(&claim.name, claim.id);
         let error = match self.run(script, &call, &lock).await {
             Ok(Answer { resent: false, .. }) => return Ok(()),
-            Ok(_) => "the connection broke meanwhile".into(),
+            Ok(_) => "the connection broke during it".into(),
             Err(Failure { error, in_doubt: true }) => error.to_string(),
             Err(Failure { error, .. }) => return Err(error),
         };
         let what = format!(
-            "{too_few}; whether the withdrawal took effect is not known ({error}), so the claim is not used again"
+            "{too_few}; the withdrawal may not have taken effect ({error}), so this claim is not used again"
         );
         Err(StoreError::claim_spent(what))
     }

@@ -1,10 +1,7 @@
 //! Claims with a request that may still be on its way.
 
-use crate::timing::LONGEST_STRAGGLER;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use crate::recent::Recent;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tenure_core::{ClaimId, Moment};
 
 /// Claims with a request that was sent and never answered.
@@ -12,10 +9,10 @@ use tenure_core::{ClaimId, Moment};
 /// The server may carry out such a request after the claim was withdrawn or released: `CLIENT PAUSE` or a network may
 /// have delayed it. So ending a claim that is in doubt leaves a mark in the store. Nearly all claims need none.
 #[derive(Clone, Default)]
-pub(crate) struct Doubts(Arc<Mutex<HashMap<ClaimId, Moment>>>);
+pub(crate) struct Doubts(Arc<Mutex<Recent<()>>>);
 
 impl Doubts {
-    fn claims(&self) -> MutexGuard<'_, HashMap<ClaimId, Moment>> {
+    fn claims(&self) -> MutexGuard<'_, Recent<()>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -26,19 +23,12 @@ impl Doubts {
     }
 
     pub(crate) fn contains(&self, claim: ClaimId) -> bool {
-        self.claims().contains_key(&claim)
+        self.claims().contains(claim)
     }
 
     /// The store now has a mark for it.
     pub(crate) fn remove(&self, claim: ClaimId) {
-        self.claims().remove(&claim);
-    }
-
-    fn insert(&self, claim: ClaimId) {
-        let mut claims = self.claims();
-        // A claim whose hold was lost is never released: its entry is dropped here after a while.
-        claims.retain(|_, since| Moment::now().since(*since) < LONGEST_STRAGGLER);
-        claims.insert(claim, Moment::now());
+        self.claims().remove(claim);
     }
 }
 
@@ -59,7 +49,8 @@ impl Asking<'_> {
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.doubts.insert(self.claim);
+            // A claim whose hold was lost is never released: its entry is forgotten after a while.
+            self.doubts.claims().touch(self.claim, Moment::now());
         }
     }
 }
@@ -68,16 +59,13 @@ impl Drop for Asking<'_> {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn what_was_not_answered_is_remembered_for_a_while() {
+    #[test]
+    fn claim_is_in_doubt_until_its_mark_stands() {
         let (doubts, dropped, answered) = (Doubts::default(), ClaimId::new(), ClaimId::new());
         drop(doubts.asking(dropped));
         doubts.asking(answered).settle();
         assert!(doubts.contains(dropped) && !doubts.contains(answered));
-        tokio::time::sleep(LONGEST_STRAGGLER).await;
-        drop(doubts.asking(answered));
-        assert!(!doubts.contains(dropped) && doubts.contains(answered));
-        doubts.remove(answered);
-        assert!(!doubts.contains(answered));
+        doubts.remove(dropped);
+        assert!(!doubts.contains(dropped));
     }
 }

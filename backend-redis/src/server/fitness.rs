@@ -97,7 +97,7 @@ fn look_at(address: &str, info: &str, in_cluster: bool) -> Result<(), StoreError
     let version = value("redis_version").unwrap_or_default();
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_some_and(|major| major < OLDEST) {
-        let what = format!("{address} is Redis {version}; locks need {OLDEST}.0 or later");
+        let what = format!("{address} is Redis {version}; tenure needs {OLDEST}.0 or later");
         return Err(StoreError::failed(what));
     }
     if let Some(policy) = value("maxmemory_policy").filter(|policy| *policy != "noeviction") {

@@ -33,8 +33,11 @@ impl Server {
         let Answer { value, resent, .. } = self.run(script, &call, &about).await?;
         let answers = replies::renewals(&value, grants.iter().map(|grant| grant.mode))?;
         let failed = |(grant, error): (&Grant, String)| {
-            let (name, server) = (&grant.name, self.lane.dial().server_name().address);
-            tracing::warn!(lock.name = %name, %server, error, "could not renew one lease of a batch; trying again");
+            let (name, server) = (&grant.name, self.lane.dial().server_name());
+            let (code, detail) = error.split_once(' ').unwrap_or((&error, ""));
+            let refusal = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
+            let (error, server) = (server.explain_for(&self.lock_key(name), refusal), server.address);
+            tracing::warn!(lock.name = %name, %server, %error, "could not renew one lease of a batch; trying again");
             Renewal::Unanswered
         };
         let settled = |answer| match answer {
@@ -69,7 +72,7 @@ impl Server {
             replication.judge(
                 had,
                 "the upgrade",
-                "it does not count, and keeps others out until the lock is released or downgraded",
+                "the upgrade does not count, but keeps others out until the lock is released or downgraded",
             )?;
         }
         Ok(answer)

@@ -79,7 +79,7 @@ impl Replication {
             return Ok(());
         }
         Err(StoreError::unavailable(format!(
-            "{had} of {wanted} replicas had {what} within {patience:?}, so {then}; check the replicas of {}, or \
+            "{had} of {wanted} replicas confirmed {what} within {patience:?}, so {then}; check the replicas of {}, or \
              require fewer (replicas=)",
             lane.dial().server_name().address
         )))

@@ -1,29 +1,19 @@
 //! Who keeps which slots, and who waits while that is looked up.
 
-use crate::{FAILOVER, begin_to_move, claim, end_move, master_of, move_keys, name_at};
-use std::{future::poll_fn, task::Poll, time::Duration};
-use tenure_core::{Attempt, Backend, Grant, Name, Release, Renewal};
+use crate::{LEASE, begin_to_move, claim, end_move, grant, in_time, master_of, move_keys, name_at};
+use std::{future::poll_fn, task::Poll};
+use tenure_core::{Backend, Name, Release, Renewal};
 use tenure_redis::{RedisBackend, RedisOptions};
 use tenure_testbed::{Kind, Member, Server};
-
-/// Far longer than nodes that serve need for an answer, and far shorter than one that hangs is waited for.
-const PROMPT: Duration = Duration::from_secs(10);
 
 /// A client that has asked for `{x}a`, whose slot has a key since.
 async fn patient(server: &Server) -> RedisBackend {
     let options = RedisOptions::from_url(&server.url()).unwrap();
-    let options = options.connect_timeout(FAILOVER).response_timeout(FAILOVER);
+    let options = options.connect_timeout(LEASE).response_timeout(LEASE);
     let backend = RedisBackend::connect(options).await.unwrap();
     let held = grant(&backend, "{x}a").await;
     backend.release(&held).await.unwrap();
     backend
-}
-
-async fn grant(backend: &RedisBackend, name: &str) -> Grant {
-    match backend.try_acquire(&claim(name, FAILOVER)).await.unwrap() {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{name:?} is not free: {busy:?}"),
-    }
 }
 
 async fn moved(from: &Member, to: &Member) {
@@ -39,7 +29,7 @@ async fn finds_out(backend: &RedisBackend) {
 
 /// A look-up lasts until a majority has answered, or all have had their time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_up_that_takes_long_costs_no_lease_its_renewal() {
+async fn look_up_that_takes_long_costs_no_lease_its_renewal() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
     let (members, backend) = (server.members(), patient(&server).await);
     let from = master_of(&server, "{x}").await;
@@ -50,14 +40,14 @@ async fn a_look_up_that_takes_long_costs_no_lease_its_renewal() {
         replica.saboteur().freeze().await.unwrap();
     }
     finds_out(&backend).await;
-    let renewal = tokio::time::timeout(PROMPT, backend.renew(std::slice::from_ref(&held))).await;
-    assert_eq!(renewal.expect("it waits for nodes that it does not need").unwrap(), [Renewal::Renewed]);
+    let renewal = in_time("nodes that it does not need", backend.renew(std::slice::from_ref(&held))).await;
+    assert_eq!(renewal.unwrap(), [Renewal::Renewed]);
     server.stop().await.unwrap();
 }
 
 /// As in a `select!` in a loop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_not_polled_during_a_look_up_holds_up_no_other() {
+async fn request_that_is_not_polled_during_a_look_up_holds_up_no_other() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
     let (members, backend) = (server.members(), patient(&server).await);
     let mut at = master_of(&server, "{x}").await;
@@ -66,7 +56,7 @@ async fn a_request_that_is_not_polled_during_a_look_up_holds_up_no_other() {
         moved(&members[at], &members[to]).await;
         at = to;
         finds_out(&backend).await;
-        let left = claim(&format!("left {polls}"), FAILOVER);
+        let left = claim(&format!("left {polls}"), LEASE);
         let (mut attempt, mut to_come) = (backend.try_acquire(&left), polls);
         poll_fn(|context| {
             to_come -= 1;
@@ -74,9 +64,9 @@ async fn a_request_that_is_not_polled_during_a_look_up_holds_up_no_other() {
             if is_done || to_come == 0 { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        let held = tokio::time::timeout(PROMPT, grant(&backend, "other")).await;
-        let held = held.unwrap_or_else(|_| panic!("held up by one that was polled {polls} times"));
-        let released = tokio::time::timeout(PROMPT, backend.release(&held)).await.expect("held up");
+        let held_up = format!("held up by one that was polled {polls} times");
+        let held = in_time(&held_up, grant(&backend, "other")).await;
+        let released = in_time(&held_up, backend.release(&held)).await;
         assert!(matches!(released.unwrap(), Release::Released { .. }));
     }
     server.stop().await.unwrap();

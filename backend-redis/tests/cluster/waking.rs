@@ -1,32 +1,15 @@
 //! How waiters in a Cluster learn of releases.
 
-use crate::{begin_to_move, end_move, locks, master_of, move_keys, tell};
-use std::time::{Duration, Instant};
+use crate::{
+    HANG, backend, begin_to_move, claim, end_move, grant, in_time, locks, master_of, move_keys, tell, until,
+};
+use tenure_core::Backend;
 use tenure_testbed::{Kind, Member, Server};
-
-/// A waiter that is told nothing asks again after 1.2 s at the soonest.
-const NO_POLL: Duration = Duration::from_secs(1);
-const ROUNDS: u32 = 4;
 
 /// How many clients listen to a lock's channel at a node.
 async fn listeners(member: &Member, name: &str) -> u64 {
     let (_, count): (String, u64) = tell(member, &["PUBSUB", "SHARDNUMSUB", &format!("tenure:{name}")]).await;
     count
-}
-
-async fn until_one_listens(member: &Member, name: &str) {
-    let begin = Instant::now();
-    while listeners(member, name).await != 1 {
-        assert!(begin.elapsed() < Duration::from_secs(15), "nobody listens");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// The median, because a machine may stall now and then; whoever is told nothing is late every time.
-fn typical(mut delays: Vec<Duration>) -> Duration {
-    delays.sort_unstable();
-    println!("woken after {delays:?}");
-    delays[delays.len() / 2]
 }
 
 /// How many messages the nodes told each other of, one by one.
@@ -40,63 +23,43 @@ async fn broadcasts(server: &Server) -> u64 {
     sent
 }
 
+/// Takes the server's word that its slot has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_follows_its_slot_and_is_woken_there() {
+async fn waiter_follows_its_slot_and_is_woken_there() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
-    let members = server.members();
+    let (members, at) = (server.members(), master_of(&server, "{x}").await);
+    let (from, to) = (&members[at], &members[(at + 1) % 3]);
     let (one, other) = (locks(&server).await, locks(&server).await);
-    let (mut at, mut following, mut delays) = (master_of(&server, "{x}").await, Duration::ZERO, Vec::new());
-    for _ in 0..ROUNDS {
-        let (from, to) = (&members[at], &members[(at + 1) % 3]);
-        let guard = one.lock("{x}a").acquire().await.unwrap();
-        let waiter = tokio::spawn({
-            let lock = other.lock("{x}a");
-            async move { lock.acquire().await.map(|guard| (guard, Instant::now())) }
-        });
-        until_one_listens(from, "{x}a").await;
-        begin_to_move("{x}", from, to).await;
-        move_keys("{x}", from, to).await;
-        end_move("{x}", from, to).await;
-        let moved = Instant::now();
-        until_one_listens(to, "{x}a").await;
-        following += moved.elapsed();
-        assert_eq!(listeners(from, "{x}a").await, 0);
-        let released = Instant::now();
-        guard.release().await.unwrap();
-        let (guard, when) = waiter.await.unwrap().unwrap();
-        delays.push(when.duration_since(released));
-        guard.release().await.unwrap();
-        at = (at + 1) % 3;
-    }
-    // By asking again alone, each would take its second.
-    assert!(following < NO_POLL * (ROUNDS - 1), "{following:?}");
-    assert!(typical(delays) < NO_POLL);
+    let guard = one.lock("{x}a").acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { other.lock("{x}a").acquire().await });
+    until("it listens", async || listeners(from, "{x}a").await == 1).await;
+    begin_to_move("{x}", from, to).await;
+    move_keys("{x}", from, to).await;
+    end_move("{x}", from, to).await;
+    until("it listens there", async || listeners(to, "{x}a").await == 1).await;
+    assert_eq!(listeners(from, "{x}a").await, 0);
+    guard.release().await.unwrap();
+    in_time("its turn", waiter).await.unwrap().unwrap().release().await.unwrap();
     server.stop().await.unwrap();
 }
 
+/// `wait_for_release` asks nothing, so a push alone ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_is_told_in_its_shard_only() {
+async fn release_is_pushed_in_its_shard_only() {
     let server = Server::find(Kind::RedisCluster).await.unwrap();
     let members = server.members();
-    let (one, other) = (locks(&server).await, locks(&server).await);
-    let mut delays = Vec::new();
+    let (one, other) = (backend(&server).await, backend(&server).await);
     for name in ["a", "b", "c", "{x}d"] {
         let master = &members[master_of(&server, name).await];
-        let guard = one.lock(name).acquire().await.unwrap();
+        let (held, waits) = (grant(&one, name).await, claim(name, HANG));
         let waiter = tokio::spawn({
-            let lock = other.lock(name);
-            async move { lock.acquire().await.map(|guard| (guard, Instant::now())) }
+            let other = other.clone();
+            async move { other.wait_for_release(&waits, HANG * 2).await }
         });
-        until_one_listens(master, name).await;
-        // It asks once more before it waits.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let released = Instant::now();
-        guard.release().await.unwrap();
-        let (guard, when) = waiter.await.unwrap().unwrap();
-        delays.push(when.duration_since(released));
-        guard.release().await.unwrap();
+        until("it listens", async || listeners(master, name).await == 1).await;
+        one.release(&held).await.unwrap();
+        in_time("the news", waiter).await.unwrap().unwrap();
     }
-    assert!(typical(delays) < NO_POLL);
     assert_eq!(broadcasts(&server).await, 0);
     tell::<u64>(&members[0], &["PUBLISH", "tenure:a", ""]).await;
     assert!(broadcasts(&server).await > 0, "that is what would be counted");

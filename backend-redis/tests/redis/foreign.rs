@@ -1,18 +1,16 @@
 //! What other programs have put on keys of ours: it is refused, and never taken for a lock that is free.
 
-use crate::{claim, grant, server::Server, until};
+use crate::{LEASE, claim, grant, permits, server::Server, until};
 use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
 };
-use std::{num::NonZeroU32, time::Duration};
 use tenure_core::{
     Attempt, Backend, Claim, Conversion, Grant, LatchStep, Mode, Moment, Name, Release, Renewal, StoreError,
     Token,
 };
 use tenure_redis::{RedisBackend, RedisOptions};
 
-const LEASE: Duration = Duration::from_secs(20);
 const KEY: &str = "tenure:a";
 const RECORD: &str = "tenure:a\u{1f}{tenure:a}r";
 const LATCH: &str = "tenure:a\u{1f}{tenure:a}l";
@@ -20,16 +18,6 @@ const QUEUE: &str = "tenure:a\u{1f}{tenure:a}q";
 const WAITERS: &str = "tenure:a\u{1f}{tenure:a}w";
 /// The greatest number up to which Lua counts in ones.
 const MOST: u64 = (1 << 53) - 1;
-
-fn permits(take: u32, of: u32) -> Mode {
-    let number = |n| NonZeroU32::new(n).unwrap();
-    Mode::Permit { take: number(take), of: number(of) }
-}
-
-async fn both(server: &Server) -> [RedisBackend; 2] {
-    let fair = RedisBackend::connect(server.options().fair(true)).await.unwrap();
-    [server.backend().await, fair]
-}
 
 /// The name, what is wrong, and what to do.
 fn names_the_record(error: &StoreError) {
@@ -43,7 +31,7 @@ fn names_the_record(error: &StoreError) {
 #[tokio::test]
 async fn a_counter_beyond_what_redis_counts_is_refused() {
     let server = Server::start();
-    for backend in both(&server).await {
+    for backend in server.both().await {
         for record in [
             format!("{MOST} somebody 1 host "),
             format!("{} somebody 1 host ", MOST + 1),
@@ -79,7 +67,7 @@ async fn a_counter_beyond_what_redis_counts_is_refused() {
 #[tokio::test]
 async fn the_counter_counts_as_far_as_it_can() {
     let server = Server::start();
-    for backend in both(&server).await {
+    for backend in server.both().await {
         server.tell::<()>(&["SET", RECORD, &format!("{} somebody 1 host ", MOST - 2)]);
         for expected in [MOST - 1, MOST] {
             let held = grant(&backend, &claim("a", LEASE)).await;
@@ -121,7 +109,7 @@ async fn no_tokens_are_reserved_beyond_what_redis_counts() {
 #[tokio::test]
 async fn a_counter_that_was_changed_under_its_holder_is_not_granted_again() {
     let server = Server::start();
-    for backend in both(&server).await {
+    for backend in server.both().await {
         let asked = claim("a", LEASE);
         let held = grant(&backend, &asked).await;
         server.tell::<()>(&["SET", RECORD, &format!("{} {} 1 host ", MOST + 1, asked.id)]);
@@ -149,7 +137,7 @@ async fn several_at_once_name_the_one_that_is_wrong() {
 #[tokio::test]
 async fn a_release_does_not_stumble_over_a_counter() {
     let server = Server::start();
-    let [_, fair] = both(&server).await;
+    let fair = server.fair().await;
     let held = grant(&fair, &claim("a", LEASE)).await;
     let waiter = tokio::spawn({
         let fair = fair.clone();
@@ -166,7 +154,7 @@ async fn a_release_does_not_stumble_over_a_counter() {
 #[tokio::test]
 async fn keys_of_another_type() {
     let server = Server::start();
-    for backend in both(&server).await {
+    for backend in server.both().await {
         let held = grant(&backend, &claim("a", LEASE)).await;
         server.tell::<()>(&["DEL", RECORD]);
         server.tell::<()>(&["LPUSH", RECORD, "x"]);
@@ -179,7 +167,10 @@ async fn keys_of_another_type() {
         server.tell::<()>(&["DEL", RECORD]);
         server.tell::<()>(&["LPUSH", KEY, "x"]);
         let shown = backend.holders(&held.name).await.unwrap_err();
-        assert!(shown.to_string().contains("\"tenure:a\" holds something that is not a lock"), "{shown}");
+        assert!(
+            shown.to_string().contains("\"tenure:a\", or a key of tenure's beside it, holds no lock"),
+            "{shown}"
+        );
         assert_eq!(backend.list("").await.unwrap(), []);
         for mode in [Mode::Exclusive, Mode::Shared, permits(1, 2)] {
             backend.try_acquire(&Claim { mode, ..claim("a", LEASE) }).await.unwrap_err();
@@ -249,7 +240,7 @@ fn is_over(value: &str) -> bool {
 fn garbage_at_the_lock_is_never_taken_for_a_lock_that_is_free() {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let backends = runtime.block_on(both(&server));
+    let backends = runtime.block_on(server.both());
     let config = Config { cases: 300, failure_persistence: None, ..Config::default() };
     let held = |value: String| {
         let stranger = claim("a", LEASE);
@@ -285,7 +276,7 @@ fn garbage_at_the_lock_is_never_taken_for_a_lock_that_is_free() {
 fn garbage_in_the_record_gives_no_token_that_is_not_greater() {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let backends = runtime.block_on(both(&server));
+    let backends = runtime.block_on(server.both());
     let record = prop_oneof![
         "[0-9]{0,25} [^\\n]{0,10}",
         "[0-9]{14,17} somebody 1 host (\n[-!+#]?[^\\n]{0,12} [0-9]{0,20}){0,3}",
@@ -320,7 +311,7 @@ fn garbage_in_the_record_gives_no_token_that_is_not_greater() {
 fn garbage_in_the_queue_keeps_nobody_out() {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let [_, fair] = runtime.block_on(both(&server));
+    let fair = runtime.block_on(server.fair());
     let waiter = prop_oneof![
         "[0-9]{0,20} [0-9]{0,20} [0-9]{0,5} (alone|readers|permits of [0-9]{0,3})\n[^\\n]{0,9}\n.{0,9}",
         any::<String>()

@@ -1,27 +1,12 @@
 //! A server whose memory is full: it grants nothing, and what is held can still be renewed and released.
 
-use crate::{claim, grant, proxy::Proxy, server::Server, until};
-use std::{num::NonZeroU32, time::Duration};
-use tenure_core::{Attempt, Backend, Claim, Conversion, Error, Grant, Locks, Mode, Name, Release, Renewal};
-use tenure_redis::{RedisBackend, RedisOptions};
-
-const LEASE: Duration = Duration::from_secs(20);
-
-fn in_mode(name: &str, mode: Mode) -> Claim {
-    Claim { mode, ..claim(name, LEASE) }
-}
-
-fn permit() -> Mode {
-    Mode::Permit { take: NonZeroU32::MIN, of: NonZeroU32::new(3).unwrap() }
-}
+use crate::{LEASE, claim, claim_in, grant, permits, server::Server, until};
+use std::time::Duration;
+use tenure_core::{Backend, Claim, Conversion, Error, Grant, Locks, Mode, Release, Renewal};
+use tenure_redis::RedisBackend;
 
 fn fill(server: &Server) {
     server.tell::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-}
-
-async fn both(server: &Server) -> [RedisBackend; 2] {
-    let fair = RedisBackend::connect(server.options().fair(true)).await.unwrap();
-    [server.backend().await, fair]
 }
 
 /// Of each kind some, those first whose renewal writes more than a time to live.
@@ -30,21 +15,21 @@ async fn of_each_kind(backend: &RedisBackend) -> Vec<Grant> {
     for (name, mode) in [
         ("readers", Mode::Shared),
         ("readers", Mode::Shared),
-        ("permits", permit()),
-        ("permits", permit()),
+        ("permits", permits(1, 3)),
+        ("permits", permits(1, 3)),
         ("alone", Mode::Exclusive),
         ("also alone", Mode::Exclusive),
     ] {
-        grants.push(grant(backend, &in_mode(name, mode)).await);
+        grants.push(grant(backend, &claim_in(mode, name)).await);
     }
     grants
 }
 
 #[tokio::test]
-async fn what_is_held_is_renewed_and_released() {
+async fn held_names_are_renewed_converted_and_released() {
     let server = Server::start();
-    for backend in both(&server).await {
-        let grants = of_each_kind(&backend).await;
+    for backend in server.both().await {
+        let mut grants = of_each_kind(&backend).await;
         fill(&server);
         for _ in 0..2 {
             for name in ["readers", "permits", "alone", "also alone"] {
@@ -59,61 +44,53 @@ async fn what_is_held_is_renewed_and_released() {
         for grant in &grants {
             assert_eq!(backend.renew(std::slice::from_ref(grant)).await.unwrap(), [Renewal::Renewed]);
         }
+        for mode in [Mode::Shared, Mode::Exclusive] {
+            assert_eq!(backend.convert(&grants[4], mode).await.unwrap(), Conversion::Converted);
+        }
+        let forced = grants.pop().unwrap();
+        assert_eq!(backend.force_release(&forced.name).await.unwrap().len(), 1);
+        assert!(matches!(backend.renew(&[forced]).await.unwrap()[..], [Renewal::Lost(_)]));
         for grant in &grants {
             assert!(matches!(backend.release(grant).await.unwrap(), Release::Released { .. }), "{grant:?}");
         }
         assert_eq!(
-            server.tell::<u64>(&["EXISTS", "tenure:readers", "tenure:permits", "tenure:alone"]),
-            0,
-            "something is still held"
+            server.tell::<Vec<String>>(&["KEYS", "tenure:*"]).iter().filter(|key| !key.contains('{')).count(),
+            0
         );
         server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     }
 }
 
 #[tokio::test]
-async fn nothing_new_is_granted_and_the_error_says_why() {
+async fn new_grants_are_refused_and_the_error_says_why() {
     let server = Server::start();
-    for backend in both(&server).await {
-        let held = grant(&backend, &in_mode("readers", Mode::Shared)).await;
+    for backend in server.both().await {
+        let held = grant(&backend, &claim_in(Mode::Shared, "readers")).await;
         fill(&server);
-        for (name, mode) in
-            [("free", Mode::Exclusive), ("free", Mode::Shared), ("free", permit()), ("readers", Mode::Shared)]
-        {
-            let error = backend.try_acquire(&in_mode(name, mode)).await.unwrap_err();
+        for (name, mode) in [
+            ("free", Mode::Exclusive),
+            ("free", Mode::Shared),
+            ("free", permits(1, 3)),
+            ("readers", Mode::Shared),
+        ] {
+            let error = backend.try_acquire(&claim_in(mode, name)).await.unwrap_err();
             assert!(!error.is_unavailable() && error.to_string().contains("no memory left"), "{error}");
         }
+        let all = Locks::new(backend.clone()).all(["free", "free too"]).try_acquire().await;
+        assert!(matches!(all, Err(Error::Store { .. })), "{all:?}");
         assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:free"]), 0);
         assert_eq!(backend.release(&held).await.unwrap(), Release::Released { awaited: false });
         server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     }
 }
 
-#[tokio::test]
-async fn conversions_and_forced_releases_go_on() {
-    let server = Server::start();
-    for backend in both(&server).await {
-        let (held, reader) =
-            (grant(&backend, &claim("a", LEASE)).await, grant(&backend, &in_mode("b", Mode::Shared)).await);
-        fill(&server);
-        assert_eq!(backend.convert(&held, Mode::Shared).await.unwrap(), Conversion::Converted);
-        assert_eq!(backend.convert(&held, Mode::Exclusive).await.unwrap(), Conversion::Converted);
-        for forced in [held, reader] {
-            assert_eq!(backend.force_release(&forced.name).await.unwrap().len(), 1);
-            assert!(matches!(backend.renew(&[forced]).await.unwrap()[..], [Renewal::Lost(_)]));
-        }
-        assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a", "tenure:b"]), 0);
-        server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    }
-}
-
 /// A release in fair mode makes the next in the queue the holder.
 #[tokio::test]
-async fn a_lock_is_handed_over() {
+async fn lock_is_handed_over() {
     let server = Server::start();
-    let [_, fair] = both(&server).await;
+    let fair = server.fair().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
-        let held = grant(&fair, &in_mode("a", mode)).await;
+        let held = grant(&fair, &claim_in(mode, "a")).await;
         let next = Claim { waits: true, ..claim("a", LEASE) };
         let waiter = tokio::spawn({
             let (fair, next) = (fair.clone(), next.clone());
@@ -130,54 +107,11 @@ async fn a_lock_is_handed_over() {
     }
 }
 
-/// What may still come is withdrawn on a full server too, so that it finds nothing when there is room again.
-#[tokio::test]
-async fn a_straggler_is_withdrawn() {
-    let server = Server::start();
-    let proxy = Proxy::to(server.port).await;
-    let options = RedisOptions::from_url(&proxy.url()).unwrap().response_timeout(Duration::from_secs(3));
-    let backend = RedisBackend::connect(options).await.unwrap();
-    let before = grant(&backend, &claim("a", LEASE)).await;
-    backend.release(&before).await.unwrap();
-    let (held, given_up) = (proxy.hold(), claim("a", LEASE));
-    assert!(backend.try_acquire(&given_up).await.unwrap_err().is_unavailable());
-    fill(&server);
-    backend.withdraw(&given_up).await.unwrap();
-    server.tell::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    let before = server.calls(&["evalsha"]);
-    held.let_go();
-    until("the straggler comes", || server.calls(&["evalsha"]) > before).await;
-    assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0, "the straggler holds the lock");
-}
-
-/// Through several leases, whatever their kind, and with several names at once.
-#[tokio::test]
-async fn nothing_is_lost_in_the_long_run() {
-    let server = Server::start();
-    let locks = Locks::with_lease(server.backend().await, Duration::from_secs(5)).unwrap();
-    let reader = locks.rw("c").read().acquire().await.unwrap();
-    let permit = locks.semaphore("d", 2).permits(1).acquire().await.unwrap();
-    let together = locks.all(["a", "b"]).acquire().await.unwrap();
-    fill(&server);
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    assert!(together.holds().all(tenure_core::Hold::is_held) && reader.is_held() && permit.is_held());
-    for refused in [locks.lock("e").try_acquire().await, locks.rw("c").read().try_acquire().await] {
-        assert!(matches!(refused, Err(Error::Store { .. })), "{refused:?}");
-    }
-    assert!(matches!(locks.all(["e", "f"]).try_acquire().await, Err(Error::Store { .. })));
-    together.release().await.unwrap();
-    reader.release().await.unwrap();
-    permit.release().await.unwrap();
-    locks.close().await;
-    let left: Vec<String> = server.tell(&["KEYS", "tenure:?"]);
-    assert_eq!(left, [""; 0]);
-}
-
 /// The renewal of one that the server refuses costs no other its lease.
 #[tokio::test]
-async fn one_that_fails_fails_alone() {
+async fn lease_that_is_not_renewed_costs_no_other() {
     let server = Server::start();
-    for backend in both(&server).await {
+    for backend in server.both().await {
         let mut grants = of_each_kind(&backend).await;
         // A time to live that no server takes.
         let refused = [1, 4];
@@ -199,21 +133,4 @@ async fn one_that_fails_fails_alone() {
             backend.release(grant).await.unwrap();
         }
     }
-}
-
-/// A server that became a replica refuses every renewal: it must be heard, or the connection stays with it.
-#[tokio::test]
-async fn a_server_that_takes_no_writes_is_an_error() {
-    let (master, server) = (Server::start(), Server::start());
-    let backend = server.backend().await;
-    let grants = of_each_kind(&backend).await;
-    // It keeps its data, because that master cannot be reached.
-    drop(master);
-    server.tell::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    let error = backend.renew(&grants).await.unwrap_err();
-    assert!(error.is_unavailable() && error.to_string().contains("read-only replica"), "{error}");
-    let name = Name::new("alone").unwrap();
-    let other = Claim { name, ..claim("alone", LEASE) };
-    let tried = backend.try_acquire(&other).await;
-    assert!(!matches!(tried, Ok(Attempt::Granted(_))), "{tried:?}");
 }

@@ -1,6 +1,6 @@
 //! Another program's client on the same keys: redis-py's `Lock`.
 
-use crate::server::Server;
+use crate::{in_time, server::Server};
 use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
@@ -10,8 +10,6 @@ use std::{
 };
 use tenure_core::Locks;
 use tenure_redis::RedisBackend;
-
-const LEASE: Duration = Duration::from_secs(20);
 
 /// The version that is installed for the tests.
 const REDIS_PY: &str = "redis==7.1.0";
@@ -104,21 +102,22 @@ async fn redis_py_excludes_and_is_excluded() {
             let options = server.options().prefix(prefix).fair(fair);
             let locks = Locks::new(RedisBackend::connect(options).await.unwrap());
             let guard = locks.lock(name).acquire().await.unwrap();
-            assert_eq!(peer.tell(&format!("acquire {key} 10")), "False");
+            assert_eq!(peer.tell(&format!("acquire {key} 600")), "False");
             assert_eq!(peer.tell(&format!("release {key}")), "LockError", "it does not own it");
             assert!(guard.is_held());
             guard.release().await.unwrap();
-            assert_eq!(peer.tell(&format!("acquire {key} 10")), "True");
+            assert_eq!(peer.tell(&format!("acquire {key} 600")), "True");
             assert!(locks.lock(name).try_acquire().await.unwrap().is_none());
             let [holder] = &locks.holders(name).await.unwrap()[..] else { panic!("one holder") };
-            assert!(holder.claim.is_none() && holder.left.unwrap() <= Duration::from_secs(10));
+            assert!(holder.claim.is_none() && holder.left.unwrap() <= Duration::from_mins(10));
             assert_eq!(peer.tell(&format!("owned {key}")), "True", "a failed attempt changes nothing");
             assert_eq!(peer.tell(&format!("release {key}")), "released");
-            let next = locks.lock(name).lease(LEASE).try_acquire().await.unwrap().expect("it is free");
+            let next = locks.lock(name).try_acquire().await.unwrap();
+            let Some(next) = next else { panic!("held by {:?}", locks.holders(name).await) };
             next.release().await.unwrap();
             // Its time limit is a lease like any other.
             assert_eq!(peer.tell(&format!("acquire {key} 0.5")), "True");
-            let next = locks.lock(name).wait(Duration::from_secs(5)).acquire().await.unwrap();
+            let next = in_time("the grant", locks.lock(name).acquire()).await.unwrap();
             assert_eq!(peer.tell(&format!("release {key}")), "LockNotOwnedError");
             assert!(next.is_held());
             next.release().await.unwrap();

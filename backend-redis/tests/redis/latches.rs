@@ -1,9 +1,10 @@
 //! Latches, and what is removed when.
 
-use crate::{proxy::Proxy, server::Server, until};
-use std::{num::NonZeroU32, time::Duration};
+use crate::{HANG, proxy_to, server::Server, until};
+use std::num::NonZeroU32;
+use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::{Backend, LatchState, LatchStep, Name};
-use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_redis::RedisBackend;
 
 const LATCH: &str = "tenure:a\u{1f}{tenure:a}l";
 
@@ -19,18 +20,18 @@ fn count_down(party: &str) -> LatchStep {
 #[tokio::test]
 async fn a_removal_that_comes_late_leaves_the_next_latch_alone() {
     let server = Server::start();
-    let proxy = Proxy::to(server.port).await;
-    let options = RedisOptions::from_url(&proxy.url()).unwrap();
-    let backend = RedisBackend::connect(options.response_timeout(Duration::from_secs(30))).await.unwrap();
+    let (proxy, options) = proxy_to(&server).await;
+    let backend = RedisBackend::connect(options.response_timeout(HANG * 2)).await.unwrap();
     let other = server.backend().await;
     assert_eq!(step(&backend, &count_down("x")).await, LatchState { of: 3, counted: 1 });
-    let (before, held) = (server.calls(&["evalsha"]), proxy.hold_replies());
+    let before = server.scripts_called();
+    proxy.set(Direction::Replies, Flow::Hold);
     let late = tokio::spawn(async move { step(&backend, &LatchStep::Remove).await });
-    until("it has asked", || server.calls(&["evalsha"]) > before).await;
+    until("it has asked", || server.scripts_called() > before).await;
     assert_eq!(step(&other, &LatchStep::Remove).await, LatchState::default());
     assert_eq!(step(&other, &count_down("x")).await.counted, 1);
     assert_eq!(step(&other, &count_down("y")).await.counted, 2);
-    held.let_go();
+    proxy.set(Direction::Replies, Flow::Pass);
     assert_eq!(late.await.unwrap(), LatchState { of: 3, counted: 2 }, "it removed the next one");
     assert_eq!(step(&other, &LatchStep::Look).await, LatchState { of: 3, counted: 2 });
 }

@@ -1,6 +1,5 @@
 //! The store on real servers: what the conformance suite cannot see from above.
 
-mod anywhere;
 mod faults;
 mod fences;
 mod foreign;
@@ -9,33 +8,44 @@ mod input;
 mod interop;
 mod keys;
 mod latches;
-mod masters;
+mod late;
+mod modes;
 mod notices;
 mod outages;
 mod people;
-mod proxy;
+mod pushes;
 mod refused;
 mod replicas;
+mod rights;
 mod server;
-mod several;
-mod shards;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;
 mod turns;
 mod upgrades;
-mod waiting;
 
-use std::{sync::Arc, time::Duration};
-use tenure_core::{Attempt, Backend, Claim, ClaimId, Error, Grant, Guard, HolderInfo, Mode, Name};
+use server::Server;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+    sync::Arc,
+    time::Duration,
+};
+use tenure_conformance::{
+    pause,
+    proxy::{Connection, Flow, Proxy},
+    saboteur::Direction,
+};
+use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Mode, Name};
+use tenure_redis::RedisOptions;
 
-/// Sooner than a waiter asks again that is told nothing: 1.2 s after it asked last.
-pub(crate) const NO_POLL: Duration = Duration::from_millis(1100);
-/// The same of one in a queue: it shows up again after a second, and what another was handed runs out after 0.9 s.
-pub(crate) const NO_SHOW_UP: Duration = Duration::from_millis(800);
+/// Longer than any test takes: nothing is gone by itself.
+const LEASE: Duration = Duration::from_mins(10);
+/// In which everything comes that comes at all, on a busy machine too.
+const HANG: Duration = Duration::from_mins(3);
 
 /// A claim of a name, for requests below `Locks`.
-pub(crate) fn claim(name: &str, lease: Duration) -> Claim {
+fn claim(name: &str, lease: Duration) -> Claim {
     Claim {
         id: ClaimId::new(),
         name: Name::new(name).expect("a name"),
@@ -47,34 +57,63 @@ pub(crate) fn claim(name: &str, lease: Duration) -> Claim {
     }
 }
 
+/// A claim in this mode.
+fn claim_in(mode: Mode, name: &str) -> Claim {
+    Claim { mode, ..claim(name, LEASE) }
+}
+
+fn permits(take: u32, of: u32) -> Mode {
+    let number = |n| NonZeroU32::new(n).expect("a number of permits");
+    Mode::Permit { take: number(take), of: number(of) }
+}
+
 /// The grant of a claim that is sure to be granted.
-pub(crate) async fn grant(backend: &dyn Backend, claim: &Claim) -> Grant {
+async fn grant(backend: &dyn Backend, claim: &Claim) -> Grant {
     match backend.try_acquire(claim).await.expect("an answer") {
         Attempt::Granted(grant) => grant,
         busy @ Attempt::Busy { .. } => panic!("{:?} is not free: {busy:?}", claim.name),
     }
 }
 
-/// Releases what was handed over, which is lost if the machine stalls for 0.9 s before it is renewed.
-pub(crate) async fn give_back(guard: Guard) {
-    match guard.release().await {
-        Ok(()) | Err(Error::Lost { .. }) => {}
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// The median, because a machine may stall now and then; whoever is told nothing is late every time.
-pub(crate) fn typical(mut delays: Vec<Duration>) -> Duration {
-    delays.sort_unstable();
-    println!("after {delays:?}");
-    delays[delays.len() / 2]
-}
-
 /// Looks again and again until something is so.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let begin = std::time::Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(15), "in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let waits = async {
+        while !so() {
+            pause::look_again().await;
+        }
+    };
+    in_time(what, waits).await;
+}
+
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let outcome = tokio::time::timeout(HANG, future).await;
+    outcome.unwrap_or_else(|_| panic!("in vain: {what}"))
+}
+
+/// A proxy before a server, and the way through it. A server that gives no answer is given up soon, because some tests
+/// wait for that.
+async fn proxy_to(server: &Server) -> (Proxy, RedisOptions) {
+    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port))).await.expect("a port");
+    let options = RedisOptions::from_url(&format!("redis://{}", proxy.address())).expect("a good URL");
+    (proxy, options.response_timeout(Duration::from_secs(3)))
+}
+
+/// Keeps back what is sent on the present connections. Later ones are not held up.
+fn hold(proxy: &Proxy) -> Vec<Connection> {
+    let held = proxy.connections();
+    for connection in &held {
+        connection.set(Direction::Requests, Flow::Hold);
     }
+    held
+}
+
+fn let_go(held: &[Connection]) {
+    for connection in held {
+        connection.set(Direction::Requests, Flow::Pass);
+    }
+}
+
+/// Cuts the present connections, which a client that is not polled meanwhile has yet to see.
+fn cut(proxy: &Proxy) {
+    proxy.connections().iter().for_each(Connection::cut);
 }

@@ -1,6 +1,6 @@
 //! What a waiter in a queue is told, and when that no longer counts.
 
-use crate::{NO_SHOW_UP, claim, grant, server::Server, until};
+use crate::{HANG, LEASE, claim, grant, in_time, server::Server, until};
 use std::{
     sync::mpsc,
     time::{Duration, Instant, SystemTime},
@@ -8,7 +8,6 @@ use std::{
 use tenure_core::{Backend, ClaimId};
 use tenure_redis::RedisBackend;
 
-const LEASE: Duration = Duration::from_mins(1);
 const QUEUE: &str = "tenure:a\u{1f}{tenure:a}q";
 
 /// What a master says whose clock is ahead by so much.
@@ -19,10 +18,10 @@ fn turn(claim: ClaimId, ahead: Duration) -> String {
 
 /// After a failover, what the old master said counts no more, however late its clock was.
 #[tokio::test]
-async fn what_another_master_said_is_no_turn() {
+async fn turn_that_another_master_gave_is_none() {
     let server = Server::start();
     // So patient that it is no fault if this thread, and with it the connection, stands still for a while.
-    let options = server.options().fair(true).response_timeout(LEASE / 2);
+    let options = server.options().fair(true).response_timeout(HANG * 2);
     let fair = async || RedisBackend::connect(options.clone()).await.unwrap();
     let (holder, backend) = (fair().await, fair().await);
     let (held, _other) = (grant(&holder, &claim("a", LEASE)).await, grant(&holder, &claim("b", LEASE)).await);
@@ -63,17 +62,17 @@ async fn what_another_master_said_is_no_turn() {
         if let Ok(heard) = told.recv_timeout(Duration::from_millis(5)) {
             break heard;
         }
-        assert!(begun.elapsed() < LEASE / 2, "the other waiter hears nothing");
+        assert!(begun.elapsed() < HANG, "the other waiter hears nothing");
     };
     assert_eq!(heard, also_waits.id);
     other.join().unwrap();
     for _ in 0..2 {
-        let early = tokio::time::timeout(NO_SHOW_UP, &mut waiting).await;
+        let early = tokio::time::timeout(Duration::from_millis(800), &mut waiting).await;
         assert!(early.is_err(), "another holds it: {early:?}");
         // And this is heard after its answer.
         publish(&turn(waits.id, Duration::from_hours(1)));
     }
     holder.release(&held).await.unwrap();
-    let granted = tokio::time::timeout(LEASE / 2, waiting).await.expect("its turn has come").unwrap();
+    let granted = in_time("its turn", waiting).await.unwrap();
     assert!(granted.claim == waits.id && granted.token > held.token);
 }

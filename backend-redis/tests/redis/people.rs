@@ -1,14 +1,9 @@
 //! Who holds what.
 
-use crate::{claim, grant, server::Server};
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
-use tenure_core::{Backend, Claim, HolderInfo, LossCause, Name};
+use crate::{LEASE, claim, grant, server::Server};
+use std::sync::Arc;
+use tenure_core::{Backend, Claim, HolderInfo, Name};
 use tenure_redis::RedisBackend;
-
-const LEASE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn holders_are_told_with_what_is_known() {
@@ -23,11 +18,7 @@ async fn holders_are_told_with_what_is_known() {
     assert_eq!((seen.claim, seen.token), (Some(claim.id), Some(held.token)));
     assert_eq!(seen.info.label.as_deref(), Some("nightly  backup é"));
     assert_eq!((seen.info.host.as_str(), seen.info.pid), ("some_host", 42));
-    assert!(seen.left.unwrap() > Duration::from_secs(15) && seen.left.unwrap() <= LEASE);
-    assert!(seen.age.unwrap() < Duration::from_secs(5));
-    assert!(seen.since.unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap() > Duration::from_hours(24));
     backend.release(&held).await.unwrap();
-    assert_eq!(backend.holders(&name).await.unwrap(), []);
     server.tell::<()>(&["SET", "tenure:orders/42", "foreign"]);
     let [seen] = &backend.holders(&name).await.unwrap()[..] else { panic!("one holder") };
     assert_eq!((seen.claim, seen.token, seen.left), (None, None, None));
@@ -70,23 +61,4 @@ async fn without_a_prefix_only_what_looks_like_a_lock_is_listed() {
     server.tell::<()>(&["SET", "data", "x"]);
     let listed = backend.list("").await.unwrap();
     assert_eq!(listed.iter().map(|holder| &*holder.name).collect::<Vec<_>>(), ["foreign", "ours"]);
-}
-
-#[tokio::test]
-async fn a_forced_release_frees_the_lock_and_its_holder_learns_why() {
-    let server = Server::start();
-    let (locks, admin) = (server.locks().await, server.backend().await);
-    let guard = locks.lock("a").lease(Duration::from_secs(9)).acquire().await.unwrap();
-    let name = Name::new("a").unwrap();
-    let [put_out] = &admin.force_release(&name).await.unwrap()[..] else { panic!("one holder") };
-    assert_eq!((put_out.claim, put_out.token), (Some(guard.claim()), Some(guard.token())));
-    assert_eq!(admin.force_release(&name).await.unwrap(), []);
-    let next = locks_of(&server).await.lock("a").try_acquire().await.unwrap().expect("it is free");
-    assert!(next.token() > guard.token());
-    assert_eq!(tokio::time::timeout(LEASE, guard.lost()).await.unwrap(), LossCause::Forced);
-    next.release().await.unwrap();
-}
-
-async fn locks_of(server: &Server) -> tenure_core::Locks {
-    server.locks().await
 }

@@ -1,18 +1,16 @@
 //! Grants that replicas must have, and what becomes of them when one request is held up.
 
-use crate::{claim, grant, proxy::Proxy, server::Server, until};
-use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
+use crate::{HANG, LEASE, claim, grant, hold, let_go, proxy_to, server::Server, until};
+use std::{future::poll_fn, pin::Pin, task::Poll};
+use tenure_conformance::proxy::Proxy;
 use tenure_core::{Attempt, Backend, Locks};
-use tenure_redis::{RedisBackend, RedisOptions};
-
-const LEASE: Duration = Duration::from_secs(20);
+use tenure_redis::RedisBackend;
 
 /// A master without replicas yet, and a client that wants one for each grant.
 async fn lonely() -> (Server, Proxy, RedisBackend) {
     let server = Server::with(&["--repl-diskless-sync-delay", "0"]);
-    let proxy = Proxy::to(server.port).await;
-    let options = RedisOptions::from_url(&proxy.url()).unwrap().replicas(1);
-    let backend = RedisBackend::connect(options.response_timeout(Duration::from_secs(3))).await.unwrap();
+    let (proxy, options) = proxy_to(&server).await;
+    let backend = RedisBackend::connect(options.replicas(1)).await.unwrap();
     (server, proxy, backend)
 }
 
@@ -22,7 +20,7 @@ async fn followed() -> (Server, Server, RedisBackend) {
     replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
     let follows = || server.tell::<String>(&["INFO", "replication"]).contains("state=online");
     until("the replica follows", follows).await;
-    let options = server.options().replicas(1).response_timeout(Duration::from_secs(30));
+    let options = server.options().replicas(1).response_timeout(HANG * 2);
     let backend = RedisBackend::connect(options).await.unwrap();
     (server, replica, backend)
 }
@@ -43,7 +41,7 @@ async fn polled<T>(future: &mut (impl Future<Output = T> + Unpin), times: u32) -
 /// A grant that too few replicas had is taken back by a request without an answer, which is carried out when the next
 /// attempt has been granted. It must not end that.
 #[tokio::test]
-async fn a_late_end_of_a_grant_leaves_the_next_one_alone() {
+async fn late_end_of_a_grant_leaves_the_next_one_alone() {
     let (server, proxy, backend) = lonely().await;
     // The server has heard of every script: what is held up will be carried out.
     let warm = server.backend().await;
@@ -52,18 +50,18 @@ async fn a_late_end_of_a_grant_leaves_the_next_one_alone() {
     let replica = Server::start();
     let locks = Locks::new(backend);
     // Attempts have a connection of their own, which is made later and so not held up.
-    let held = proxy.hold();
+    let held = hold(&proxy);
     let waiter = tokio::spawn({
-        let lock = locks.lock("a").lease(LEASE).wait(Duration::from_secs(30));
+        let lock = locks.lock("a").lease(LEASE);
         async move { lock.acquire().await }
     });
     until("it is asked for again", || server.calls(&["wait"]) >= 2).await;
     replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
     let guard = waiter.await.unwrap().unwrap();
     // All that was sent since then has been answered: what comes now is what was held up.
-    let before = server.calls(&["evalsha"]);
-    held.let_go();
-    until("the take-back comes", || server.calls(&["evalsha"]) > before).await;
+    let before = server.scripts_called();
+    let_go(&held);
+    until("the take-back comes", || server.scripts_called() > before).await;
     assert_eq!(server.tell::<String>(&["GET", "tenure:a"]), guard.claim().to_string(), "it was ended");
     assert!(guard.is_held());
     guard.release().await.unwrap();
@@ -72,13 +70,13 @@ async fn a_late_end_of_a_grant_leaves_the_next_one_alone() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_grant_may_not_have_ended_is_not_used_again() {
+async fn claim_whose_grant_may_not_have_ended_is_not_used_again() {
     let (server, _proxy, backend) = lonely().await;
     let answered = backend.try_acquire(&claim("a", LEASE)).await.unwrap_err();
     assert!(answered.is_unavailable() && !answered.spends_claim(), "{answered}");
     assert_eq!(server.tell::<u64>(&["EXISTS", "tenure:a"]), 0);
     let (server, proxy, backend) = lonely().await;
-    let _held = proxy.hold();
+    let _held = hold(&proxy);
     let unanswered = backend.try_acquire(&claim("a", LEASE)).await.unwrap_err();
     assert!(unanswered.is_unavailable() && unanswered.spends_claim(), "{unanswered}");
     assert!(unanswered.to_string().contains("0 of 1 replicas"), "{unanswered}");
@@ -87,7 +85,7 @@ async fn a_claim_whose_grant_may_not_have_ended_is_not_used_again() {
 
 /// As in a `select!` in a loop: it may be suspended while the replicas are counted.
 #[tokio::test]
-async fn an_attempt_that_is_not_polled_holds_up_no_other() {
+async fn attempt_that_is_not_polled_holds_up_no_other() {
     let (_server, _replica, backend) = followed().await;
     for polls in 1..500 {
         let left = claim(&format!("left {polls}"), LEASE);
@@ -97,7 +95,7 @@ async fn an_attempt_that_is_not_polled_holds_up_no_other() {
             return;
         }
         let other = claim("other", LEASE);
-        let held = tokio::time::timeout(LEASE / 2, grant(&backend, &other)).await;
+        let held = tokio::time::timeout(HANG, grant(&backend, &other)).await;
         let held = held.unwrap_or_else(|_| panic!("held up by one that was polled {polls} times"));
         backend.release(&held).await.unwrap();
     }
@@ -107,7 +105,7 @@ async fn an_attempt_that_is_not_polled_holds_up_no_other() {
 /// Several `Locks` may have been made of one backend and its clones, which share the connections. Whatever the try of one
 /// waits for when another closes, it is granted.
 #[tokio::test]
-async fn a_client_that_closes_fails_no_try_of_another() {
+async fn client_that_closes_fails_no_try_of_another() {
     let (_server, _replica, backend) = followed().await;
     for polls in 1..500 {
         let asked = claim(&format!("a {polls}"), LEASE);

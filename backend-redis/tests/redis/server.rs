@@ -1,5 +1,6 @@
 //! A Redis server of a test's own, from the program on this machine.
 
+use crate::HANG;
 use std::{
     io::Write,
     net::{TcpListener, UdpSocket},
@@ -35,12 +36,6 @@ impl Server {
         server
     }
 
-    /// Kills the server and starts it again, with whatever it had written to its disk.
-    pub(crate) fn restart(&mut self) {
-        self.kill();
-        self.start_again();
-    }
-
     pub(crate) fn kill(&mut self) {
         self.process.kill().expect("killed");
         self.process.wait().expect("gone");
@@ -73,6 +68,20 @@ impl Server {
         RedisBackend::connect(self.options()).await.expect("a server")
     }
 
+    /// A new client that serves waiters of all clients in order.
+    pub(crate) async fn fair(&self) -> RedisBackend {
+        RedisBackend::connect(self.options().fair(true)).await.expect("a server")
+    }
+
+    pub(crate) async fn locks_fair(&self) -> Locks {
+        Locks::new(self.fair().await)
+    }
+
+    /// A client of each kind.
+    pub(crate) async fn both(&self) -> [RedisBackend; 2] {
+        [self.backend().await, self.fair().await]
+    }
+
     /// A new client's locks.
     pub(crate) async fn locks(&self) -> Locks {
         Locks::with_lease(self.backend().await, lease::DEFAULT_LEASE).expect("a lease")
@@ -100,18 +109,29 @@ impl Server {
         self.count(command, "rejected_calls")
     }
 
-    /// The same of scripts, over a connection that is there: what is handed over runs out in less than a second.
-    pub(crate) fn scripts_called(&self) -> impl FnMut() -> u64 {
-        let mut connection = self.connection();
-        move || {
-            let text: String =
-                redis::cmd("INFO").arg("commandstats").query(&mut connection).expect("an answer");
-            counted(&text, "evalsha", "calls")
-        }
+    /// How many script calls.
+    pub(crate) fn scripts_called(&self) -> u64 {
+        self.calls(&["evalsha"])
     }
 
+    /// How many clients listen for the release of a lock.
+    pub(crate) fn listeners(&self, name: &str) -> u64 {
+        self.tell::<(String, u64)>(&["PUBSUB", "NUMSUB", &format!("tenure:{name}")]).1
+    }
+
+    /// By the server's clock.
+    pub(crate) fn time(&self) -> Duration {
+        let [seconds, micros]: [u64; 2] = self.tell(&["TIME"]);
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    }
+
+    /// A figure of a command.
     fn count(&self, command: &str, what: &str) -> u64 {
-        counted(&self.tell::<String>(&["INFO", "commandstats"]), command, what)
+        let text: String = self.tell(&["INFO", "commandstats"]);
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+        let counts = line.unwrap_or_default().split(',').filter_map(|count| count.split_once('='));
+        let mut counted = counts.filter(|(name, _)| *name == what).map(|(_, count)| count.parse::<u64>());
+        counted.next().map_or(0, |count| count.expect("a number"))
     }
 
     fn until_it_answers(&self) {
@@ -123,18 +143,10 @@ impl Server {
             Err(error) => error.code() == Some("NOAUTH"),
         };
         while !answers(client.get_connection().and_then(|mut it| redis::cmd("PING").exec(&mut it))) {
-            assert!(begin.elapsed() < Duration::from_secs(20), "the server does not answer");
+            assert!(begin.elapsed() < HANG, "the server does not answer");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// A figure of a command in these statistics.
-fn counted(text: &str, command: &str, what: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
-    let counts = line.unwrap_or_default().split(',').filter_map(|count| count.split_once('='));
-    let mut counted = counts.filter(|(name, _)| *name == what).map(|(_, count)| count.parse::<u64>());
-    counted.next().map_or(0, |count| count.expect("a number"))
 }
 
 impl Drop for Server {

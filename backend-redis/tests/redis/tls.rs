@@ -1,7 +1,7 @@
 //! Servers that speak TLS: one, several, and those that name others.
 
 use crate::{
-    claim, grant,
+    LEASE, claim, grant,
     input::refusal_with,
     server::{Server, free_port},
     until,
@@ -10,13 +10,10 @@ use std::{
     net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 use tempfile::TempDir;
 use tenure_core::{Backend, Error, Locks};
 use tenure_redis::{RedisBackend, RedisOptions, RedlockBackend, RedlockOptions};
-
-const LEASE: Duration = Duration::from_secs(20);
 
 /// What a server shows to prove who it is.
 struct Certificate {
@@ -84,7 +81,6 @@ async fn is_a_store(one: impl Backend, other: impl Backend, name: &str) {
     assert!(other.lock(name).try_acquire().await.unwrap().is_none());
     let (lock, first) = (other.lock(name), guard.token());
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
     guard.release().await.unwrap();
     let next = waiter.await.unwrap().unwrap();
     assert!(next.token() > first);

@@ -1,12 +1,12 @@
 //! Requests about many names at once. Calls of the same script are sent as one.
 
-use crate::{claim, grant, proxy::Proxy, server::Server, until};
+use crate::{HANG, LEASE, claim, cut, grant, proxy_to, server::Server, until};
 use futures_util::future::join_all;
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
+use tenure_conformance::{proxy::Flow, saboteur::Direction};
 use tenure_core::{Attempt, Backend, Claim, Grant, Mode, Release, StoreError};
 use tenure_redis::{RedisBackend, RedisOptions};
 
-const LEASE: Duration = Duration::from_secs(20);
 const NAMES: usize = 64;
 
 fn claims(mode: Mode) -> Vec<Claim> {
@@ -36,25 +36,25 @@ async fn all_released(backend: &RedisBackend, grants: &[Grant]) {
 }
 
 #[tokio::test]
-async fn many_are_carried_out_in_few_calls_and_answered_each() {
+async fn batch_takes_few_calls_and_is_answered_per_call() {
     let server = Server::start();
     let backend = server.backend().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
         let claims = claims(mode);
         // Now the server knows the scripts.
         all_released(&backend, &all_granted(&backend, &claims).await).await;
-        let before = server.calls(&["evalsha"]);
+        let before = server.scripts_called();
         let grants = all_granted(&backend, &claims).await;
-        let asked = server.calls(&["evalsha"]) - before;
+        let asked = server.scripts_called() - before;
         assert!(asked <= 10, "{asked} calls for {NAMES} names");
         for grant in &grants {
             let holders = backend.holders(&grant.name).await.unwrap();
             assert_eq!((holders.len(), holders[0].token), (1, Some(grant.token)));
         }
         // Every name is still the one that is held, and with what was asked for.
-        let before = server.calls(&["evalsha"]);
+        let before = server.scripts_called();
         all_released(&backend, &grants).await;
-        let asked = server.calls(&["evalsha"]) - before;
+        let asked = server.scripts_called() - before;
         assert!(asked <= 10, "{asked} calls for {NAMES} names");
         for (again, before) in all_granted(&backend, &claims).await.iter().zip(&grants) {
             assert!(again.token > before.token);
@@ -63,33 +63,46 @@ async fn many_are_carried_out_in_few_calls_and_answered_each() {
     }
 }
 
+/// One is held, one was withdrawn and comes late, one key is something else, and one may not be touched by this user, for
+/// which the server refuses the whole call.
 #[tokio::test]
-async fn what_is_wrong_with_one_is_said_of_that_one() {
+async fn batch_error_is_reported_per_call() {
     let server = Server::start();
-    let (backend, other) = (server.backend().await, server.backend().await);
-    let claims = claims(Mode::Exclusive);
-    all_released(&backend, &all_granted(&backend, &claims).await).await;
-    let held = grant(&other, &claim("n20", LEASE)).await;
-    server.tell::<()>(&["RPUSH", "tenure:n40", "not a lock"]);
-    let granted: HashSet<usize> = ask(&backend, &claims)
-        .await
-        .into_iter()
-        .enumerate()
-        .filter_map(|(number, attempt)| match (number, attempt) {
-            (20, Ok(Attempt::Busy { expires_in })) => {
-                assert!(expires_in.is_some_and(|left| left <= LEASE));
-                None
+    let user = ["ACL", "SETUSER", "app", "on", ">zq7k2", "+@all", "&*", "~tenure:n*", "~tenure:\u{1f}*"];
+    server.tell::<()>(&user);
+    for (fair, mode) in [(false, Mode::Exclusive), (false, Mode::Shared), (true, Mode::Exclusive)] {
+        let options = RedisOptions::from_url(&server.tcp_url()).unwrap().credentials("app", "zq7k2");
+        let backend = RedisBackend::connect(options.fair(fair)).await.unwrap();
+        let mut claims = claims(mode);
+        all_released(&backend, &all_granted(&backend, &claims).await).await;
+        grant(&server.backend().await, &claim("n20", LEASE)).await;
+        let record = "tenure:n30\u{1f}{tenure:n30}r";
+        let last: String = server.tell(&["GET", record]);
+        // As a withdrawal leaves it.
+        server.tell::<()>(&["SET", record, &format!("{last}\n-{} 9999999999", claims[30].id)]);
+        server.tell::<()>(&["RPUSH", "tenure:n40", "not a lock"]);
+        for forbidden in [false, true] {
+            if forbidden {
+                claims[50] = Claim { mode, ..claim("other", LEASE) };
             }
-            (40, Err(error)) => {
-                assert!(error.to_string().contains("tenure:n40"), "{error}");
-                None
+            for (number, attempt) in ask(&backend, &claims).await.into_iter().enumerate() {
+                match (number, attempt) {
+                    (20, Ok(Attempt::Busy { expires_in })) => {
+                        assert!(expires_in.is_some_and(|left| left <= LEASE));
+                    }
+                    (30, Err(error)) => assert!(error.to_string().contains("was withdrawn"), "{error}"),
+                    (40, Err(error)) => assert!(error.to_string().contains("tenure:n40"), "{error}"),
+                    (50, Err(error)) if forbidden => {
+                        assert!(error.to_string().contains("denies this user"), "{error}");
+                    }
+                    (20 | 30 | 40, other) => panic!("{number}, fair: {fair}: {other:?}"),
+                    (_, Ok(Attempt::Granted(_))) => assert!(!forbidden || number != 50),
+                    (_, other) => panic!("{number}, fair: {fair}: {other:?}"),
+                }
             }
-            (number, Ok(Attempt::Granted(_))) => Some(number),
-            (number, other) => panic!("{number}: {other:?}"),
-        })
-        .collect();
-    assert_eq!(granted.len(), NAMES - 2);
-    assert_eq!(other.release(&held).await.unwrap(), Release::Released { awaited: false });
+        }
+        server.tell::<()>(&["FLUSHALL"]);
+    }
 }
 
 /// Their requests are sent in one write, but not in one call: to the server's clock they would come in one moment.
@@ -120,33 +133,9 @@ async fn waiters_that_ask_together_stand_in_order() {
     listener.abort();
 }
 
-/// The request of a claim that was withdrawn comes late, together with others. It alone is refused.
-#[tokio::test]
-async fn a_late_request_of_a_withdrawn_claim_is_in_nobodys_way() {
-    let server = Server::start();
-    for (fair, mode) in [(false, Mode::Exclusive), (false, Mode::Shared), (true, Mode::Exclusive)] {
-        let backend = RedisBackend::connect(server.options().fair(fair)).await.unwrap();
-        let claims = claims(mode);
-        all_released(&backend, &all_granted(&backend, &claims).await).await;
-        let record = "tenure:n30\u{1f}{tenure:n30}r";
-        let last: String = server.tell(&["GET", record]);
-        // As a withdrawal leaves it.
-        server.tell::<()>(&["SET", record, &format!("{last}\n-{} 9999999999", claims[30].id)]);
-        for (number, attempt) in ask(&backend, &claims).await.into_iter().enumerate() {
-            match (number, attempt) {
-                (30, Err(error)) => assert!(error.to_string().contains("was withdrawn"), "{error}"),
-                (30, other) => panic!("a ghost: {other:?}"),
-                (_, Ok(Attempt::Granted(_))) => {}
-                (_, other) => panic!("{number}, fair: {fair}: {other:?}"),
-            }
-        }
-        server.tell::<()>(&["FLUSHALL"]);
-    }
-}
-
 /// The server refuses each of them, so each caller learns what is wrong with the server.
 #[tokio::test]
-async fn what_is_wrong_with_the_server_is_said_of_each() {
+async fn servers_error_is_reported_per_call() {
     let server = Server::start();
     for (fair, mode) in [(false, Mode::Exclusive), (false, Mode::Shared), (true, Mode::Exclusive)] {
         let backend = RedisBackend::connect(server.options().fair(fair)).await.unwrap();
@@ -171,7 +160,7 @@ async fn what_is_wrong_with_the_server_is_said_of_each() {
 
 /// The server refuses whatever it is asked, so it is not asked once more for each.
 #[tokio::test]
-async fn a_busy_server_is_left_alone() {
+async fn busy_server_is_left_alone() {
     let server = Server::with(&["--lua-time-limit", "1"]);
     let backend = server.backend().await;
     let claims = claims(Mode::Exclusive);
@@ -195,40 +184,8 @@ async fn a_busy_server_is_left_alone() {
     all_released(&backend, &all_granted(&backend, &claims).await).await;
 }
 
-/// One key that the user may not touch: the server refuses the call for all of them.
 #[tokio::test]
-async fn what_one_may_not_do_is_refused_to_that_one() {
-    let server = Server::start();
-    server.tell::<()>(&[
-        "ACL",
-        "SETUSER",
-        "app",
-        "on",
-        ">zq7k2",
-        "+@all",
-        "&*",
-        "~tenure:n*",
-        "~tenure:\u{1f}*",
-    ]);
-    let options = RedisOptions::from_url(&server.tcp_url()).unwrap().credentials("app", "zq7k2");
-    let backend = RedisBackend::connect(options).await.unwrap();
-    let mut claims = claims(Mode::Exclusive);
-    all_released(&backend, &all_granted(&backend, &claims).await).await;
-    claims[30] = claim("other", LEASE);
-    for (attempt, claim) in ask(&backend, &claims).await.into_iter().zip(&claims) {
-        match attempt {
-            Ok(Attempt::Granted(_)) => assert_ne!(claim.name.as_str(), "other"),
-            Err(error) => {
-                assert_eq!(claim.name.as_str(), "other");
-                assert!(error.to_string().contains("denies this user"), "{error}");
-            }
-            Ok(busy) => panic!("{busy:?}"),
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_server_that_forgot_the_scripts_learns_them_again() {
+async fn server_that_forgot_the_scripts_learns_them_again() {
     let server = Server::start();
     let backend = server.backend().await;
     let claims = claims(Mode::Exclusive);
@@ -239,23 +196,22 @@ async fn a_server_that_forgot_the_scripts_learns_them_again() {
         all_released(&backend, &grants).await;
     }
     all_released(&backend, &all_granted(&backend, &claims).await).await;
-    let before = server.calls(&["evalsha"]);
+    let before = server.scripts_called();
     all_released(&backend, &all_granted(&backend, &claims).await).await;
-    let asked = server.calls(&["evalsha"]) - before;
+    let asked = server.scripts_called() - before;
     assert!(asked <= 20, "{asked} calls for twice {NAMES} names");
 }
 
 /// Nobody knows what became of any, so all are asked for once more, and have what they were granted then.
 #[tokio::test]
-async fn an_answer_that_is_lost_is_lost_to_all() {
+async fn lost_answer_is_asked_for_again_per_call() {
     let server = Server::start();
-    let proxy = Proxy::to(server.port).await;
-    // So patient that nobody gives the answer up before it is lost.
-    let options = RedisOptions::from_url(&proxy.url()).unwrap().response_timeout(LEASE);
-    let backend = RedisBackend::connect(options).await.unwrap();
+    let (proxy, options) = proxy_to(&server).await;
+    // So patient that the answer is not given up before it is lost.
+    let backend = RedisBackend::connect(options.response_timeout(HANG * 2)).await.unwrap();
     let claims = claims(Mode::Exclusive);
     all_released(&backend, &all_granted(&backend, &claims).await).await;
-    let held = proxy.hold_replies();
+    proxy.set(Direction::Replies, Flow::Hold);
     let asking = tokio::spawn({
         let (backend, claims) = (backend.clone(), claims.clone());
         async move { all_granted(&backend, &claims).await }
@@ -268,8 +224,8 @@ async fn an_answer_that_is_lost_is_lost_to_all() {
         assert_eq!(holders, claim.id.to_string());
     };
     claims.iter().for_each(record);
-    proxy.cut();
-    held.let_go();
+    cut(&proxy);
+    proxy.set(Direction::Replies, Flow::Pass);
     let grants = asking.await.unwrap();
     let tokens: HashSet<_> = grants.iter().map(|grant| (&grant.name, grant.token)).collect();
     assert_eq!(tokens.len(), NAMES);

@@ -1,18 +1,16 @@
 //! Upgrades that the server forgets, or that its replicas do not have yet.
 
-use crate::{claim, grant, proxy::Proxy, server::Server, until};
+use crate::{HANG, LEASE, claim_in, grant, proxy_to, server::Server, until};
 use std::time::Duration;
-use tenure_core::{Backend, Claim, Conversion, Error, Locks, LossCause, Mode};
+use tenure_conformance::{proxy::Flow, saboteur::Direction};
+use tenure_core::{Backend, Conversion, Error, Locks, LossCause, Mode};
 use tenure_redis::RedisBackend;
-
-const LEASE: Duration = Duration::from_secs(20);
 
 /// As after a crash between the upgrade and its way to the disk. The extension asks as each renewal does.
 #[tokio::test]
 async fn forgotten_upgrade_is_lost_at_the_next_renewal() {
     let server = Server::start();
-    for fair in [false, true] {
-        let backend = RedisBackend::connect(server.options().fair(fair)).await.unwrap();
+    for backend in server.both().await {
         let locks = Locks::with_lease(backend, LEASE).unwrap();
         let mut writer = locks.rw("a").read().acquire().await.unwrap();
         let before: String = server.tell(&["GET", "tenure:a"]);
@@ -32,21 +30,21 @@ async fn forgotten_upgrade_is_lost_at_the_next_renewal() {
 #[tokio::test]
 async fn upgrade_counts_only_once_replicas_have_it() {
     let (server, replica) = (Server::with(&["--repl-diskless-sync-delay", "0"]), Server::start());
-    let way = Proxy::to(server.port).await;
-    replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &way.port.to_string()]);
+    let (way, _) = proxy_to(&server).await;
+    replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &way.address().port().to_string()]);
     until("the replica follows", || server.tell::<String>(&["INFO", "replication"]).contains("state=online"))
         .await;
     let client = async |response: Duration| {
         RedisBackend::connect(server.options().replicas(1).response_timeout(response)).await.unwrap()
     };
-    let patient = client(Duration::from_secs(30)).await;
-    let held = grant(&patient, &Claim { mode: Mode::Shared, ..claim("a", LEASE) }).await;
-    let stopped = way.hold_replies();
+    let patient = client(HANG * 2).await;
+    let held = grant(&patient, &claim_in(Mode::Shared, "a")).await;
+    way.set(Direction::Replies, Flow::Hold);
     // The second finds the upgrade made, on a connection that wrote nothing before.
     for _ in 0..2 {
         let upgraded = client(Duration::from_secs(4)).await.convert(&held, Mode::Exclusive).await;
         assert!(upgraded.as_ref().is_err_and(tenure_core::StoreError::is_unavailable), "{upgraded:?}");
     }
-    stopped.let_go();
+    way.set(Direction::Replies, Flow::Pass);
     assert_eq!(patient.convert(&held, Mode::Exclusive).await.unwrap(), Conversion::Converted);
 }

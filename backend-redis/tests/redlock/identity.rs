@@ -30,14 +30,14 @@ async fn one_server_under_two_addresses_is_refused() {
         source = cause.source();
     }
     assert!(matches!(error, Error::Store { .. }), "{text}");
-    for part in [&*addresses[0], &*addresses[1], "one and the same server"] {
+    for part in [&*addresses[0], &*addresses[1], "are the same server"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
 
 /// It was away when the client connected, so nobody could know.
 #[tokio::test]
-async fn a_server_that_turns_out_to_be_another_has_no_vote() {
+async fn server_that_turns_out_to_be_another_has_no_vote() {
     let nodes = Nodes::start(3).await;
     let again = Proxy::start(format!("127.0.0.1:{}", port(&nodes, 0)).parse().unwrap()).await.unwrap();
     again.refuse().await;
@@ -51,7 +51,7 @@ async fn a_server_that_turns_out_to_be_another_has_no_vote() {
     // Two of three addresses answer, and they are one server.
     nodes.saboteur(1).freeze().await.unwrap();
     let error = backend.try_acquire(&claim("a")).await.expect_err("one server of two is a majority");
-    assert!(error.to_string().contains("one and the same server"), "{error}");
+    assert!(error.to_string().contains("are the same server"), "{error}");
     nodes.saboteur(1).thaw().await.unwrap();
     // The address is led to another server: it is looked at anew with the connection.
     again.set_upstream(format!("127.0.0.1:{}", port(&nodes, 2)).parse().unwrap());
@@ -65,7 +65,7 @@ async fn a_server_that_turns_out_to_be_another_has_no_vote() {
 
 /// A counter that another program has spoilt: that server's vote is missing, and where too few are left, the error names it.
 #[tokio::test]
-async fn a_spoilt_counter_costs_its_server_the_vote() {
+async fn spoilt_counter_costs_its_server_the_vote() {
     let nodes = Nodes::start(3).await;
     let backend = nodes.backend().await;
     let spoilt = [format!("{} somebody 1 host ", 1_u64 << 53), "abc".to_owned()];

@@ -1,13 +1,16 @@
 //! Servers that know nothing of each other, for one test.
 
 use std::{sync::Arc, time::Duration};
+use tenure_conformance::pause;
 use tenure_conformance::saboteur::Saboteur;
-use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Locks, Mode, Name};
+use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, Guard, HolderInfo, Locks, Mode, Name};
 use tenure_redis::{RedlockBackend, RedlockOptions};
 use tenure_testbed::{Kind, Member, Server};
 
 /// Longer than any test takes: nothing is gone by itself.
-pub(crate) const LONG: Duration = Duration::from_mins(5);
+pub(crate) const LONG: Duration = Duration::from_mins(10);
+/// In which everything comes that comes at all, on a busy machine too.
+pub(crate) const HANG: Duration = Duration::from_mins(3);
 
 pub(crate) struct Nodes {
     server: Server,
@@ -65,11 +68,20 @@ impl Nodes {
         line.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number")
     }
 
+    /// By the clock of one of them.
+    pub(crate) fn time(&self, node: usize) -> Duration {
+        let [seconds, micros]: [u64; 2] = self.tell(node, &["TIME"]);
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    }
+
     /// Whether the lock's key stands on one of them.
     pub(crate) fn has_key(&self, node: usize, name: &str) -> bool {
         self.tell(node, &["EXISTS", &format!("tenure:{name}")])
     }
 }
+
+/// The longest that a node may be waited for. Four such waits take longer than a test may.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The key of what a server remembers of a lock.
 pub(crate) fn record(name: &str) -> String {
@@ -97,9 +109,21 @@ pub(crate) async fn grant(backend: &dyn Backend, claim: &Claim) -> Grant {
 
 /// Looks again and again until something is so.
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let begin = std::time::Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let waits = async {
+        while !so() {
+            pause::look_again().await;
+        }
+    };
+    in_time(what, waits).await;
+}
+
+pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(HANG, future).await.unwrap_or_else(|_| panic!("in vain: {what}"))
+}
+
+/// Waits until the lease has been renewed.
+pub(crate) async fn until_renewed(guard: &Guard) {
+    let before = guard.deadline();
+    until("it is renewed", || guard.deadline() > before || !guard.is_held()).await;
+    assert!(guard.is_held(), "{guard:?}");
 }

@@ -1,6 +1,6 @@
 //! Clients that keep each other out.
 
-use crate::nodes::{LONG, Nodes};
+use crate::nodes::{HANG, LONG, Nodes};
 use std::{
     sync::{
         Arc,
@@ -57,7 +57,7 @@ async fn two_clients_split_votes() {
             })
         };
         let both = async { tokio::join!(enter(&one), enter(&other)) };
-        let (first, second) = tokio::time::timeout(Duration::from_mins(1), both)
+        let (first, second) = tokio::time::timeout(HANG, both)
             .await
             .unwrap_or_else(|_| panic!("round {round}: the vote is split for ever"));
         assert_ne!(first.unwrap(), second.unwrap());

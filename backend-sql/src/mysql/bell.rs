@@ -154,7 +154,7 @@ async fn keep(shared: Arc<Shared>) {
             }
             Err(error) => error,
         };
-        tracing::debug!(lock.store = %shared.server.store, %error, "cannot be told of releases; waiters only poll");
+        tracing::debug!(lock.store = %shared.server.store, %error, "cannot receive wake-ups; waiters poll instead");
         if shared.rests() {
             return;
         }

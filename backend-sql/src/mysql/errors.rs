@@ -9,6 +9,8 @@ pub(super) struct Origin<'a> {
     pub(super) store: &'a str,
     pub(super) user: &'a str,
     pub(super) table: String,
+    /// The command that prints the table's DDL.
+    pub(super) schema: String,
 }
 
 /// [Error numbers](https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html).
@@ -111,18 +113,16 @@ fn verdict_on(number: u16, state: &str) -> Verdict {
 /// What a failed request means.
 pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     let Some(error) = database_error(&source) else { return without_number(origin, source) };
-    let Origin { user, table, .. } = origin;
+    let Origin { user, table, schema, .. } = origin;
     let message = error.message();
     let (passing, what) = match error.number() {
         number::ACCESS_DENIED => (false, format!("the server refused user {user}; check user and password")),
         number::DATABASE_DENIED => (
             false,
-            format!(
-                "user {user} may not use the database ({message}); check its name, or GRANT access to it"
-            ),
+            format!("user {user} has no access to the database ({message}); check its name, or GRANT access"),
         ),
         number::NO_SUCH_DATABASE => (false, format!("{message}; create it, or use another")),
-        number::NO_SUCH_TABLE => (false, missing_table(table)),
+        number::NO_SUCH_TABLE => (false, missing_table(origin)),
         number::DEADLOCK | number::LOCK_WAIT_TIMEOUT => {
             (true, format!("{message}; look for a transaction left open on the table {table}"))
         }
@@ -138,14 +138,14 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         number if number::COMMAND_DENIED.contains(&number) && message.contains("CREATE") => (
             false,
             format!(
-                "user {user} may not create the table {table}; create it with the DDL that `tenure schema mysql` prints, or \
+                "user {user} cannot create the table {table}; create it with the DDL that `{schema}` prints, or \
                  GRANT CREATE"
             ),
         ),
         number if number::COMMAND_DENIED.contains(&number) => (
             false,
             format!(
-                "user {user} may not use the table {table} ({message}); GRANT SELECT, INSERT, UPDATE, DELETE on it"
+                "user {user} has no access to the table {table} ({message}); GRANT SELECT, INSERT, UPDATE, DELETE on it"
             ),
         ),
         number if is_read_only(number, message) => {
@@ -175,21 +175,21 @@ pub(super) const QUOTES_JSON: &str = "this version of MariaDB does not read stri
 /// The message for row locks in such a cluster.
 pub(super) fn several_writers(cluster: &str) -> String {
     format!(
-        "row locks do not exclude each other here: the server belongs to {cluster}, where each node locks rows for its \
-         own clients alone; use lease rows (strategy=lease-row)"
+        "row locks do not exclude each other here: the server belongs to {cluster}, where each node locks rows only \
+         for its own clients; use lease rows (strategy=lease-row)"
     )
 }
 
 /// The message for a missing table.
-pub(super) fn missing_table(table: &str) -> String {
+pub(super) fn missing_table(Origin { table, schema, .. }: &Origin<'_>) -> String {
     format!(
-        "there is no table {table}; create it with the DDL that `tenure schema mysql` prints, or let tenure create it"
+        "the table {table} does not exist; create it with the DDL that `{schema}` prints, or let tenure create it (create_table=true)"
     )
 }
 
 fn other_shape(table: &str, message: &str) -> String {
     format!(
-        "the table {table} does not have the shape that locks need ({message}); choose another table, or rename that one"
+        "the table {table} does not match tenure's schema ({message}); choose another table, or rename that one"
     )
 }
 
@@ -200,22 +200,25 @@ fn without_number(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
             StoreError::failed(Explained::new(what, source))
         }
         sqlx::Error::Tls(_) => {
-            let what = format!("no TLS with {}; check ssl-mode and the certificates", origin.store);
+            let what = format!("TLS with {} failed; check ssl-mode and the certificates", origin.store);
             StoreError::failed(Explained::new(what, source))
         }
         source if let Some(why) = tls::disagreement(&source, "ssl-mode=verify_ca", "ssl-ca") => {
-            StoreError::failed(Explained::new(format!("no TLS with {}: {why}", origin.store), source))
+            StoreError::failed(Explained::new(
+                format!("TLS handshake with {} failed: {why}", origin.store),
+                source,
+            ))
         }
         // The only case in which it fails with settings that it accepted.
         sqlx::Error::Configuration(_) => {
             let what = format!(
-                "{} requires the password to be encrypted, and the connection is not; do not disable TLS with ssl-mode",
+                "{} accepts the password only over an encrypted connection; do not disable TLS with ssl-mode",
                 origin.store
             );
             StoreError::failed(Explained::new(what, source))
         }
         sqlx::Error::Encode(_) => {
-            StoreError::failed(Explained::new(format!("the driver refused: {source}"), source))
+            StoreError::failed(Explained::new(format!("the driver refused the request: {source}"), source))
         }
         source => StoreError::unavailable(Explained::new(
             format!("no connection to {}: {source}", origin.store),
@@ -231,47 +234,29 @@ mod tests {
     /// Of the classes 08 and 40, all that `errmsg-utf8.txt` of MariaDB 10.11 has.
     #[test]
     fn errors_are_classified_by_number_and_by_state() {
-        let again = [(1020, "HY000"), (1213, "40001"), (3101, "40000")];
-        let elsewhere = [
-            (1040, "08004"),
-            (1042, "08S01"),
-            (1043, "08S01"),
-            (1047, "08S01"),
-            (1053, "08S01"),
-            (1077, "HY000"),
-            (1080, "08S01"),
-            (1081, "08S01"),
-            (1146, "42S02"),
-            (1152, "08S01"),
-            (1153, "08S01"),
-            (1154, "08S01"),
-            (1155, "08S01"),
-            (1156, "08S01"),
-            (1157, "08S01"),
-            (1158, "08S01"),
-            (1159, "08S01"),
-            (1160, "08S01"),
-            (1161, "08S01"),
-            (1180, "HY000"),
-            (1184, "08S01"),
-            (1189, "08S01"),
-            (1190, "08S01"),
-            (1218, "08S01"),
-            (1251, "08004"),
-            (1615, "HY000"),
-            (1927, "70100"),
-            (3100, "HY000"),
-            (4031, "HY000"),
-            (9001, "HY000"),
+        let again = [("HY000", &[1020][..]), ("40001", &[1213]), ("40000", &[3101])];
+        let of_08s01 = [
+            1042, 1043, 1047, 1053, 1080, 1081, 1152, 1153, 1154, 1155, 1156, 1157, 1158, 1159, 1160, 1161,
+            1184, 1189, 1190, 1218,
         ];
-        let refused = [(1064, "42000"), (1114, "HY000"), (1205, "HY000"), (1317, "70100"), (1644, "45000")];
+        let elsewhere = [
+            ("08S01", &of_08s01[..]),
+            ("08004", &[1040, 1251]),
+            ("42S02", &[1146]),
+            ("70100", &[1927]),
+            ("HY000", &[1077, 1180, 1615, 3100, 4031, 9001]),
+        ];
+        let refused =
+            [("42000", &[1064][..]), ("HY000", &[1114, 1205]), ("70100", &[1317]), ("45000", &[1644])];
         for (expected, errors) in [
             (Verdict::Collided, &again[..]),
             (Verdict::Broken, &elsewhere[..]),
             (Verdict::Refused, &refused[..]),
         ] {
-            for (number, state) in errors {
-                assert_eq!(verdict_on(*number, state), expected, "{number} {state}");
+            for (state, numbers) in errors {
+                for number in *numbers {
+                    assert_eq!(verdict_on(*number, state), expected, "{number} {state}");
+                }
             }
         }
     }

@@ -80,7 +80,7 @@ async fn work(server: Arc<MySql>, mut rings: mpsc::Receiver<Bell>) {
             rung = ring(&server, &mut connection, &bells).await;
         }
         if let Err(error) = rung {
-            tracing::debug!(lock.store = %server.store, %error, "could not tell another process of a release; it polls");
+            tracing::debug!(lock.store = %server.store, %error, "could not wake the waiter of another process; it polls instead");
             connection = None;
             tokio::time::sleep(RECONNECT).await;
         }

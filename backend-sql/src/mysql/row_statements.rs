@@ -74,13 +74,13 @@ fn schema(table: &TablePath) -> String {
     format!(
         r"CREATE TABLE IF NOT EXISTS {table} (
   prefix      VARBINARY(200) NOT NULL, -- the namespace
-  name        VARBINARY(200) NOT NULL, -- what is locked
-  part        TINYINT        NOT NULL, -- 0: the row that the holder locks; 1: what is told of the last grant; 2: the secret
-  token       BIGINT,                  -- its fencing token
-  claim       VARBINARY(36),           -- who was granted it; the holder, if a connection has the mark of it; the secret
-  acquired_at DATETIME(6),             -- since when, UTC, by the server's clock
-  forced      VARBINARY(369),          -- the last claims that a forced release ended
-  label       VARCHAR(200),            -- what people are told about the holder
+  name        VARBINARY(200) NOT NULL, -- the lock's name
+  part        TINYINT        NOT NULL, -- 0: the row that the holder locks; 1: the note of the last grant; 2: the secret
+  token       BIGINT,                  -- the fencing token of the last grant
+  claim       VARBINARY(36),           -- the claim of the last grant; it holds the lock while a connection has its mark; in part 2, the secret
+  acquired_at DATETIME(6),             -- when it was granted, in UTC, by the server's clock
+  forced      VARBINARY(369),          -- the last claims that were released by force
+  label       VARCHAR(200),            -- the holder's label, for people
   host        VARCHAR(255),
   pid         BIGINT,
   PRIMARY KEY (prefix, name, part)
@@ -223,7 +223,8 @@ pub(super) const END: &str = "EXECUTE tenure_end";
 const MICROS: &str = "CAST(@@timestamp * 1000000 AS SIGNED)";
 
 /// It is not part of the holder's transaction, which is always rolled back. A note that arrives after a later holder's
-/// changes nothing: assignments are made from left to right, so all but the last two compare with the old values.
+/// changes nothing: assignments are made from left to right, so all but the last two compare with the old values. If an
+/// earlier grant of the claim was ended by force, that is not true of this one.
 const NOTE: &str = "
 INSERT INTO {t} (prefix, name, part, token, claim, acquired_at, label, host, pid)
 VALUES (?, ?, 1, LAST_INSERT_ID(?), ?, {now}, ?, ?, ?)
@@ -232,6 +233,7 @@ ON DUPLICATE KEY UPDATE
   label = IF({later}, VALUES(label), label),
   host = IF({later}, VALUES(host), host),
   pid = IF({later}, VALUES(pid), pid),
+  forced = IF(token < VALUES(token), REPLACE(forced, VALUES(claim), ''), forced),
   claim = IF({later}, VALUES(claim), claim),
   token = IF(claim <=> VALUES(claim), LAST_INSERT_ID(VALUES(token)), token + LAST_INSERT_ID(0))";
 

@@ -187,7 +187,8 @@ impl MySql {
 
     fn origin(&self) -> Origin<'_> {
         let (store, user) = (&self.store, self.connect.get_username());
-        Origin { store, user, table: self.options.table.to_string() }
+        let (table, schema) = (self.options.table.to_string(), self.options.schema_command("mysql"));
+        Origin { store, user, table, schema }
     }
 }
 
@@ -240,7 +241,7 @@ impl Server for MySql {
         let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;
         if !found {
             if !create_table {
-                return Err(StoreError::failed(errors::missing_table(&table.to_string())));
+                return Err(StoreError::failed(errors::missing_table(&self.origin())));
             }
             let making =
                 async { self.make_table(&mut connection).await.map_err(|error| self.explain(error)) };

@@ -88,20 +88,20 @@ fn schema(table: &TablePath) -> String {
     format!(
         r"CREATE TABLE IF NOT EXISTS {table} (
   prefix        VARBINARY(200) NOT NULL, -- the namespace
-  name          VARBINARY(201) NOT NULL, -- what is locked; a latch has a control character before it
-  version       BIGINT         NOT NULL, -- raised by every change
-  token         BIGINT         NOT NULL, -- the fencing token of the last grant; stays when the lock is released
-  claim         VARBINARY(36),           -- who holds it; NULL when nobody does, or record says it
-  mode          VARCHAR(100),            -- how, unless alone
-  since         BIGINT         NOT NULL, -- since when; all times are milliseconds since 1970, by the server's clock
-  expires_at    BIGINT         NOT NULL, -- until when, unless renewed; when nobody holds it, the last use
-  awaited_until BIGINT         NOT NULL, -- until then somebody is known to wait for it
-  awaited_by    VARBINARY(36),           -- the claim of one who waits to hold it alone, before whom nobody gets in beside others
-  awaited_bell  BIGINT,                  -- the bell of the process of one who waits: it has the user-level lock tenure.bell.…
-  label         VARCHAR(200),            -- what people are told about who holds it
+  name          VARBINARY(201) NOT NULL, -- the lock's name; a latch's name begins with a control character
+  version       BIGINT         NOT NULL, -- rises with every change
+  token         BIGINT         NOT NULL, -- the fencing token of the last grant; kept after the release
+  claim         VARBINARY(36),           -- the holder's claim; NULL if the lock is free, or if record lists the holders
+  mode          VARCHAR(100),            -- the holder's mode; NULL if exclusive
+  since         BIGINT         NOT NULL, -- when it was acquired; all times are milliseconds since 1970, by the server's clock
+  expires_at    BIGINT         NOT NULL, -- when the lease ends, unless renewed; if the lock is free, its last use
+  awaited_until BIGINT         NOT NULL, -- until then, a client counts as waiting for the lock
+  awaited_by    VARBINARY(36),           -- a claim that waits for exclusive mode; until it is granted, no claim joins the holders
+  awaited_bell  BIGINT,                  -- the bell of a waiter's process, which holds the user-level lock tenure.bell.…
+  label         VARCHAR(200),            -- the holder's label, for people
   host          VARCHAR(255)   NOT NULL,
   pid           BIGINT         NOT NULL,
-  record        LONGTEXT,                -- in JSON what the columns from claim on cannot say: several holders, a queue, a latch
+  record        LONGTEXT,                -- JSON for what the columns from claim on cannot express: several holders, a queue, a latch
   PRIMARY KEY (prefix, name)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4;
 "

@@ -76,7 +76,7 @@ impl MySqlOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::url::tests::password_file;
+    use crate::server::url::tests;
 
     #[test]
     fn what_is_the_driver_s_reaches_the_driver() {
@@ -89,12 +89,8 @@ mod tests {
 
     #[test]
     fn a_file_has_the_password() {
-        let (_directory, file) = password_file("p@ss/w");
-        for place in ["db/app", "me@db:99/app"] {
-            let url = format!("mysql://{place}?password_file={file}&ssl-mode=disabled");
-            let connection = format!("{:?}", MySqlOptions::from_url(&url).unwrap().connection().unwrap());
-            assert!(connection.contains(r#"password: Some("p@ss/w")"#), "{place}: {connection}");
-            assert!(connection.contains(r#"host: "db""#) && connection.contains("Disabled"), "{connection}");
-        }
+        tests::a_file_has_the_password("mysql", "ssl-mode=disabled", |url| {
+            MySqlOptions::from_url(url).unwrap()
+        });
     }
 }

@@ -9,6 +9,8 @@ pub(super) struct Origin<'a> {
     pub(super) store: &'a str,
     pub(super) user: &'a str,
     pub(super) table: String,
+    /// The command that prints the table's DDL.
+    pub(super) schema: String,
 }
 
 /// [Error codes](https://www.postgresql.org/docs/current/errcodes-appendix.html).
@@ -115,16 +117,16 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
             (false, pooler(origin.store, message))
         }
         code::PROTOCOL_VIOLATION if message.contains("statement pooling") => {
-            (false, format!("the pooler in front of {} gives no transaction a session ({message}); set its pool_mode to \
+            (false, format!("the pooler in front of {} is in statement mode ({message}); set its pool_mode to \
                              transaction, or use strategy=lease-row", origin.store))
         }
         code::WRONG_PASSWORD => (false, format!("the server refused the password of user {user}; check it")),
         code::NOT_AUTHORIZED => {
-            (false, format!("the server does not let user {user} in ({message}); check user, password and pg_hba.conf"))
+            (false, format!("the server refused user {user} ({message}); check user, password and pg_hba.conf"))
         }
         code::NO_SUCH_DATABASE => (false, format!("{message}; create it, or use another")),
-        code::NO_SUCH_SCHEMA => (false, format!("there is no schema for the table {table}; create it, or use another")),
-        code::NO_SUCH_TABLE => (false, missing_table(table)),
+        code::NO_SUCH_SCHEMA => (false, format!("the schema of the table {table} does not exist; create it, or use another")),
+        code::NO_SUCH_TABLE => (false, missing_table(origin)),
         code::NO_PERMISSION => (false, no_permission(origin, error)),
         code::READ_ONLY => (
             true,
@@ -144,11 +146,11 @@ pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
         ),
         code::NO_SUCH_STATEMENT | code::DUPLICATE_STATEMENT => (
             true,
-            "a prepared statement was lost, as happens behind a pooler in transaction mode; set pooler=true"
+            "a prepared statement was lost, probably behind a pooler in transaction mode; set pooler=true"
                 .to_owned(),
         ),
         code::IDLE_TRANSACTION => {
-            (true, format!("the server ended the connection, because it heard nothing on it for one lease ({message})"))
+            (true, format!("the server ended the connection after one lease without a request ({message})"))
         }
         code::TRANSACTION_TIMEOUT => {
             (true, format!("the server ended the connection ({message}); raise transaction_timeout for user {user}"))
@@ -170,7 +172,7 @@ pub(super) fn beyond_encoding(what: &str, source: sqlx::Error) -> Result<StoreEr
         Some(error) if error.code().is_some_and(|code| code == code::UNTRANSLATABLE) => {
             let why = format!(
                 "the database cannot store {what} ({}); create a database with ENCODING 'UTF8', or use only characters \
-                 that this one's encoding has",
+                 of this one's encoding",
                 error.message()
             );
             Ok(StoreError::failed(Explained::new(why, source)))
@@ -182,7 +184,7 @@ pub(super) fn beyond_encoding(what: &str, source: sqlx::Error) -> Result<StoreEr
 /// The message for a pooler, which shows by this sign.
 pub(super) fn pooler(store: &str, sign: &str) -> String {
     format!(
-        "there must be a pooler in front of {store} ({sign}), and other programs may use the same sessions of the server; \
+        "a pooler seems to be in front of {store} ({sign}), so other programs may use the same sessions of the server; \
          set pooler=true, or pooler=false if the pooler is in session mode"
     )
 }
@@ -190,40 +192,40 @@ pub(super) fn pooler(store: &str, sign: &str) -> String {
 /// The message for a user whose sessions begin as read-only, where a pooler keeps that from being changed.
 pub(super) fn read_only_sessions(user: &str) -> String {
     format!(
-        "user {user} may only read in this database (default_transaction_read_only); ALTER ROLE {user} SET \
+        "user {user} can only read in this database (default_transaction_read_only); ALTER ROLE {user} SET \
          default_transaction_read_only = off, or log in as another user"
     )
 }
 
 /// The message for a missing table.
-pub(super) fn missing_table(table: &str) -> String {
+pub(super) fn missing_table(Origin { table, schema, .. }: &Origin<'_>) -> String {
     format!(
-        "there is no table {table}; create it with the DDL that `tenure schema postgres` prints, or let tenure create it"
+        "the table {table} does not exist; create it with the DDL that `{schema}` prints, or let tenure create it (create_table=true)"
     )
 }
 
 fn no_permission(origin: &Origin<'_>, error: &dyn DatabaseError) -> String {
-    let Origin { user, table, .. } = origin;
+    let Origin { user, table, schema, .. } = origin;
     let message = error.message();
     if message.contains("for schema") {
         format!(
-            "user {user} may not create the table {table} ({message}); create it with the DDL that `tenure schema \
-             postgres` prints, or GRANT CREATE on its schema"
+            "user {user} cannot create the table {table} ({message}); create it with the DDL that `{schema}` prints, or \
+             GRANT CREATE on its schema"
         )
     } else if message.contains("process") {
         format!(
-            "user {user} may not end the holder's connection ({message}); log in as the user whose connection it is"
+            "user {user} cannot end the holder's connection ({message}); log in as the user whose connection it is"
         )
     } else {
         format!(
-            "user {user} may not use the table {table} ({message}); GRANT SELECT, INSERT, UPDATE, DELETE on it"
+            "user {user} has no access to the table {table} ({message}); GRANT SELECT, INSERT, UPDATE, DELETE on it"
         )
     }
 }
 
 fn other_shape(table: &str, message: &str) -> String {
     format!(
-        "the table {table} does not have the shape that locks need ({message}); choose another table, or rename that one"
+        "the table {table} does not match tenure's schema ({message}); choose another table, or rename that one"
     )
 }
 
@@ -234,14 +236,17 @@ fn without_code(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
             StoreError::failed(Explained::new(what, source))
         }
         sqlx::Error::Tls(_) => {
-            let what = format!("no TLS with {}; check sslmode and the certificates", origin.store);
+            let what = format!("TLS with {} failed; check sslmode and the certificates", origin.store);
             StoreError::failed(Explained::new(what, source))
         }
         source if let Some(why) = tls::disagreement(&source, "sslmode=verify-ca", "sslrootcert") => {
-            StoreError::failed(Explained::new(format!("no TLS with {}: {why}", origin.store), source))
+            StoreError::failed(Explained::new(
+                format!("TLS handshake with {} failed: {why}", origin.store),
+                source,
+            ))
         }
         sqlx::Error::Configuration(_) | sqlx::Error::Encode(_) => {
-            StoreError::failed(Explained::new(format!("the driver refused: {source}"), source))
+            StoreError::failed(Explained::new(format!("the driver refused the request: {source}"), source))
         }
         source => StoreError::unavailable(Explained::new(
             format!("no connection to {}: {source}", origin.store),

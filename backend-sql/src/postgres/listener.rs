@@ -84,7 +84,7 @@ async fn listen(server: Arc<Postgres>, hints: Arc<Hints>) {
             }
             Err(error) => error,
         };
-        tracing::debug!(lock.store = %server.store, %error, "cannot hear of releases; waiters only poll");
+        tracing::debug!(lock.store = %server.store, %error, "cannot receive wake-ups; waiters poll instead");
         tokio::time::sleep(RECONNECT).await;
     }
 }

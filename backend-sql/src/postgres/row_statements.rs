@@ -70,13 +70,13 @@ fn schema(table: &TablePath) -> String {
     format!(
         r#"CREATE TABLE IF NOT EXISTS {table} (
   prefix      text COLLATE "C" NOT NULL, -- the namespace
-  name        text COLLATE "C" NOT NULL, -- what is locked
-  part        smallint         NOT NULL, -- 0: the row that the holder locks; 1: what is told of the last grant
-  token       bigint,                    -- its fencing token
-  claim       text,                      -- who was granted it; the holder, if a connection is named after it
-  acquired_at timestamptz,               -- since when, by the server's clock
-  forced      text,                      -- the last claims that a forced release ended
-  label       text,                      -- what people are told about the holder
+  name        text COLLATE "C" NOT NULL, -- the lock's name
+  part        smallint         NOT NULL, -- 0: the row that the holder locks; 1: the note of the last grant
+  token       bigint,                    -- the fencing token of the last grant
+  claim       text,                      -- the claim of the last grant; it holds the lock while a connection is named after it
+  acquired_at timestamptz,               -- when it was granted, by the server's clock
+  forced      text,                      -- the last claims that were released by force
+  label       text,                      -- the holder's label, for people
   host        text,
   pid         bigint,
   PRIMARY KEY (prefix, name, part)
@@ -194,7 +194,7 @@ SELECT (SELECT token FROM {t} WHERE prefix = $1 AND name = $2 AND part = 1), \
 (extract(epoch FROM clock_timestamp() - now()) * 1000000)::bigint";
 
 /// It is not part of the holder's transaction, which is always rolled back. A note that arrives after a later holder's
-/// changes nothing.
+/// changes nothing. If an earlier grant of the claim was ended by force, that is not true of this one.
 const NOTE: &str = "
 INSERT INTO {t} AS last (prefix, name, part, token, claim, acquired_at, label, host, pid)
 VALUES ($1, $2, 1, $7, $3, clock_timestamp(), $4, $5, $6)
@@ -204,7 +204,8 @@ ON CONFLICT (prefix, name, part) DO UPDATE SET
   acquired_at = excluded.acquired_at,
   label = excluded.label,
   host = excluded.host,
-  pid = excluded.pid
+  pid = excluded.pid,
+  forced = CASE WHEN last.token < excluded.token THEN replace(last.forced, excluded.claim, '') ELSE last.forced END
 WHERE coalesce(last.token, 0) < excluded.token OR last.claim = excluded.claim
 RETURNING 1";
 

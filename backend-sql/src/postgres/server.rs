@@ -258,7 +258,8 @@ impl Postgres {
 
     fn origin(&self) -> Origin<'_> {
         let (store, user) = (&self.store, self.connect.get_username());
-        Origin { store, user, table: self.options.table.to_string() }
+        let (table, schema) = (self.options.table.to_string(), self.options.schema_command("postgres"));
+        Origin { store, user, table, schema }
     }
 }
 
@@ -315,7 +316,7 @@ impl Server for Postgres {
         let (mut connection, found) = in_time(*connect_timeout, &self.store, connecting).await?;
         if !found {
             if !create_table {
-                return Err(StoreError::failed(errors::missing_table(&table.to_string())));
+                return Err(StoreError::failed(errors::missing_table(&self.origin())));
             }
             let making =
                 async { self.make_table(&mut connection).await.map_err(|error| self.explain(error)) };

@@ -93,19 +93,19 @@ fn schema(table: &TablePath) -> String {
     format!(
         r#"CREATE TABLE IF NOT EXISTS {table} (
   prefix        text COLLATE "C" NOT NULL, -- the namespace
-  name          text COLLATE "C" NOT NULL, -- what is locked; a latch has a control character before it
-  version       bigint           NOT NULL, -- raised by every change
-  token         bigint           NOT NULL, -- the fencing token of the last grant; stays when the lock is released
-  claim         text,                      -- who holds it; NULL when nobody does, or record says it
-  mode          text,                      -- how, unless alone
-  since         bigint           NOT NULL, -- since when; all times are milliseconds since 1970, by the server's clock
-  expires_at    bigint           NOT NULL, -- until when, unless renewed; when nobody holds it, the last use
-  awaited_until bigint           NOT NULL, -- until then somebody is known to wait for it
-  awaited_by    text,                      -- the claim of one who waits to hold it alone, before whom nobody gets in beside others
-  label         text,                      -- what people are told about who holds it
+  name          text COLLATE "C" NOT NULL, -- the lock's name; a latch's name begins with a control character
+  version       bigint           NOT NULL, -- rises with every change
+  token         bigint           NOT NULL, -- the fencing token of the last grant; kept after the release
+  claim         text,                      -- the holder's claim; NULL if the lock is free, or if record lists the holders
+  mode          text,                      -- the holder's mode; NULL if exclusive
+  since         bigint           NOT NULL, -- when it was acquired; all times are milliseconds since 1970, by the server's clock
+  expires_at    bigint           NOT NULL, -- when the lease ends, unless renewed; if the lock is free, its last use
+  awaited_until bigint           NOT NULL, -- until then, a client counts as waiting for the lock
+  awaited_by    text,                      -- a claim that waits for exclusive mode; until it is granted, no claim joins the holders
+  label         text,                      -- the holder's label, for people
   host          text             NOT NULL,
   pid           bigint           NOT NULL,
-  record        text,                      -- in JSON what the columns from claim on cannot say: several holders, a queue, a latch
+  record        text,                      -- JSON for what the columns from claim on cannot express: several holders, a queue, a latch
   PRIMARY KEY (prefix, name)
 ) WITH (fillfactor = 50);
 "#
@@ -265,7 +265,7 @@ RETURNING token, name";
 
 /// A notification is sent when the statement commits. It costs the server a lock, so it is sent only if somebody waits.
 ///
-/// A release does not wait for the disk: `docs/decisions/release-not-awaited.md` says why.
+/// A release does not wait for the disk: `docs/contributing/decisions.md` says why.
 const RELEASE: &str = "
 UPDATE {t} SET version = {anew}, claim = NULL, expires_at = {now}
 WHERE prefix = $1 AND name = $2 AND claim = $3::text AND expires_at >= {now} AND record IS NULL

@@ -27,6 +27,15 @@ impl Behind {
     }
 }
 
+/// What a try at a free row does not ask.
+macro_rules! unasked {
+    ($($name:ident($($argument:ty),*) -> $answer:ty),+ $(,)?) => {
+        $(async fn $name(&self, $(_: $argument),*) -> Result<$answer, StoreError> {
+            unreachable!(stringify!($name))
+        })+
+    };
+}
+
 impl RowTable for Behind {
     /// When its last packet passed.
     type Connection = Instant;
@@ -61,10 +70,6 @@ impl RowTable for Behind {
         Ok(Found::Locked(Issue { last: Some(1), now: 2, after: 0, writable: true }))
     }
 
-    async fn lock(&self, _: &mut Instant, _: &Name, _: bool) -> Result<Found<()>, StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
-
     async fn beat(&self, last: &mut Instant) -> Result<(), StoreError> {
         self.pass(last, "beat").await;
         Ok(())
@@ -75,41 +80,21 @@ impl RowTable for Behind {
         Ok(())
     }
 
-    async fn make(&self, _: &Name) -> Result<bool, StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
-
     async fn note(&self, _: &Claim, _: Token) -> Result<bool, StoreError> {
         Ok(true)
     }
 
-    async fn is_unnoted(&self, _: &str, _: Option<&str>) -> Result<bool, StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
-
-    async fn lives(&self, _: ClaimId) -> Result<bool, StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
-
-    async fn interrupt(&self, _: ClaimId) -> Result<(), StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
-
-    async fn was_forced(&self, _: &Name, _: ClaimId) -> Result<bool, StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
-
-    async fn holders(&self, _: &Name) -> Result<Vec<Holder>, StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
-
-    async fn list(&self, _: &str, _: Option<&str>) -> Result<Vec<Holder>, StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
-
-    async fn force(&self, _: &Name) -> Result<Vec<Holder>, StoreError> {
-        unreachable!("a try at a free row does not ask this")
-    }
+    unasked!(
+        lock(&mut Instant, &Name, bool) -> Found<()>,
+        make(&Name) -> bool,
+        is_unnoted(&str, Option<&str>) -> bool,
+        lives(ClaimId) -> bool,
+        interrupt(ClaimId) -> (),
+        was_forced(&Name, ClaimId) -> bool,
+        holders(&Name) -> Vec<Holder>,
+        list(&str, Option<&str>) -> Vec<Holder>,
+        force(&Name) -> Vec<Holder>,
+    );
 
     async fn open(&self) -> Result<(), StoreError> {
         Ok(())

@@ -1,6 +1,9 @@
 //! Checked options.
 
-use crate::{options::Strategy, table::TablePath};
+use crate::{
+    options::Strategy,
+    table::{TablePath, schema_command},
+};
 use std::time::Duration;
 use tenure_core::{Error, record::Record};
 
@@ -29,6 +32,13 @@ impl<O: Clone> Checked<O> {
         let connections = Strategy::LeaseRow.check_connections(None)?;
         let table = self.table.of_latches()?;
         Ok(Self { strategy: Strategy::LeaseRow, table, connections, ..self.clone() })
+    }
+
+    /// The command that prints the table's DDL in this dialect.
+    pub(crate) fn schema_command(&self, dialect: &str) -> String {
+        let strategy = if self.strategy == Strategy::RowLock { " --strategy row-lock" } else { "" };
+        let default = self.strategy.default_table();
+        schema_command(&format!("{dialect}{strategy}"), &self.table.to_string(), default)
     }
 
     /// How long making the table may take: longer than other requests, which have to be answered sooner.

@@ -183,7 +183,7 @@ impl<D: Dialect> ServerOptions<D> {
     pub(crate) fn connection(&self) -> Result<ConnectOptions<D>, Error> {
         let form = D::FORM;
         // In an invalid URL the password may be anywhere, so no part of it is repeated.
-        let wrong = |rest: &str| Error::invalid_option("url", "that", format!("{form}{rest}"));
+        let wrong = |rest: &str| Error::invalid_option("url", "the given URL", format!("{form}{rest}"));
         let scheme = self.0.url.split_once("://").map_or("", |(scheme, _)| scheme);
         if !D::SCHEMES.contains(&scheme) {
             return Err(wrong(""));

@@ -59,14 +59,24 @@ impl<D: Dialect> ServerOptions<D> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    /// A file with this password, which goes with its directory.
-    pub(crate) fn password_file(password: &str) -> (tempfile::TempDir, String) {
+    use super::{Dialect, ServerOptions};
+
+    /// Of every kind of server. `disabled`: the parameter that switches encryption off.
+    pub(crate) fn a_file_has_the_password<D: Dialect>(
+        scheme: &str,
+        disabled: &str,
+        read: impl Fn(&str) -> ServerOptions<D>,
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
-        std::fs::write(&file, password).unwrap();
+        std::fs::write(&file, "p@ss/w").unwrap();
         #[cfg(unix)]
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        let path = file.display().to_string();
-        (directory, path)
+        for place in ["db/app", "me@db:99/app"] {
+            let url = format!("{scheme}://{place}?password_file={}&{disabled}", file.display());
+            let connection = format!("{:?}", read(&url).connection().unwrap());
+            assert!(connection.contains(r#"password: Some("p@ss/w")"#), "{place}: {connection}");
+            assert!(connection.contains(r#"host: "db""#) && connection.contains("Disable"), "{connection}");
+        }
     }
 }

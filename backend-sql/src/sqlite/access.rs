@@ -35,7 +35,7 @@ pub(super) fn open_to_everybody(path: &Path) -> Option<String> {
     let path = path.display();
     (mode & OTHERS_WRITE != 0).then(|| {
         format!(
-            "{path} has the mode {mode:04o}: everybody may write to it, and so acquire or break any lock; run `chmod o-w \
+            "{path} has the mode {mode:04o}: every user can write to it, and so acquire or break any lock; run `chmod o-w \
              {path}`, and use a group to share it"
         )
     })

@@ -1,6 +1,9 @@
 //! What SQLite's errors mean for locks, and what to do about them.
 
-use crate::explained::Explained;
+use crate::{
+    explained::Explained,
+    table::{DEFAULT_TABLE, schema_command},
+};
 use sqlx::error::DatabaseError;
 use std::{path::Path, time::Duration};
 use tenure_core::StoreError;
@@ -70,7 +73,7 @@ pub(super) fn explain(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
         code::IOERR => (false, format!("{path}: {}; check its disk", error.message())),
         code::CANTOPEN => (false, cannot_open(origin.path)),
         code::NOTADB => {
-            (false, format!("{path} is not a SQLite database; choose another path, or move that file away"))
+            (false, format!("{path} is not a SQLite database; choose another path, or move that file"))
         }
         code::CORRUPT => (
             false,
@@ -83,8 +86,8 @@ pub(super) fn explain(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
         code::ERROR => (
             false,
             format!(
-                "the table {table} in {path} does not have the shape that locks need ({}); choose another table, or \
-                 rename that one",
+                "the table {table} in {path} does not match tenure's schema ({}); choose another table, or rename that \
+                 one",
                 error.message()
             ),
         ),
@@ -96,9 +99,9 @@ pub(super) fn explain(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
 
 /// The message for a missing table.
 pub(super) fn missing_table(Origin { path, table, .. }: Origin<'_>) -> String {
-    let path = path.display();
+    let (path, schema) = (path.display(), schema_command("sqlite", table, DEFAULT_TABLE));
     format!(
-        "{path} has no table {table}; create it with the DDL that `tenure schema sqlite` prints, or let tenure create it"
+        "{path} has no table {table}; create it with the DDL that `{schema}` prints, or let tenure create it (create_table=true)"
     )
 }
 
@@ -140,9 +143,7 @@ fn without_code(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
             let table = origin.table;
             StoreError::failed(Explained::new(
-                format!(
-                    "the table {table} in {path} does not have the shape that locks need; choose another table"
-                ),
+                format!("the table {table} in {path} does not match tenure's schema; choose another table"),
                 source,
             ))
         }

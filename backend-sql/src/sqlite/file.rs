@@ -246,17 +246,28 @@ fn seen(sent: Moment, row: &SqliteRow) -> Result<Seen, sqlx::Error> {
     let row = Row {
         version,
         token: row.try_get(3)?,
-        claim: row.try_get(4)?,
-        mode: row.try_get(5)?,
+        claim: text(row, 4)?,
+        mode: text(row, 5)?,
         since: row.try_get(6)?,
         expires_at: row.try_get(7)?,
         awaited_until: row.try_get(8)?,
-        awaited_by: row.try_get(9)?,
+        awaited_by: text(row, 9)?,
         awaited_bell: None,
-        label: row.try_get(10)?,
-        host: row.try_get(11)?,
+        label: text(row, 10)?,
+        host: text(row, 11)?.unwrap_or_default(),
         pid: row.try_get(12)?,
-        record: row.try_get(13)?,
+        record: text(row, 13)?,
     };
     Ok(Seen::new(sent, now, floor, Some(row)))
+}
+
+/// SQLite stores any bytes as a text. Those that are none are replaced, so that the row is read as one that is not
+/// ours: an error would cost all others of a renewal their leases (clause L9).
+fn text(row: &SqliteRow, column: usize) -> Result<Option<String>, sqlx::Error> {
+    let text = row.try_get(column);
+    if matches!(text, Err(sqlx::Error::ColumnDecode { .. })) {
+        let bytes: Vec<u8> = row.try_get(column)?;
+        return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
+    }
+    text
 }

@@ -65,7 +65,7 @@ impl Files {
         };
         if ended {
             let path = self.path.display();
-            tracing::warn!(%path, "the database or a file beside it was removed or replaced; what is held in it is lost");
+            tracing::warn!(%path, "the database or a file beside it was removed or replaced; all locks held in it are lost");
         }
         epoch
     }

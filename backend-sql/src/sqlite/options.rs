@@ -155,13 +155,14 @@ fn check_path(given: &Path) -> Result<PathBuf, Error> {
     let shown = format!("{:?}", given.to_string_lossy());
     let wrong = |allowed: &str| Error::invalid_option("path", &shown, allowed);
     match given.to_str() {
-        None => Err(wrong("SQLite takes a path in UTF-8 only")),
+        None => Err(wrong("a path in UTF-8")),
         Some("") => Err(wrong("the path of a file")),
         Some(text) if text.contains('\0') => Err(wrong("the path of a file, without NUL")),
-        Some(":memory:") => {
-            Err(wrong("every connection would have a database of its own; use the memory store, memory:"))
-        }
-        Some(_) => std::path::absolute(given).map_err(|error| wrong(&error.to_string())),
+        Some(":memory:") => Err(wrong(
+            "a file, because each connection would have its own database in memory (for locks in memory: memory:)",
+        )),
+        Some(_) => std::path::absolute(given)
+            .map_err(|error| Error::invalid_option("path", format!("{shown} ({error})"), "an absolute path")),
     }
 }
 

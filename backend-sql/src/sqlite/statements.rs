@@ -80,19 +80,19 @@ fn schema(table: &TableName) -> String {
     format!(
         r#"CREATE TABLE IF NOT EXISTS "{table}" (
   prefix        TEXT    NOT NULL, -- the namespace
-  name          TEXT    NOT NULL, -- what is locked; a latch has a control character before it
-  version       INTEGER NOT NULL, -- raised by every change
-  token         INTEGER NOT NULL, -- the fencing token of the last grant; stays when the lock is released
-  claim         TEXT,             -- who holds it; NULL when nobody does, or record says it
-  mode          TEXT,             -- how, unless alone
-  since         INTEGER NOT NULL, -- since when; all times are milliseconds since 1970, by SQLite's clock
-  expires_at    INTEGER NOT NULL, -- until when, unless renewed; when nobody holds it, the last use
-  awaited_until INTEGER NOT NULL, -- until then somebody is known to wait for it
-  awaited_by    TEXT,             -- the claim of one who waits to hold it alone, before whom nobody gets in beside others
-  label         TEXT,             -- what people are told about who holds it
+  name          TEXT    NOT NULL, -- the lock's name; a latch's name begins with a control character
+  version       INTEGER NOT NULL, -- rises with every change
+  token         INTEGER NOT NULL, -- the fencing token of the last grant; kept after the release
+  claim         TEXT,             -- the holder's claim; NULL if the lock is free, or if record lists the holders
+  mode          TEXT,             -- the holder's mode; NULL if exclusive
+  since         INTEGER NOT NULL, -- when it was acquired; all times are milliseconds since 1970, by SQLite's clock
+  expires_at    INTEGER NOT NULL, -- when the lease ends, unless renewed; if the lock is free, its last use
+  awaited_until INTEGER NOT NULL, -- until then, a client counts as waiting for the lock
+  awaited_by    TEXT,             -- a claim that waits for exclusive mode; until it is granted, no claim joins the holders
+  label         TEXT,             -- the holder's label, for people
   host          TEXT    NOT NULL,
   pid           INTEGER NOT NULL,
-  record        TEXT,             -- in JSON what the columns from claim on cannot say: several holders, a queue, a latch
+  record        TEXT,             -- JSON for what the columns from claim on cannot express: several holders, a queue, a latch
   PRIMARY KEY (prefix, name)
 ) STRICT, WITHOUT ROWID;
 "#

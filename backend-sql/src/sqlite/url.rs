@@ -53,7 +53,7 @@ impl SqliteOptions {
     pub fn from_url(url: &str) -> Result<Self, Error> {
         Self::URLS.read(url, |place| {
             let Some(path) = place.path() else {
-                return Err(Refusal::new("a SQLite file has no host", FORMS));
+                return Err(Refusal::new("sqlite: takes no host", FORMS));
             };
             check_path(decode(path)?).map(Self::new)
         })
@@ -68,13 +68,13 @@ impl SqliteOptions {
 
 fn check_path(path: String) -> Result<String, Refusal> {
     let (problem, valid) = if path.is_empty() {
-        ("it has no path", FORMS)
+        ("missing path", FORMS)
     } else if path == ":memory:" {
         ("a SQLite database in memory cannot be shared", "write memory: for locks in memory")
     } else if path == "~" || path.starts_with("~/") {
-        ("~ is not expanded", "write the home directory out, or ./~ for a directory of that name")
+        ("~ is not expanded", "write the path of the home directory, or ./~ for a directory of that name")
     } else if path.chars().any(char::is_control) {
-        ("its path has a control character", FORMS)
+        ("control character in the path", FORMS)
     } else {
         return Ok(path);
     };

@@ -1,7 +1,7 @@
 //! Rows that another program wrote, or damaged: drawn at random, or kept because they were once mistaken for something
 //! else. What may be made of each is said by a model that knows no SQL. Every test program of such a table includes this.
 
-use crate::{claim, name};
+use crate::claims::{claim, name};
 use proptest::{option, prelude::*};
 use serde_json::{Value, json};
 use std::{

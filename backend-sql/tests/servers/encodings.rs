@@ -1,8 +1,8 @@
 //! Databases that cannot store every character.
 
 use crate::{
-    Claim, HolderInfo, Kind, LONG, Table, case::cases, chain, claim, granted, name, sharing::reader, soon,
-    store::Options, table::Raw, waiting,
+    Backend, Claim, HolderInfo, Kind, Table, case::cases, chain, claim, granted, name, reader, soon,
+    store::Options, table::Raw,
 };
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn labelled(claim: Claim) -> Claim {
 
 async fn label_is_told_whole_and_costs_no_lock_in_any_encoding(table: &Table) {
     for options in databases(table).await {
-        let store = options.clone().open().await.unwrap();
+        let store = options.open().await.unwrap();
         let held = granted(&store, &labelled(claim("a"))).await;
         assert_eq!(store.holders(&held.name).await.unwrap()[0].info, *told());
         assert_eq!(store.list("").await.unwrap()[0].info, *told());
@@ -85,19 +85,6 @@ async fn label_is_told_whole_and_costs_no_lock_in_any_encoding(table: &Table) {
         store.renew(&grants).await.unwrap();
         let readers = store.holders(&name("e")).await.unwrap();
         assert_eq!(readers.iter().map(|holder| &holder.info).collect::<Vec<_>>(), [&*told(); 2]);
-        let fair = options.fair().open().await.unwrap();
-        granted(&fair, &claim("f")).await;
-        let (waits, next) = (fair.clone(), labelled(waiting("f")));
-        let waiter = tokio::spawn(async move { waits.acquire(&next).await });
-        let in_line = async {
-            loop {
-                if let Some(waiter) = fair.waiting(&name("f")).await.unwrap().pop() {
-                    return waiter;
-                }
-            }
-        };
-        assert_eq!(soon(in_line).await.info, *told());
-        waiter.abort();
     }
 }
 
@@ -137,7 +124,7 @@ async fn name_outside_of_the_encoding_is_refused_at_once(table: &Table) {
     let options = database(table, "LATIN1").await;
     let store = options.clone().open().await.unwrap();
     let (_beside, locks) = (granted(&store, &claim("é")).await, store.locks());
-    let refused = soon(async { locks.lock("夜").wait(LONG * 10).acquire().await }).await.unwrap_err();
+    let refused = soon(async { locks.lock("夜").acquire().await }).await.unwrap_err();
     assert!(matches!(refused, Error::Store { .. }), "{refused:?}");
     let said = chain(&refused);
     for part in ["\"夜\"", "\"LATIN1\"", "ENCODING 'UTF8'"] {

@@ -1,9 +1,11 @@
 //! What can be wrong with a server: each has a clear error.
 
 use crate::{
-    Duration, Kind, LEASE, LONG, RELEASED, Table, busy,
+    Backend, Kind, LEASE, RELEASED, Table, busy,
     case::cases,
-    chain, claim, granted, soon,
+    chain, claim, granted,
+    lease_rows::Rows,
+    soon,
     store::{Options, Store},
     until, waiting,
 };
@@ -71,7 +73,7 @@ async fn no_permission(table: &Table) {
 
 async fn a_table_of_another_shape(table: &Table) {
     table.execute("CREATE TABLE {t} (id BIGINT, name VARCHAR(9))").await;
-    refused(table.options(), [&*table.name, "shape"]).await;
+    refused(table.options(), [&*table.name, "does not match tenure's schema"]).await;
 }
 
 async fn a_server_that_is_away(table: &Table) {
@@ -111,9 +113,13 @@ async fn a_statement_timeout_ends_no_wait(table: &Table) {
     let grant = granted(&ours, &claim("a")).await;
     let (setting, value) = impatient(table);
     let theirs = table.options().open_with(setting, value).await.unwrap();
-    let acquiring = tokio::spawn(async move { (theirs.acquire(&waiting("a")).await, theirs) });
-    // Several times as long as a statement may take.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    let next = waiting("a");
+    let id = next.id;
+    let acquiring = tokio::spawn(async move { (theirs.acquire(&next).await, theirs) });
+    table.until_waits(id).await;
+    // By the server's clock, longer than a statement may take.
+    let begun = table.number("SELECT {now}").await;
+    until(async || table.number("SELECT {now}").await - begun > 5_000).await;
     assert!(!acquiring.is_finished(), "the wait was ended");
     assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
     let (next, theirs) = soon(acquiring).await.unwrap();
@@ -156,7 +162,7 @@ const LASTING_OF_MYSQL: &[(&str, u16)] = &[("08S01", 1153), ("23000", 4025), ("4
 
 /// Has the server raise one of these errors for each row of the locks, as `{t}_said` says: 1 is the first of them.
 /// The statement is undone, but a number of `{t}_counted` stays used.
-async fn with_errors(table: &Table, postgres: &[&str], mysql: &[(&str, u16)]) -> Store {
+pub(crate) async fn with_errors(table: &Table, postgres: &[&str], mysql: &[(&str, u16)]) -> Store {
     let store = table.open().await;
     table.execute("CREATE TABLE {t}_said (which INT)").await;
     if table.is_postgres() {
@@ -206,7 +212,7 @@ async fn passing_errors_are_asked_again_until_they_pass(table: &Table) {
     for which in 1..=table.either(PASSING_OF_POSTGRES.len(), PASSING_OF_MYSQL.len()) {
         let last = Cell::new(next_number(table).await);
         table.execute(&format!("INSERT INTO {{t}}_said VALUES ({which})")).await;
-        let lock = locks.lock("a").lease(LEASE).wait(LONG);
+        let lock = locks.lock("a").lease(LEASE);
         let acquiring = tokio::spawn(async move { lock.acquire().await });
         until(async || {
             let next = next_number(table).await;

@@ -1,10 +1,9 @@
 //! A server whose disk is full: it refuses whatever would write.
 
 use crate::{
-    Attempt, Duration, LEASE, LONG, LossCause, RELEASED, Table, busy, case::cases, chain, claim, granted,
-    lost, name, soon, waiting,
+    Attempt, Backend, Duration, LEASE, LONG, LossCause, RELEASED, Standing, Table, busy, case::cases, chain,
+    claim, errors::with_errors, granted, lease_rows::Rows, lost, name, soon, waiting,
 };
-use tenure_core::{Moment, Standing};
 
 cases!("full":
     a_full_disk_costs_leases_and_no_exclusion.of_lease_rows(), a_full_disk_ends_no_row_lock.of_row_locks(),
@@ -12,39 +11,13 @@ cases!("full":
 
 const SHORT_LEASE: Duration = Duration::from_secs(4);
 
-/// Makes the table, and one beside it: as long as that one has a row, each write of the first fails as it does on a full disk.
-/// What a real one lets in depends on the room that is left in the last page.
+const FILL: &str = "INSERT INTO {t}_said VALUES (1)";
+const MAKE_ROOM: &str = "DELETE FROM {t}_said";
+
+/// As long as it is full, each write of the table fails. What a real one lets in depends on the room that is left in the
+/// last page.
 async fn with_a_disk(table: &Table) {
-    table.execute(&table.ddl()).await;
-    table.execute("CREATE TABLE {t}_full (id BIGINT PRIMARY KEY)").await;
-    if table.is_postgres() {
-        let refuse = "BEGIN IF EXISTS (SELECT FROM {t}_full) THEN \
-             RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; \
-             END IF; RETURN NEW; END";
-        let function = "CREATE FUNCTION {t}_refuse() RETURNS trigger LANGUAGE plpgsql AS ";
-        table.execute(&format!("{function} $${refuse}$$")).await;
-        let before = "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {t}";
-        table.execute(&format!("{before} FOR EACH ROW EXECUTE FUNCTION {{t}}_refuse()")).await;
-    } else {
-        let mut admin = table.admin_here().await;
-        for event in ["INSERT", "UPDATE"] {
-            let trigger = format!(
-                "CREATE TRIGGER {{t}}_{event} BEFORE {event} ON {{t}} FOR EACH ROW \
-                 IF EXISTS (SELECT 1 FROM {{t}}_full) THEN \
-                 SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'; \
-                 END IF"
-            );
-            admin.execute(&table.sql(&trigger)).await;
-        }
-    }
-}
-
-async fn fill(table: &Table) {
-    table.execute("INSERT INTO {t}_full VALUES (1)").await;
-}
-
-async fn make_room(table: &Table) {
-    table.execute("DELETE FROM {t}_full").await;
+    drop(with_errors(table, &["53100"], &[("HY000", 1114)]).await);
 }
 
 async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
@@ -54,12 +27,7 @@ async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
     let guard = locks.lock("held").lease(SHORT_LEASE).acquire().await.unwrap();
     let done = locks.lock("done").lease(LEASE).acquire().await.unwrap();
     let token = guard.token();
-    fill(table).await;
-    // It may have been renewed until now.
-    let deadline = guard.deadline().expect("it is a lease");
-    // How long the rest takes says nothing about when the loss is noticed.
-    let lost = guard.lost();
-    let losing = tokio::spawn(async move { (lost.await, Moment::now()) });
+    table.execute(FILL).await;
     for name in ["free", "held", "new"] {
         let refused = match theirs.try_acquire(&claim(name)).await {
             Err(error) => chain(&error),
@@ -71,11 +39,9 @@ async fn a_full_disk_costs_leases_and_no_exclusion(table: &Table) {
     }
     let refused = chain(&done.release().await.unwrap_err());
     assert!(refused.contains("full") && refused.contains("make room"), "{refused}");
-    // Nothing extends it, so it ends by its own clock, and not later.
-    let (cause, noticed) = soon(losing).await.unwrap();
-    assert_eq!(cause, LossCause::Expired);
-    assert!(noticed < deadline + SHORT_LEASE, "the loss was noticed late");
-    make_room(table).await;
+    // Nothing extends it.
+    assert_eq!(soon(guard.lost()).await, LossCause::Expired);
+    table.execute(MAKE_ROOM).await;
     busy(&theirs, &claim("done")).await;
     // The server gives a lease up a moment later than its holder.
     let theirs = theirs.locks();
@@ -92,7 +58,7 @@ async fn a_full_disk_ends_no_row_lock(table: &Table) {
     let held = granted(&ours, &claim("held")).await;
     // Its note is written.
     assert_eq!(theirs.holders(&name("held")).await.unwrap().len(), 1);
-    fill(table).await;
+    table.execute(FILL).await;
     for name in ["free", "new"] {
         match theirs.try_acquire(&claim(name)).await {
             Err(error) => {
@@ -111,7 +77,7 @@ async fn a_full_disk_ends_no_row_lock(table: &Table) {
     let Standing::Session(liveness) = &held.standing else { panic!("{held:?}") };
     assert_eq!(liveness.loss(), None);
     assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
-    make_room(table).await;
+    table.execute(MAKE_ROOM).await;
     let next = soon(theirs.acquire(&waiting("held"))).await.unwrap();
     assert!(next.token > held.token, "{} after {}", next.token, held.token);
     assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);

@@ -1,25 +1,18 @@
 //! A cluster whose nodes all accept writes.
 
-use crate::{Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, soon, store::Store, waiting};
-use futures_util::future::join_all;
-use tenure_core::{Error, Release, Renewal};
+use crate::{Backend, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, soon, waiting};
+use tenure_core::{Error, Renewal};
 use tenure_testbed::Member;
 
 cases!("galera":
     row_locks_are_refused_on_every_node.on(&[Kind::Galera]).of_row_locks(),
     a_lease_row_excludes_on_every_node.on(&[Kind::Galera]).of_lease_rows(),
-    clients_of_both_nodes_hold_in_turn.on(&[Kind::Galera]).of_lease_rows(),
 );
 
 /// The URLs of the nodes. One that the environment names may lead to any of them.
 fn nodes(table: &Table) -> [String; 2] {
     let urls: Vec<String> = table.server.members().iter().map(Member::url).collect();
     urls.try_into().unwrap_or_else(|_| [table.server.url(), table.server.url()])
-}
-
-async fn stores(table: &Table) -> [Store; 2] {
-    let [one, other] = nodes(table);
-    [table.options_at(&one).open().await.unwrap(), table.options_at(&other).open().await.unwrap()]
 }
 
 async fn row_locks_are_refused_on_every_node(table: &Table) {
@@ -34,7 +27,8 @@ async fn row_locks_are_refused_on_every_node(table: &Table) {
 /// Until the other node has applied a change, a client there sees the row as it was: it may find a free name still held,
 /// and never a held one free.
 async fn a_lease_row_excludes_on_every_node(table: &Table) {
-    let [one, other] = stores(table).await;
+    let [one, other] = nodes(table).map(|url| table.options_at(&url).open());
+    let (one, other) = (one.await.unwrap(), other.await.unwrap());
     for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
         let held = granted(&one, &claim(name)).await;
         busy(&other, &claim(name)).await;
@@ -45,28 +39,4 @@ async fn a_lease_row_excludes_on_every_node(table: &Table) {
         busy(&one, &claim(name)).await;
         assert_eq!(other.release(&next).await.unwrap(), RELEASED);
     }
-}
-
-/// Both nodes write the same row at the same time, and one of the two writes is undone.
-async fn clients_of_both_nodes_hold_in_turn(table: &Table) {
-    table.execute("CREATE TABLE {t}_counter (id INT PRIMARY KEY, number INT)").await;
-    table.execute("INSERT INTO {t}_counter VALUES (1, 0)").await;
-    let stores = stores(table).await;
-    let nodes = nodes(table);
-    let work = async |at: usize| {
-        let mut raw = table.raw_at(&nodes[at % 2]).await;
-        for _ in 0..3 {
-            let held = soon(stores[at % 2].acquire(&waiting("counter"))).await.unwrap();
-            // A read that waits for what other nodes have written.
-            raw.execute("SET SESSION wsrep_sync_wait = 1").await;
-            let number = raw.number(&table.sql("SELECT number FROM {t}_counter")).await;
-            raw.execute(&table.sql(&format!("UPDATE {{t}}_counter SET number = {}", number + 1))).await;
-            let released = stores[at % 2].release(&held).await.unwrap();
-            assert!(matches!(released, Release::Released { .. }), "{released:?}");
-        }
-    };
-    join_all((0..4).map(work)).await;
-    let mut raw = table.raw().await;
-    raw.execute("SET SESSION wsrep_sync_wait = 1").await;
-    assert_eq!(raw.number(&table.sql("SELECT number FROM {t}_counter")).await, 12);
 }

@@ -1,88 +1,99 @@
-//! Lease rows: acquiring, releasing, withdrawing, renewing.
+//! Lease rows on a server.
 
 use crate::{
-    Duration, Kind, LEASE, LONG, LossCause, RELEASED, Release, Store, Table, busy, case::cases, claim,
-    granted,
+    Claim, Kind, LONG, RELEASED, Table, busy,
+    case::cases,
+    claim, granted,
+    lease_rows::{
+        Rows, batch_is_renewed_and_each_is_answered, clients_with_a_queue_and_without_exclude_each_other,
+        idle_rows_swept_tokens_kept, late_waiter_has_its_place_back_if_nobody_was_served,
+        mark_of_a_waiter_keeps_readers_out_until_it_ends, queue_is_served_in_order_in_every_mode,
+        row_that_cannot_be_renewed_costs_no_other_its_lease, row_that_is_not_ours_says_so_and_lets_nobody_in,
+        token_follows_the_last_where_the_clock_is_behind,
+    },
+    reader, soon,
+    store::Store,
+    until,
 };
-use futures_util::FutureExt;
-use std::pin::pin;
-use tenure_core::Renewal;
+use futures_util::{FutureExt, future::join_all};
+use std::{pin::pin, slice};
+use tenure_core::{AttemptAll, Backend, Renewal};
 
 cases!("leases":
-    tokens_rise_and_claims_are_idempotent.of_lease_rows(), a_batch_is_renewed_and_each_is_answered.of_lease_rows(),
-    a_claim_dropped_on_its_way_is_withdrawn_behind_its_grant.of_lease_rows(), a_pool_lends_its_settings.of_lease_rows(),
+    token_follows_the_last_where_the_clock_is_behind.of_lease_rows(),
+    batch_is_renewed_and_each_is_answered.on(ALL).of_lease_rows(),
+    mark_of_a_waiter_keeps_readers_out_until_it_ends.of_lease_rows(),
+    idle_rows_swept_tokens_kept.of_lease_rows(),
+    row_that_is_not_ours_says_so_and_lets_nobody_in.of_lease_rows(),
+    row_that_cannot_be_renewed_costs_no_other_its_lease.on(ALL).of_lease_rows(),
+    queue_is_served_in_order_in_every_mode.on(&[Kind::Pgbouncer, Kind::Mysql]).of_lease_rows(),
+    late_waiter_has_its_place_back_if_nobody_was_served.on(&[Kind::Pgbouncer, Kind::Mysql]).of_lease_rows(),
+    clients_with_a_queue_and_without_exclude_each_other.of_lease_rows(),
+    claims_dropped_on_their_way_are_withdrawn_behind_their_grants.of_lease_rows(),
+    a_pool_lends_its_settings.of_lease_rows(),
     an_idle_connection_that_was_ended_is_opened_anew.of_lease_rows(), a_dropped_table_is_made_anew,
+    one_who_comes_and_goes_leaves_others_a_moment.of_lease_rows().alone(),
 );
 
-async fn tokens_rise_and_claims_are_idempotent(table: &Table) {
-    tokens_rise(table, &table.open().await, &table.open().await).await;
-}
-
-pub(crate) async fn tokens_rise(table: &Table, ours: &Store, theirs: &Store) {
-    let mine = claim("a");
-    let first = granted(ours, &mine).await;
-    assert_eq!(granted(ours, &mine).await.token, first.token);
-    let left = busy(theirs, &claim("a")).await.unwrap();
-    assert!(left <= LEASE && left > LEASE / 2, "{left:?}");
-    assert_eq!(ours.release(&first).await.unwrap(), RELEASED);
-    assert_eq!(ours.release(&first).await.unwrap(), Release::Lost(LossCause::Expired));
-    let second = granted(theirs, &claim("a")).await;
-    assert!(second.token > first.token);
-    assert_eq!(ours.release(&first).await.unwrap(), Release::Lost(LossCause::TakenOver));
-    table.execute("UPDATE {t} SET token = token + 3600000000").await;
-    table.execute("UPDATE {t} SET expires_at = {now} - {second}").await;
-    let third = granted(ours, &claim("a")).await;
-    assert_eq!(third.token.get(), second.token.get() + 3_600_000_001, "the clock was behind the token");
-    assert_eq!(ours.release(&third).await.unwrap(), RELEASED);
-}
-
-async fn a_batch_is_renewed_and_each_is_answered(table: &Table) {
-    let store = table.open().await;
-    let mut grants = Vec::new();
-    for number in 0..50 {
-        grants.push(granted(&store, &claim(&format!("ü{number}"))).await);
-    }
-    assert_eq!(store.renew(&grants).await.unwrap(), [Renewal::Renewed; 50]);
-    table.execute("UPDATE {t} SET expires_at = {now} - {second} WHERE name = 'ü7'").await;
-    table.execute("DELETE FROM {t} WHERE name = 'ü8'").await;
-    assert_eq!(store.force_release(&grants[9].name).await.unwrap().len(), 1);
-    for (number, answer) in store.renew(&grants).await.unwrap().into_iter().enumerate() {
-        let expected = match number {
-            7 => Renewal::Lost(LossCause::Expired),
-            8 => Renewal::Lost(LossCause::Forgotten),
-            9 => Renewal::Lost(LossCause::Forced),
-            _ => Renewal::Renewed,
-        };
-        assert_eq!(answer, expected, "{number}");
-    }
-}
+const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mysql];
 
 /// The server carries a statement out although nobody waits for it any more: here it waits for a row's lock when its future
-/// is dropped, and gets it after the withdrawal was asked for.
-async fn a_claim_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table) {
+/// is dropped, and gets it after the withdrawal was asked for. PostgreSQL also has one statement for several names, whose
+/// claims are withdrawn one by one, over all connections.
+async fn claims_dropped_on_their_way_are_withdrawn_behind_their_grants(table: &Table) {
     // The server waits for the row until it has been looked at.
     let store = table.options().response_timeout(LONG).open().await.unwrap();
-    let earlier = granted(&store, &claim("a")).await;
-    store.release(&earlier).await.unwrap();
-    let mut blocker = table.raw().await;
-    blocker.execute("BEGIN").await;
-    blocker.execute(&table.sql("UPDATE {t} SET host = 'x'")).await;
-    let dropped = claim("a");
-    {
-        let mut asking = pin!(store.try_acquire(&dropped));
-        assert!(asking.as_mut().now_or_never().is_none());
-        // Not the sweep, which inserts too.
-        let asks = table.either("INSERT INTO {q}{t}{q} AS held", "UPDATE {q}{t}{q} AS held SET%GREATEST");
-        table.until_asked(&table.sql(asks)).await;
+    let alone = table.either("INSERT INTO {q}{t}{q} AS held", "UPDATE {q}{t}{q} AS held SET%GREATEST");
+    let together = ("WITH asked AS (%{q}{t}{q} AS held", &["a", "b", "c", "d", "e", "f"][..]);
+    let rounds = table.either(vec![(alone, &["a"][..]), together], vec![(alone, &["a"][..])]);
+    for (asks, names) in rounds {
+        let mut last = 0;
+        for name in names {
+            let earlier = granted(&store, &claim(name)).await;
+            assert_eq!(store.release(&earlier).await.unwrap(), RELEASED);
+            last = last.max(earlier.token.as_i64());
+        }
+        let mut blocker = table.raw().await;
+        blocker.execute("BEGIN").await;
+        blocker.execute(&table.sql("UPDATE {t} SET host = 'x'")).await;
+        let dropped: Vec<Claim> = names.iter().map(|name| claim(name)).collect();
+        {
+            let mut asking = pin!(async {
+                match &dropped[..] {
+                    [alone] => store.try_acquire(alone).await.map(drop),
+                    all => store.try_acquire_all(all).await.map(drop),
+                }
+            });
+            assert!(asking.as_mut().now_or_never().is_none());
+            // Not the sweep, which inserts too.
+            table.until_asked(&table.sql(asks)).await;
+        }
+        let mut withdrawing = pin!(join_all(dropped.iter().map(|claim| store.withdraw(claim))));
+        assert!(withdrawing.as_mut().now_or_never().is_none());
+        blocker.execute("COMMIT").await;
+        assert!(soon(withdrawing).await.iter().all(Result::is_ok));
+        let least = table.number("SELECT MIN(token) FROM {t} WHERE name <> ''").await;
+        assert!(least > last, "the dropped request was never carried out: this shows nothing");
+        assert_eq!(table.number("SELECT COUNT(*) FROM {t} WHERE claim IS NOT NULL").await, 0);
     }
-    let mut withdrawing = pin!(store.withdraw(&dropped));
-    assert!(withdrawing.as_mut().now_or_never().is_none());
-    blocker.execute("COMMIT").await;
-    withdrawing.await.unwrap();
-    let token = table.number("SELECT token FROM {t} WHERE name = 'a'").await;
-    assert!(token > earlier.token.as_i64(), "the dropped request was never carried out: this shows nothing");
-    assert_eq!(table.number("SELECT COUNT(*) FROM {t} WHERE claim IS NOT NULL").await, 0);
-    granted(&table.open().await, &claim("a")).await;
+    if table.is_postgres() {
+        a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table, &store).await;
+    }
+}
+
+/// The set looks free when it is asked for, and one of its names is not when its row's turn comes.
+async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table, store: &Store) {
+    let mut other = table.raw().await;
+    other.execute("BEGIN").await;
+    let take = "claim = gen_random_uuid(), expires_at = {now} + 3600 * {second} WHERE name = 'b'";
+    other.execute(&table.sql(&format!("UPDATE {{t}} SET version = version + 1, {take}"))).await;
+    let asks = store.clone();
+    let asking = tokio::spawn(async move { asks.try_acquire_all(&["a", "b"].map(claim)).await });
+    table.until_asked(&table.sql("WITH asked AS (%{q}{t}{q} AS held")).await;
+    other.execute("COMMIT").await;
+    let answer = soon(asking).await.unwrap().unwrap();
+    assert!(matches!(answer, AttemptAll::Busy), "{answer:?}");
+    granted(store, &claim("a")).await;
 }
 
 /// The application may have all of its pool in use: the connections are tenure's own.
@@ -91,18 +102,21 @@ async fn a_pool_lends_its_settings(table: &Table) {
     let setting = if table.server.kind() == Kind::Mariadb { "max_statement_time" } else { setting };
     let store = table.options().open_with(setting, value).await.unwrap();
     let grant = granted(&store, &claim("a")).await;
-    assert_eq!(store.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
+    assert_eq!(store.renew(slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
     assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
 }
 
 /// The server ends what has been idle for long, and says so in different ways.
 async fn an_idle_connection_that_was_ended_is_opened_anew(table: &Table) {
-    let (setting, value) = table.either(("idle_session_timeout", "3000"), ("wait_timeout", "3"));
-    let store = table.options().open_with(setting, value).await.unwrap();
+    let (setting, value) = table.either(("idle_session_timeout", "2000"), ("wait_timeout", "2"));
+    drop(table.open().await);
+    let (user, url) = table.user().await;
+    table.grant("SELECT, INSERT, UPDATE, DELETE", &user).await;
+    let store = table.options_at(&url).open_with(setting, value).await.unwrap();
     let grant = granted(&store, &claim("a")).await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    until(async || table.sessions_of(&user).await == 0).await;
     busy(&store, &claim("a")).await;
-    assert_eq!(store.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
+    assert_eq!(store.renew(slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
 }
 
 async fn a_dropped_table_is_made_anew(table: &Table) {
@@ -117,4 +131,30 @@ async fn a_dropped_table_is_made_anew(table: &Table) {
     for grant in [&after, &other] {
         assert_eq!(store.release(grant).await.unwrap(), RELEASED);
     }
+}
+
+/// Whoever shares a name with one who never rests gets its lease renewed, and a third gets in.
+async fn one_who_comes_and_goes_leaves_others_a_moment(table: &Table) {
+    let (ours, theirs, third) = (table.open().await, table.open().await, table.open().await);
+    let held = granted(&theirs, &reader("a")).await;
+    let comes_and_goes = async {
+        loop {
+            let beside = granted(&ours, &reader("a")).await;
+            assert_eq!(ours.release(&beside).await.unwrap(), RELEASED);
+        }
+    };
+    let others = async {
+        for _ in 0..20 {
+            let renewal =
+                async { while theirs.renew(slice::from_ref(&held)).await.unwrap() != [Renewal::Renewed] {} };
+            soon(renewal).await;
+            let beside = soon(granted(&third, &reader("a"))).await;
+            assert_eq!(soon(third.release(&beside)).await.unwrap(), RELEASED);
+        }
+    };
+    tokio::select! {
+        () = comes_and_goes => {}
+        () = others => {}
+    }
+    assert_eq!(theirs.release(&held).await.unwrap(), RELEASED);
 }

@@ -1,8 +1,11 @@
 //! What only MySQL or MariaDB has.
 
 use crate::{
-    Duration, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, leases::tokens_rise, soon,
-    until, waiting,
+    Backend, Duration, Kind, RELEASED, Table, busy,
+    case::cases,
+    chain, claim, granted,
+    lease_rows::{Rows, token_follows_the_last_where_the_clock_is_behind},
+    soon, until, waiting,
 };
 use futures_util::{FutureExt, future::join_all};
 use std::pin::pin;
@@ -10,12 +13,10 @@ use tenure_core::{Error, Renewal};
 
 cases!("mysql":
     another_mode_of_assignment_changes_nothing.on(&[Kind::Mariadb]).of_lease_rows(),
-    a_session_that_begins_without_autocommit_commits.on(&[Kind::Mariadb, Kind::Mysql]),
-    a_session_whose_commits_begin_transactions_commits.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
-    a_session_that_limits_statements_answers_for_all_rows.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
+    session_that_begins_otherwise_commits.on(&[Kind::Mariadb, Kind::Mysql]),
+    session_of_any_setting_commits_and_answers_for_all_rows.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     uncommitted_changes_are_not_seen_whatever_the_isolation_level.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     a_password_without_tls.on(&[Kind::Mysql]),
-    session_that_begins_as_read_only_locks.on(&[Kind::Mariadb, Kind::Mysql]),
     uncontended_lock_is_not_looked_at_first.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
     what_reads_for_too_long_is_ended_by_the_server.on(&[Kind::Mysql]).of_lease_rows(),
     who_gives_up_while_a_row_is_made_leaves_no_lock.on(&[Kind::Mariadb, Kind::Mysql]).of_row_locks().alone(),
@@ -24,34 +25,27 @@ cases!("mysql":
 
 /// The upsert relies on assignments being made from left to right.
 async fn another_mode_of_assignment_changes_nothing(table: &Table) {
-    let open = async || table.options().open_with("sql_mode", "'SIMULTANEOUS_ASSIGNMENT'").await.unwrap();
-    tokens_rise(table, &open().await, &open().await).await;
+    let table = table.with("sql_mode", "'SIMULTANEOUS_ASSIGNMENT'");
+    token_follows_the_last_where_the_clock_is_behind(&table).await;
 }
 
 /// The server may say so in its configuration, or by `init_connect`. Here the driver's first statement does, right after
-/// that.
-async fn a_session_that_begins_without_autocommit_commits(table: &Table) {
-    let open = async || table.options().open_with("autocommit", "0").await.unwrap();
-    let (ours, theirs) = (open().await, open().await);
-    let grant = granted(&ours, &claim("a")).await;
-    let committed = format!("SELECT COUNT(*) FROM {{t}} WHERE claim = '{}'", grant.claim);
-    // A row lock's note is written while it is held.
-    until(async || table.number(&committed).await == 1).await;
-    busy(&theirs, &claim("a")).await;
-    assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
-    let next = soon(theirs.acquire(&waiting("a"))).await.unwrap();
-    assert!(next.token > grant.token);
-}
-
-/// A setting of the server, by `init_connect` or for all new sessions. It protects people from what they type; unlike
-/// `read_only`, any session may change it for itself.
-async fn session_that_begins_as_read_only_locks(table: &Table) {
-    let setting = if table.server.kind() == Kind::Mysql { "transaction_read_only" } else { "tx_read_only" };
-    let store = table.options().open_with(setting, "1").await.unwrap();
-    // The first time, the rows are made.
-    for _ in 0..2 {
-        let grant = granted(&store, &claim("a")).await;
-        assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+/// that. A session that begins as read-only protects people from what they type; unlike `read_only`, any session may
+/// change it for itself.
+async fn session_that_begins_otherwise_commits(table: &Table) {
+    let read_only = if table.server.kind() == Kind::Mysql { "transaction_read_only" } else { "tx_read_only" };
+    for (setting, value) in [("autocommit", "0"), (read_only, "1")] {
+        let open = async || table.options().open_with(setting, value).await.unwrap();
+        let (ours, theirs) = (open().await, open().await);
+        let grant = granted(&ours, &claim("a")).await;
+        let committed = format!("SELECT COUNT(*) FROM {{t}} WHERE claim = '{}'", grant.claim);
+        // A row lock's note is written while it is held.
+        until(async || table.number(&committed).await == 1).await;
+        busy(&theirs, &claim("a")).await;
+        assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
+        let next = soon(theirs.acquire(&waiting("a"))).await.unwrap();
+        assert!(next.token > grant.token);
+        assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
     }
 }
 
@@ -80,34 +74,22 @@ async fn uncontended_lock_is_not_looked_at_first(table: &Table) {
     assert_eq!(sent[1..], [sent[1]; 3]);
 }
 
-/// What is carried out together is one transaction. A request after it would be in the next one, which nothing ends.
-async fn a_session_whose_commits_begin_transactions_commits(table: &Table) {
-    let store = table.options().connections(1).open_with("completion_type", "1").await.unwrap();
-    let held = async || table.number("SELECT COUNT(*) FROM {t} WHERE claim IS NOT NULL").await;
-    // The first time, the rows are made.
-    for _ in 0..2 {
-        let claims = ["a", "b", "c", "d"].map(claim);
-        let grants = soon(join_all(claims.iter().map(|claim| granted(&store, claim)))).await;
-        assert_eq!(held().await, 4);
-        assert_eq!(store.release(&grants[0]).await.unwrap(), RELEASED);
-        assert_eq!(held().await, 3);
-        for told in soon(join_all(grants[1..].iter().map(|grant| store.release(grant)))).await {
-            assert_eq!(told.unwrap(), RELEASED);
-        }
-    }
-}
-
-/// Limits that protect people from what they type. What a statement does not answer for would count as lost.
-async fn a_session_that_limits_statements_answers_for_all_rows(table: &Table) {
-    for (setting, value) in [("sql_select_limit", "1"), ("sql_safe_updates", "1")] {
+/// What is carried out together is one transaction: with `completion_type`, a request after it would be in the next one,
+/// which nothing ends. Limits protect people from what they type: what a statement does not answer for would count as lost.
+async fn session_of_any_setting_commits_and_answers_for_all_rows(table: &Table) {
+    for (setting, value) in [("completion_type", "1"), ("sql_select_limit", "1"), ("sql_safe_updates", "1")] {
         let store = table.options().connections(1).open_with(setting, value).await.unwrap();
+        let held = async || table.number("SELECT COUNT(*) FROM {t} WHERE claim IS NOT NULL").await;
         // The first time, the rows are made.
         for _ in 0..2 {
             let claims = ["a", "b", "c", "d"].map(claim);
             let grants = soon(join_all(claims.iter().map(|claim| granted(&store, claim)))).await;
+            assert_eq!(held().await, 4, "{setting}");
             assert_eq!(soon(store.renew(&grants)).await.unwrap(), [Renewal::Renewed; 4], "{setting}");
             assert_eq!(store.list("").await.unwrap().len(), 4, "{setting}");
-            for told in soon(join_all(grants.iter().map(|grant| store.release(grant)))).await {
+            assert_eq!(store.release(&grants[0]).await.unwrap(), RELEASED, "{setting}");
+            assert_eq!(held().await, 3, "{setting}");
+            for told in soon(join_all(grants[1..].iter().map(|grant| store.release(grant)))).await {
                 assert_eq!(told.unwrap(), RELEASED, "{setting}");
             }
         }

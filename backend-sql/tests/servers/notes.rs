@@ -1,8 +1,8 @@
 //! Row locks: the holder has its token while the note of its grant is still on its way.
 
 use crate::{
-    Attempt, Duration, LossCause, RELEASED, Store, Table, busy, case::cases, claim, granted, lost, name,
-    soon, waiting,
+    Attempt, Backend, Duration, LossCause, RELEASED, Store, Table, busy, case::cases, claim, granted,
+    lease_rows::Rows, lost, name, soon, waiting,
 };
 use std::pin::pin;
 use tenure_conformance::{
@@ -39,10 +39,8 @@ impl Two {
     /// Both have had the lock "a".
     pub(crate) async fn on(table: &Table) -> Self {
         let theirs = table.open_with_row("a").await;
-        let server = table.server.address().expect("one server");
-        let proxy = Proxy::start(server).await.unwrap();
-        let url = table.server.url().replace(&server.to_string(), &proxy.address().to_string());
-        let ours = table.options_at(&url).open().await.unwrap();
+        let (proxy, options) = table.through_proxy().await;
+        let ours = options.open().await.unwrap();
         // The next ones are opened one after the other.
         proxy.cut().await;
         let grant = granted(&ours, &claim("a")).await;

@@ -1,24 +1,12 @@
 //! Who holds a row lock, and why it ended.
 
-use crate::{LossCause, Table, case::cases, claim, granted, lost};
+use crate::{Backend, LossCause, Table, case::cases, claim, granted, lease_rows::Rows, lost};
 use std::time::Duration;
 
 cases!(
-    "people": a_holder_is_shown_by_its_connection.of_row_locks(),
-    a_holder_learns_why_it_was_put_out.of_row_locks(),
+    "people": a_holder_learns_why_it_was_put_out.of_row_locks(),
     a_few_holders_are_found_among_many_names.of_row_locks().alone(),
 );
-
-async fn a_holder_is_shown_by_its_connection(table: &Table) {
-    let store = table.open().await;
-    let held = claim("a");
-    let grant = granted(&store, &held).await;
-    assert!(table.connection_of(held.id).await > 0);
-    assert_eq!(store.holders(&held.name).await.unwrap()[0].claim, Some(held.id));
-    store.release(&grant).await.unwrap();
-    assert_eq!(table.connection_of(held.id).await, 0);
-    assert!(store.holders(&held.name).await.unwrap().is_empty());
-}
 
 async fn a_holder_learns_why_it_was_put_out(table: &Table) {
     let (ours, theirs) = (table.open().await, table.open().await);

@@ -1,72 +1,29 @@
 //! Behind a real PgBouncer in transaction mode.
 
 use crate::{
-    Duration, Kind, LONG, RELEASED, Store, Table, busy, case::cases, chain, claim, granted, soon, table::Raw,
-    until, waiting,
+    Backend, Kind, LONG, RELEASED, Store, Table, busy, case::cases, chain, claim, granted, table::Raw,
+    waiting,
 };
 use std::collections::HashSet;
-use tenure_core::{Error, Renewal};
-use tenure_sql::{Durability, PostgresBackend, PostgresOptions, Strategy};
+use tenure_core::Error;
+use tenure_sql::{Durability, PostgresBackend, PostgresOptions};
 use tokio::task::JoinSet;
 
 cases!("faults":
     pooler_in_transaction_mode.on(&[Kind::Pgbouncer]),
-    clients_take_turns.on(&[Kind::Pgbouncer]),
     unannounced_pooler_is_named_and_its_sessions_stay_as_they_are.on(&[Kind::Pgbouncer]).alone(),
     pooler_in_session_mode_works_once_it_is_announced.on(&[Kind::Pgbouncer]),
     pooler_in_statement_mode_refuses_row_locks_for_good.on(&[Kind::Pgbouncer]).of_row_locks(),
 );
 
+/// The suite shows lease rows. With either strategy, clients take turns and leave no transaction open.
 async fn pooler_in_transaction_mode(table: &Table) {
-    match table.strategy {
-        Strategy::LeaseRow => lease_rows(table).await,
-        _ => row_locks(table).await,
-    }
-    table.until_nothing_is_locked().await;
-}
-
-async fn lease_rows(table: &Table) {
-    let (ours, theirs) = (table.open().await, table.open().await);
-    let grant = granted(&ours, &claim("a")).await;
-    busy(&theirs, &claim("a")).await;
-    assert_eq!(ours.renew(std::slice::from_ref(&grant)).await.unwrap(), [Renewal::Renewed]);
-    let waiter = theirs.clone();
-    let acquiring = tokio::spawn(async move { waiter.acquire(&waiting("a")).await });
-    until(async || table.number("SELECT count(*) FROM {t} WHERE awaited_until > {now}").await == 1).await;
-    ours.release(&grant).await.unwrap();
-    let next = soon(acquiring).await.unwrap().unwrap();
-    assert!(next.token > grant.token);
-    assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
-}
-
-async fn row_locks(table: &Table) {
-    let (ours, theirs) = (table.open().await, table.open().await);
-    let held = claim("a");
-    let grant = granted(&ours, &held).await;
-    busy(&theirs, &claim("a")).await;
-    assert_eq!(theirs.holders(&held.name).await.unwrap().len(), 1);
-    let waits = waiting("a");
-    let gave_up = tokio::time::timeout(Duration::from_millis(300), theirs.acquire(&waits)).await;
-    assert!(gave_up.is_err(), "{gave_up:?}");
-    theirs.withdraw(&waits).await.unwrap();
-    let waiter = theirs.clone();
-    let acquiring = tokio::spawn(async move { waiter.acquire(&waiting("a")).await });
-    assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
-    let next = soon(acquiring).await.unwrap().unwrap();
-    assert!(next.token > grant.token);
-    assert_eq!(theirs.force_release(&held.name).await.unwrap().len(), 1);
-    let after = ours.acquire(&waiting("a")).await.unwrap();
-    assert!(after.token > next.token);
-    assert_eq!(ours.release(&after).await.unwrap(), RELEASED);
-}
-
-async fn clients_take_turns(table: &Table) {
     let mut turns = JoinSet::new();
     for _ in 0..4 {
         let locks = table.locks().await;
         turns.spawn(async move {
             for _ in 0..5 {
-                locks.lock("a").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+                locks.lock("a").acquire().await.unwrap().release().await.unwrap();
             }
             locks.close().await;
         });
@@ -74,6 +31,13 @@ async fn clients_take_turns(table: &Table) {
     while let Some(turn) = turns.join_next().await {
         turn.unwrap();
     }
+    let (ours, theirs) = (table.open().await, table.open().await);
+    let grant = granted(&ours, &claim("a")).await;
+    busy(&theirs, &claim("a")).await;
+    assert_eq!(theirs.force_release(&grant.name).await.unwrap().len(), 1);
+    let after = theirs.acquire(&waiting("a")).await.unwrap();
+    assert!(after.token > grant.token);
+    assert_eq!(theirs.release(&after).await.unwrap(), RELEASED);
     table.until_nothing_is_locked().await;
 }
 
@@ -125,13 +89,8 @@ async fn pooler_in_session_mode_works_once_it_is_announced(table: &Table) {
 async fn pooler_in_statement_mode_refuses_row_locks_for_good(table: &Table) {
     let options = unannounced(table, "statement").pooler(true);
     let store = Store::Postgres(PostgresBackend::connect(options).await.unwrap());
-    for claim in [claim("a"), waiting("a")] {
-        let asked = if claim.waits {
-            store.acquire(&claim).await.map(drop)
-        } else {
-            store.try_acquire(&claim).await.map(drop)
-        };
-        let error = asked.unwrap_err();
+    let (tried, waited) = (store.try_acquire(&claim("a")).await, store.acquire(&waiting("a")).await);
+    for error in [tried.unwrap_err(), waited.unwrap_err()] {
         assert!(!error.is_unavailable() && chain(&error).contains("pool_mode"), "{error}");
     }
 }

@@ -1,84 +1,167 @@
 //! What only PostgreSQL has: notifications, schemas, isolation levels that collide.
 
 use crate::{
-    Duration, Kind, LONG, RELEASED, Release, Store, Table,
-    blocked::stranger,
-    busy,
+    AWAITED, Backend, Duration, Kind, LONG, Mode, RELEASED, Store, Table, busy,
     case::cases,
     chain, claim, granted,
-    sharing::{permits, reader},
-    soon,
+    lease_rows::{Rows, dead, keep_places},
+    permits, reader, soon,
+    stopped::Stopped,
     store::Options,
     until, waiting,
 };
-use futures_util::{FutureExt, future::join_all};
-use std::pin::pin;
-use tenure_core::{AttemptAll, Claim, Renewal};
+use sqlx::postgres::PgListener;
+use std::collections::HashSet;
+use tenure_core::{Claim, Conversion, Grant, Renewal};
 use tenure_sql::{Durability, Strategy};
 
 cases!("postgres":
-    a_waiter_is_told_of_a_release.on(POSTGRES).of_lease_rows(),
-    a_waiter_is_told_of_a_forced_release_and_of_a_withdrawal.on(POSTGRES).of_lease_rows(),
-    a_listener_that_was_cut_off_listens_again.on(POSTGRES).of_lease_rows(),
-    a_waiter_is_told_after_another_client_closes.on(POSTGRES).of_lease_rows(),
+    waiter_is_told_when_there_is_room.on(POSTGRES).of_lease_rows(),
+    waiter_beside_a_mark_looks_for_itself.on(POSTGRES).of_lease_rows(),
+    the_next_in_line_is_told_and_nobody_else.on(POSTGRES).of_lease_rows(),
     a_batch_is_renewed_by_one_transaction.on(POSTGRES).of_lease_rows(),
     a_serialization_failure_is_no_answer.on(POSTGRES), a_missing_schema.on(POSTGRES), a_table_without_a_key.on(POSTGRES),
     nothing_waits_for_the_disk.on(POSTGRES),
-    a_set_of_which_a_part_is_taken_meanwhile_is_not_granted.on(POSTGRES).of_lease_rows(),
-    a_set_dropped_on_its_way_is_withdrawn_behind_its_grant.on(POSTGRES).of_lease_rows(),
     schema_other_than_public_is_shown_with_the_store.on(POSTGRES),
     waiting_connection_is_kept_alive.on(POSTGRES).of_row_locks(),
-    refused_attempt_locks_no_row_and_waits_for_none.on(&[Kind::Postgres, Kind::Pgbouncer]).of_lease_rows(),
 );
 
 const POSTGRES: &[Kind] = &[Kind::Postgres];
-/// So long that only a notification can have come first.
+/// Marks stand for three times as long as that.
 const POLL: Duration = Duration::from_mins(1);
 
-async fn until_awaited(table: &Table) {
-    let marks = "SELECT count(*) FROM {t} WHERE awaited_until > {now} OR record LIKE '%\"mark\"%'";
-    until(async || table.number(marks).await == 1).await;
+/// Waits until there is the mark of one who waits. The columns tell only of one who wants to hold it alone.
+async fn until_awaited(table: &Table, name: &str) {
+    let mark = "(record::jsonb #>> '{mark,until}')::bigint > {now} * 1000";
+    let awaited = "SELECT count(*) FROM {t} WHERE name = '{name}' AND (awaited_until > {now} OR {mark})";
+    let awaited = awaited.replace("{name}", name).replace("{mark}", mark);
+    until(async || table.number(&awaited).await == 1).await;
 }
 
-async fn hand_over(table: &Table, from: &Store, to: &Store) {
-    let grant = granted(from, &claim("a")).await;
-    let (to, next) = (to.clone(), waiting("a"));
-    let acquiring = tokio::spawn(async move { to.acquire(&next).await.map(|grant| (to, grant)) });
-    until_awaited(table).await;
-    assert_eq!(from.release(&grant).await.unwrap(), Release::Released { awaited: true });
-    let told = tokio::time::timeout(POLL / 4, acquiring).await.expect("the waiter was not told");
-    let (to, next) = told.unwrap().unwrap();
-    assert!(next.token > grant.token);
-    assert_eq!(to.release(&next).await.unwrap(), RELEASED);
+/// Makes room for those who wait.
+async fn leave(store: &Store, how: &str, grant: &Grant) {
+    match how {
+        "released" => assert_eq!(store.release(grant).await.unwrap(), AWAITED),
+        "converted" => {
+            assert_eq!(store.convert(grant, Mode::Shared).await.unwrap(), Conversion::Converted);
+        }
+        "forced" => assert_eq!(store.force_release(&grant.name).await.unwrap().len(), 1),
+        _ => store.withdraw(&Claim { id: grant.claim, ..claim(&grant.name) }).await.unwrap(),
+    }
 }
 
-async fn a_waiter_is_told_of_a_release(table: &Table) {
-    let to = table.options().poll(POLL).open().await.unwrap();
-    hand_over(table, &table.open().await, &to).await;
+/// Over a listener that the server cut off, too.
+async fn waiter_is_told_when_there_is_room(table: &Table) {
+    let (ours, store) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
+    let first = granted(&ours, &claim("first")).await;
+    let listener = store.clone();
+    // Time passes for the listener of this wait.
+    let waiter = tokio::spawn(async move { listener.acquire(&waiting("first")).await.unwrap() });
+    until_awaited(table, &first.name).await;
+    leave(&ours, "released", &first).await;
+    soon(waiter).await.unwrap();
+    let theirs = Stopped::with(store);
+    for (how, holds, wants) in [
+        ("released", claim("alone"), claim("alone")),
+        ("released", reader("reader"), claim("reader")),
+        ("released", permits("permit", 2, 3), permits("permit", 2, 3)),
+        ("converted", claim("writer"), reader("writer")),
+        ("forced", claim("forced"), claim("forced")),
+        ("withdrawn", claim("withdrawn"), claim("withdrawn")),
+        ("released", claim("cut off"), claim("cut off")),
+    ] {
+        if &*holds.name == "cut off" {
+            let listens = "FROM pg_stat_activity WHERE query LIKE 'LISTEN \"{t}\"%'";
+            table.execute(&format!("SELECT pg_terminate_backend(pid, 10000) {listens}")).await;
+            let count = format!("SELECT count(*) {listens}");
+            until(async || table.number(&count).await == 1).await;
+        }
+        let grant = granted(&ours, &holds).await;
+        let waiter = theirs.acquire(Claim { waits: true, ..wants });
+        until_awaited(table, &grant.name).await;
+        leave(&ours, how, &grant).await;
+        let next = soon(waiter).await.unwrap();
+        assert!(next.token > grant.token, "{how}");
+    }
 }
 
-async fn a_listener_that_was_cut_off_listens_again(table: &Table) {
-    let to = table.options().poll(POLL).open().await.unwrap();
-    let from = table.open().await;
-    hand_over(table, &from, &to).await;
-    let listens = "FROM pg_stat_activity WHERE query LIKE 'LISTEN \"{t}\"%'";
-    table.execute(&format!("SELECT pg_terminate_backend(pid, 10000) {listens}")).await;
-    let count = format!("SELECT count(*) {listens}");
-    until(async || table.number(&count).await == 1).await;
-    hand_over(table, &from, &to).await;
+/// It leaves no mark of its own, so nobody tells it when the other is granted the name and leaves.
+async fn waiter_beside_a_mark_looks_for_itself(table: &Table) {
+    let ours = table.options().poll(POLL).open().await.unwrap();
+    let theirs = table.options().poll(POLL).open_with("application_name", &table.name).await.unwrap();
+    let requests = table
+        .sql("SELECT coalesce(query_start::text, '') FROM pg_stat_activity WHERE application_name = '{t}'");
+    for (leaves, stays, first, next) in [
+        (claim("reader"), None, claim("reader"), reader("reader")),
+        (
+            permits("permit", 2, 3),
+            Some(permits("permit", 1, 3)),
+            permits("permit", 2, 3),
+            permits("permit", 3, 3),
+        ),
+    ] {
+        let [first, next] = [first, next].map(|claim| Claim { waits: true, ..claim });
+        let leaving = granted(&ours, &leaves).await;
+        let mut held = Vec::new();
+        if let Some(stays) = stays {
+            held.push(granted(&ours, &stays).await);
+        }
+        tokio::select! {
+            acquired = ours.acquire(&first) => panic!("it was had: {acquired:?}"),
+            () = until_awaited(table, &first.name) => {}
+        }
+        assert_eq!(ours.release(&leaving).await.unwrap(), AWAITED);
+        let store = theirs.clone();
+        let waiter = tokio::spawn(async move { store.acquire(&next).await.unwrap() });
+        let (mut raw, mut seen) = (table.raw().await, HashSet::new());
+        let looks = async {
+            while seen.len() < 6 {
+                seen.extend(raw.texts(&requests).await);
+            }
+        };
+        // Who trusts to be told asks again after half of that at the earliest.
+        tokio::time::timeout(POLL / 4, looks).await.expect("it trusts to be told");
+        assert!(!waiter.is_finished(), "it passed one that waits");
+        held.push(granted(&ours, &first).await);
+        for grant in &held {
+            ours.release(grant).await.unwrap();
+        }
+        soon(waiter).await.unwrap();
+    }
 }
 
-/// A client of the same backend, which the waiter's listener is for as well.
-async fn a_waiter_is_told_after_another_client_closes(table: &Table) {
-    let (from, to) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
-    let grant = granted(&from, &claim("a")).await;
-    let (waiter, next) = (to.clone(), waiting("a"));
-    let acquiring = tokio::spawn(async move { waiter.acquire(&next).await });
-    until_awaited(table).await;
-    to.close().await;
-    assert_eq!(from.release(&grant).await.unwrap(), Release::Released { awaited: true });
-    let told = tokio::time::timeout(POLL / 4, acquiring).await.expect("the waiter was not told");
-    assert_eq!(to.release(&told.unwrap().unwrap()).await.unwrap(), RELEASED);
+/// Whoever is let in beside others tells the next, if it may be let in too.
+async fn the_next_in_line_is_told_and_nobody_else(table: &Table) {
+    let mut listener = PgListener::connect(&table.server.url()).await.unwrap();
+    listener.listen(&table.name).await.unwrap();
+    let mut told = async || soon(listener.recv()).await.unwrap().payload().to_owned();
+    let ours = table.client(true).await;
+    let held = granted(&ours, &claim("a")).await;
+    let claims = [claim("a"), reader("a"), reader("a"), claim("a")];
+    for claim in &claims {
+        dead(table, claim).await;
+    }
+    // They ask no more by themselves, and keep their places all the same.
+    keep_places(table, Some(POLL * 5)).await;
+    let words = |claim: &Claim| format!("\na\n{}", claim.id);
+    ours.release(&held).await.unwrap();
+    assert_eq!(told().await, words(&claims[0]));
+    let writing = granted(&ours, &claims[0]).await;
+    ours.release(&writing).await.unwrap();
+    let mut reading = Vec::new();
+    for claim in &claims[1..3] {
+        assert_eq!(told().await, words(claim));
+        reading.push(granted(&ours, claim).await);
+    }
+    // The writer is told once both of them have gone, and not before.
+    for reading in reading {
+        busy(&ours, &claims[3]).await;
+        ours.release(&reading).await.unwrap();
+    }
+    assert_eq!(told().await, words(&claims[3]));
+    granted(&ours, &claims[3]).await;
+    table.execute("NOTIFY {t}, 'the last'").await;
+    assert_eq!(told().await, "the last");
 }
 
 /// The server sends nothing until the waiter gets its turn, and a firewall would forget the connection.
@@ -98,24 +181,6 @@ async fn waiting_connection_is_kept_alive(table: &Table) {
     until(async || table.admin().await.number(&kept_alive).await == 1).await;
     store.release(&held).await.unwrap();
     store.release(&acquiring.await.unwrap().unwrap()).await.unwrap();
-}
-
-async fn a_waiter_is_told_of_a_forced_release_and_of_a_withdrawal(table: &Table) {
-    let (ours, theirs) = (table.open().await, table.options().poll(POLL).open().await.unwrap());
-    for force in [true, false] {
-        let held = claim("a");
-        granted(&ours, &held).await;
-        let (waiter, next) = (theirs.clone(), waiting("a"));
-        let acquiring = tokio::spawn(async move { waiter.acquire(&next).await });
-        until_awaited(table).await;
-        if force {
-            assert_eq!(ours.force_release(&held.name).await.unwrap().len(), 1);
-        } else {
-            ours.withdraw(&held).await.unwrap();
-        }
-        let told = tokio::time::timeout(POLL / 4, acquiring).await.expect("the waiter was not told");
-        theirs.release(&told.unwrap().unwrap()).await.unwrap();
-    }
 }
 
 async fn a_batch_is_renewed_by_one_transaction(table: &Table) {
@@ -154,7 +219,11 @@ async fn a_serialization_failure_is_no_answer(table: &Table) {
 async fn a_missing_schema(table: &Table) {
     let path = format!("{0}.{0}", table.name);
     let error = table.options().table(&path).open().await.map(drop).unwrap_err();
-    assert!(chain(&error).contains("no schema") && chain(&error).contains(&path), "{}", chain(&error));
+    assert!(
+        chain(&error).contains("the schema of the table") && chain(&error).contains(&path),
+        "{}",
+        chain(&error)
+    );
     table.execute("CREATE SCHEMA {t}").await;
     let store = table.options().table(&path).open().await.unwrap();
     granted(&store, &claim("a")).await;
@@ -166,7 +235,7 @@ async fn a_table_without_a_key(table: &Table) {
     table.execute("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey").await;
     let store = table.open().await;
     let error = store.try_acquire(&claim("a")).await.unwrap_err();
-    assert!(!error.is_unavailable() && error.to_string().contains("shape"), "{error}");
+    assert!(!error.is_unavailable() && error.to_string().contains("tenure's schema"), "{error}");
 }
 
 async fn nothing_waits_for_the_disk(table: &Table) {
@@ -179,68 +248,6 @@ async fn nothing_waits_for_the_disk(table: &Table) {
         assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
     }
     table.until_nothing_is_locked().await;
-}
-
-/// For requests that wait for a row until the test has looked at them.
-async fn patient(table: &Table) -> Store {
-    table.options().response_timeout(LONG).open().await.unwrap()
-}
-
-/// The set looks free when it is asked for, and one of its names is not when its row's turn comes.
-async fn a_set_of_which_a_part_is_taken_meanwhile_is_not_granted(table: &Table) {
-    let (store, set) = (patient(table).await, ["a", "b"].map(claim));
-    let AttemptAll::Granted(grants) = store.try_acquire_all(&set).await.unwrap() else {
-        panic!("all were free")
-    };
-    let again = store.try_acquire_all(&set).await.unwrap();
-    let tokens = |answer: AttemptAll| match answer {
-        AttemptAll::Granted(grants) => grants.iter().map(|grant| grant.token).collect(),
-        AttemptAll::Busy | AttemptAll::Apart => Vec::new(),
-    };
-    assert_eq!(tokens(again), grants.iter().map(|grant| grant.token).collect::<Vec<_>>(), "asked for twice");
-    for grant in &grants {
-        assert_eq!(store.release(grant).await.unwrap(), RELEASED);
-    }
-    let mut other = table.raw().await;
-    other.execute("BEGIN").await;
-    let take = "claim = gen_random_uuid(), expires_at = {now} + 3600 * {second} WHERE name = 'b'";
-    other.execute(&table.sql(&format!("UPDATE {{t}} SET version = version + 1, {take}"))).await;
-    let asks = store.clone();
-    let asking = tokio::spawn(async move { asks.try_acquire_all(&["a", "b"].map(claim)).await });
-    table.until_asked(&table.sql("WITH asked AS (%{q}{t}{q} AS held")).await;
-    other.execute("COMMIT").await;
-    let answer = soon(asking).await.unwrap().unwrap();
-    assert!(matches!(answer, AttemptAll::Busy), "{answer:?}");
-    granted(&store, &claim("a")).await;
-}
-
-/// As for one claim; but those of a set are withdrawn one by one, and their names are spread over all connections.
-async fn a_set_dropped_on_its_way_is_withdrawn_behind_its_grant(table: &Table) {
-    let (store, names) = (patient(table).await, ["a", "b", "c", "d", "e", "f"]);
-    let AttemptAll::Granted(earlier) = store.try_acquire_all(&names.map(claim)).await.unwrap() else {
-        panic!("busy")
-    };
-    for grant in &earlier {
-        store.release(grant).await.unwrap();
-    }
-    let mut blocker = table.raw().await;
-    blocker.execute("BEGIN").await;
-    blocker.execute(&table.sql("UPDATE {t} SET host = 'x'")).await;
-    let dropped: [Claim; 6] = names.map(claim);
-    {
-        let mut asking = pin!(store.try_acquire_all(&dropped));
-        assert!(asking.as_mut().now_or_never().is_none());
-        table.until_asked(&table.sql("WITH asked AS (%{q}{t}{q} AS held")).await;
-    }
-    let mut withdrawing =
-        pin!(futures_util::future::join_all(dropped.iter().map(|claim| store.withdraw(claim))));
-    assert!(withdrawing.as_mut().now_or_never().is_none());
-    blocker.execute("COMMIT").await;
-    assert!(soon(withdrawing).await.iter().all(Result::is_ok));
-    let least = table.number("SELECT min(token) FROM {t} WHERE name <> ''").await;
-    let last = earlier.iter().map(|grant| grant.token.as_i64()).max().unwrap();
-    assert!(least > last, "the dropped request was never carried out: this shows nothing");
-    assert_eq!(table.number("SELECT count(*) FROM {t} WHERE claim IS NOT NULL").await, 0);
 }
 
 /// Users whose `search_path` differs have tables of their own.
@@ -257,29 +264,4 @@ async fn schema_other_than_public_is_shown_with_the_store(table: &Table) {
     }
     let store = table.open().await;
     assert!(!store.store().contains("schema"), "{}", store.store());
-}
-
-/// Which transaction last changed or locked a row is noted in it: a lock is a write.
-async fn refused_attempt_locks_no_row_and_waits_for_none(table: &Table) {
-    let store = table.open().await;
-    for held in [claim("a"), reader("b"), reader("c"), reader("c"), permits("d", 1, 2)] {
-        granted(&store, &held).await;
-    }
-    let stamps = table.sql("SELECT concat_ws(' ', name, ctid, xmin, xmax) FROM {t} ORDER BY name");
-    let before = table.raw().await.texts(&stamps).await;
-    for options in [table.options(), table.options().fair()] {
-        let store = options.open().await.unwrap();
-        for refused in [claim("a"), reader("a"), claim("b"), claim("c"), claim("d"), permits("d", 2, 2)] {
-            busy(&store, &refused).await;
-        }
-        // Those that wait for the connection are carried out together.
-        let many: Vec<Claim> = ["a", "b", "c", "d"].into_iter().cycle().take(40).map(claim).collect();
-        join_all(many.iter().map(|refused| busy(&store, refused))).await;
-    }
-    let set = store.try_acquire_all(&["a", "e"].map(claim)).await.unwrap();
-    assert!(matches!(set, AttemptAll::Busy), "{set:?}");
-    assert_eq!(table.raw().await.texts(&stamps).await, before);
-    let mut stranger = stranger(table, "a").await;
-    busy(&store, &claim("a")).await;
-    stranger.execute("ROLLBACK").await;
 }

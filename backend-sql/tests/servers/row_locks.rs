@@ -1,23 +1,23 @@
 //! Row locks: what a connection that ends leaves behind, and what it does not.
 
 use crate::{
-    Attempt, Duration, LEASE, LONG, LossCause, RELEASED, Release, Table, busy, case::cases, claim, granted,
-    name, soon, until, waiting,
+    Attempt, Backend, Duration, LEASE, LONG, LossCause, RELEASED, Release, Table, busy, case::cases, claim,
+    granted, lease_rows::Rows, name, soon, until, waiting,
 };
 use futures_util::FutureExt;
-use std::{cell::RefCell, pin::pin};
+use std::{cell::RefCell, pin::pin, sync::Arc};
 use tenure_conformance::{Method, Probe, proxy::Counters, saboteur::Direction};
 use tenure_core::{Error, Locks};
 
 cases!("row_locks":
     tokens_rise_also_past_a_holder_that_was_rolled_back.of_row_locks(),
-    who_waited_knows_what_was_noted_meanwhile.of_row_locks(), a_cancelled_wait_leaves_the_queue.of_row_locks(),
+    who_waited_knows_what_was_noted_meanwhile.of_row_locks(),
     an_idle_connection_that_ended_costs_no_attempt.of_row_locks(),
     a_row_that_was_deleted_is_not_taken_for_locked.of_row_locks(),
     a_note_that_lost_its_token_is_written_anew.of_row_locks(),
     one_connection_too_many_is_refused_and_says_so.of_row_locks(), a_release_over_a_dead_connection_is_no_release.of_row_locks(),
     a_release_beside_a_server_that_is_gone_is_lost.of_row_locks(),
-    a_release_that_nobody_heard_is_lost_to_force.of_row_locks(), force_is_asked_for_until_it_is_known.of_row_locks(),
+    force_is_asked_for_until_it_is_known.of_row_locks(),
     forced_release_spares_the_next_lock_of_the_connection.of_row_locks(),
 );
 
@@ -74,23 +74,6 @@ async fn an_idle_connection_that_ended_costs_no_attempt(table: &Table) {
     }
 }
 
-async fn a_cancelled_wait_leaves_the_queue(table: &Table) {
-    let (ours, theirs) = (table.open().await, table.open().await);
-    let grant = granted(&ours, &claim("a")).await;
-    let waits = waiting("a");
-    {
-        let mut acquiring = pin!(theirs.acquire(&waits));
-        assert!(acquiring.as_mut().now_or_never().is_none());
-        table.until_waits(waits.id).await;
-    }
-    theirs.withdraw(&waits).await.unwrap();
-    until(async || table.connection_of(waits.id).await == 0).await;
-    assert_eq!(ours.release(&grant).await.unwrap(), RELEASED);
-    let next = granted(&theirs, &claim("a")).await;
-    assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
-    table.until_nothing_is_locked().await;
-}
-
 /// The note of the last holder is there, and the row that its successor has to lock is not.
 async fn a_row_that_was_deleted_is_not_taken_for_locked(table: &Table) {
     let (ours, theirs) = (table.open().await, table.open().await);
@@ -144,7 +127,7 @@ async fn a_release_over_a_dead_connection_is_no_release(table: &Table) {
 async fn a_release_beside_a_server_that_is_gone_is_lost(table: &Table) {
     for proving in [false, true] {
         let (proxy, options) = table.through_proxy().await;
-        let probe = Probe::over(options.open().await.unwrap().shared());
+        let probe = Probe::over(Arc::new(options.open().await.unwrap()));
         // Asked only once: it is sent again after a sixth of the lease, and only the first request is told of the loss.
         let lock = Locks::new(probe.clone()).lock("a").lease(Duration::from_mins(1));
         let guard = lock.acquire().await.unwrap();
@@ -163,37 +146,34 @@ async fn a_release_beside_a_server_that_is_gone_is_lost(table: &Table) {
     }
 }
 
-/// The server hears of a release only after somebody else has ended the hold and another has the lock.
-async fn a_release_that_nobody_heard_is_lost_to_force(table: &Table) {
-    forced_while_unheard(table, LONG, 2).await;
-}
-
-/// The connection was given up before the server could be reached again: what is not known is no release.
+/// The server hears of a release only after somebody else has ended the hold and another has the lock; and the connection
+/// was given up before the server could be reached again: what is not known is no release.
 async fn force_is_asked_for_until_it_is_known(table: &Table) {
+    forced_while_unheard(table, "a", LONG, 2).await;
     // Longer than the first request is waited for, so that its answer comes to nobody.
-    forced_while_unheard(table, Duration::from_secs(3), 3).await;
+    forced_while_unheard(table, "b", Duration::from_secs(3), 3).await;
 }
 
 /// Nothing gets through until the release has been sent at least `times` times.
-async fn forced_while_unheard(table: &Table, response_timeout: Duration, times: usize) {
+async fn forced_while_unheard(table: &Table, text: &str, response_timeout: Duration, times: usize) {
     let (proxy, options) = table.through_proxy().await;
     let (ours, theirs) =
         (options.response_timeout(response_timeout).open().await.unwrap(), table.open().await);
-    let probe = Probe::over(ours.shared());
+    let probe = Probe::over(Arc::new(ours));
     // The first grant of a name is noted before it is given, so its release waits for nothing.
-    let lock = Locks::new(probe.clone()).lock("a").lease(Duration::from_secs(12));
+    let lock = Locks::new(probe.clone()).lock(text).lease(Duration::from_secs(12));
     let guard = lock.acquire().await.unwrap();
     proxy.half_open();
     let release = tokio::spawn(guard.release());
     // It is sent every two seconds, also while the others take turns.
-    until(async || probe.count(Method::Release, "a") >= 2).await;
+    until(async || probe.count(Method::Release, text) >= 2).await;
     // The next one too: what is known of the first is still known.
     let mut next = None;
     for _ in 0..2 {
-        assert_eq!(theirs.force_release(&name("a")).await.unwrap().len(), 1);
-        next = Some(soon(theirs.acquire(&waiting("a"))).await.unwrap());
+        assert_eq!(theirs.force_release(&name(text)).await.unwrap().len(), 1);
+        next = Some(soon(theirs.acquire(&waiting(text))).await.unwrap());
     }
-    until(async || release.is_finished() || probe.count(Method::Release, "a") >= times).await;
+    until(async || release.is_finished() || probe.count(Method::Release, text) >= times).await;
     proxy.mend().await.unwrap();
     let released = soon(release).await.unwrap();
     assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");

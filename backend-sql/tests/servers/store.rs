@@ -1,8 +1,8 @@
 //! Backends and their options, whichever database they are for.
 
 use crate::table::Raw;
-use std::{ops::Deref, str::FromStr, sync::Arc, time::Duration};
-use tenure_core::{Backend, Error, Locks, StoreError};
+use std::{str::FromStr, time::Duration};
+use tenure_core::{Backend, Error, Locks, StoreError, async_trait, forward_backend};
 use tenure_sql::{MySqlBackend, MySqlOptions, PostgresBackend, PostgresOptions};
 
 /// A backend of one database or the other.
@@ -12,30 +12,21 @@ pub(crate) enum Store {
     MySql(MySqlBackend),
 }
 
-impl Deref for Store {
-    type Target = dyn Backend;
+#[async_trait]
+impl Backend for Store {
+    forward_backend!(self => *self.shared());
+}
 
-    fn deref(&self) -> &(dyn Backend + 'static) {
+impl Store {
+    fn shared(&self) -> &dyn Backend {
         match self {
             Self::Postgres(backend) => backend,
             Self::MySql(backend) => backend,
         }
     }
-}
 
-impl Store {
     pub(crate) fn locks(&self) -> Locks {
-        match self {
-            Self::Postgres(backend) => Locks::new(backend.clone()),
-            Self::MySql(backend) => Locks::new(backend.clone()),
-        }
-    }
-
-    pub(crate) fn shared(&self) -> Arc<dyn Backend> {
-        match self {
-            Self::Postgres(backend) => Arc::new(backend.clone()),
-            Self::MySql(backend) => Arc::new(backend.clone()),
-        }
+        Locks::new(self.clone())
     }
 
     pub(crate) async fn sweep(&self) -> Result<u64, StoreError> {
@@ -69,48 +60,29 @@ pub(crate) enum Options {
     MySql { url: String, options: MySqlOptions },
 }
 
-/// The same options with a change that both kinds know.
-macro_rules! with {
-    ($options:expr, $known:ident => $changed:expr) => {
-        match $options {
-            Options::Postgres { url, options: $known } => Options::Postgres { url, options: $changed },
-            Options::MySql { url, options: $known } => Options::MySql { url, options: $changed },
-        }
+/// The options that both kinds know.
+macro_rules! known {
+    ($($option:ident: $value:ty),+ $(,)?) => {
+        $(pub(crate) fn $option(self, value: $value) -> Self {
+            match self {
+                Self::Postgres { url, options } => Self::Postgres { url, options: options.$option(value) },
+                Self::MySql { url, options } => Self::MySql { url, options: options.$option(value) },
+            }
+        })+
     };
 }
 
 impl Options {
-    pub(crate) fn poll(self, longest: Duration) -> Self {
-        with!(self, options => options.poll(longest))
-    }
-
-    pub(crate) fn fair(self) -> Self {
-        with!(self, options => options.fair(true))
-    }
-
-    pub(crate) fn connections(self, connections: usize) -> Self {
-        with!(self, options => options.connections(connections))
-    }
-
-    pub(crate) fn connect_timeout(self, longest: Duration) -> Self {
-        with!(self, options => options.connect_timeout(longest))
-    }
-
-    pub(crate) fn response_timeout(self, longest: Duration) -> Self {
-        with!(self, options => options.response_timeout(longest))
-    }
-
-    pub(crate) fn create_table(self, create: bool) -> Self {
-        with!(self, options => options.create_table(create))
-    }
-
-    pub(crate) fn prefix(self, prefix: &str) -> Self {
-        with!(self, options => options.prefix(prefix))
-    }
-
-    pub(crate) fn table(self, table: &str) -> Self {
-        with!(self, options => options.table(table))
-    }
+    known!(
+        poll: Duration,
+        fair: bool,
+        connections: usize,
+        connect_timeout: Duration,
+        response_timeout: Duration,
+        create_table: bool,
+        prefix: &str,
+        table: &str,
+    );
 
     pub(crate) async fn open(self) -> Result<Store, Error> {
         match self {

@@ -1,11 +1,11 @@
 //! A table of its own on a server that all cases share.
 
-use crate::{Kind, Store, claim, granted, store::Options, until};
+use crate::{Kind, Store, claim, granted, lease_rows::Rows, store::Options, until};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection, Row};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tenure_conformance::proxy::Proxy;
-use tenure_core::{ClaimId, Locks};
+use tenure_core::{Backend, ClaimId, Locks};
 use tenure_sql::{MySqlOptions, PostgresOptions, Strategy};
 use tenure_testbed::Server;
 
@@ -21,11 +21,19 @@ pub(crate) struct Table {
     pub(crate) server: &'static Server,
     pub(crate) strategy: Strategy,
     pub(crate) name: String,
+    /// With which sessions begin: a setting, and its value as the database writes it.
+    setting: Option<(&'static str, &'static str)>,
 }
 
 impl Table {
     pub(crate) fn new(server: &'static Server, strategy: Strategy) -> Self {
-        Self { server, strategy, name: format!("locks_{}", ClaimId::new().as_uuid().simple()) }
+        let name = format!("locks_{}", ClaimId::new().as_uuid().simple());
+        Self { server, strategy, name, setting: None }
+    }
+
+    /// The same table for clients whose sessions begin with this setting.
+    pub(crate) fn with(&self, setting: &'static str, value: &'static str) -> Self {
+        Self { name: self.name.clone(), setting: Some((setting, value)), ..*self }
     }
 
     pub(crate) fn is_postgres(&self) -> bool {
@@ -52,7 +60,15 @@ impl Table {
     }
 
     pub(crate) async fn open(&self) -> Store {
-        self.options().open().await.unwrap()
+        self.opened(self.options()).await
+    }
+
+    async fn opened(&self, options: Options) -> Store {
+        let opened = match self.setting {
+            Some((setting, value)) => options.open_with(setting, value).await,
+            None => options.open().await,
+        };
+        opened.unwrap()
     }
 
     /// What leads to the server through a proxy.
@@ -115,12 +131,7 @@ impl Table {
 
     /// A connection beside the locks' own.
     pub(crate) async fn raw(&self) -> Raw {
-        self.raw_at(&self.raw_url()).await
-    }
-
-    /// Connects at another URL.
-    pub(crate) async fn raw_at(&self, url: &str) -> Raw {
-        Raw::connect(url).await
+        Raw::connect(&self.raw_url()).await
     }
 
     /// A statement in the words of the table's database: `{t}` is the table, `{q}` what stands around names, `{now}` the
@@ -136,34 +147,11 @@ impl Table {
         words.into_iter().fold(text, |text, (word, meaning)| text.replace(word, meaning))
     }
 
-    pub(crate) async fn execute(&self, text: &str) {
-        self.raw().await.execute(&self.sql(text)).await;
-    }
-
-    pub(crate) async fn number(&self, text: &str) -> i64 {
-        self.raw().await.number(&self.sql(text)).await
-    }
-
     /// A text as an expression, whatever is in it.
     pub(crate) fn quoted(&self, text: &[u8]) -> String {
         let digits: Vec<String> = text.iter().map(|byte| format!("{byte:02x}")).collect();
         self.either("convert_from('\\x{}', 'UTF8')", "CONVERT(X'{}' USING utf8mb4)")
             .replace("{}", &digits.concat())
-    }
-
-    /// What stands in the row of `name`, if the columns do not say everything.
-    pub(crate) async fn record(&self, name: &str) -> Option<Value> {
-        let record =
-            format!("SELECT record FROM {{t}} WHERE prefix = '' AND name = '{name}' AND record IS NOT NULL");
-        let records = self.raw().await.texts(&self.sql(&record)).await;
-        records.first().map(|record| serde_json::from_str(record).unwrap())
-    }
-
-    /// Puts another record there.
-    pub(crate) async fn set_record(&self, name: &str, record: &Value) {
-        let record = self.quoted(record.to_string().as_bytes());
-        let set = format!("record = {record} WHERE prefix = '' AND name = '{name}'");
-        self.execute(&format!("UPDATE {{t}} SET version = version + 1, {set}")).await;
     }
 
     /// What people call the database.
@@ -186,6 +174,13 @@ impl Table {
     pub(crate) async fn sessions(&self, user: &str, like: &str) -> i64 {
         let all = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE user = '{user}' AND info LIKE '{like}'");
         self.admin().await.number(&all).await
+    }
+
+    /// How many connections the server has for this user.
+    pub(crate) async fn sessions_of(&self, user: &str) -> i64 {
+        let postgres = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{user}'");
+        let mysql = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE user = '{user}'");
+        self.admin().await.number(&self.either(postgres, mysql)).await
     }
 
     /// Whether that connection of MySQL or MariaDB sleeps, because it was told to, and will do so for some seconds more.
@@ -300,6 +295,42 @@ impl Table {
     }
 }
 
+impl Rows for Table {
+    async fn client(&self, fair: bool) -> Arc<dyn Backend> {
+        let options = self.options();
+        Arc::new(self.opened(options.fair(fair)).await)
+    }
+
+    async fn swept(&self) -> u64 {
+        self.open().await.sweep().await.unwrap()
+    }
+
+    async fn execute(&self, statement: &str) {
+        self.raw().await.execute(&self.sql(statement)).await;
+    }
+
+    async fn number(&self, query: &str) -> i64 {
+        self.raw().await.number(&self.sql(query)).await
+    }
+
+    async fn record(&self, name: &str) -> Option<Value> {
+        let record =
+            format!("SELECT record FROM {{t}} WHERE prefix = '' AND name = '{name}' AND record IS NOT NULL");
+        let records = self.raw().await.texts(&self.sql(&record)).await;
+        records.first().map(|record| serde_json::from_str(record).unwrap())
+    }
+
+    async fn set_record(&self, name: &str, record: &Value) {
+        let record = self.quoted(record.to_string().as_bytes());
+        let set = format!("record = {record} WHERE prefix = '' AND name = '{name}'");
+        self.execute(&format!("UPDATE {{t}} SET version = version + 1, {set}")).await;
+    }
+
+    fn no_text(&self) -> Option<&'static str> {
+        self.either(None, Some("claim = X'FF'"))
+    }
+}
+
 /// A connection beside the locks' own, of one database or the other.
 pub(crate) enum Raw {
     Postgres(PgConnection),
@@ -348,6 +379,12 @@ impl Raw {
             }
         };
         texts.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// Whether this user of MySQL or MariaDB waits for a user-level lock just now.
+    pub(crate) async fn waits_for_user_lock(&mut self, user: &str) -> bool {
+        let waits = format!("SELECT COUNT(*) FROM {PROCESSES} WHERE user = '{user}' AND state = 'User lock'");
+        self.number(&waits).await > 0
     }
 
     /// Has the server end another connection.

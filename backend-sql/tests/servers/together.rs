@@ -1,14 +1,15 @@
 //! Requests of many tasks that are carried out together.
 
 use crate::{
-    Attempt, Claim, Duration, Kind, RELEASED, Store, Table, blocked::stranger, case::cases, chain, claim,
-    granted, soon, until,
+    Attempt, Backend, Claim, Duration, Kind, LossCause, RELEASED, Release, Store, Table, blocked::stranger,
+    case::cases, chain, claim, granted, lease_rows::Rows, reader, soon, until,
 };
 use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
 use tenure_conformance::{
+    pause,
     proxy::{Flow, Proxy},
     saboteur::Direction::{Replies, Requests},
 };
@@ -16,6 +17,9 @@ use tenure_core::{ClaimId, Grant, Renewal, StoreError};
 
 cases!("together":
     each_is_told_its_own.on(ALL).of_lease_rows(),
+    a_renewal_that_was_sent_twice_is_in_doubt.on(ALL).of_lease_rows(),
+    late_renewal_by_record_revives_nothing.on(ALL).of_lease_rows(),
+    renewal_whose_time_is_over_asks_for_no_more.on(ALL).of_lease_rows(),
     a_blocked_row_holds_up_no_other.on(ALL).of_lease_rows(),
     a_lost_answer_is_made_up_for.on(ALL).of_lease_rows(),
     what_one_is_refused_is_done_for_the_others.on(&[Kind::Mariadb, Kind::Mysql]).of_lease_rows(),
@@ -25,7 +29,7 @@ const ALL: &[Kind] = &[Kind::Postgres, Kind::Pgbouncer, Kind::Mariadb, Kind::Mys
 /// How many tasks ask at the same time.
 const TASKS: usize = 24;
 /// Longer than a busy machine takes for what is not blocked.
-pub(crate) const RESPONSE: Duration = Duration::from_secs(20);
+const RESPONSE: Duration = Duration::from_secs(20);
 
 /// One for each name.
 fn claims() -> Vec<Claim> {
@@ -45,7 +49,7 @@ async fn quiet(table: &Table) -> (Proxy, Store) {
 }
 
 /// Where renewals run, over the connection that was opened there: afterwards none is still being opened.
-pub(crate) fn renew<'s>(store: &'s Store, held: &'s [Grant]) -> BoxFuture<'s, Vec<Renewal>> {
+fn renew<'s>(store: &'s Store, held: &'s [Grant]) -> BoxFuture<'s, Vec<Renewal>> {
     async move {
         let (renewing, held) = (store.clone(), held.to_vec());
         let told = store.background().spawn(async move { renewing.renew(&held).await });
@@ -133,7 +137,7 @@ async fn each_is_told_its_own(table: &Table) {
 }
 
 /// The first one's request is on its way, and then the others ask, in this order.
-pub(crate) async fn gather<T>(proxy: &Proxy, asked: &mut [BoxFuture<'_, T>]) {
+async fn gather<T>(proxy: &Proxy, asked: &mut [BoxFuture<'_, T>]) {
     proxy.set(Requests, Flow::Hold);
     let before = proxy.counters().requests.arrived;
     for asked in asked {
@@ -167,15 +171,8 @@ async fn held(table: &Table) -> usize {
 }
 
 /// Lets the first request be answered, and the one behind it be carried out, as `carried_out` sees, without an answer.
-pub(crate) async fn lose_the_second(proxy: &Proxy, carried_out: impl AsyncFn() -> bool) {
-    let before = proxy.counters().replies.arrived;
-    proxy.set(Replies, Flow::Hold);
-    proxy.set(Requests, Flow::Pass);
-    proxy.until(|counters| counters.replies.arrived > before).await;
-    let before = proxy.counters().requests.arrived;
-    proxy.set(Requests, Flow::Hold);
-    proxy.set(Replies, Flow::Pass);
-    proxy.until(|counters| counters.requests.arrived > before).await;
+async fn lose_the_second(proxy: &Proxy, carried_out: impl AsyncFn() -> bool) {
+    step(proxy).await;
     let before = proxy.counters().replies.dropped;
     proxy.set(Replies, Flow::Drop);
     proxy.set(Requests, Flow::Pass);
@@ -185,7 +182,8 @@ pub(crate) async fn lose_the_second(proxy: &Proxy, carried_out: impl AsyncFn() -
     proxy.mend().await.unwrap();
 }
 
-/// The server did what it was asked to, and its answer to all is lost with the connection.
+/// The server did what it was asked to, and its answer to all is lost with the connection. What became of releases, which
+/// are not sent again, is shown in `lane/tests.rs`.
 async fn a_lost_answer_is_made_up_for(table: &Table) {
     let (proxy, store) = quiet(table).await;
     let claims = claims();
@@ -204,22 +202,97 @@ async fn a_lost_answer_is_made_up_for(table: &Table) {
     for told in soon(join_all(grants.iter().map(|grant| store.release(grant)))).await {
         assert_eq!(told.unwrap(), RELEASED);
     }
-    // The connection is a new one.
-    prepare(&store, &claims).await;
-    let grants = acquire_all(&store, &anew(&claims)).await;
-    // What became of a release is not known without its answer, so it is not sent again.
-    let mut asked: Vec<_> = grants.iter().map(|grant| store.release(grant)).collect();
-    gather(&proxy, &mut asked).await;
-    let losing = lose_the_second(&proxy, async || held(table).await == 0);
-    let (told, ()) = soon(Box::pin(async { tokio::join!(join_all(asked), losing) })).await;
-    for (number, told) in told.into_iter().enumerate() {
-        match told {
-            Ok(RELEASED) if number == 0 => {}
-            Err(error) if number > 0 => assert!(error.is_unavailable(), "{error}"),
-            other => panic!("{number}: {other:?}"),
+}
+
+/// The request that is held is carried out, and the next one is held.
+async fn step(proxy: &Proxy) {
+    let before = proxy.counters().replies.arrived;
+    proxy.set(Replies, Flow::Hold);
+    proxy.set(Requests, Flow::Pass);
+    proxy.until(|counters| counters.replies.arrived > before).await;
+    let before = proxy.counters().requests.arrived;
+    proxy.set(Requests, Flow::Hold);
+    proxy.set(Replies, Flow::Pass);
+    proxy.until(|counters| counters.requests.arrived > before).await;
+}
+
+/// The row is read while the lease lasts, and is to be written when it has expired. Nobody has written it in between.
+async fn late_renewal_by_record_revives_nothing(table: &Table) {
+    let (proxy, store) = quiet(table).await;
+    let beside = granted(&store, &reader("a")).await;
+    assert_eq!(renew(&store, &[granted(&store, &reader("a")).await, beside]).await, [Renewal::Renewed; 2]);
+    let brief = granted(&store, &Claim { lease: Duration::from_secs(5), ..reader("a") }).await;
+    let held = [brief];
+    proxy.set(Requests, Flow::Hold);
+    let before = proxy.counters().requests.arrived;
+    let mut renewing = renew(&store, &held);
+    assert!(renewing.as_mut().now_or_never().is_none());
+    let writing = async {
+        proxy.until(|counters| counters.requests.arrived > before).await;
+        // One statement for those in columns, and one that reads; in MySQL each comes after a look for locked rows.
+        for _ in 0..table.either(2, 4) {
+            step(&proxy).await;
         }
+        until(async || table.open().await.holders(&held[0].name).await.unwrap().len() == 2).await;
+        proxy.set(Requests, Flow::Pass);
+    };
+    let (told, ()) = soon(Box::pin(async { tokio::join!(renewing, writing) })).await;
+    assert_ne!(told, [Renewal::Renewed], "an expired lease was renewed");
+    assert_eq!(store.release(&held[0]).await.unwrap(), Release::Lost(LossCause::Expired));
+}
+
+/// Those that were renewed must learn of it in time, so a row that is locked is not asked for again.
+async fn renewal_whose_time_is_over_asks_for_no_more(table: &Table) {
+    let (proxy, store) = quiet(table).await;
+    // A part of a renewal is left unanswered when a twelfth of the shortest lease has passed.
+    let lease = Duration::from_secs(24);
+    let mut held = Vec::new();
+    for name in ["a", "b", "c"] {
+        held.push(granted(&store, &Claim { lease, ..claim(name) }).await);
     }
-    assert_eq!(store.list("").await.unwrap().len(), 0);
+    let mut stranger = stranger(table, "b").await;
+    let expected = [Renewal::Renewed, Renewal::Unanswered, Renewal::Renewed];
+    let sent = || proxy.counters().requests.arrived;
+    let before = sent();
+    assert_eq!(renew(&store, &held).await, expected);
+    let (before, at_leisure) = (sent(), sent() - before);
+    proxy.set(Replies, Flow::Hold);
+    let mut renewing = renew(&store, &held);
+    assert!(renewing.as_mut().now_or_never().is_none());
+    proxy.until(|counters| counters.requests.arrived > before).await;
+    pause::keep(lease / 12).await;
+    proxy.set(Replies, Flow::Pass);
+    assert_eq!(soon(renewing).await, expected);
+    let in_a_hurry = sent() - before;
+    assert!(in_a_hurry * 3 < at_leisure, "{in_a_hurry} bytes, and {at_leisure} at leisure");
+    stranger.execute("ROLLBACK").await;
+}
+
+/// The first copy may still be carried out, after the second was answered, and would cut short a longer lease that has
+/// been asked for meanwhile.
+async fn a_renewal_that_was_sent_twice_is_in_doubt(table: &Table) {
+    let (proxy, options) = table.through_proxy().await;
+    let store = options.connections(1).response_timeout(RESPONSE).open().await.unwrap();
+    let held = [granted(&store, &claim("a")).await];
+    assert_eq!(renew(&store, &held).await, [Renewal::Renewed]);
+    let doubtful = if table.is_postgres() {
+        proxy.cut().await;
+        renew(&store, &held).await
+    } else {
+        // A look for locked rows comes first, which may be repeated.
+        let mut asked = [renew(&store, &held)];
+        gather(&proxy, &mut asked).await;
+        let [asked] = asked;
+        soon(async { tokio::join!(asked, lose_the_second(&proxy, async || true)) }).await.0
+    };
+    assert_eq!(doubtful, [Renewal::Unanswered]);
+    assert_eq!(renew(&store, &held).await, [Renewal::Renewed]);
+    // Over the connection for releases, which are not sent twice.
+    assert_eq!(store.holders(&held[0].name).await.unwrap().len(), 1);
+    store.release(&held[0]).await.unwrap();
+    proxy.cut().await;
+    let told = renew(&store, &held).await;
+    assert!(matches!(told[..], [Renewal::Lost(_)]), "that is no doubt: {told:?}");
 }
 
 /// What was done for all of them is undone, and each is asked for by itself. No transaction stays open: a session

@@ -1,7 +1,9 @@
 //! Locks and fences inside the user's own transactions.
 
 use crate::table::Raw;
-use crate::{Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, soon, waiting};
+use crate::{
+    Backend, Kind, RELEASED, Table, busy, case::cases, chain, claim, granted, lease_rows::Rows, soon, waiting,
+};
 use tenure_core::{Error, Token};
 use tenure_sql::{Fence, FenceError, Strategy};
 

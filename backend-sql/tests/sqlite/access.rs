@@ -1,6 +1,6 @@
 //! Who may use the file: whoever may write to it may acquire and break any lock.
 
-use crate::{File, bad_files::refused, claim, granted};
+use crate::{File, bad_files::refused, chain, claim, granted};
 use std::{
     fs::{Permissions, metadata, set_permissions},
     os::unix::fs::PermissionsExt,
@@ -56,7 +56,10 @@ async fn a_file_that_everybody_may_write() {
         set_mode(file.path(), open);
         let (says, advice) =
             (format!("locks.db has the mode {open:04o}"), format!("chmod o-w {}", file.path().display()));
-        refused(file.options(), &[&says, "everybody may write to it", &advice, "group"]).await;
+        refused(file.options(), &[&says, "every user can write to it", &advice, "group"]).await;
+        let connect = sqlx::sqlite::SqliteConnectOptions::new().filename(file.path());
+        let error = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap_err();
+        assert!(chain(&error).contains("chmod o-w"), "{error}");
     }
     set_mode(file.path(), 0o660);
     granted(&file.open().await, &claim("a")).await;
@@ -69,14 +72,4 @@ async fn a_directory_that_everybody_may_write() {
     set_mode(file.directory.path(), 0o777);
     granted(&file.open().await, &claim("a")).await;
     assert_eq!(mode(&file.path()), 0o600);
-}
-
-#[tokio::test]
-async fn a_file_from_settings_too() {
-    let file = File::new();
-    file.open().await.close().await;
-    set_mode(file.path(), 0o666);
-    let connect = sqlx::sqlite::SqliteConnectOptions::new().filename(file.path());
-    let error = SqliteBackend::open_with(&connect, SqliteOptions::default()).await.unwrap_err();
-    assert!(crate::bad_files::words(&error).contains("chmod o-w"), "{error}");
 }

@@ -3,7 +3,7 @@
 #[path = "../common/damaged_rows.rs"]
 mod damaged_rows;
 
-use crate::{File, LEASE, claim, granted};
+use crate::{File, claim, claims::LEASE, granted, lease_rows::Rows};
 use damaged_rows::{Kept, Row, ask, rows, rows_that_were_wrong_once, texts};
 use proptest::{
     prelude::*,
@@ -12,7 +12,6 @@ use proptest::{
 use sqlx::SqliteConnection;
 use std::time::Duration;
 use tenure_core::{Locks, Mode};
-use tenure_sql::SqliteBackend;
 
 /// SQLite looks neither how long a text is, nor whether it is UTF-8.
 fn text() -> BoxedStrategy<Vec<u8>> {
@@ -48,10 +47,9 @@ fn ask_of(rows: &impl Strategy<Value = Row>, cases: u32) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let file = File::new();
     // Swept within the hour, so nobody does it beside the test.
-    runtime.block_on(async { file.open().await.sweep().await.unwrap() });
+    runtime.block_on(file.swept());
     for fair in [false, true] {
-        let backend =
-            runtime.block_on(async { SqliteBackend::open(file.options().fair(fair)).await.unwrap() });
+        let backend = runtime.block_on(file.client(fair));
         let beside = runtime.block_on(granted(&backend, &claim(&format!("beside.{fair}"))));
         let raw = tokio::sync::Mutex::new(runtime.block_on(file.raw()));
         let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });

@@ -4,19 +4,23 @@
 mod access;
 mod bad_files;
 mod cancelling;
-mod fair;
+#[path = "../common/claims.rs"]
+mod claims;
 mod foreign;
 #[cfg(target_os = "linux")]
 mod full;
+#[path = "../common/lease_rows.rs"]
+mod lease_rows;
 mod leases;
 mod people;
 mod removed;
-mod sharing;
-mod sweeping;
 mod waiting;
 
+use claims::{RELEASED, busy, chain, claim, granted, name, reader, soon, until};
+use lease_rows::Rows;
+use serde_json::Value;
 use sqlx::{
-    Connection, Row,
+    AssertSqlSafe, Connection,
     sqlite::{SqliteConnectOptions, SqliteConnection},
 };
 use std::{
@@ -25,11 +29,29 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Mode, Name};
+use tenure_core::{Backend, Claim, HolderInfo};
 use tenure_sql::{SqliteBackend, SqliteOptions};
 
-const LEASE: Duration = Duration::from_secs(30);
-const SHORT: Duration = Duration::from_millis(100);
+/// The cases of all databases.
+macro_rules! on_a_file {
+    ($($case:ident),+ $(,)?) => {
+        $(#[tokio::test]
+        async fn $case() {
+            lease_rows::$case(&File::new()).await;
+        })+
+    };
+}
+on_a_file!(
+    token_follows_the_last_where_the_clock_is_behind,
+    batch_is_renewed_and_each_is_answered,
+    mark_of_a_waiter_keeps_readers_out_until_it_ends,
+    idle_rows_swept_tokens_kept,
+    row_that_is_not_ours_says_so_and_lets_nobody_in,
+    row_that_cannot_be_renewed_costs_no_other_its_lease,
+    queue_is_served_in_order_in_every_mode,
+    late_waiter_has_its_place_back_if_nobody_was_served,
+    clients_with_a_queue_and_without_exclude_each_other,
+);
 
 /// A database file of its own.
 struct File {
@@ -48,6 +70,13 @@ impl File {
         self.directory.path().join("locks.db")
     }
 
+    /// A file beside it, or the file itself.
+    fn beside(&self, end: &str) -> PathBuf {
+        let mut path = self.path().into_os_string();
+        path.push(end);
+        path.into()
+    }
+
     /// Patient, so that it is no fault if many write at once where each commit takes long.
     fn options(&self) -> SqliteOptions {
         SqliteOptions::new(self.path()).busy_timeout(Duration::from_mins(1))
@@ -59,60 +88,65 @@ impl File {
 
     /// A connection beside the locks' own.
     async fn raw(&self) -> SqliteConnection {
-        let options = SqliteConnectOptions::new().filename(self.path());
+        let options = SqliteConnectOptions::new().filename(self.path()).create_if_missing(true);
         SqliteConnection::connect_with(&options).await.unwrap()
     }
 
-    async fn execute(&self, sql: &'static str) {
+    /// A transaction of another program that has the lock of the file.
+    async fn blocker(&self) -> SqliteConnection {
+        let mut blocker = self.raw().await;
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut blocker).await.unwrap();
+        blocker
+    }
+}
+
+impl Rows for File {
+    async fn client(&self, fair: bool) -> Arc<dyn Backend> {
+        Arc::new(SqliteBackend::open(self.options().fair(fair)).await.unwrap())
+    }
+
+    async fn swept(&self) -> u64 {
+        self.open().await.sweep().await.unwrap()
+    }
+
+    async fn execute(&self, statement: &str) {
         let mut connection = self.raw().await;
-        sqlx::query(sql).execute(&mut connection).await.unwrap();
+        sqlx::query(AssertSqlSafe(sql(statement))).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
     }
 
-    async fn number(&self, sql: &'static str) -> i64 {
+    async fn number(&self, query: &str) -> i64 {
         let mut connection = self.raw().await;
-        let row = sqlx::query(sql).fetch_one(&mut connection).await.unwrap();
+        let query = sqlx::query_scalar(AssertSqlSafe(sql(query)));
+        let number = query.fetch_one(&mut connection).await.unwrap();
         connection.close().await.unwrap();
-        row.get(0)
+        number
+    }
+
+    async fn record(&self, name: &str) -> Option<Value> {
+        let mut connection = self.raw().await;
+        let query = sqlx::query_scalar("SELECT record FROM tenure_locks WHERE name = ?1").bind(name);
+        let record: Option<Option<String>> = query.fetch_optional(&mut connection).await.unwrap();
+        record.flatten().map(|record| serde_json::from_str(&record).unwrap())
+    }
+
+    async fn set_record(&self, name: &str, record: &Value) {
+        let set = "UPDATE tenure_locks SET version = version + 1, record = ?1 WHERE name = ?2";
+        let set = sqlx::query(set).bind(record.to_string()).bind(name);
+        set.execute(&mut self.raw().await).await.unwrap();
+    }
+
+    fn no_text(&self) -> Option<&'static str> {
+        Some("claim = CAST(x'ff' AS TEXT)")
     }
 }
 
-/// Waits until `is_so`, for 20 s at most.
-async fn until(is_so: impl AsyncFn() -> bool) {
-    let look = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), look).await.expect("it did not come about within 20 s");
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn claim(text: &str) -> Claim {
-    Claim {
-        id: ClaimId::new(),
-        name: name(text),
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        waits: false,
-        reserve: 0,
-        holder: Arc::new(HolderInfo::here(None)),
-    }
-}
-
-async fn granted(backend: &SqliteBackend, claim: &Claim) -> Grant {
-    match backend.try_acquire(claim).await.unwrap() {
-        Attempt::Granted(grant) => grant,
-        busy @ Attempt::Busy { .. } => panic!("{busy:?}"),
-    }
-}
-
-async fn busy(backend: &SqliteBackend, claim: &Claim) -> Option<Duration> {
-    match backend.try_acquire(claim).await.unwrap() {
-        Attempt::Busy { expires_in } => expires_in,
-        granted @ Attempt::Granted(_) => panic!("{granted:?}"),
-    }
+fn sql(text: &str) -> String {
+    let words = [
+        ("{t}", "tenure_locks"),
+        ("{now}", "CAST(unixepoch('subsec') * 1000 AS INTEGER)"),
+        ("{second}", "1000"),
+        ("{day}", "86400000"),
+    ];
+    words.into_iter().fold(text.to_owned(), |text, (word, meaning)| text.replace(word, meaning))
 }

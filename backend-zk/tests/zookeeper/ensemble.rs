@@ -3,11 +3,13 @@
 use crate::{
     Scene,
     faults::session_of,
-    in_time,
+    granted, in_time, quiet,
     server::{ENSEMBLE, said, srvr},
     takeover::end_session,
+    wait,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tenure_conformance::pause;
 use tenure_conformance::saboteur::Hurt;
 use tenure_core::{Locks, LossCause, Moment};
 use tenure_testbed::Member;
@@ -48,20 +50,13 @@ async fn leader_killed() {
     let (all, other) =
         (locks_for(&scene, &everyone, session).await, locks_for(&scene, &everyone, session).await);
     let guard = all.lock("a").acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let lock = other.lock("a");
-        async move { lock.acquire().await }
-    });
-    scene.until_nodes("a", 2).await;
+    let waiting = wait(&scene, "a", other.lock("a"), 2).await;
     members[leader(&members).await].saboteur().kill().await.unwrap();
-    let killed = Instant::now();
     let free = in_time("another lock under a new leader", all.lock("b").acquire()).await.unwrap();
-    eprintln!("a new leader after {:?}", killed.elapsed());
     assert!(free.token() > guard.token());
     assert!(guard.is_held(), "{:?}", guard.loss());
     in_time("the release", guard.release()).await.unwrap();
-    let next = in_time("the waiter's grant", waiting).await.unwrap().unwrap();
-    next.release().await.unwrap();
+    granted(waiting).await.release().await.unwrap();
     free.release().await.unwrap();
     scene.place().saboteur().heal().await.unwrap();
 }
@@ -72,11 +67,11 @@ async fn leader_killed() {
 async fn a_session_that_ends_elsewhere() {
     let Some(scene) = Scene::on(&ENSEMBLE, "elsewhere").await else { return };
     let members = scene.place().server.members();
-    let locks = locks(&scene, &[&members[0]]).await;
+    let (proxy, locks) = scene.behind_proxy().await;
     for _ in 0..5 {
         let guard = locks.lock("a").acquire().await.unwrap();
-        // By now the node is watched.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Its node is watched.
+        quiet(&proxy).await;
         let session = session_of(&scene, "a", 0).await;
         in_time("the session's end", end_session(members[1].address(), session)).await;
         assert_eq!(in_time("the loss", guard.lost()).await, LossCause::SessionEnded);
@@ -101,26 +96,22 @@ async fn cut_from_quorum() {
         async move { (lock.acquire().await, Moment::now()) }
     });
     scene.until_nodes("a", 2).await;
-    tokio::time::sleep(SESSION / 2).await;
+    pause::settle(SESSION / 2).await;
     scene.place().saboteur().partition(&[cut_off]).await.unwrap();
     let cut = Moment::now();
     assert!(srvr(alone.address()).await.unwrap().contains("Mode: follower"), "it has noticed already");
     let cause = in_time("the loss", guard.lost()).await;
     let lost = Moment::now();
     assert_eq!(cause, LossCause::SessionEnded);
-    let (next, granted) = in_time("the next grant", waiting).await.unwrap();
+    let (next, when) = in_time("the next grant", waiting).await.unwrap();
     let next = next.unwrap();
-    eprintln!("lost after {:?}, granted after {:?}", lost.since(cut), granted.since(cut));
-    assert!(granted > lost, "two held it for {:?}", lost.since(granted));
+    eprintln!("lost after {:?}, granted after {:?}", lost.since(cut), when.since(cut));
+    assert!(when > lost, "two held it for {:?}", lost.since(when));
     assert!(next.token() > guard.token() && !guard.is_held());
     scene.place().saboteur().heal().await.unwrap();
-    let again = tokio::spawn({
-        let lock = held.lock("a");
-        async move { lock.acquire().await }
-    });
-    scene.until_nodes("a", 2).await;
+    let again = wait(&scene, "a", held.lock("a"), 2).await;
     next.release().await.unwrap();
-    let again = in_time("the first again", again).await.unwrap().unwrap();
+    let again = granted(again).await;
     assert!(again.is_held() && !guard.is_held());
     again.release().await.unwrap();
 }

@@ -1,10 +1,7 @@
 //! What is said when something is wrong.
 
-use crate::{Scene, server::ONE, special::free_port};
-use std::{
-    error::Error as _,
-    time::{Duration, Instant},
-};
+use crate::{PATIENCE, Scene, in_time, server::ONE, special::free_port};
+use std::{error::Error as _, time::Duration};
 use tenure_core::{Error, Locks};
 use tenure_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
@@ -30,9 +27,8 @@ async fn refusal(options: ZkOptions) -> String {
 #[tokio::test]
 async fn no_server() {
     let hosts = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
-    let began = Instant::now();
-    let error = ZkBackend::connect(ZkOptions::new(&hosts)).await.unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let options = ZkOptions::new(&hosts).connect_timeout(PATIENCE * 2);
+    let error = in_time("a refusal", ZkBackend::connect(options)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     for host in &hosts {
         assert!(said(&error).contains(&format!("{host} cannot be reached (Connection refused")), "{error:?}");
@@ -45,9 +41,7 @@ async fn a_silent_server() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let host = silent.local_addr().unwrap().to_string();
     let options = ZkOptions::new([&host]).connect_timeout(Duration::from_millis(500));
-    let began = Instant::now();
-    let error = ZkBackend::connect(options).await.unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let error = in_time("a refusal", ZkBackend::connect(options)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(said(&error).contains(&format!("{host} does not answer")), "{error:?}");
 }
@@ -60,18 +54,6 @@ async fn a_chroot_that_does_not_exist() {
     assert!(matches!(error, Error::Store { .. }), "{error:?}");
     assert!(said(&error).contains("chroot /nowhere does not exist; create it"), "{error:?}");
     assert!(!format!("{error:?} {error:#?}").contains("secret"), "{error:?}");
-}
-
-/// The servers check no digest: a wrong password is another user.
-#[tokio::test]
-async fn a_wrong_password_of_a_digest() {
-    let Some(scene) = Scene::on(&ONE, "password").await else { return };
-    let mine = Locks::new(ZkBackend::connect(scene.options().digest("me", "secret")).await.unwrap());
-    let guard = mine.lock("a").acquire().await.unwrap();
-    let said = refusal(scene.options().digest("me", "hunter2")).await;
-    assert!(said.contains(&format!("no permission on {}", scene.path("a"))), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
-    guard.release().await.unwrap();
 }
 
 #[tokio::test]

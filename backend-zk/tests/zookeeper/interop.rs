@@ -1,12 +1,11 @@
 //! Other clients' locks on the same path: both exclude each other.
 
-use crate::{Scene, eventually, in_time, server::ONE, special};
+use crate::{Scene, granted, none_is_finished, server::ONE, special, wait};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
-    time::Duration,
 };
 use tenure_core::{Locks, Mode};
 use tenure_zk::ZkBackend;
@@ -87,7 +86,6 @@ async fn read_beside_each_other(who: &str, read_write: bool, command: impl Fn() 
     scene.until_nodes("orders", 2).await;
     // A reader again, and their writer stays behind.
     reader.downgrade().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(scene.nodes("orders").await.len(), 2);
     reader.release().await.unwrap();
     let mut writer = waiting.says("held").await;
@@ -95,30 +93,22 @@ async fn read_beside_each_other(who: &str, read_write: bool, command: impl Fn() 
     // They write.
     assert!(rw.read().try_acquire().await.unwrap().is_none(), "read beside a writer of {who}");
     assert!(rw.write().try_acquire().await.unwrap().is_none(), "written beside a writer of {who}");
-    let ours = tokio::spawn({
-        let lock = rw.read();
-        async move { lock.acquire().await }
-    });
-    scene.until_nodes("orders", 2).await;
+    let ours = wait(&scene, "orders", rw.read(), 2).await;
     writer.let_go();
     writer.says("released").await;
-    in_time("our share", ours).await.unwrap().unwrap().release().await.unwrap();
+    granted(ours).await.release().await.unwrap();
 
     // They read.
     let mut reading = start("wait", "read").says("held").await;
     let ours = rw.read().try_acquire().await.unwrap().expect("beside a reader");
     ours.release().await.unwrap();
     assert!(rw.write().try_acquire().await.unwrap().is_none(), "written beside a reader of {who}");
-    let ours = tokio::spawn({
-        let lock = rw.write();
-        async move { lock.acquire().await }
-    });
-    scene.until_nodes("orders", 2).await;
+    let ours = wait(&scene, "orders", rw.write(), 2).await;
     // Our writer that waits keeps their new readers out.
     start("try", "read").says("busy").await;
     reading.let_go();
     reading.says("released").await;
-    let writer = in_time("our turn", ours).await.unwrap().unwrap();
+    let writer = granted(ours).await;
 
     // We write.
     start("try", "read").says("busy").await;
@@ -148,16 +138,11 @@ async fn exclude_each_other(who: &str, command: impl Fn() -> Command) {
     assert!(locks.lock("orders").try_acquire().await.unwrap().is_none(), "{who} was passed over");
     let holder = locks.holders("orders").await.unwrap().remove(0);
     assert_eq!((holder.claim, holder.token), (None, None));
-    let ours = tokio::spawn({
-        let lock = locks.lock("orders");
-        async move { lock.acquire().await }
-    });
-    eventually("both stand in the queue", async || scene.nodes("orders").await.len() == 2).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!ours.is_finished(), "{who} still holds it");
+    let ours = wait(&scene, "orders", locks.lock("orders"), 2).await;
+    none_is_finished(&[&ours]).await;
     holding.let_go();
     holding.says("released").await;
-    let guard = in_time("our grant", ours).await.unwrap().unwrap();
+    let guard = granted(ours).await;
 
     // And once more, the other behind us.
     let waiting = start("wait");

@@ -2,7 +2,6 @@
 
 use crate::{Scene, claim, faults::session_of, in_time, server::ONE, takeover::end_session, try_grant};
 use std::io;
-use tenure_conformance::proxy::Proxy;
 use tenure_core::{Liveness, Standing};
 use tenure_zk::ZkBackend;
 use tokio::sync::mpsc;
@@ -33,7 +32,7 @@ impl io::Write for Log {
 #[tokio::test]
 async fn the_end_of_a_session_is_a_loss_before_it_is_logged() {
     let Some(scene) = Scene::on(&ONE, "logged").await else { return };
-    let proxy = Proxy::start(scene.place().address().await).await.unwrap();
+    let proxy = scene.proxy().await;
     let backend = ZkBackend::connect(scene.through(&proxy)).await.unwrap();
     let grant = try_grant(&backend, &claim("a")).await.unwrap();
     let Standing::Session(liveness) = grant.standing.clone() else { panic!("{grant:?}") };

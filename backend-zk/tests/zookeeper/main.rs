@@ -1,7 +1,6 @@
 //! The recipe against real servers. Several backends of one server are what several processes are.
 
 mod conversions;
-mod convicted;
 mod ensemble;
 mod faults;
 mod fences;
@@ -10,10 +9,8 @@ mod gone;
 mod input;
 mod interop;
 mod log;
-mod modes;
-mod names;
+mod nodes;
 mod people;
-mod recipe;
 mod requests;
 #[cfg(all(feature = "sasl", feature = "tls"))]
 mod secure;
@@ -25,13 +22,18 @@ mod wrap;
 
 use server::{Place, Shared};
 use std::{future::Future, sync::Arc, time::Duration};
+use tenure_conformance::pause;
 use tenure_conformance::proxy::Proxy;
-use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, HolderInfo, Locks, Mode, Name};
+use tenure_core::{Attempt, Backend, Claim, ClaimId, Grant, Guard, HolderInfo, Lock, Locks, Mode, Name};
 use tenure_testbed::Member;
 use tenure_zk::{ZkBackend, ZkOptions};
+use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+/// In which everything comes that comes at all, on a busy machine too.
+const PATIENCE: Duration = Duration::from_mins(3);
+/// The longest session: its pings and heartbeats come every few minutes.
+const LONG_SESSION: Duration = Duration::from_mins(10);
 /// A child of a lock's node that does not contend.
 const KEEPER: &str = "keeper";
 
@@ -80,6 +82,17 @@ impl Scene {
     /// The same past a proxy.
     fn through(&self, proxy: &Proxy) -> ZkOptions {
         ZkOptions::new([proxy.address().to_string()]).prefix(&self.prefix)
+    }
+
+    async fn proxy(&self) -> Proxy {
+        Proxy::start(self.place().address().await).await.unwrap()
+    }
+
+    /// A client past a proxy, on which only what the client is told to do is heard.
+    async fn behind_proxy(&self) -> (Proxy, Locks) {
+        let proxy = self.proxy().await;
+        let backend = ZkBackend::connect(self.through(&proxy).session_timeout(LONG_SESSION)).await.unwrap();
+        (proxy, Locks::new(backend))
     }
 
     async fn backend(&self) -> ZkBackend {
@@ -146,19 +159,44 @@ async fn try_grant(backend: &ZkBackend, claim: &Claim) -> Option<Grant> {
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            pause::look_again().await;
         }
     };
     assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "not within {PATIENCE:?}: {what}");
 }
 
-/// Many turns one after the other, each of which is a few requests: on a slow machine they take minutes.
-async fn in_the_end<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let outcome = tokio::time::timeout(PATIENCE * 20, future).await;
-    outcome.unwrap_or_else(|_| panic!("not within {:?}: {what}", PATIENCE * 20))
-}
-
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let outcome = tokio::time::timeout(PATIENCE, future).await;
     outcome.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+/// Waits until the client of a long session has no more to send: it watches a grant's node a moment after the grant.
+async fn quiet(proxy: &Proxy) {
+    loop {
+        let before = proxy.counters();
+        pause::settle(Duration::from_millis(300)).await;
+        if proxy.counters() == before {
+            return;
+        }
+    }
+}
+
+/// A wait.
+type Waiting = JoinHandle<Result<Guard, tenure_core::Error>>;
+
+/// Has it wait, and comes back when it stands in the queue as the last of so many.
+async fn wait(scene: &Scene, name: &str, lock: Lock, count: usize) -> Waiting {
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    scene.until_nodes(name, count).await;
+    waiting
+}
+
+async fn granted(waiting: Waiting) -> Guard {
+    in_time("the grant", waiting).await.unwrap().unwrap()
+}
+
+/// Whether none is granted, also if one is about to be.
+async fn none_is_finished(waiting: &[&Waiting]) {
+    pause::linger(Duration::from_millis(200)).await;
+    assert!(!waiting.iter().any(|waiting| waiting.is_finished()), "granted out of turn");
 }

@@ -34,6 +34,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let given = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
     given.map(Duration::from_secs_f64).ok_or_else(|| {
         let text: String = text.chars().take(40).collect();
-        format!("{text:?} is no number of seconds from 0.1 to 3600; give one like 2 or 0.5")
+        format!("{text:?} is not a number of seconds from 0.1 to 3600; give one like 2 or 0.5")
     })
 }

@@ -9,6 +9,7 @@ use tenure::{HolderInfo, InvalidName, Name, lease};
 
 /// How long to wait.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Waiting")]
 pub(crate) struct Limit {
     /// Do not wait: exit with 75 if another holds the lock
     #[arg(long = "try", conflicts_with = "wait")]
@@ -41,7 +42,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let own = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     own.or_else(|_| text.parse()).map_err(|_| {
         let text: String = text.chars().take(40).collect();
-        format!("{text:?} is no port; give 8089, 0.0.0.0:8089 or [::]:8089")
+        format!("{text:?} is not a port; give 8089, 0.0.0.0:8089 or [::]:8089")
     })
 }
 
@@ -62,5 +63,40 @@ fn duration(text: &str, least: Duration, range: &str) -> Result<Duration, String
         Ok(given) if least <= given && given <= lease::MAX_LEASE => Ok(given),
         Ok(_) => Err(refused("is out of range".to_owned())),
         Err(error) => Err(refused(format!("is not a duration: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn values_are_read_as_written(millis in 100..=31_536_000_000_u64, text in "\\PC{1,50}", port: u16) {
+            let given = Duration::from_millis(millis);
+            let written = humantime::format_duration(given).to_string();
+            prop_assert_eq!((lease(&written), up_to_a_year(&written)), (Ok(given), Ok(given)));
+            prop_assert_eq!(name(&text).unwrap().to_string(), &*text);
+            prop_assert_eq!(label(&text).unwrap(), text);
+            let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            prop_assert_eq!((address(&port.to_string()), address(&own.to_string())), (Ok(own), Ok(own)));
+        }
+
+        #[test]
+        fn any_other_text_is_refused(
+            text in prop_oneof![any::<String>(), "-?[0-9.]{1,25}(ns|ms|s|m|h|days|years|x)?( [0-9]{1,25}h)?", "[\\[\\]0-9.:]{0,24}"],
+        ) {
+            let is_plain = !text.chars().any(char::is_control) && text.len() <= Name::MAX_BYTES;
+            prop_assert_eq!(name(&text).is_ok(), is_plain && !text.is_empty());
+            prop_assert_eq!(label(&text).is_ok(), is_plain);
+            let longest = lease::MAX_LEASE;
+            prop_assert!(up_to_a_year(&text).is_ok_and(|given| given <= longest) || up_to_a_year(&text).is_err());
+            prop_assert!(lease(&text).is_ok_and(|given| given >= lease::MIN_LEASE) || lease(&text).is_err());
+            // A refusal is one line for a terminal.
+            for said in [lease(&text).err(), up_to_a_year(&text).err(), address(&text).err()].into_iter().flatten() {
+                prop_assert!(!said.chars().any(char::is_control) && said.len() < 600, "{}", said);
+            }
+        }
     }
 }

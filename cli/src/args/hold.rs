@@ -21,6 +21,9 @@ pub(crate) struct Run {
     /// The lock's name, or several: 1 to 200 bytes without control characters
     #[arg(value_parser = name, value_name = "NAME", required = true)]
     pub(crate) names: Vec<Name>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
     /// Hold the lock as a reader, together with others that use --shared
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
@@ -32,7 +35,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) hold: HoldOptions,
     /// Hold the lock at most this long, then end COMMAND and exit with 79
-    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) max_hold: Option<Duration>,
     /// Keep the lock at least this long, even if COMMAND ends sooner
     ///
@@ -40,11 +43,8 @@ pub(crate) struct Run {
     /// a time longer than the clocks differ and shorter than the pause between two runs. `tenure` does not wait until
     /// then: the store keeps the lock. For one name only, and not for stores whose locks end with a session (ZooKeeper,
     /// row locks).
-    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
     pub(crate) at_least: Option<Duration>,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) command: Vec<OsString>,
 }
 
 /// Keep a command running on one of many machines
@@ -63,24 +63,26 @@ pub(crate) struct Elect {
     /// The election's name: 1 to 200 bytes without control characters
     #[arg(value_parser = name)]
     pub(crate) name: Name,
-    #[command(flatten)]
-    pub(crate) hold: HoldOptions,
-    /// Lead at most this long, then end COMMAND and become a candidate again
-    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
-    pub(crate) max_hold: Option<Duration>,
-    /// Answer HTTP at this port: 200 while leading, and 503 otherwise
-    ///
-    /// For a readiness probe or a load balancer. A PORT alone can be reached only from this machine (127.0.0.1). If
-    /// clients come from elsewhere, as in a pod, give an address too: 0.0.0.0:8089 or [::]:8089.
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
-    pub(crate) ready_port: Option<SocketAddr>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND", value_parser = value_parser!(OsString), value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+    /// Answer probes over HTTP at this port: 200 or 503
+    ///
+    /// /live is 200 while this process works, /ready once it has reached the store and takes part, /leader (and any
+    /// other path) while it leads. A PORT alone can be reached only from this machine (127.0.0.1). If clients come from
+    /// elsewhere, as in a pod, give an address too: 0.0.0.0:8089 or [::]:8089.
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
+    pub(crate) ready_port: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) hold: HoldOptions,
+    /// Lead at most this long, then end COMMAND and become a candidate again
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true, help_heading = HOLDING)]
+    pub(crate) max_hold: Option<Duration>,
 }
 
 /// How a lock is held while a command runs.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = HOLDING)]
 pub(crate) struct HoldOptions {
     /// How long the store keeps the lock without hearing from its holder [default: 30s]
     ///
@@ -103,6 +105,9 @@ pub(crate) struct HoldOptions {
     pub(crate) keep_store: bool,
 }
 
+/// The heading of the options about the hold itself.
+const HOLDING: &str = "Holding";
+
 const RUN_EXAMPLES: &str = "\
 Examples:
   tenure run nightly -- ./backup.sh
@@ -113,8 +118,4 @@ Examples:
   tenure run --try --at-least 1m job -- ./job     once, although the machines' clocks differ
   tenure run x -- sh -c 'psql -v fence=$TENURE_TOKEN -f job.sql'
 
-Exit codes:
-  COMMAND's own, or 128 + the signal that ended it
-  64   bad input                  69   the store is unavailable or failed
-  75   the lock was not acquired  79   the lock was lost
-  126  COMMAND cannot be run      127  COMMAND was not found";
+Exit codes: COMMAND's own, 75 if another holds the lock, 79 if it was lost; tenure help exit-codes";

@@ -37,6 +37,9 @@ pub(crate) struct Schema {
     /// How a lock is stored in it
     #[arg(long, default_value = "lease-row")]
     pub(crate) strategy: Strategy,
+    /// The table, if the store's URL has table=; on a server also SCHEMA.TABLE
+    #[arg(long)]
+    pub(crate) table: Option<String>,
 }
 
 /// Print a script that completes `tenure` commands in a shell
@@ -58,7 +61,7 @@ pub(crate) struct Man {
 }
 
 /// How a database stores a lock.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Strategy {
     /// A row that says who holds the lock and until when
     LeaseRow,

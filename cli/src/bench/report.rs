@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::{iter, time::Duration};
 
-/// All that was found. Its fields are part of the command's interface: see `docs/cli.md`.
+/// All that was found. Its fields are part of the command's interface: see `docs/cli-reference.md`.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) store: String,

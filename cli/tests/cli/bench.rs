@@ -6,11 +6,11 @@ use serde_json::Value;
 use std::{fs, path::Path, process::Command};
 
 const SHORT: [&str; 3] = ["bench", "--seconds", "0.1"];
-/// What is said of each workload.
+/// The figures of each workload.
 const ROWS: [&str; 5] = ["round_trip", "uncontended", "many_names", "one_name", "two_clients"];
 
 #[test]
-fn a_table_for_people() {
+fn bench_prints_a_table() {
     let stage = Stage::new();
     let holder = stage.holder("a");
     holder.line();
@@ -41,7 +41,7 @@ fn a_table_for_people() {
 }
 
 #[test]
-fn json_for_programs() {
+fn bench_prints_json() {
     let stage = Stage::new();
     for store in ["sqlite:locks.db?fair=true", "memory:"] {
         let args = [&["--store", store, "--quiet"], &SHORT[..], &["--json"]].concat();
@@ -68,7 +68,7 @@ fn json_for_programs() {
 
 /// The file keeps its content until there is a picture, which replaces all of it.
 #[test]
-fn a_picture_beside_the_table() {
+fn bench_writes_a_picture() {
     let stage = Stage::new();
     let picture = stage.path("picture.svg");
     fs::write(&picture, "x".repeat(1_000_000)).unwrap();
@@ -104,7 +104,7 @@ for text in tree.parse(sys.argv[1]).getroot().iter('{http://www.w3.org/2000/svg}
 
 /// That is said before anything is measured.
 #[test]
-fn a_picture_that_cannot_be_written() {
+fn unwritable_picture_is_an_error() {
     let stage = Stage::new();
     for file in ["no-such-directory/picture.svg", "."] {
         let done = stage.done(&["bench", "--seconds", "600", "--svg", file]).expect(74);
@@ -116,7 +116,7 @@ fn a_picture_that_cannot_be_written() {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_held() {
+fn bench_releases_its_locks_on_ctrl_c() {
     let stage = Stage::new();
     // Without a table, `ls` would create it.
     stage.done(&["ls"]).expect(0);
@@ -131,7 +131,7 @@ fn ctrl_c_leaves_nothing_held() {
 
 /// That is how long others wait if it is killed.
 #[test]
-fn its_locks_have_the_lease_of_the_url() {
+fn bench_uses_the_lease_of_the_url() {
     let stage = Stage::new();
     stage.done(&["ls"]).expect(0);
     let bench = stage.start(&["--store", "sqlite:locks.db?lease=1h", "bench", "--seconds", "600"]);
@@ -148,7 +148,7 @@ fn its_locks_have_the_lease_of_the_url() {
 }
 
 #[test]
-fn a_store_that_does_not_answer() {
+fn bench_fails_without_an_answer() {
     let stage = Stage::new();
     let done = stage.done(&["--store", "redis://127.0.0.1:1/", "bench"]).expect(69);
     assert_eq!(done.out, "");

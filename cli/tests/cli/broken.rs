@@ -44,12 +44,12 @@ fn fails(stage: &Stage, path: &Path, args: &[&str], why: &str) {
 
 /// Somebody keeps the whole file locked: a wait goes on for as long as it may, and says why.
 #[test]
-fn a_file_that_is_locked() {
+fn locked_file_is_unavailable() {
     let stage = Stage::new();
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let frozen = stage.freeze();
     let url = Frozen::URL;
-    // As long as in `blocked::a_wait_ends_when_it_is_over`, and for the same reason.
+    // As long as in `blocked::wait_ends_in_time_while_stderr_is_blocked`, and for the same reason.
     let done = stage.done(&["--store", url, "run", "a", "--wait", "3s", "--", "echo", "had it"]).expect(69);
     assert!(done.err.contains("tenure: the store is unavailable; trying again"), "{}", done.err);
     assert_eq!(done.err.matches("the store is unavailable; trying again").count(), 1, "{}", done.err);
@@ -73,7 +73,7 @@ fn give(path: &Path) {
 }
 
 #[test]
-fn a_directory() {
+fn directory_is_not_a_store() {
     let stage = Stage::new();
     give(stage.dir());
     fs::create_dir(stage.path("dir")).unwrap();
@@ -82,7 +82,7 @@ fn a_directory() {
 }
 
 #[test]
-fn a_file_of_another_kind() {
+fn file_of_another_kind_is_refused() {
     let stage = Stage::new();
     give(stage.dir());
     let file = stage.path("notes.txt");
@@ -94,7 +94,7 @@ fn a_file_of_another_kind() {
 }
 
 #[test]
-fn a_damaged_file() {
+fn damaged_file_is_refused() {
     let stage = Stage::new();
     give(stage.dir());
     stage.done(&["run", "a", "--", "true"]).expect(0);
@@ -110,7 +110,7 @@ fn a_damaged_file() {
 }
 
 #[test]
-fn a_file_that_may_not_be_written() {
+fn unwritable_file_is_refused() {
     let stage = Stage::new();
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let file = stage.path("locks.db");
@@ -125,7 +125,7 @@ fn a_file_that_may_not_be_written() {
 }
 
 #[test]
-fn a_path_that_leads_nowhere() {
+fn path_without_a_directory_is_refused() {
     let stage = Stage::new();
     give(stage.dir());
     unusable(&stage, &stage.path("absent/locks.db"), "does not exist");
@@ -134,14 +134,11 @@ fn a_path_that_leads_nowhere() {
 }
 
 #[test]
-fn a_table_of_another_shape_or_none() {
+fn foreign_or_missing_table_is_refused() {
     let stage = Stage::new();
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let url = "sqlite:locks.db?create_table=false&table=absent";
     let done = Done::of(stage.tenure(&["ls"]).env("TENURE_STORE", url)).expect(69);
-    assert!(
-        done.err.contains("no table absent") && done.err.contains("tenure schema sqlite"),
-        "{}",
-        done.err
-    );
+    let advice = "no table absent; create it with the DDL that `tenure schema sqlite --table absent` prints";
+    assert!(done.err.contains(advice), "{}", done.err);
 }

@@ -6,7 +6,7 @@ use std::{fs, process::Command};
 /// Twenty shells, each of which runs fifty times a command that reads a number, adds one and writes it back. One after
 /// another at least so often that an update would be lost if two were ever inside.
 #[test]
-fn twenty_processes_fifty_rounds_each() {
+fn counter_loses_no_update_between_twenty_processes() {
     let stage = Stage::new();
     fs::write(stage.path("number"), "0\n").unwrap();
     let add = "read n < number; echo $((n + 1)) > number";

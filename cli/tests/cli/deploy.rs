@@ -83,7 +83,7 @@ fn with_script<'a>(options: &'a [String], script: &'a str) -> Vec<&'a str> {
 }
 
 #[test]
-fn command_lines_are_understood() {
+fn deployed_command_lines_are_valid() {
     let lines = command_lines();
     assert_eq!(lines.len(), 4, "{lines:?}");
     for (path, options) in &lines {
@@ -101,7 +101,7 @@ fn command_lines_are_understood() {
 
 /// systemd counts 75 as a success; Kubernetes knows 0 alone.
 #[test]
-fn jobs_do_not_fail_while_another_machine_is_at_it() {
+fn job_succeeds_while_another_machine_holds_the_lock() {
     let jobs = command_lines().into_iter().filter(|(_, options)| options[0] == "run");
     for (path, options) in jobs.inspect(|(path, _)| println!("{}", path.display())) {
         let stage = Stage::new();
@@ -112,7 +112,7 @@ fn jobs_do_not_fail_while_another_machine_is_at_it() {
 }
 
 #[test]
-fn whatever_is_stopped_ends_with_143() {
+fn stopped_job_exits_with_143() {
     for (path, options) in command_lines() {
         println!("{}", path.display());
         let stage = Stage::new();
@@ -125,23 +125,25 @@ fn whatever_is_stopped_ends_with_143() {
     }
 }
 
-/// Or no pod would ever be ready.
+/// Otherwise no pod is ever ready, or each is restarted.
 #[test]
-fn the_probe_asks_where_the_candidate_answers() {
+fn probes_match_the_ready_port() {
     let manifest = parsed(&path("deploy/kubernetes/scheduler.yaml"));
     let container = &manifest["spec"]["template"]["spec"]["containers"][0];
-    let probed = container["readinessProbe"]["httpGet"]["port"].as_str().unwrap();
     let words: Vec<&str> =
         container["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let option = words.iter().position(|word| *word == "--ready-port").unwrap();
-    assert_eq!(words[option + 1], format!("0.0.0.0:{probed}"));
-    assert_eq!(container["readinessProbe"]["timeoutSeconds"], "3", "longer than a silent client may take");
-    assert_eq!(manifest["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], "100%");
+    for (probe, asked) in [("livenessProbe", "/live"), ("readinessProbe", "/ready")] {
+        let probe = &container[probe];
+        assert_eq!(probe["httpGet"]["path"], asked);
+        assert_eq!(format!("0.0.0.0:{}", probe["httpGet"]["port"].as_str().unwrap()), words[option + 1]);
+        assert_eq!(probe["timeoutSeconds"], "3", "longer than a silent client may take");
+    }
 }
 
-/// What is frozen for longer than the watchdog waits is dead before its lease ends.
+/// A candidate that is frozen for longer than the watchdog waits dies before its lease ends.
 #[test]
-fn the_watchdog_comes_before_the_end_of_the_lease() {
+fn watchdog_kills_before_the_lease_ends() {
     let unit = fs::read_to_string(path("deploy/systemd/scheduler.service")).unwrap();
     assert_eq!(settings(&unit, "Type"), ["notify"]);
     assert_eq!(
@@ -152,7 +154,7 @@ fn the_watchdog_comes_before_the_end_of_the_lease() {
 }
 
 #[test]
-fn units_count_these_codes_as_success() {
+fn units_list_their_success_codes() {
     for (unit, codes) in [("nightly", &["75", "143"][..]), ("scheduler", &["143"])] {
         let unit = fs::read_to_string(path(&format!("deploy/systemd/{unit}.service"))).unwrap();
         assert_eq!(settings(&unit, "SuccessExitStatus"), codes);
@@ -160,16 +162,17 @@ fn units_count_these_codes_as_success() {
 }
 
 #[test]
-fn each_file_begins_with_what_it_is_for() {
-    let files = files(&["deploy", "deploy/systemd", "deploy/kubernetes", ".github/workflows"]);
-    assert_eq!(files.len(), 8);
+fn deployed_files_begin_with_their_purpose() {
+    let files =
+        files(&["deploy", "deploy/systemd", "deploy/kubernetes", "deploy/prometheus", ".github/workflows"]);
+    assert_eq!(files.len(), 9);
     for (path, text) in files {
         assert_eq!(text.lines().take_while(|line| line.starts_with("# ")).count(), 3, "{}", path.display());
     }
 }
 
 #[test]
-fn workflows_are_yaml_and_do_what_they_are_for() {
+fn workflows_are_valid_and_use_one_rust() {
     let steps = |file: &str, job: &str| {
         let workflow = parsed(&path(".github/workflows").join(file));
         assert!(!workflow["on"].is_null(), "{file}");
@@ -180,21 +183,27 @@ fn workflows_are_yaml_and_do_what_they_are_for() {
     let ways = &parsed(&path(".github/workflows/test.yml"))["jobs"]["test"]["strategy"]["matrix"]["servers"];
     assert_eq!(*ways, serde_json::json!(["local", "docker"]));
     assert!(steps("release.yml", "build").contains("cargo +"));
-    // Whoever raises the version of Rust raises it everywhere.
-    let manifest = fs::read_to_string(path("Cargo.toml")).unwrap();
-    let rust =
-        manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+    // CI, releases and the image use one version of Rust, and no crate needs a newer one.
+    let docker = fs::read_to_string(path("deploy/Dockerfile")).unwrap();
+    let (rust, _) = docker.split_once("rust:").unwrap().1.split_once('-').unwrap();
     for (file, named) in [
         (".github/workflows/test.yml", format!("rust:{rust}-")),
         (".github/workflows/release.yml", format!("cargo +{rust} build")),
-        ("deploy/Dockerfile", format!("rust:{rust}-")),
     ] {
         assert!(fs::read_to_string(path(file)).unwrap().contains(&named), "{file} does not name Rust {rust}");
+    }
+    for folder in ["", "lock-core", "backend-redis", "backend-sql", "backend-zk", "conformance", "cli"] {
+        let manifest = fs::read_to_string(path(folder).join("Cargo.toml")).unwrap();
+        for needed in manifest.lines().filter_map(|line| line.strip_prefix("rust-version = ")) {
+            let minor =
+                |version: &str| version.trim_matches('"').split('.').nth(1).unwrap().parse::<u32>().unwrap();
+            assert!(minor(needed) <= minor(rust), "{folder}: {needed}");
+        }
     }
 }
 
 #[test]
-fn an_archive_of_a_release_has_the_pages_and_completions() {
+fn release_archive_has_pages_and_completions() {
     let workflow = parsed(&path(".github/workflows/release.yml"));
     let steps = workflow["jobs"]["build"]["steps"].as_array().unwrap();
     let script =

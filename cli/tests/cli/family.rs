@@ -2,10 +2,9 @@
 
 use crate::stage::Stage;
 use nix::sys::signal::Signal;
-use std::time::{Duration, Instant};
 
 #[test]
-fn several_names_are_had_together_or_not_at_all() {
+fn run_acquires_all_names_or_none() {
     let stage = Stage::new();
     let tell = "echo \"$TENURE_NAME\"; echo \"$TENURE_TOKEN\"";
     let out = stage.done(&["run", "b", "a", "--", "sh", "-c", tell]).expect(0).out;
@@ -27,7 +26,7 @@ fn several_names_are_had_together_or_not_at_all() {
 }
 
 #[test]
-fn losing_one_of_several_ends_the_command() {
+fn loss_of_one_name_ends_the_command() {
     let stage = Stage::new();
     let run = stage.holder("a b --lease 6s");
     run.line();
@@ -39,13 +38,13 @@ fn losing_one_of_several_ends_the_command() {
 
 /// Which stores have them is the library's affair; the command passes on what it says.
 #[test]
-fn forms_that_a_store_lacks_are_refused_with_those_that_have_them() {
+fn unsupported_mode_error_names_other_stores() {
     let stage = Stage::new();
     for (option, value) in [("--shared", None), ("--permits", Some("4"))] {
         let args: Vec<&str> = ["run", option].into_iter().chain(value).chain(["a", "--", "true"]).collect();
         let done = stage.done(&args);
         if done.code != Some(0) {
-            assert!(done.err.contains("all stores of tenure but row locks and Redlock do"), "{}", done.err);
+            assert!(done.err.contains("all built-in stores except row locks and Redlock do"), "{}", done.err);
             done.expect(69);
         }
     }
@@ -54,7 +53,7 @@ fn forms_that_a_store_lacks_are_refused_with_those_that_have_them() {
 }
 
 #[test]
-fn a_leaders_death_makes_another_one_lead() {
+fn leader_death_elects_another() {
     let stage = Stage::new();
     let candidate = || {
         stage.start(&["elect", "s", "--lease", "2s", "--", "sh", "-c", "echo $TENURE_TOKEN; exec sleep 1000"])
@@ -63,10 +62,8 @@ fn a_leaders_death_makes_another_one_lead() {
     let term: u64 = first.number();
     let second = candidate();
     first.signal(Signal::SIGKILL);
-    let killed = Instant::now();
     let next: u64 = second.number();
     assert!(next > term, "{next} after {term}");
-    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
     first.silence();
     // Told to end, it ends with its command, and the election is free.
     second.signal(Signal::SIGTERM);
@@ -75,7 +72,7 @@ fn a_leaders_death_makes_another_one_lead() {
 }
 
 #[test]
-fn a_leader_that_is_put_out_ends_its_command_and_campaigns_again() {
+fn leader_campaigns_again_after_a_forced_release() {
     let stage = Stage::new();
     let options = ["elect", "s", "--lease", "6s", "--label", "one", "--", "sh", "-c"];
     let command = "trap 'echo ended; exit 3' TERM; echo $TENURE_TOKEN; while :; do sleep 0.1; done";
@@ -92,7 +89,7 @@ fn a_leader_that_is_put_out_ends_its_command_and_campaigns_again() {
 }
 
 #[test]
-fn a_leader_that_has_led_for_long_enough_campaigns_again() {
+fn leader_campaigns_again_after_max_hold() {
     let stage = Stage::new();
     let leader = stage.start(&[
         "elect",
@@ -114,7 +111,7 @@ fn a_leader_that_has_led_for_long_enough_campaigns_again() {
 
 /// A command that has done its work ends its machine's candidacy, with its code, and the next one's turn comes.
 #[test]
-fn a_command_that_ends_by_itself_resigns() {
+fn leader_resigns_when_its_command_ends() {
     let stage = Stage::new();
     let gate = stage.gate("gate");
     let first = stage.start(&["elect", "s", "--", "sh", "-c", "echo in; read x < gate; exit 4"]);

@@ -48,7 +48,7 @@ fn names_durations_and_options() {
 
 /// Options that go with every subcommand may stand before and behind its name.
 #[test]
-fn options_that_contradict_each_other() {
+fn contradictory_options_are_refused() {
     let stores: [&[&str]; 2] = [&["--store", "sqlite:locks.db"], &["--store-file", "store"]];
     let volumes: [&[&str]; 2] = [&["--quiet"], &["--verbose"]];
     for [one, other] in [stores, volumes] {
@@ -109,7 +109,7 @@ fn urls() {
 }
 
 #[test]
-fn the_environment_is_no_excuse() {
+fn invalid_url_in_the_environment_is_refused() {
     let stage = Stage::new();
     for url in ["", "mysql://:hunter2@h", "sqlite:"] {
         let done = Done::of(stage.tenure(&["ls"]).env("TENURE_STORE", url)).expect(64);
@@ -119,18 +119,18 @@ fn the_environment_is_no_excuse() {
 
 /// Its locks would keep nobody out.
 #[test]
-fn a_store_in_memory_holds_nothing_for_a_command() {
+fn memory_store_is_refused_for_a_command() {
     for verb in ["run", "elect"] {
         for url in ["memory:", "memory:?lease=5s"] {
             let said = refused(&["--store", url, verb, "a", "--", "echo", "never"]);
-            assert!(said.contains("memory:") && said.contains("exclude nobody"), "{said}");
+            assert!(said.contains("memory:") && said.contains("exclude no other process"), "{said}");
             assert!(said.contains("sqlite:PATH"), "{said}");
         }
     }
 }
 
 #[test]
-fn help_shows_no_secret() {
+fn help_hides_the_store_of_the_environment() {
     let stage = Stage::new();
     for help in ["-h", "--help"] {
         let done = Done::of(stage.tenure(&[help]).env("TENURE_STORE", "redis://:hunter2@h")).expect(0);

@@ -6,7 +6,7 @@ use serde_json::Value;
 const LATCH: [&str; 3] = ["loaded", "--parties", "2"];
 
 #[test]
-fn opens_when_all_parties_have_counted_down() {
+fn latch_opens_after_the_last_count_down() {
     let stage = Stage::new();
     let count_down = |party: &str| stage.done(&[&["latch", "count-down"], &LATCH[..], &[party]].concat());
     let wait = |limit: &[&str]| stage.done(&[&["latch", "wait"], &LATCH[..], limit].concat());
@@ -36,7 +36,7 @@ fn opens_when_all_parties_have_counted_down() {
 }
 
 #[test]
-fn json_for_programs() {
+fn latch_show_prints_json() {
     let stage = Stage::new();
     let show = |code: i32| {
         let out = stage.done(&["latch", "show", "loaded", "--json"]).expect(code).out;
@@ -49,7 +49,7 @@ fn json_for_programs() {
 }
 
 #[test]
-fn what_makes_no_sense() {
+fn invalid_latch_calls_are_refused() {
     let stage = Stage::new();
     stage.done(&["latch", "count-down", "loaded", "m1"]).expect(64);
     stage.done(&["latch", "count-down", "loaded", "m1", "--parties", "0"]).expect(64);

@@ -11,7 +11,7 @@ fn hold(stage: &Stage, name: &str, label: &str) -> Running {
 }
 
 #[test]
-fn nobody() {
+fn empty_store_lists_nothing() {
     let stage = Stage::new();
     let done = stage.done(&["ls"]).expect(0);
     assert_eq!((done.out.as_str(), done.err.as_str()), ("", ""));
@@ -22,7 +22,7 @@ fn nobody() {
 }
 
 #[test]
-fn a_table_for_people() {
+fn ls_prints_a_table() {
     let stage = Stage::new();
     let _holders =
         [hold(&stage, "jobs/b", "second"), hold(&stage, "jobs/a", "first"), hold(&stage, "other é", "")];
@@ -44,7 +44,7 @@ fn a_table_for_people() {
 }
 
 #[test]
-fn json_for_programs() {
+fn ls_prints_json() {
     let stage = Stage::new();
     let holder = stage.script("a --label x", "echo $TENURE_TOKEN; exec sleep 1000");
     let token: u64 = holder.number();
@@ -70,7 +70,7 @@ fn json_for_programs() {
 }
 
 #[test]
-fn how_it_is_held() {
+fn ls_shows_the_mode() {
     let stage = Stage::new();
     let _holders = ["a", "b --shared", "c --permits 4"].map(|options| {
         let holder = stage.holder(options);
@@ -91,13 +91,13 @@ fn how_it_is_held() {
     assert_eq!(held, [("exclusive", null.clone()), ("shared", null), ("permit", permits)]);
 }
 
-/// The same in a store with a queue.
+/// In a store with a queue.
 fn fair<'a>(args: &[&'a str]) -> Vec<&'a str> {
     [&["--store", "sqlite:locks.db?fair=true"][..], args].concat()
 }
 
 #[test]
-fn who_waits_is_listed_in_order() {
+fn ls_lists_waiters_in_order() {
     let stage = Stage::new();
     let listed = || stage.done(&fair(&["ls", "--waiting"])).expect(0).out;
     let run = |label: &str| {
@@ -134,7 +134,7 @@ fn who_waits_is_listed_in_order() {
 }
 
 #[test]
-fn a_damaged_name_hides_no_waiter_of_another() {
+fn ls_continues_after_a_damaged_name() {
     let stage = Stage::new();
     let listed = || stage.done(&fair(&["ls", "--waiting"])).expect(0);
     let run = |label: &str| {
@@ -158,18 +158,24 @@ fn a_damaged_name_hides_no_waiter_of_another() {
     let known = ["b holds exclusive first", "b 1 exclusive second"].map(str::to_owned);
     assert_eq!(rows[1..], unknown.chain(known).collect::<Vec<_>>(), "{}", done.out);
     // In so many lines, however many there are.
-    let told = |line: &&str| line.starts_with("tenure: cannot tell who waits for ");
+    let told = |line: &&str| line.starts_with("tenure: cannot list the waiters for ");
     let told: Vec<&str> = done.err.lines().filter(told).collect();
-    let why = "tenure: cannot tell who waits for \"a00\": the row of \"a00\" is not what tenure writes";
+    let why =
+        "tenure: cannot list the waiters for \"a00\": the row of \"a00\" is damaged or from another program";
     assert!(told[0].starts_with(why), "{}", done.err);
-    assert_eq!((told.len(), told[10]), (11, "tenure: cannot tell who waits for 2 more"), "{}", done.err);
+    assert_eq!(
+        (told.len(), told[10]),
+        (11, "tenure: cannot list the waiters for 2 more names"),
+        "{}",
+        done.err
+    );
     assert_eq!(stage.done(&fair(&["ls", "--waiting", "--quiet"])).expect(0).err, "");
     // Nothing else is known of one name alone.
     stage.done(&fair(&["show", "a00", "--waiting"])).expect(69);
 }
 
 #[test]
-fn a_store_without_a_queue_does_not_know_who_waits() {
+fn ls_waiting_needs_a_queue() {
     let stage = Stage::new();
     for args in [&["ls", "--waiting"][..], &["show", "a", "--waiting"]] {
         let refused = stage.done(args).expect(69);
@@ -180,7 +186,7 @@ fn a_store_without_a_queue_does_not_know_who_waits() {
 
 /// It draws on a terminal: see `terminal`.
 #[test]
-fn a_pipe_is_not_watched() {
+fn ls_watch_needs_a_terminal() {
     let stage = Stage::new();
     let done = stage.done(&["ls", "--watch"]).expect(64);
     assert!(done.err.contains("--json") && done.out.is_empty(), "{}", done.err);
@@ -188,7 +194,7 @@ fn a_pipe_is_not_watched() {
 }
 
 #[test]
-fn release_needs_force_and_says_whom_it_put_out() {
+fn release_needs_force_and_names_the_holder() {
     let stage = Stage::new();
     let holder = hold(&stage, "a", "the holder");
     let done = stage.done(&["release", "a"]).expect(64);
@@ -202,7 +208,7 @@ fn release_needs_force_and_says_whom_it_put_out() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn closed_pipe_is_not_a_failure() {
     let stage = Stage::new();
     let _holder = hold(&stage, "a", "x");
     let mut tenure = stage.tenure(&["ls"]);

@@ -7,7 +7,7 @@ use std::{
 };
 
 #[test]
-fn a_script_for_each_shell() {
+fn completions_support_each_shell() {
     let stage = Stage::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = stage.done(&["completions", shell]).expect(0).out;
@@ -17,9 +17,9 @@ fn a_script_for_each_shell() {
     assert!(!stage.path("locks.db").exists(), "no store is opened");
 }
 
-/// What follows an option or `--` is of its own kind.
+/// The words after an option or `--` are of their own kind.
 #[test]
-fn files_and_commands_are_completed_too() {
+fn completions_include_files_and_commands() {
     let stage = Stage::new();
     let script = |shell: &str| stage.done(&["completions", shell]).expect(0).out;
     let zsh = script("zsh");
@@ -31,9 +31,9 @@ fn files_and_commands_are_completed_too() {
     assert!(files > 0);
 }
 
-/// What a person gets who presses the tabulator key.
+/// With the tabulator key.
 #[test]
-fn bash_completes_with_it() {
+fn bash_completes_commands_and_options() {
     let stage = Stage::new();
     fs::write(stage.path("script"), stage.done(&["completions", "bash"]).expect(0).out).unwrap();
     let completed = |line: &str| {
@@ -53,12 +53,23 @@ fn bash_completes_with_it() {
 }
 
 #[test]
-fn a_page_for_each_command() {
+fn topic_is_printed_by_help_and_by_its_name() {
+    let stage = Stage::new();
+    for (topic, term) in [("urls", "  sqlite:PATH\n"), ("exit-codes", "  126, 127\n")] {
+        for args in [&["help", topic][..], &[topic]] {
+            let said = stage.done(args).expect(0).out;
+            assert!(said.contains(term), "{args:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn man_writes_a_page_per_command() {
     let stage = Stage::new();
     fs::create_dir(stage.path("man1")).unwrap();
     stage.done(&["man", "man1"]).expect(0);
     let page = |name: &str| fs::read_to_string(stage.path("man1").join(name)).unwrap();
-    assert!(page("tenure.1").contains("sqlite:PATH"));
+    assert!(page("tenure.1").contains("sqlite:PATH") && page("tenure.1").contains("Exit codes"));
     assert!(page("tenure-run.1").contains("max\\-hold") && page("tenure-run.1").contains("Exit codes"));
     assert!(page("tenure-latch-count-down.1").contains("parties"));
     assert!(!stage.path("man1/tenure-man.1").exists(), "it is for those who make packages");

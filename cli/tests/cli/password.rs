@@ -43,7 +43,7 @@ fn server(answer: &'static [u8], asked: &'static str) -> (String, Receiver<Strin
     (address, sent)
 }
 
-/// What a Redis server is sent first by `tenure` with this URL and these variables.
+/// The first request of `tenure` to a Redis server, with this URL and these variables.
 fn sent_to_redis(stage: &Stage, url: &str, variables: &[(&str, &str)]) -> String {
     let (address, sent) = server(b"", "AUTH");
     let url = url.replace("HOST", &address);
@@ -55,7 +55,7 @@ fn sent_to_redis(stage: &Stage, url: &str, variables: &[(&str, &str)]) -> String
 /// Asks for the password in clear text: `AuthenticationCleartextPassword`.
 const WHICH_PASSWORD: &[u8] = b"R\0\0\0\x08\0\0\0\x03";
 
-/// What a PostgreSQL server is told when it asks for the password.
+/// The answer to a PostgreSQL server that asks for the password.
 fn told_postgres(stage: &Stage, rest: &str, variables: &[(&str, &str)]) -> String {
     let (address, sent) = server(WHICH_PASSWORD, "hunter2");
     let url = format!("postgres://me@{address}/app?sslmode=disable{rest}");
@@ -69,7 +69,7 @@ fn told_postgres(stage: &Stage, rest: &str, variables: &[(&str, &str)]) -> Strin
 }
 
 #[test]
-fn redis_gets_that_of_a_file_or_of_redis_cli() {
+fn redis_password_is_from_a_file_or_redis_cli() {
     let stage = Stage::new();
     write(&stage.path("password"), "hunter2-of-file\n", 0o600);
     let auth = [("REDISCLI_AUTH", "hunter2-of-variable")];
@@ -114,7 +114,7 @@ fn server_without_password() -> String {
 
 /// It may have been exported for another server.
 #[test]
-fn the_variable_whose_password_is_refused_is_named() {
+fn refused_password_error_names_its_variable() {
     let stage = Stage::new();
     let address = server_without_password();
     let said = |login: &str, args: &[&str]| {
@@ -134,7 +134,7 @@ fn the_variable_whose_password_is_refused_is_named() {
 }
 
 #[test]
-fn postgres_gets_that_of_a_file_or_of_libpq() {
+fn postgres_password_is_from_a_file_or_libpq() {
     let stage = Stage::new();
     write(&stage.path("password"), "hunter2-of-file", 0o600);
     write(&stage.path(".pgpass"), "127.0.0.1:*:app:me:hunter2-of-home\n", 0o600);
@@ -155,7 +155,7 @@ fn postgres_gets_that_of_a_file_or_of_libpq() {
 
 /// The driver would log a line of this file that it cannot read.
 #[test]
-fn a_line_of_pgpass_is_never_shown() {
+fn pgpass_line_is_not_printed() {
     let stage = Stage::new();
     write(&stage.path(".pgpass"), "hunter2\n", 0o600);
     for volume in ["--quiet", "--verbose"] {
@@ -166,7 +166,7 @@ fn a_line_of_pgpass_is_never_shown() {
 }
 
 #[test]
-fn a_file_that_is_of_no_use_is_named() {
+fn unusable_password_file_is_named() {
     let stage = Stage::new();
     let said = |mode: u32, text: &str, place: &str| {
         write(&stage.path("password"), text, mode);
@@ -191,8 +191,7 @@ fn a_file_that_is_of_no_use_is_named() {
         assert!(long.contains("\"password\" is longer than 64 KiB"), "{long}");
     }
     assert!(
-        said(0o600, "hunter2", "redis://:other@127.0.0.1:1")
-            .contains("has a password and names a password_file")
+        said(0o600, "hunter2", "redis://:other@127.0.0.1:1").contains("both a password and a password_file")
     );
     let done = stage.done(&["--store", "redis://127.0.0.1:1?password_file=none", "ls"]).expect(64);
     assert!(done.err.contains("from \"none\" (No such file"), "{}", done.err);
@@ -201,7 +200,7 @@ fn a_file_that_is_of_no_use_is_named() {
 }
 
 #[test]
-fn a_password_has_its_place_before_a_host() {
+fn password_file_needs_a_host() {
     let stage = Stage::new();
     write(&stage.path("password"), "hunter2\n", 0o600);
     for url in [
@@ -211,7 +210,7 @@ fn a_password_has_its_place_before_a_host() {
         "zookeeper:///?password_file=password",
     ] {
         let done = stage.done(&["--store", url, "ls"]).expect(64);
-        assert!(done.err.contains("it names no host for the password of its password_file"), "{}", done.err);
+        assert!(done.err.contains("password_file needs a host in the URL"), "{}", done.err);
     }
     // A socket of Redis gets it with its path.
     let url = "redis+unix:///nowhere/a:b@c.sock";
@@ -225,7 +224,7 @@ fn a_password_has_its_place_before_a_host() {
 
 /// Opening it would wait for whoever writes into it, and Ctrl-C would wait too.
 #[test]
-fn a_fifo_is_refused() {
+fn fifo_is_refused_as_password_file() {
     let stage = Stage::new();
     mkfifo(&stage.path("password"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
     let done = stage.start(&["--store", "redis://127.0.0.1:1?password_file=password", "ls"]).end().expect(64);

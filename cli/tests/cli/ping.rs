@@ -5,7 +5,7 @@ use serde_json::Value;
 use tenure::HolderInfo;
 
 #[test]
-fn tells_how_fast_the_store_is_and_what_it_can_do() {
+fn ping_prints_times_and_capabilities() {
     let stage = Stage::new();
     let holder = stage.holder("a");
     holder.line();
@@ -24,7 +24,7 @@ fn tells_how_fast_the_store_is_and_what_it_can_do() {
 }
 
 #[test]
-fn json_for_programs() {
+fn ping_prints_json() {
     let stage = Stage::new();
     let url = "sqlite:locks.db?fair=true";
     let out = stage.done(&["--store", url, "ping", "--json", "--count", "3"]).expect(0).out;
@@ -45,7 +45,7 @@ fn json_for_programs() {
 
 /// However many processes ask, and however long the host's name is.
 #[test]
-fn a_store_that_is_asked_all_day_does_not_fill_up() {
+fn repeated_pings_reuse_their_names() {
     let stage = Stage::new();
     for _ in 0..3 {
         stage.done(&["ping", "--count", "2"]).expect(0);
@@ -55,7 +55,7 @@ fn a_store_that_is_asked_all_day_does_not_fill_up() {
 
 /// As after a `ping` that was killed, or beside others.
 #[test]
-fn another_ping_is_not_in_its_way() {
+fn pings_do_not_wait_for_each_other() {
     let stage = Stage::new();
     let HolderInfo { host, .. } = HolderInfo::here(None);
     let name = |number: u32| format!("tenure-ping/{host}/{number}");
@@ -70,7 +70,7 @@ fn another_ping_is_not_in_its_way() {
 }
 
 #[test]
-fn a_store_that_does_not_answer() {
+fn ping_fails_without_an_answer() {
     let stage = Stage::new();
     let done = stage.done(&["--store", "redis://127.0.0.1:1/", "ping"]).expect(69);
     assert_eq!(done.out, "");
@@ -79,7 +79,7 @@ fn a_store_that_does_not_answer() {
 
 /// It ends long before the lease that the URL gives, whether it is acquiring or releasing when the store freezes.
 #[test]
-fn a_store_that_freezes_meanwhile() {
+fn ping_fails_when_the_store_freezes() {
     let stage = Stage::new();
     // Creates the table.
     stage.done(&["ls"]).expect(0);

@@ -3,7 +3,7 @@
 use crate::stage::{Done, Stage};
 
 #[test]
-fn the_suite_runs_on_a_persons_own_store() {
+fn conformance_tests_the_given_store() {
     let stage = Stage::new();
     let holder = stage.holder("a");
     holder.line();
@@ -19,30 +19,51 @@ fn the_suite_runs_on_a_persons_own_store() {
 }
 
 #[test]
-fn a_private_store_is_one_store_all_the_same() {
+fn conformance_tests_a_memory_store() {
     let stage = Stage::new();
     let done = stage.done(&["--store", "memory:", "conformance", "--filter", "memory::exclusion"]).expect(0);
     assert!(done.out.contains("ignored: needs processes"), "{}", done.out);
 }
 
 #[test]
-fn a_store_that_cannot_be_opened_is_not_proved() {
+fn conformance_fails_if_the_store_cannot_be_opened() {
     let stage = Stage::new();
     let done = Done::of(stage.tenure(&["conformance"]).env("TENURE_STORE", "sqlite:.")).expect(69);
     assert!(done.err.contains("is a directory"), "{}", done.err);
 }
 
-/// What it prints is what the store would have made.
+/// The store would have made the printed schema.
 #[test]
-fn the_schema_is_the_one_in_use() {
+fn schema_matches_the_table_in_use() {
     let stage = Stage::new();
     let schema = stage.done(&["schema", "sqlite"]).expect(0).out;
     let made = schema.replace("IF NOT EXISTS ", "");
     stage.done(&["run", "a", "--", "true"]).expect(0);
-    // What was not yet carried over into the file stands in its journal.
+    // The journal has the changes that are not in the file yet.
     let files = ["locks.db", "locks.db-wal"].map(|file| std::fs::read(stage.path(file)).unwrap_or_default());
     let bytes = files.concat();
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains(made.trim_end().trim_end_matches(';')), "{made}");
     stage.done(&["schema", "cobol"]).expect(64);
+}
+
+/// The errors for a missing table name these commands.
+#[test]
+fn schema_names_the_given_table() {
+    let stage = Stage::new();
+    let printed = |words: &[&str]| stage.done(&[&["schema"], words].concat()).expect(0).out;
+    let row_lock = |dialect| printed(&[dialect, "--strategy", "row-lock", "--table", "app.x"]);
+    assert_eq!(printed(&["sqlite", "--table", "x"]), tenure_sql::sqlite_schema("x").unwrap());
+    assert_eq!(printed(&["postgres", "--table", "app.x"]), tenure_sql::postgres_schema("app.x").unwrap());
+    assert_eq!(printed(&["mysql", "--table", "app.x"]), tenure_sql::mysql_schema("app.x").unwrap());
+    let (table, latches) =
+        (tenure_sql::postgres_row_schema("app.x"), tenure_sql::postgres_schema("app.x_latches"));
+    assert_eq!(row_lock("postgres"), [table.unwrap(), latches.unwrap()].join("\n"));
+    let (table, latches) = (tenure_sql::mysql_row_schema("app.x"), tenure_sql::mysql_schema("app.x_latches"));
+    assert_eq!(row_lock("mysql"), [table.unwrap(), latches.unwrap()].join("\n"));
+    let longest = "x".repeat(63);
+    let alone = printed(&["mysql", "--strategy", "row-lock", "--table", &longest]);
+    assert_eq!(alone, tenure_sql::mysql_row_schema(&longest).unwrap());
+    let refused = stage.done(&["schema", "postgres", "--table", "a b"]).expect(64);
+    assert!(refused.err.contains("table"), "{}", refused.err);
 }

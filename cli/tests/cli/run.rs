@@ -14,7 +14,7 @@ use std::{
 };
 
 #[test]
-fn ends_as_its_command_ends() {
+fn run_exits_with_the_code_of_its_command() {
     let stage = Stage::new();
     for code in [0, 1, 2, 42, 255] {
         stage.done(&["run", "a", "--", "sh", "-c", &format!("exit {code}")]).expect(code);
@@ -25,7 +25,7 @@ fn ends_as_its_command_ends() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run() {
+fn unrunnable_command_exits_with_126_or_127() {
     let stage = Stage::new();
     fs::write(stage.path("plain"), "echo hello\n").unwrap();
     let done = stage.done(&["run", "a", "--", "no-such-command"]).expect(127);
@@ -39,7 +39,7 @@ fn a_command_that_cannot_be_run() {
 }
 
 #[test]
-fn passes_stdin_stdout_stderr_and_arguments() {
+fn command_gets_stdio_and_arguments() {
     let stage = Stage::new();
     let mut tenure =
         stage.tenure(&["run", "a", "--", "sh", "-c", "cat; echo \"$@\" >&2", "sh", "--try", "a b", ""]);
@@ -52,7 +52,7 @@ fn passes_stdin_stdout_stderr_and_arguments() {
 }
 
 #[test]
-fn tells_the_command_what_it_holds() {
+fn command_gets_name_and_token() {
     let stage = Stage::new();
     let tell = || {
         let done =
@@ -67,7 +67,7 @@ fn tells_the_command_what_it_holds() {
 }
 
 #[test]
-fn holds_while_the_command_runs_and_no_longer() {
+fn run_holds_only_while_the_command_runs() {
     let stage = Stage::new();
     let holder =
         stage.start(&["run", "a", "--label", "the holder", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
@@ -89,7 +89,7 @@ fn holds_while_the_command_runs_and_no_longer() {
 }
 
 #[test]
-fn a_lock_that_was_not_acquired_ends_with_the_code_that_was_chosen() {
+fn busy_lock_exits_with_the_chosen_code() {
     let stage = Stage::new();
     let holder = stage.holder("a");
     holder.line();
@@ -106,7 +106,7 @@ fn a_lock_that_was_not_acquired_ends_with_the_code_that_was_chosen() {
 }
 
 #[test]
-fn the_label_is_the_commands_name_unless_another_is_given() {
+fn label_defaults_to_the_command_name() {
     let stage = Stage::new();
     let label = |args: &[&str]| {
         let ls = format!("{} ls --json", env!("CARGO_BIN_EXE_tenure"));
@@ -122,7 +122,7 @@ fn the_label_is_the_commands_name_unless_another_is_given() {
 /// Signals that were blocked or ignored for `tenure` itself are not so for the command, unless whoever started `tenure`
 /// wanted it so, as `nohup` does.
 #[test]
-fn the_command_starts_with_a_group_and_signals_of_its_own() {
+fn command_gets_its_own_group_and_default_signals() {
     let stage = Stage::new();
     let tell = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ps -o pgid= -p $$; echo $$";
     let lines = |done: Done| done.expect(0).out.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -142,9 +142,9 @@ fn the_command_starts_with_a_group_and_signals_of_its_own() {
     assert_eq!((mask(&nohup[1]), ordinary(&nohup[3])), (0, inherited | bit(Signal::SIGHUP)));
 }
 
-/// What the command leaves behind in the background is its own business, as at a shell.
+/// As at a shell, processes that the command leaves in the background are its own business.
 #[test]
-fn ends_with_its_command_not_with_the_commands_children() {
+fn run_does_not_wait_for_children_of_the_command() {
     let stage = Stage::new();
     let done = stage.done(&["run", "a", "--", "sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!"]).expect(0);
     let sleeper = nix::unistd::Pid::from_raw(done.out.trim().parse().unwrap());
@@ -155,7 +155,7 @@ fn ends_with_its_command_not_with_the_commands_children() {
 }
 
 #[test]
-fn without_any_setting_the_store_is_a_file_in_the_state_directory() {
+fn default_store_is_a_file_in_the_state_directory() {
     let stage = Stage::new();
     let run = |state: Option<&str>, args: &[&str]| {
         let mut tenure = stage.tenure(args);
@@ -178,7 +178,7 @@ fn without_any_setting_the_store_is_a_file_in_the_state_directory() {
 }
 
 #[test]
-fn the_option_goes_before_the_environment() {
+fn store_option_overrides_the_environment() {
     let stage = Stage::new();
     stage.done(&["--store", "sqlite:other.db", "run", "a", "--", "true"]).expect(0);
     stage.done(&["run", "--store", "sqlite:third.db", "a", "--", "true"]).expect(0);
@@ -191,7 +191,7 @@ fn the_option_goes_before_the_environment() {
 
 /// A lease much shorter than the command's life is renewed.
 #[test]
-fn is_renewed_beyond_its_lease() {
+fn run_renews_beyond_one_lease() {
     let stage = Stage::new();
     let holder = stage.holder("a --lease 6s");
     let group = holder.group();
@@ -202,7 +202,7 @@ fn is_renewed_beyond_its_lease() {
 }
 
 #[test]
-fn many_starts_leave_no_process_behind() {
+fn repeated_runs_leave_no_process() {
     let stage = Stage::new();
     for _ in 0..10 {
         stage.done(&["run", "a", "--", "true"]).expect(0);
@@ -223,7 +223,7 @@ fn many_starts_leave_no_process_behind() {
 
 /// Signals that the caller blocks would hide the command's end from `tenure`, and stay blocked in the command.
 #[test]
-fn command_begins_with_no_signal_blocked_or_ignored() {
+fn command_begins_without_blocked_or_ignored_signals() {
     let stage = Stage::new();
     let tenure = stage.tenure(&["run", "a", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]);
     let mut blocking = Command::new("env");
@@ -236,7 +236,7 @@ fn command_begins_with_no_signal_blocked_or_ignored() {
 }
 
 #[test]
-fn command_gets_the_descriptors_of_the_caller_and_no_others() {
+fn command_gets_only_the_descriptors_of_the_caller() {
     let stage = Stage::new();
     let list = "for n in /proc/$$/fd/*; do [ ! -e \"$n\" ] || echo \"${n##*/}\"; done";
     let run = stage.tenure(&["run", "a", "--", "sh", "-c", list]);

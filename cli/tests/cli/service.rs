@@ -66,7 +66,7 @@ const COMMAND: &str =
     "echo \"${NOTIFY_SOCKET-none} ${WATCHDOG_USEC-none} ${WATCHDOG_PID-none}\"; exec sleep 1000";
 
 #[test]
-fn a_manager_is_told_of_a_candidate_from_its_start_to_its_end() {
+fn manager_is_notified_from_start_to_end() {
     let stage = Stage::new();
     for (manager, lease) in [(Manager::new(&stage), "30s"), (Manager::without_a_file(), "3s")] {
         let args = ["elect", "s", "--lease", lease, "--", "sh", "-c", COMMAND];
@@ -88,7 +88,7 @@ fn a_manager_is_told_of_a_candidate_from_its_start_to_its_end() {
 }
 
 #[test]
-fn a_manager_is_told_of_whoever_waits_and_of_a_loss() {
+fn manager_is_notified_of_a_wait_and_a_loss() {
     let stage = Stage::new();
     let holder = stage.holder("s");
     holder.line();
@@ -112,7 +112,7 @@ fn a_manager_is_told_of_whoever_waits_and_of_a_loss() {
 }
 
 #[test]
-fn a_manager_that_does_not_watch_is_sent_no_signs_of_life() {
+fn manager_without_watchdog_gets_no_keepalive() {
     let stage = Stage::new();
     let manager = Manager::new(&stage);
     let mut tenure = stage.tenure(&["elect", "s", "--", "true"]);
@@ -126,7 +126,7 @@ fn a_manager_that_does_not_watch_is_sent_no_signs_of_life() {
 
 /// It would keep a lost lock's command alive.
 #[test]
-fn a_manager_that_does_not_listen_delays_nothing() {
+fn deaf_manager_delays_nothing() {
     let stage = Stage::new();
     let manager = Manager::new(&stage);
     let other = UnixDatagram::unbound().unwrap();
@@ -134,7 +134,7 @@ fn a_manager_that_does_not_listen_delays_nothing() {
     while other.send_to(b"x", &manager.name).is_ok() {}
     let mut tenure = stage.tenure(&["elect", "s", "--", "true"]);
     Running::start(manager.starts(&mut tenure, "300000")).end().expect(0);
-    // Nor one that is gone.
+    // A manager that is gone delays nothing either.
     drop(manager.socket);
     let mut tenure = stage.tenure(&["elect", "s", "--", "true"]);
     tenure.env("NOTIFY_SOCKET", &manager.name);
@@ -143,7 +143,7 @@ fn a_manager_that_does_not_listen_delays_nothing() {
 
 /// Its path is too long for a socket, or was meant for another process.
 #[test]
-fn a_manager_that_cannot_be_notified_is_mentioned_once() {
+fn unreachable_manager_is_reported_once() {
     let stage = Stage::new();
     let mut tenure = stage.tenure(&["elect", "s", "--", "echo", "in"]);
     let done = Done::of(tenure.env("NOTIFY_SOCKET", format!("/{}", "x".repeat(200)))).expect(0);
@@ -160,9 +160,9 @@ fn with_port(stage: &Stage, options: &[&str], script: &str) -> (Running, String)
 
 /// Where it says that it answers.
 fn address(running: &Running) -> String {
-    running.says("answering at http://");
+    running.says("listening on http://");
     let said = running.said();
-    let (_, rest) = said.split_once("answering at http://").unwrap();
+    let (_, rest) = said.split_once("listening on http://").unwrap();
     let address = rest.split_once('/').unwrap().0.to_owned();
     assert!(address.starts_with("127.0.0.1:"), "{address}");
     address
@@ -182,11 +182,35 @@ fn ask(address: &str, request: &str) -> (String, String) {
 
 #[track_caller]
 fn status(address: &str) -> String {
-    ask(address, "GET / HTTP/1.1\r\nHost: here\r\n\r\n").0
+    status_of(address, "/leader")
+}
+
+#[track_caller]
+fn status_of(address: &str, path: &str) -> String {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n")).0
 }
 
 #[test]
-fn a_port_answers_whether_it_leads() {
+fn candidate_is_live_before_it_is_ready_and_ready_before_it_leads() {
+    let stage = Stage::new();
+    let statuses = |address: &str| ["/live", "/ready?x", "/leader"].map(|path| status_of(address, path));
+    // No server is at port 1.
+    let (waiting, at) = with_port(&stage, &["--store", "redis://127.0.0.1:1/"], "true");
+    assert_eq!(statuses(&at), ["200", "503", "503"]);
+    let (leader, at_leader) = with_port(&stage, &[], "echo in; exec sleep 1000");
+    assert_eq!(leader.line(), "in");
+    assert_eq!(statuses(&at_leader), ["200", "200", "200"]);
+    let (second, at_second) = with_port(&stage, &[], "exec sleep 1000");
+    until("it takes part", || status_of(&at_second, "/ready") == "200");
+    assert_eq!(statuses(&at_second), ["200", "200", "503"]);
+    for candidate in [waiting, leader, second] {
+        candidate.signal(Signal::SIGTERM);
+        candidate.end().expect(143);
+    }
+}
+
+#[test]
+fn leader_probe_follows_the_election() {
     let stage = Stage::new();
     let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
     let (leader, at_leader) = with_port(&stage, &["--lease", "6s", "--kill-after", "1h"], script);
@@ -195,7 +219,7 @@ fn a_port_answers_whether_it_leads() {
     assert_eq!(status(&at_leader), "200");
     let (second, at_second) = with_port(&stage, &[], "echo in; exec sleep 1000");
     assert_eq!(status(&at_second), "503");
-    for request in ["GET /ready HTTP/1.0\r\n\r\n", "HEAD /?a=b HTTP/1.1\r\nHost: here\r\nX: y\r\n\r\n"] {
+    for request in ["GET /leader HTTP/1.0\r\n\r\n", "HEAD /?a=b HTTP/1.1\r\nHost: here\r\nX: y\r\n\r\n"] {
         let (status, answer) = ask(&at_second, request);
         assert_eq!(status, "503", "{request}");
         assert_eq!(
@@ -213,7 +237,7 @@ fn a_port_answers_whether_it_leads() {
 
 /// The store, which does not answer, has two seconds for the end. Clients would wait for as long.
 #[test]
-fn a_port_is_closed_before_the_farewell() {
+fn port_closes_before_the_farewell() {
     let stage = Stage::new();
     let holder = stage.holder("s");
     holder.line();
@@ -231,13 +255,13 @@ fn a_port_is_closed_before_the_farewell() {
 }
 
 #[test]
-fn clients_that_say_nothing_delay_nobody_for_long() {
+fn silent_probe_clients_delay_others_briefly() {
     let stage = Stage::new();
     let (leader, address) = with_port(&stage, &[], "echo in; exec sleep 1000");
     assert_eq!(leader.line(), "in");
     let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
     assert_eq!(status(&address), "200");
-    // Nor does one that never comes to an end.
+    // A request that never ends is answered too.
     assert_eq!(ask(&address, &"x".repeat(8192)).0, "200");
     leader.signal(Signal::SIGTERM);
     leader.end().expect(143);
@@ -245,13 +269,13 @@ fn clients_that_say_nothing_delay_nobody_for_long() {
 }
 
 #[test]
-fn a_port_that_cannot_be_had_starts_nothing() {
+fn unusable_port_starts_nothing() {
     let stage = Stage::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let done = stage.done(&["elect", "s", "--ready-port", &port, "--", "echo", "never"]).expect(74);
     assert!(
-        done.out.is_empty() && done.err.contains(&format!("cannot answer at 127.0.0.1:{port}")),
+        done.out.is_empty() && done.err.contains(&format!("cannot listen on 127.0.0.1:{port}")),
         "{}",
         done.err
     );

@@ -8,7 +8,7 @@ const LISTENER: &str = "for s in TERM INT HUP QUIT USR1 USR2 WINCH CONT; do trap
     trap '' TTIN; echo $$; while :; do sleep 1000 & wait $!; done";
 
 #[test]
-fn are_passed_on_to_the_command() {
+fn signals_are_passed_on_to_the_command() {
     let stage = Stage::new();
     let run = stage.script("a", LISTENER);
     let group = run.group();
@@ -32,7 +32,7 @@ fn are_passed_on_to_the_command() {
 }
 
 #[test]
-fn a_stopped_command_keeps_its_lock_and_can_be_continued() {
+fn stopped_command_keeps_its_lock() {
     let stage = Stage::new();
     let gate = stage.gate("gate");
     let run = stage.script("a --lease 6s", "echo $$; read x < gate; exit 7");
@@ -45,7 +45,7 @@ fn a_stopped_command_keeps_its_lock_and_can_be_continued() {
 }
 
 #[test]
-fn end_a_wait_and_leave_nothing_behind() {
+fn signal_ends_a_wait_and_leaves_nothing() {
     let stage = Stage::new();
     let holder = stage.holder("a");
     let group = holder.group();
@@ -71,7 +71,7 @@ fn end_a_wait_and_leave_nothing_behind() {
 
 /// The store is asked again until the lease has passed, which is longer than this test may take.
 #[test]
-fn end_a_release_without_an_answer() {
+fn signal_ends_a_release_without_an_answer() {
     let stage = Stage::new();
     // Creates the table.
     stage.done(&["ls"]).expect(0);
@@ -86,14 +86,14 @@ fn end_a_release_without_an_answer() {
         process.says("the release failed; trying again");
         process.signal(signal);
         let done = process.end().expect(7);
-        assert!(done.err.contains(&format!("still keeps a grant of {name:?}")), "{}", done.err);
+        assert!(done.err.contains(&format!("{name:?} may stay held there")), "{}", done.err);
         frozen.thaw();
     }
 }
 
 /// A pipe, such as a shell's `<(…)`, whose writer is late.
 #[test]
-fn end_it_while_it_reads_the_url() {
+fn signal_ends_reading_of_the_url() {
     let stage = Stage::new();
     let verbs: [&[&str]; 4] = [
         &["run", "a", "--", "echo", "never"],

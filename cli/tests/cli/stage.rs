@@ -60,7 +60,7 @@ impl Stage {
 
     /// Runs a copy of the program.
     pub(crate) fn program(&self, program: &Path, args: &[&str]) -> Command {
-        // What runs in the background of a script ignores some signals, and so would all that it starts.
+        // A background process of a script ignores some signals, and so would all that it starts.
         let mut command = Command::new("env");
         command
             .arg("--default-signal=HUP,INT,QUIT")
@@ -290,7 +290,7 @@ impl Running {
         until(text, || self.err.lock().unwrap().contains(text));
     }
 
-    /// What it has said on stderr so far.
+    /// Its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.err.lock().unwrap().clone()
     }
@@ -299,7 +299,7 @@ impl Running {
     #[track_caller]
     pub(crate) fn number<T: std::str::FromStr>(&self) -> T {
         let line = self.line();
-        line.parse().unwrap_or_else(|_| panic!("{line:?} is no number"))
+        line.parse().unwrap_or_else(|_| panic!("{line:?} is not a number"))
     }
 
     /// Waits until nobody can print any more: the process and all that inherited its stdout have ended.
@@ -382,7 +382,7 @@ impl Drop for Ends {
     }
 }
 
-/// What the kernel says of a process, from `/proc/PID/status`.
+/// The kernel's view of a process, from `/proc/PID/status`.
 pub(crate) fn status(pid: Pid, field: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some(status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?.trim().to_owned())

@@ -15,7 +15,7 @@ fn file(stage: &Stage, text: &str, mode: u32) -> PathBuf {
 }
 
 #[test]
-fn a_file_names_it() {
+fn store_file_gives_the_url() {
     let stage = Stage::new();
     file(&stage, "sqlite:other.db\n", 0o644);
     let done = stage.done(&["--store-file", "store", "run", "a", "--", "true"]).expect(0);
@@ -33,7 +33,7 @@ fn a_file_names_it() {
 }
 
 #[test]
-fn a_file_that_names_none() {
+fn unusable_store_file_is_refused() {
     let stage = Stage::new();
     let refused = |why: &str| {
         let done = stage.done(&["--store-file", "store", "ls"]).expect(64);
@@ -53,7 +53,7 @@ fn a_file_that_names_none() {
 
 /// Two settings of equal rank: whichever was taken, somebody would wait in the other.
 #[test]
-fn two_stores_are_none() {
+fn two_stores_are_refused() {
     let stage = Stage::new();
     let done = Done::of(stage.tenure(&["ls"]).env("TENURE_STORE_FILE", "store")).expect(64);
     assert!(done.err.contains("TENURE_STORE and TENURE_STORE_FILE are both set"), "{}", done.err);
@@ -62,7 +62,7 @@ fn two_stores_are_none() {
 }
 
 #[test]
-fn a_password_that_others_can_see_gets_a_warning() {
+fn visible_password_gets_a_warning() {
     let stage = Stage::new();
     let warned = |done: Done, warning: &str| {
         let done = done.expect(69);
@@ -88,7 +88,7 @@ fn a_password_that_others_can_see_gets_a_warning() {
 /// How a store is named, by options and in the environment.
 type Naming = (&'static [&'static str], &'static [(&'static str, &'static str)]);
 
-/// The same store, named in each way.
+/// One store, named in each way.
 const NAMINGS: [Naming; 5] = [
     (&[], &[("TENURE_STORE", "sqlite:locks.db")]),
     (&[], &[("TENURE_STORE_FILE", "store")]),
@@ -111,7 +111,7 @@ fn under(stage: &Stage, (options, variables): Naming, args: &[&str], script: &st
 }
 
 #[test]
-fn a_command_gets_it_only_if_it_is_to_keep_it() {
+fn command_gets_the_store_only_with_keep_store() {
     let stage = stage_with_file();
     let tell = "echo \"<${TENURE_STORE-unset}> <${TENURE_STORE_FILE-unset}>\"";
     let file = format!("<unset> <{}>\n", stage.path("store").display());
@@ -134,7 +134,7 @@ fn a_command_gets_it_only_if_it_is_to_keep_it() {
 
 /// A store that is not passed on is not replaced by another one unnoticed.
 #[test]
-fn a_tenure_in_the_command_uses_the_same_store_or_none() {
+fn nested_tenure_uses_the_same_store_or_none() {
     let stage = stage_with_file();
     let tenure = env!("CARGO_BIN_EXE_tenure");
     for naming in NAMINGS {
@@ -144,7 +144,7 @@ fn a_tenure_in_the_command_uses_the_same_store_or_none() {
         assert!(done.err.contains(why) && done.err.contains("--keep-store"), "{}", done.err);
         under(&stage, naming, &["run", "a"], &format!("{tenure} run a --try -- echo ran")).expect(64);
         under(&stage, naming, &["run", "a", "--keep-store"], &show).expect(0);
-        // What the command names itself counts.
+        // A store that the command itself names counts.
         for named in ["TENURE_STORE=sqlite:locks.db", "TENURE_STORE_FILE=store"] {
             under(&stage, naming, &["run", "a"], &format!("{named} {show}")).expect(0);
         }
@@ -152,7 +152,7 @@ fn a_tenure_in_the_command_uses_the_same_store_or_none() {
 }
 
 #[test]
-fn an_empty_variable_names_none() {
+fn empty_variable_is_refused() {
     let stage = Stage::new();
     for (empty, why) in [
         (&["TENURE_STORE"][..], "TENURE_STORE is empty"),
@@ -168,12 +168,12 @@ fn an_empty_variable_names_none() {
 
 /// In a cron job on many machines that were meant to share one.
 #[test]
-fn store_that_was_not_named_is_mentioned_once_where_stderr_is_no_terminal() {
+fn default_store_is_mentioned_once_without_a_terminal() {
     let stage = Stage::new();
     let mentions = |options: &[&str]| {
         let mut tenure = stage.tenure(&[options, &["run", "a", "--", "true"]].concat());
         let done = Done::of(tenure.env_remove("TENURE_STORE")).expect(0);
-        done.err.matches("no store is named").count()
+        done.err.matches("no store is given").count()
     };
     assert_eq!(mentions(&[]), 1);
     assert_eq!(mentions(&["--quiet"]), 0);

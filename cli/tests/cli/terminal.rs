@@ -30,7 +30,7 @@ impl Shell {
         bash.env("TENURE_STORE", "sqlite:locks.db");
         let mut shell = Self(at_terminal(&mut bash));
         shell.sees("PROMPT> ");
-        // What is typed is not to be taken for what is answered.
+        // Typed text must not be taken for an answer.
         shell.says("stty -echo");
         shell.sees("PROMPT> ");
         shell
@@ -62,7 +62,7 @@ impl Shell {
 }
 
 #[test]
-fn the_command_has_it_and_the_shell_gets_it_back() {
+fn command_gets_the_terminal_and_the_shell_gets_it_back() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
     // A plus: in the foreground.
@@ -112,7 +112,7 @@ fn control_z_stops_both_and_fg_continues_both() {
 
 /// The lease ran out while both were stopped.
 #[test]
-fn a_job_stopped_for_too_long_is_ended_when_it_is_continued() {
+fn job_stopped_beyond_its_lease_ends_when_continued() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
     shell.says(&format!("$tenure run a --lease 6s -- {READER}"));
@@ -126,7 +126,7 @@ fn a_job_stopped_for_too_long_is_ended_when_it_is_continued() {
 }
 
 #[test]
-fn a_job_in_the_background_stops_when_it_reads() {
+fn background_job_stops_when_it_reads() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
     shell.says(&format!("$tenure run a --lease 10m -- {READER} &"));
@@ -145,7 +145,7 @@ fn a_job_in_the_background_stops_when_it_reads() {
 
 /// In a pipeline the terminal belongs to whoever asks.
 #[test]
-fn a_pipeline_shares_it() {
+fn pipeline_shares_the_terminal() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
     let reads = "read line < /dev/tty; echo \"$line\"";
@@ -173,7 +173,7 @@ fn a_pipeline_shares_it() {
 }
 
 #[test]
-fn control_z_in_a_pipeline() {
+fn control_z_stops_a_pipeline() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
     shell.says("$tenure run a --lease 10m -- sh -c 'echo \"command <$$>\"; exec sleep 1000' | cat");
@@ -210,7 +210,7 @@ fn control_z_without_a_shell_does_nothing() {
 
 /// Ctrl-S stops what is written to the terminal, and whoever writes waits for Ctrl-Q.
 #[test]
-fn a_stopped_terminal_holds_up_neither_the_beginning_nor_the_end() {
+fn stopped_terminal_delays_no_start_and_no_end() {
     let stage = Stage::new();
     let holder = stage.holder("a");
     let group = holder.group();
@@ -230,7 +230,7 @@ fn a_stopped_terminal_holds_up_neither_the_beginning_nor_the_end() {
 
 /// `stty tostop`: who writes to the terminal from the background is stopped, and all of its group.
 #[test]
-fn a_terminal_that_stops_the_background_stops_no_loss() {
+fn tostop_terminal_does_not_delay_a_loss() {
     let stage = Stage::new();
     stage.done(&["run", "a", "--", "true"]).expect(0);
     let mut shell = Shell::new(&stage);
@@ -284,7 +284,7 @@ fn control_z_stops_a_candidate_once() {
 }
 
 #[test]
-fn who_waits_sees_for_whom() {
+fn waiter_sees_the_holder() {
     let stage = Stage::new();
     let holder =
         stage.start(&["run", "a", "--label", "nightly backup", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
@@ -307,16 +307,16 @@ fn who_waits_sees_for_whom() {
 }
 
 #[test]
-fn a_list_that_is_watched_is_drawn_again() {
+fn watched_list_is_redrawn() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
     shell.says("$tenure ls --watch");
-    shell.sees("\x1b[H\x1b[2Jnobody holds anything");
+    shell.sees("\x1b[H\x1b[2Jno locks are held");
     let holder = stage.holder("a --label backup");
     let group = holder.group();
     shell.sees("exclusive  backup");
     group.signal(Signal::SIGTERM);
-    shell.sees("\x1b[H\x1b[2Jnobody holds anything");
+    shell.sees("\x1b[H\x1b[2Jno locks are held");
     shell.presses_control('c');
     shell.sees_code(130);
 }
@@ -331,7 +331,7 @@ fn command_inherits_no_blocked_signal_at_a_terminal() {
 
 /// In a script, `timeout` runs in the background of the terminal, and ignores SIGTTIN so that it can end its command.
 #[test]
-fn timeout_ends_a_command_that_asks_for_the_terminal() {
+fn timeout_ends_a_command_that_needs_the_terminal() {
     let stage = Stage::new();
     let script = "timeout 1000 $tenure run a --lease 10m -- sh -c 'echo $$ > command; exec cat'\necho \"timeout <$?>\"";
     std::fs::write(stage.path("script"), script).unwrap();
@@ -354,11 +354,11 @@ fn timeout_ends_a_command_that_asks_for_the_terminal() {
 
 /// Its shell has left it behind, so it never comes to the foreground.
 #[test]
-fn command_is_hung_up_when_nothing_can_give_it_the_terminal() {
+fn command_gets_sighup_without_a_shell_for_its_terminal() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
     shell.says("($tenure run a --lease 10m -- sh -c 'echo began > began; exec cat' < /dev/tty &)");
-    shell.sees("asks for the terminal");
+    shell.sees("needs the terminal");
     stage.done(&["run", "a", "--wait", "5m", "--", "true"]).expect(0);
     assert!(stage.path("began").exists());
 }
@@ -382,12 +382,12 @@ fn control_z_stops_nested_runs_and_fg_continues_them() {
 }
 
 #[test]
-fn store_that_was_not_named_is_not_mentioned_at_a_terminal() {
+fn default_store_is_not_mentioned_at_a_terminal() {
     let stage = Stage::new();
     let mut shell = Shell::new(&stage);
     shell.says("unset TENURE_STORE; export XDG_STATE_HOME=$PWD; $tenure run a -- echo 'the command'");
     let before = shell.0.exp_string("the command").unwrap();
-    assert!(!before.contains("no store is named"), "{before}");
+    assert!(!before.contains("no store is given"), "{before}");
     shell.sees_code(0);
     assert!(stage.path("tenure/locks.db").exists());
 }

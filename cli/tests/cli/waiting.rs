@@ -11,7 +11,7 @@ use std::{
 
 /// As of two machines whose clocks differ.
 #[test]
-fn a_short_job_keeps_its_lock_for_the_time_that_was_asked_for() {
+fn short_job_keeps_its_lock_for_at_least() {
     let stage = Stage::new();
     let job = ["run", "--try", "a", "--at-least", "12s", "--", "echo", "ran"];
     let began = Instant::now();
@@ -37,7 +37,7 @@ fn a_short_job_keeps_its_lock_for_the_time_that_was_asked_for() {
 
 /// In a log, where no line can move.
 #[test]
-fn without_a_terminal_a_long_wait_is_told_of() {
+fn long_wait_is_reported_without_a_terminal() {
     let stage = Stage::new();
     let holder = stage.holder("a --label backup");
     holder.line();
@@ -59,7 +59,7 @@ fn without_a_terminal_a_long_wait_is_told_of() {
 }
 
 #[test]
-fn what_it_says_while_it_waits_does_not_hold_it_up() {
+fn blocked_stderr_does_not_delay_a_waiter() {
     let stage = Stage::new();
     let holder = stage.holder("a");
     let group = holder.group();
@@ -73,7 +73,7 @@ fn what_it_says_while_it_waits_does_not_hold_it_up() {
 }
 
 #[test]
-fn until_nobody_holds_it() {
+fn wait_ends_when_the_lock_is_free() {
     let stage = Stage::new();
     // Nobody ever did.
     stage.done(&["wait", "a"]).expect(0);
@@ -103,17 +103,17 @@ fn until_nobody_holds_it() {
 
 /// With the codes of `run`.
 #[test]
-fn a_store_that_cannot_be_opened_ends_the_wait() {
+fn refused_store_ends_the_wait() {
     let stage = Stage::new();
     let refused = stage.done(&["--store", "memory:", "wait", "a"]).expect(64);
-    assert!(refused.err.contains("exclude nobody"), "{}", refused.err);
+    assert!(refused.err.contains("exclude no other process"), "{}", refused.err);
     stage.done(&["--store", "sqlite:.", "wait", "a"]).expect(69);
     stage.done(&["--store", "redis://127.0.0.1:1/", "wait", "a", "--try"]).expect(69);
 }
 
 /// From the first attempt to connect on: a machine may start before its store does.
 #[test]
-fn store_that_is_unavailable_at_the_start_is_asked_again_until_the_wait_is_over() {
+fn unavailable_store_is_retried_until_the_wait_ends() {
     let stage = Stage::new();
     let url = "sqlite:locks.db?busy_timeout=1ms";
     let began = ["run", "a", "--wait", "10m", "--", "echo", "run"];
@@ -144,7 +144,7 @@ fn store_that_is_unavailable_at_the_start_is_asked_again_until_the_wait_is_over(
 
 /// It hangs up, as a server that demands TLS does.
 #[test]
-fn reason_is_shown_while_an_unavailable_store_is_asked_again() {
+fn retry_shows_why_the_store_is_unavailable() {
     let (stage, server) = (Stage::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let url = format!("redis://{}/", server.local_addr().unwrap());
     thread::spawn(move || server.incoming().for_each(drop));
@@ -154,9 +154,9 @@ fn reason_is_shown_while_an_unavailable_store_is_asked_again() {
     waiter.end().expect(143);
 }
 
-/// Nor is it taken for a free lock.
+/// Its error is not taken for a free lock.
 #[test]
-fn a_store_that_fails_ends_the_wait() {
+fn failed_store_ends_the_wait() {
     let stage = Stage::new();
     let holder = stage.holder("a");
     holder.line();
@@ -167,9 +167,9 @@ fn a_store_that_fails_ends_the_wait() {
     assert!(done.err.contains("no table tenure_locks"), "{}", done.err);
 }
 
-/// What changes no exit code.
+/// These warnings change no exit code.
 #[test]
-fn quiet_does_not_tell_of_a_release_without_an_answer() {
+fn quiet_hides_a_release_without_an_answer() {
     let stage = Stage::new();
     let end = |name: &str, options: &[&str]| {
         let gate = stage.gate(name);
@@ -191,7 +191,7 @@ fn quiet_does_not_tell_of_a_release_without_an_answer() {
 
 /// A term that is lost is followed by another.
 #[test]
-fn quiet_does_not_tell_of_a_lost_term() {
+fn quiet_hides_a_lost_term() {
     let stage = Stage::new();
     let args = ["elect", "a", "-q", "--lease", "2s", "--", "sh", "-c", "echo leads; exec sleep 1000"];
     let elect = stage.start(&args);
@@ -203,7 +203,7 @@ fn quiet_does_not_tell_of_a_lost_term() {
 }
 
 #[test]
-fn quiet_is_errors_only() {
+fn quiet_prints_only_errors() {
     let stage = Stage::new();
     let url = "redis://:hunter2@127.0.0.1:1/";
     let warned = |options: &[&str]| {
@@ -225,7 +225,7 @@ fn quiet_is_errors_only() {
 }
 
 #[test]
-fn verbose_tells_what_went_well() {
+fn verbose_reports_success() {
     let stage = Stage::new();
     let done = stage.done(&["run", "a", "-v", "--", "true"]).expect(0);
     let lines: Vec<&str> = done.err.lines().collect();

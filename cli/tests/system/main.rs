@@ -130,7 +130,7 @@ fn reported_until_it_ends(script: &str) {
     let process: u32 = run.number();
     scene.stage.done(&["release", "a", "--force"]).expect(0);
     run.says("lock \"a\" in sqlite:");
-    let report = format!("cannot end the command: tenure may not signal process {process} (sh)");
+    let report = format!("cannot end the command: no permission to signal process {process} (sh)");
     until("it is reported twice", || run.said().matches(&report).count() >= 2);
     scene.end().expect(79);
 }
@@ -148,7 +148,7 @@ fn signal_is_reported_when_it_cannot_be_passed_on() {
     let run = &scene.run;
     let process: u32 = run.number();
     run.signal(Signal::SIGTERM);
-    run.says(&format!("cannot pass SIGTERM on: tenure may not signal process {process} (sh)"));
+    run.says(&format!("cannot pass on SIGTERM: no permission to signal process {process} (sh)"));
     scene.end().expect(0);
 }
 

@@ -6,6 +6,7 @@ use crate::{
     check::{
         Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, still_held, within,
     },
+    pause,
 };
 use std::{
     future::{Future, poll_fn},
@@ -39,7 +40,7 @@ async fn cancel_while_waiting(stage: &Stage) -> Check {
     let lock = other.lock(&name);
     let waiter = tokio::spawn(async move { lock.acquire().await });
     eventually!(SOON, other.probe.calls().contending(&name) == 1);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    pause::settle(Duration::from_millis(100)).await;
     waiter.abort();
     ensure!(waiter.await.is_err_and(|end| end.is_cancelled()), "the wait ended although the lock is held");
     eventually!(SOON, other.names_in_use() == 0);
@@ -167,7 +168,7 @@ async fn race(round: u32) {
         tokio::task::yield_now().await;
     }
     if round.is_multiple_of(3) {
-        tokio::time::sleep(Duration::from_micros(250) * (round % 16)).await;
+        pause::settle(Duration::from_micros(250) * (round % 16)).await;
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{
     Check, Client, Need, Stage,
     case::cases,
     check::{Stop, deadline, ensure, ensure_matches, eventually, kept_out, rises, still_held, within},
+    pause,
     saboteur::Hurt,
 };
 use std::time::Duration;
@@ -32,7 +33,7 @@ async fn others_go_on(stage: &Stage) -> Check {
     }
     while !first.has_passed() {
         still_held(&kept)?;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        pause::look_again().await;
     }
     // Only a renewal can have given it another deadline.
     still_held(&kept)?;
@@ -78,10 +79,10 @@ async fn delay_beside_a_close(stage: &Stage, holder: &Client, one: &Client, name
     });
     eventually!(PATIENCE, one.probe.calls().contending(name) == 1);
     // Until it has been refused and is asleep.
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    pause::settle(Duration::from_millis(150)).await;
     within(PATIENCE, "closing beside another client", other.close()).await?;
     // Until it is asleep again, should its connection have been replaced.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    pause::linger(Duration::from_millis(300)).await;
     ensure!(!waiter.is_finished(), "another client closed, and the wait was over: {:?}", waiter.await?);
     still_held(&guard)?;
     let released = Moment::now();

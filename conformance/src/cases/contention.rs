@@ -3,6 +3,7 @@
 use crate::{
     Check, Client, FencedRegister, Refused, Stage,
     check::{Stop, chain, ensure, eventually, rises},
+    pause,
     saboteur::Hurt,
 };
 use std::{
@@ -123,7 +124,7 @@ impl Shared {
 
     async fn increment(&self, token: Token) -> Result<(), Refused> {
         let value = self.register.read(token)?;
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        pause::settle(Duration::from_millis(2)).await;
         self.register.write(token, value + 1)
     }
 
@@ -212,7 +213,7 @@ mod tests {
                 state.holder = state.holder.filter(|holder| *holder != grant.claim);
             }
             // Everybody else asks meanwhile, so nobody starves.
-            tokio::time::sleep(Capabilities::POLLED.ask_again).await;
+            pause::settle(Capabilities::POLLED.ask_again).await;
             Ok(Release::Released { awaited: false })
         }
 

@@ -4,6 +4,7 @@ use crate::{
     Check, Need, Stage,
     case::cases,
     check::{Stop, ensure, ensure_eq, rises, within},
+    pause,
 };
 use futures_util::{FutureExt, StreamExt};
 use std::{
@@ -36,7 +37,7 @@ async fn election_one_leader(stage: &Stage) -> Check {
                 let term = within(SOON, "a term of nine", election.campaign()).await??;
                 ensure_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "other leaders");
                 let _ = terms.send(term.token());
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                pause::settle(Duration::from_millis(5)).await;
                 leading.fetch_sub(1, Ordering::SeqCst);
                 term.release().await?;
             }
@@ -107,7 +108,7 @@ async fn work_ends_with_its_term(stage: &Stage) -> Check {
     }));
     let forced = async {
         while terms.load(Ordering::SeqCst) == 0 || other.holders(&name).await?.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            pause::look_again().await;
         }
         Check::Ok(other.force_release(&name).await?)
     };

@@ -8,6 +8,7 @@ use crate::{
     Check, Need, Stage,
     case::cases,
     check::{Stop, deadline, ensure, ensure_matches, eventually, lost_with, rises, still_held, within},
+    pause,
     saboteur::{Direction, Hurt},
 };
 use scene::{LONG_LEASE, OUTAGE, PATIENCE, Scene, granted};
@@ -60,7 +61,7 @@ async fn never_both(first: Hold, next: oneshot::Receiver<Hold>, forgets: bool) -
             break;
         }
         ensure!(!over, "{first:?} was renewed beside {next:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        pause::look_again().await;
     }
     Ok(())
 }
@@ -123,7 +124,7 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
     let lock = one.lock(&name).lease(LEASE).wait(PATIENCE);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
     // So long that the session is over for the client; the server has heard from it all the while.
-    tokio::time::sleep(session + session / 8).await;
+    pause::outlast(session + session / 8).await;
     saboteur.mend().await?;
     let guard = granted(acquiring).await?;
     rises(before, guard.token())?;
@@ -144,7 +145,7 @@ async fn dying_session_grants_nothing(stage: &Stage) -> Check {
                 "the server is back, and the error says that a retry is useless: {error}"
             ),
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        pause::look_again().await;
     }
     match guard.release().await {
         Ok(()) | Err(Error::Lost { .. }) => Ok(()),
@@ -204,7 +205,7 @@ async fn connection_reset_mid_acquire(stage: &Stage) -> Check {
         scene.saboteur.drop_replies().await?;
         let lock = scene.one.lock(&scene.name).lease(LONG_LEASE).wait(PATIENCE);
         let acquiring = tokio::spawn(async move { lock.acquire().await });
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        pause::settle(Duration::from_millis(pause)).await;
         scene.saboteur.cut().await?;
         scene.saboteur.mend().await?;
         let guard = granted(acquiring).await?;
@@ -221,7 +222,7 @@ async fn connection_reset_mid_release(stage: &Stage) -> Check {
         let before = guard.token();
         scene.saboteur.drop_replies().await?;
         let releasing = tokio::spawn(guard.release());
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+        pause::settle(Duration::from_millis(pause)).await;
         scene.saboteur.cut().await?;
         scene.saboteur.mend().await?;
         let released = within(PATIENCE, "a release over a connection that was reset", releasing).await??;
@@ -334,7 +335,7 @@ async fn reconnects_after_outage(stage: &Stage) -> Check {
     over(guard.release().await)?;
     scene.saboteur.kill().await?;
     let waiter = scene.waiter();
-    tokio::time::sleep(LEASE).await;
+    pause::linger(LEASE).await;
     ensure!(!waiter.is_finished(), "the wait ended without a server: {:?}", waiter.await?);
     scene.saboteur.restart().await?;
     let next = granted(waiter).await?;

@@ -9,6 +9,7 @@ use crate::{
         EXPIRY, Stop, ensure, ensure_eq, ensure_matches, eventually, expired, kept_out, lost_with,
         still_held, within,
     },
+    pause,
 };
 use from_send::{
     deadline_counts_from_send, delayed_answer_counts_from_send, delayed_proof_counts_from_send,
@@ -85,7 +86,7 @@ async fn renewed_beyond_lease(stage: &Stage) -> Check {
     let until = Moment::now() + if Moment::are_virtual() { lease * 4 } else { lease * 3 / 2 };
     while !until.has_passed() {
         still_excludes(&other, &name, &guard).await?;
-        tokio::time::sleep(millis(50)).await;
+        pause::look_again().await;
     }
     Ok(guard.release().await?)
 }
@@ -106,10 +107,10 @@ async fn extend_survives_original_lease(stage: &Stage) -> Check {
     stage.needs(Need::Lease)?;
     let (lease, [one, other], name) = (RENEWED, stage.clients().await?, stage.name("a"));
     let guard = one.lock(&name).lease(lease).renew(false).acquire().await?;
-    tokio::time::sleep(lease / 4).await;
+    pause::keep(lease / 4).await;
     guard.extend(lease * 2).await?;
     // Past the first lease, and past half of the second.
-    tokio::time::sleep(lease + lease / 4).await;
+    pause::keep(lease + lease / 4).await;
     still_excludes(&other, &name, &guard).await?;
     // The lease is made shorter again.
     guard.extend(lease).await?;
@@ -161,7 +162,7 @@ async fn max_hold_ends(stage: &Stage) -> Check {
     let ends_in_time = || guard.deadline().is_none_or(|deadline| deadline <= granted + longest);
     ensure!(ends_in_time(), "{guard:?} believes that it is held beyond max_hold");
     // It has been renewed by then.
-    tokio::time::sleep(longest * 3 / 4).await;
+    pause::keep(longest * 3 / 4).await;
     ensure!(ends_in_time(), "{guard:?} believes that it is held beyond max_hold");
     let cause = within(stage.at_most(longest), "the end of max_hold", guard.lost()).await?;
     ensure_eq!(cause, LossCause::MaxHold);
@@ -199,7 +200,7 @@ async fn renewal_stops_after_release(stage: &Stage) -> Check {
         calls.filter(|call| call.method != Method::Release).collect::<Vec<_>>()
     };
     let before = asked().len();
-    tokio::time::sleep(lease * 2).await;
+    pause::linger(lease * 2).await;
     let after = asked();
     ensure_eq!(after.len(), before, "requests about a released lock: {:?}", after.last());
     Ok(())
@@ -217,7 +218,7 @@ async fn extend_meets_renewal(stage: &Stage) -> Check {
         let guard = one.lock(&name).lease(lease).wait(PATIENCE).acquire().await?;
         eventually!(PATIENCE, one.probe.count(Method::Renew, &name) > sent);
         guard.extend(millis(20_000)).await?;
-        tokio::time::sleep(lease + millis(800)).await;
+        pause::outlast(lease + millis(800)).await;
         still_excludes(&other, &name, &guard).await?;
         guard.release().await?;
     }
@@ -235,7 +236,7 @@ async fn extensions_cross(stage: &Stage) -> Check {
     let (shorter, longer) = tokio::join!(guard.extend(lease), guard.extend(millis(20_000)));
     shorter?;
     longer?;
-    tokio::time::sleep(lease + millis(800)).await;
+    pause::outlast(lease + millis(800)).await;
     still_excludes(&other, &name, &guard).await?;
     Ok(guard.release().await?)
 }
@@ -252,7 +253,7 @@ async fn extend_given_up_is_harmless(stage: &Stage) -> Check {
         one.probe.next(Method::Renew, Fault::Hang);
         let given_up = tokio::time::timeout(millis(50), guard.extend(lease * 2)).await;
         ensure!(given_up.is_err(), "an extension that hangs has ended: {given_up:?}");
-        tokio::time::sleep(lease * 2).await;
+        pause::keep(lease * 2).await;
         still_excludes(&other, &name, &guard).await?;
     }
     one.probe.heal();
@@ -344,7 +345,7 @@ async fn many_renewals_one_batch(stage: &Stage) -> Check {
     let begun = Moment::now();
     let first: Vec<Option<Moment>> = guards.iter().map(|guard| guard.deadline()).collect();
     // Not before: checking costs time too.
-    tokio::time::sleep(lease / 3).await;
+    pause::keep(lease / 3).await;
     // A renewal moves the deadline, and a loss ends it.
     let waits = || guards.iter().zip(&first).any(|(guard, at)| guard.is_held() && guard.deadline() == *at);
     eventually!(lease, !waits(), "all are renewed or lost");

@@ -4,6 +4,7 @@ use crate::{
     Check, Method, Need, Stage,
     case::cases,
     check::{EXPIRY, ensure, ensure_eq, ensure_matches, free_at_once, kept_out, rises, within},
+    pause,
 };
 use std::time::Duration;
 use tenure_core::{Capability, Error, Lock, Moment, lease::drift_allowance};
@@ -61,7 +62,7 @@ async fn released_late_is_free(stage: &Stage) -> Check {
     let shortest = SHORTEST / 8;
     let lock = one.lock(&name).lease(SHORTEST * 3).hold_at_least(shortest);
     let guard = lock.acquire().await?;
-    tokio::time::sleep(shortest).await;
+    pause::outlast(shortest).await;
     guard.release().await?;
     Ok(free_at_once(&other.lock(&name)).await?.release().await?)
 }

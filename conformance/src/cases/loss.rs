@@ -4,6 +4,7 @@ use crate::{
     Check, Client, Fault, Method, Need, Stage,
     case::cases,
     check::{self, EXPIRY, Stop, ensure, ensure_eq, ensure_matches, kept_out, lost_with, still_held, within},
+    pause,
 };
 use futures_util::FutureExt;
 use std::{sync::Arc, time::Duration};
@@ -97,7 +98,7 @@ async fn lost_on_deadline_when_store_hangs(stage: &Stage) -> Check {
     );
     let successor = take(&other, &name).await?;
     one.probe.thaw();
-    tokio::time::sleep(lease).await;
+    pause::linger(lease).await;
     ensure!(!guard.is_held(), "the thaw revived a lost lock");
     still_held(&successor)?;
     kept_out(&one.lock(&name)).await?;
@@ -131,7 +132,7 @@ async fn lost_never_on_release(stage: &Stage) -> Check {
         }
         ensure!(!hold.is_held() && hold.deadline().is_none(), "released, but {hold:?}");
         // Past the deadline of the last renewal.
-        tokio::time::sleep(lease * 3 / 2).await;
+        pause::linger(lease * 3 / 2).await;
         ensure!(
             lost.as_mut().now_or_never().is_none() && !watching.is_finished(),
             "a release was reported as a loss"
@@ -158,7 +159,7 @@ async fn late_ok_never_revives(stage: &Stage) -> Check {
     // A renewal that was sent before may still move the deadline.
     let left = || guard.deadline().map(Moment::left).unwrap_or_default().saturating_sub(lease / 10);
     while !left().is_zero() {
-        tokio::time::sleep(left()).await;
+        pause::settle(left()).await;
     }
     one.probe.always(Method::Renew, Fault::DelayReply(lease * 2 / 15));
     within(lease / 10, "the loss at the deadline", guard.lost()).await?;
@@ -175,7 +176,7 @@ async fn stays_lost(guard: &Guard, for_so_long: Duration) -> Check {
     while !until.has_passed() {
         ensure!(!guard.is_held() && guard.deadline().is_none(), "a lost lock was revived: {guard:?}");
         ensure_eq!(guard.loss(), Some(LossCause::Expired));
-        tokio::time::sleep(millis(10)).await;
+        pause::look_again().await;
     }
     Ok(())
 }
@@ -275,7 +276,7 @@ async fn stale_extend_harmless(stage: &Stage) -> Check {
     let (mut old, lease) = (grant_of(&one, &name)?, millis(20_000));
     old.lease = lease;
     // Nobody has acquired it yet, but by then it has expired in the store too.
-    tokio::time::sleep(rest + millis(2)).await;
+    pause::outlast(rest + millis(2)).await;
     let answers = one.probe.backend().renew(std::slice::from_ref(&old)).await?;
     ensure_matches!(answers[..], [Renewal::Lost(_)]);
     let successor = take(&other, &name).await?;

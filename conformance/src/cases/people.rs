@@ -4,6 +4,7 @@ use crate::{
     Check, Need, Stage,
     case::cases,
     check::{Stop, ensure, ensure_eq, ensure_matches, eventually, expired, lost_with, still_held, within},
+    pause,
 };
 use std::time::Duration;
 use tenure_core::{Capability, Error, Holder, Mode, Moment, StandingKind, Waiter};
@@ -32,7 +33,7 @@ async fn holders_tells(stage: &Stage) -> Check {
     let before = Moment::now();
     let guard = one.lock(&name).lease(lease).acquire().await?;
     let granted = Moment::now();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    pause::settle(Duration::from_millis(300)).await;
     let sent = Moment::now();
     let holder = only(other.holders(&name).await?)?;
     let answered = Moment::now();
@@ -66,7 +67,7 @@ async fn holders_tells(stage: &Stage) -> Check {
     if stage.needs(Need::Lease).is_ok() {
         let (guard, rest) = expired(one.lock(&name)).await?;
         // By then it has expired in the store too.
-        tokio::time::sleep(rest + tick).await;
+        pause::outlast(rest + tick).await;
         let told = other.holders(&name).await?;
         ensure!(told.is_empty(), "a lease that has run out still has a holder: {told:?}");
         lost_with(guard.release().await)?;

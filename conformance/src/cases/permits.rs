@@ -5,6 +5,7 @@ use crate::{
     Check, Client, Form, Need, Stage,
     case::cases,
     check::{Stop, chain, ensure, ensure_eq, ensure_matches, kept_out, rises, still_held, within},
+    pause,
 };
 use std::{
     sync::{
@@ -46,7 +47,7 @@ async fn permits_reach_and_never_exceed_max(stage: &Stage) -> Check {
             for _ in 0..4 {
                 let guard = lock.acquire().await?;
                 most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                pause::settle(Duration::from_millis(5)).await;
                 inside.fetch_sub(1, Ordering::SeqCst);
                 guard.release().await?;
             }
@@ -146,7 +147,7 @@ async fn waiting_permit_is_woken(stage: &Stage) -> Check {
             let lock = one.semaphore(&name, 2).permit().wait(PATIENCE);
             tokio::spawn(async move { lock.acquire().await })
         };
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        pause::linger(Duration::from_millis(50)).await;
         ensure!(!waiting.is_finished());
         theirs.release().await?;
         theirs = within(PATIENCE, "a permit that came free", waiting).await???;

@@ -4,6 +4,7 @@ use crate::{
     Check, Client, Fault, Form, Method, Need, Stage,
     case::cases,
     check::{ensure, ensure_eq, ensure_matches, eventually, kept_out, lost_with, rises, still_held, within},
+    pause,
 };
 use std::time::Duration;
 use tenure_core::{Error, Guard, Mode, Owner};
@@ -133,11 +134,11 @@ async fn downgrade_keeps_place(stage: &Stage) -> Check {
         let lock = other.rw(&name).write().wait(PATIENCE);
         tokio::spawn(async move { lock.acquire().await })
     };
-    tokio::time::sleep(MOMENT).await;
+    pause::settle(MOMENT).await;
     guard.downgrade().await?;
     is_in(&guard, Mode::Shared)?;
     ensure_eq!(guard.token(), token);
-    tokio::time::sleep(MOMENT).await;
+    pause::linger(MOMENT).await;
     ensure!(!waiting.is_finished());
     guard.release().await?;
     let writer = within(PATIENCE, "the writer that waited", waiting).await???;
@@ -229,7 +230,7 @@ async fn dead_reader_recovers(stage: &Stage) -> Check {
         let lock = client.rw(&name).write().wait(PATIENCE);
         tokio::spawn(async move { lock.acquire().await })
     };
-    tokio::time::sleep(MOMENT).await;
+    pause::settle(MOMENT).await;
     reader.release().await?;
     let writer = within(PATIENCE, "writing after a reader died", waiting).await???;
     rises(token, writer.token())?;
@@ -265,7 +266,7 @@ async fn renewed_readers_stay(stage: &Stage) -> Check {
     let ([one, other], name, lease) = (stage.clients().await?, stage.name("a"), Duration::from_secs(6));
     let renewed = one.rw(&name).read().lease(lease).acquire().await?;
     let plain = other.rw(&name).read().lease(lease).renew(false).acquire().await?;
-    tokio::time::sleep(lease * 3 / 2).await;
+    pause::keep(lease * 3 / 2).await;
     still_held(&renewed)?;
     ensure!(!plain.is_held());
     ensure!(!can_write(&other, &name).await?);

@@ -7,6 +7,7 @@ use crate::{
         Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with, still_held,
         within,
     },
+    pause,
 };
 use std::time::Duration;
 use tenure_core::{Error, Guard, Lock, LossCause, Owner};
@@ -170,7 +171,7 @@ async fn waiters_wait_for_last_hold(stage: &Stage) -> Check {
     let innermost = within(PATIENCE, "entering past the waiters", lock.acquire()).await??;
     for hold in [outer, innermost] {
         hold.release().await?;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        pause::linger(Duration::from_millis(200)).await;
         ensure!(!here.is_finished() && !there.is_finished());
     }
     inner.release().await?;

@@ -7,6 +7,7 @@ use crate::{
         EXPIRY, Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with,
         still_held, within,
     },
+    pause,
 };
 use futures_util::FutureExt;
 use std::{collections::HashSet, sync::Arc, time::Duration};
@@ -110,7 +111,7 @@ async fn close_twice(stage: &Stage) -> Check {
     let (lock, next) = (three.lock(&name).wait(SOON), three.clone());
     let waiter = tokio::spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
     eventually!(SOON, next.probe.calls().contending(&name) == 1);
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    pause::settle(Duration::from_millis(200)).await;
     drop(guard);
     within(SOON, "closing while another waits", other.close()).await?;
     ensure!(disconnected(&other));
@@ -182,7 +183,7 @@ async fn acquire_after_close_is_closed(stage: &Stage) -> Check {
     let after = one.probe.count(Method::TryAcquire, &name) + one.probe.count(Method::Acquire, &name);
     ensure_eq!(after, asked);
     // Live guards stay valid, and are renewed.
-    tokio::time::sleep(lease * 3 / 2).await;
+    pause::keep(lease * 3 / 2).await;
     still_held(&kept)?;
     kept.release().await?;
     Ok(held.release().await?)
@@ -231,7 +232,7 @@ async fn release_retry_past_lease_is_lost(stage: &Stage) -> Check {
     // None if the machine stalled so long that it has passed.
     let deadline = guard.deadline();
     let left = deadline.map(Moment::left).unwrap_or_default();
-    tokio::time::sleep(left.saturating_sub(Duration::from_millis(60))).await;
+    pause::settle(left.saturating_sub(Duration::from_millis(60))).await;
     // No release reaches the store before the lease has expired, and another holds the lock then.
     one.probe.always(Method::Release, Fault::Refuse);
     let release = tokio::spawn(guard.release());

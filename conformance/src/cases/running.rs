@@ -7,6 +7,7 @@ use crate::{
         EXPIRY, ensure, ensure_eq, ensure_matches, eventually, free_at_once, lost_with, rises, still_held,
         within,
     },
+    pause,
 };
 use futures_util::{StreamExt, stream};
 use std::{
@@ -56,7 +57,7 @@ async fn run_cancels_work(stage: &Stage) -> Check {
         lock.run(work).await
     });
     eventually!(PATIENCE, one.probe.grant(&name).is_some());
-    tokio::time::sleep(lease / 4).await;
+    pause::keep(lease / 4).await;
     ensure!(alive.load(Ordering::SeqCst), "the work ended before its lock was lost");
     one.probe.freeze();
     let successor = other.lock(&name).wait(PATIENCE).acquire().await?;
@@ -126,7 +127,7 @@ async fn run_stream_ends_with_lost(stage: &Stage) -> Check {
     let (sign, alive) = Alive::new();
     let endless = move |_| {
         stream::unfold(sign, |sign| async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            pause::settle(Duration::from_millis(20)).await;
             Some(((), sign))
         })
     };

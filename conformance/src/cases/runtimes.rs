@@ -5,6 +5,7 @@ use crate::{
     case::cases,
     check::{Stop, deadline, ensure, eventually, kept_out, rises, still_held},
     own_runtime::in_own_runtime,
+    pause,
 };
 use std::{thread, time::Duration};
 use tenure_core::{Guard, Moment, StandingKind};
@@ -72,7 +73,7 @@ async fn outlives_its_runtime(stage: &Stage, other: &Client, lingers: bool) -> C
     let until = Moment::now() + term(&after)?.max(LEASE) * 3 / 2;
     while !until.has_passed() {
         still_exclude(other, &[&first, &before, &after]).await?;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        pause::look_again().await;
     }
     for guard in [first, before, after] {
         let name = guard.name().clone();
@@ -187,7 +188,7 @@ async fn held_while_the_executor_is_blocked(stage: &Stage) -> Check {
         loop {
             match other.lock(&name).try_acquire().await? {
                 Some(second) => return Check::Ok((Moment::now(), second)),
-                None => tokio::time::sleep(Duration::from_millis(50)).await,
+                None => pause::look_again().await,
             }
         }
     };

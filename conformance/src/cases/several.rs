@@ -7,6 +7,7 @@ use crate::{
         Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, lost_with, took_exactly,
         within,
     },
+    pause,
 };
 use std::{
     sync::{
@@ -207,7 +208,7 @@ async fn all_free_in_one_request(stage: &Stage) -> Check {
     let guard = all.acquire().await?;
     ensure_eq!(asked(&one), [1, 0, 0]);
     // Each is held like any lock: renewed, with a token of its own, and released by itself.
-    tokio::time::sleep(lease * 3 / 2).await;
+    pause::keep(lease * 3 / 2).await;
     ensure!(guard.is_held(), "lost: {:?}", guard.loss());
     for name in &names {
         kept_out(&other.lock(name)).await?;

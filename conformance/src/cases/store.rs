@@ -4,17 +4,19 @@ use crate::{
     Check, Need, Stage,
     case::cases,
     check::{Stop, ensure, ensure_eq, ensure_matches, rises, within},
+    pause,
     saboteur::Hurt,
 };
 use futures_util::{TryFutureExt, poll};
 use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 use tenure_core::{
     Attempt, Backend, Claim, ClaimId, Conversion, Grant, HolderInfo, LossCause, Mode, Moment, Name, Release,
-    Renewal, StoreError, Token, lease::MIN_LEASE,
+    Renewal, Standing, StoreError, Token, lease::MIN_LEASE,
 };
 
 cases!("store":
-    claim_is_idempotent, reserved_tokens_are_nobody_elses, late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
+    claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_granted_anew, reserved_tokens_are_nobody_elses,
+    late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
     renewal_revives_nothing, renewal_of_more_than_is_held_is_lost, release_says_what_it_did,
     withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
     stalled_changes_touch_no_successor, stalled_renewal_revives_nothing, unanswered_release_goes_on.alone(),
@@ -73,6 +75,46 @@ async fn claim_is_idempotent(stage: &Stage) -> Check {
     let next = granted(&**store, &self::claim(&name, LEASE)?).await?;
     rises(first.token, next.token)?;
     released(&**store, &next).await
+}
+
+/// A conversion that is lost leaves a client with less than the store has, or with as much.
+async fn converted_claim_is_idempotent(stage: &Stage) -> Check {
+    stage.needs(Need::Lease)?;
+    stage.needs(Need::Readers)?;
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let (store, modes) = (&**client.probe.backend(), [Mode::Exclusive, Mode::Shared]);
+    for (first, then) in modes.into_iter().flat_map(|first| modes.map(|then| (first, then))) {
+        let claim = Claim { mode: first, ..claim(&name, LEASE)? };
+        let grant = granted(store, &claim).await?;
+        if first == Mode::Shared {
+            ensure_eq!(store.convert(&grant, Mode::Exclusive).await?, Conversion::Converted);
+        }
+        let again = granted(store, &Claim { mode: then, ..claim }).await?;
+        ensure_eq!((again.claim, again.token), (grant.claim, grant.token));
+        refused(store, &name).await?;
+        // It was one grant, so one release ends it.
+        released(store, &again).await?;
+    }
+    Ok(())
+}
+
+/// The answer to an attempt got lost, its grant was ended by force, and the claim asks again: that is another grant.
+async fn forced_claim_is_granted_anew(stage: &Stage) -> Check {
+    let (client, name) = (stage.client().await?, stage.name("a"));
+    let (store, claim) = (&**client.probe.backend(), Claim { waits: true, ..claim(&name, LEASE)? });
+    let acquire = || within(PATIENCE, "acquiring a free name", store.acquire(&claim));
+    let first = acquire().await??;
+    store.force_release(&claim.name).await?;
+    if let Standing::Session(liveness) = &first.standing {
+        within(PATIENCE, "noticing the forced release", liveness.ended()).await?;
+    }
+    let second = acquire().await??;
+    rises(Some(first.token), second.token)?;
+    released(store, &second).await?;
+    // A release that was carried out does not turn into a loss when it is repeated.
+    let repeated = store.release(&second).await?;
+    ensure!(!matches!(repeated, Release::Lost(LossCause::Forced)), "it was released, and then {repeated:?}");
+    Ok(())
 }
 
 /// So many that the store's clock does not pass them meanwhile: the tokens of ten seconds.
@@ -167,7 +209,7 @@ async fn renewal_revives_nothing(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let (store, lease) = (&**client.probe.backend(), BRIEF);
     let mut over = granted(store, &claim(&name, lease)?).await?;
-    tokio::time::sleep(lease + Duration::from_millis(50)).await;
+    pause::outlast(lease + Duration::from_millis(50)).await;
     over.lease = LEASE;
     let answers = store.renew(std::slice::from_ref(&over)).await?;
     ensure_matches!(answers[..], [Renewal::Lost(_)]);
@@ -348,7 +390,7 @@ async fn stalled_renewal_revives_nothing(stage: &Stage) -> Check {
     let mut renewing = store.renew(&over);
     let begun = poll!(renewing.as_mut());
     // Even if it was carried out at once, the lease that it gave is over by then.
-    tokio::time::sleep(short * 2).await;
+    pause::outlast(short * 2).await;
     answered(match begun {
         Poll::Ready(answers) => answers,
         Poll::Pending => within(PATIENCE, "a renewal that was begun", renewing).await?,
@@ -383,8 +425,13 @@ async fn shortest_lease_is_kept(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
     let store = &**client.probe.backend();
     for _ in 0..5 {
-        let (before, mut refused) = (Moment::now(), 0);
-        granted(store, &claim(&name, MIN_LEASE)?).await?;
+        // Waits, because Redlock refuses an attempt whose lease is over before the answer.
+        let brief = Claim { waits: true, ..claim(&name, MIN_LEASE)? };
+        let brief = within(PATIENCE, "acquiring a free name", store.acquire(&brief)).await??;
+        let Standing::Lease { sent: before, .. } = brief.standing else {
+            return Err(Stop::failed("a store of leases granted a session"));
+        };
+        let mut refused = 0;
         let next = loop {
             let sent = Moment::now();
             if let Attempt::Granted(grant) = store.try_acquire(&claim(&name, LEASE)?).await? {
@@ -394,7 +441,7 @@ async fn shortest_lease_is_kept(stage: &Stage) -> Check {
             let late = sent.since(before).saturating_sub(MIN_LEASE);
             refused += u32::from(!late.is_zero());
             ensure!(refused < 1000, "a lease of {MIN_LEASE:?} still keeps others out {late:?} after its end");
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            pause::look_again().await;
         };
         let after = Moment::now().since(before);
         ensure!(after >= MIN_LEASE, "a lease of {MIN_LEASE:?} was over after {after:?}");

@@ -4,6 +4,7 @@ use crate::{
     Check, Client, Need, Stage,
     case::cases,
     check::{Stop, ensure, ensure_matches, eventually, lost_with, rises, within},
+    pause,
     saboteur::Hurt,
 };
 use std::time::Duration;
@@ -27,7 +28,7 @@ async fn asleep(client: &Client, name: &str) -> Check<JoinHandle<Check<(Guard, M
         Check::Ok((guard, Moment::now()))
     });
     eventually!(PATIENCE, client.probe.calls().contending(name) == 1);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    pause::linger(Duration::from_millis(500)).await;
     ensure!(!waiter.is_finished(), "the name is held, and the wait was over: {:?}", waiter.await?);
     Ok(waiter)
 }
@@ -65,7 +66,7 @@ async fn lost_wakeup_is_made_up_for(stage: &Stage) -> Check {
     let waiter = asleep(&other, &name).await?;
     saboteur.drop_replies().await?;
     let releasing = tokio::spawn(guard.release());
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    pause::settle(Duration::from_millis(300)).await;
     saboteur.mend().await?;
     let standing = stage.capabilities().standing;
     match within(PATIENCE, "a release whose answer was lost", releasing).await?? {

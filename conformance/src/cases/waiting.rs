@@ -11,6 +11,7 @@ use crate::{
         EXPIRY, Stop, ensure, ensure_eq, ensure_matches, eventually, free_at_once, kept_out, still_held,
         within,
     },
+    pause,
 };
 use barging::barging_bounded;
 use futures_util::FutureExt;
@@ -111,7 +112,7 @@ async fn wakes_on_release(stage: &Stage) -> Check {
         let waiter = waiter(other.lock(&name));
         eventually!(PATIENCE, other.probe.calls().contending(&name) == 1);
         // Until it has been refused and is asleep.
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        pause::settle(Duration::from_millis(150)).await;
         let released = Moment::now();
         guard.release().await?;
         let (guard, had) = waiter.await??;
@@ -275,7 +276,7 @@ async fn served_in(clients: &[Client], name: &str, arrival: Duration) -> Check<V
         });
         eventually!(PATIENCE, client.probe.calls().contending(name) == 1);
         // The order is that of arrival at the store, which is later than sending.
-        tokio::time::sleep(arrival).await;
+        pause::settle(arrival).await;
     }
     guard.release().await?;
     while let Some(outcome) = tasks.join_next().await {
@@ -296,7 +297,7 @@ async fn one_contender_per_process(stage: &Stage) -> Check {
         tasks.spawn(async move { Check::Ok(lock.acquire().await?.release().await?) });
     }
     eventually!(PATIENCE, crowd.probe.calls().contending(&name) > 0);
-    tokio::time::sleep(while_held).await;
+    pause::linger(while_held).await;
     ensure_eq!(crowd.probe.calls().contending(&name), 1);
     guard.release().await?;
     while let Some(outcome) = tasks.join_next().await {
@@ -339,7 +340,7 @@ async fn straggling_grant_runs_out(stage: &Stage) -> Check {
     one.probe.next(Method::TryAcquire, Fault::Straggle(late));
     let outcome = one.lock(&name).lease(lease).try_acquire().await;
     ensure_matches!(outcome, Err(Error::Unavailable { .. }));
-    tokio::time::sleep(late).await;
+    pause::outlast(late).await;
     // The store granted it, or knew of the withdrawal. Nobody holds it, and soon it is free.
     let bound = stage.at_most(lease + EXPIRY);
     let guard = within(bound, "the end of an abandoned grant", other.lock(&name).acquire()).await??;

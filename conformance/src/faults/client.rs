@@ -26,6 +26,8 @@ pub(super) struct Setting {
     pub(super) seed: u64,
     pub(super) recorder: Recorder,
     pub(super) resource: Arc<dyn Resource>,
+    /// The program that all clients are, if they are not tenure's own.
+    pub(super) program: Option<String>,
 }
 
 /// A client at work.
@@ -122,7 +124,7 @@ async fn begin_elsewhere(
 }
 
 /// What is drawn for this client, or worker.
-fn seeded(seed: u64, name: &str) -> fastrand::Rng {
+pub(super) fn seeded(seed: u64, name: &str) -> fastrand::Rng {
     let seed = name.bytes().fold(seed, |seed, byte| mixed([seed, byte.into()]).u64(..));
     fastrand::Rng::with_seed(seed)
 }
@@ -140,13 +142,15 @@ impl Setting {
         recorder: Recorder,
         resource: Arc<dyn Resource>,
     ) -> Self {
-        Self { subject, names, lease: options.lease, seed: options.seed, recorder, resource }
+        let (lease, seed, program) = (options.lease, options.seed, options.client.clone());
+        Self { subject, names, lease, seed, recorder, resource, program }
     }
 
     /// Opens the store, again and again until `stop`: it may be out of order just now.
     async fn open(&self, client: &str, stop: &CancellationToken) -> Option<(Probe, Locks)> {
         loop {
             let outcome = tokio::select! {
+                biased;
                 () = stop.cancelled() => return None,
                 outcome = self.subject.backend() => outcome,
             };

@@ -1,18 +1,21 @@
 //! The fault run as a program.
 
-use super::{Means, Options, Outcome, Schedule, play_client_if_asked, process, report::Row, run};
+use super::{
+    AnyFault, Means, Options, Outcome, Schedule, options::SUCCESSORS, play_client_if_asked, process,
+    report::Row, run,
+};
 use crate::{
     BoxError, Subject,
     check::{Stop, chain},
-    judge::Judge,
+    judge::{History, Judge, Violation},
 };
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
     fs::File,
     future::Future,
-    io::{BufWriter, Write},
-    path::PathBuf,
+    io::{self, BufReader, BufWriter, Write},
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -29,6 +32,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Faults(Faults),
+    Judge(Verdict),
 }
 
 /// Mix clients, processes and faults, and judge what the clients saw
@@ -59,6 +63,9 @@ struct Faults {
     /// How many client processes there are
     #[arg(long, value_name = "N", default_value_t = Options::default().processes)]
     processes: usize,
+    /// The program that all clients and processes are, instead of tenure's own; `{url}` stands for the store's URL
+    #[arg(long, value_name = "COMMAND")]
+    client: Option<String>,
     /// Where the last round's history goes, as JSON lines [default: nowhere]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -70,6 +77,51 @@ struct Faults {
     plan: bool,
 }
 
+/// Judge a history, for instance one that `faults --history` wrote
+///
+/// Ends with 1 when it breaks the contract.
+#[derive(Debug, clap::Args)]
+struct Verdict {
+    /// Its file, as JSON lines; `-` for the standard input
+    file: PathBuf,
+    /// How late a client may notice something
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = humantime::parse_duration)]
+    allowance: Duration,
+    /// To how many successors in a row a client may hand a grant on
+    #[arg(long, value_name = "N", default_value_t = SUCCESSORS)]
+    successors: u32,
+}
+
+impl Verdict {
+    /// Whether the contract held.
+    fn find(&self) -> Result<bool, BoxError> {
+        let history = if self.file == Path::new("-") {
+            History::read(io::stdin().lock())?
+        } else {
+            let file = File::open(&self.file).map_err(|error| format!("{}: {error}", self.file.display()))?;
+            History::read(BufReader::new(file))?
+        };
+        let judge = Judge::new().allowing(self.allowance).with_succession(self.successors);
+        let violations = judge.judge(&history);
+        println!("{} events, {} violations", history.events().len(), violations.len());
+        for violation in &violations {
+            println!("{violation}");
+        }
+        explain(&history, &violations);
+        Ok(violations.is_empty())
+    }
+}
+
+/// Tells which clauses the history says nothing about, and where it breaks one.
+fn explain(history: &History, violations: &[Violation]) {
+    for lacking in Judge::not_offered(history) {
+        println!("not offered: {lacking}");
+    }
+    if let Some(violation) = Judge::smallest(violations) {
+        println!("{}", violation.timeline(history));
+    }
+}
+
 impl Faults {
     fn options(&self) -> Result<Options, BoxError> {
         let length = Duration::try_from_secs_f64(self.minutes * 60.0)?;
@@ -79,7 +131,8 @@ impl Faults {
         tenure_core::lease::check("lease", self.lease, tenure_core::lease::MIN_LEASE)?;
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
         let Self { round, lease, names, clients, processes, .. } = *self;
-        Ok(Options { seed, length, round, lease, names, clients, processes, ..Options::default() })
+        let client = self.client.clone();
+        Ok(Options { seed, length, round, lease, names, clients, processes, client, ..Options::default() })
     }
 }
 
@@ -115,7 +168,10 @@ where
         runtime.block_on(play_client_if_asked(subject));
         return ExitCode::FAILURE;
     }
-    let Args { command: Command::Faults(args) } = Args::parse();
+    let args = match Args::parse().command {
+        Command::Faults(args) => args,
+        Command::Judge(verdict) => return ended(verdict.find()),
+    };
     let outcome = runtime.block_on(async {
         let interrupted = tokio::signal::ctrl_c();
         tokio::select! {
@@ -123,6 +179,11 @@ where
             _ = interrupted => Err("interrupted".into()),
         }
     });
+    ended(outcome)
+}
+
+/// Ends with 1 when the contract is broken, and with 2 when nothing can be said.
+fn ended(outcome: Result<bool, BoxError>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -181,15 +242,15 @@ fn tell(args: &Faults, outcome: &Outcome) -> Result<(), BoxError> {
         file.flush()?;
         println!("the last round's history is in {}", path.display());
     }
-    if let Some(violation) = Judge::smallest(&outcome.violations) {
-        println!("{}", violation.timeline(&outcome.history));
-    }
+    explain(&outcome.history, &outcome.violations);
     Ok(())
 }
 
 fn print_plan(schedule: &Schedule) {
     for (track, planned) in schedule.in_order() {
         let (at, lasts) = (planned.at, planned.lasts);
-        println!("{at:>10.3?}  {:<12} {} ({lasts:?})", format!("{track:?}"), planned.what);
+        let second = planned.network.map(|hurt| format!(", then {} too", AnyFault::Server(hurt)));
+        let second = second.unwrap_or_default();
+        println!("{at:>10.3?}  {:<12} {} ({lasts:?}){second}", format!("{track:?}"), planned.what);
     }
 }

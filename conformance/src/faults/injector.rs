@@ -4,7 +4,7 @@ use super::{
     client::{Client, Setting},
     figures::Figures,
     process::Process,
-    schedule::{AnyFault, Planned},
+    schedule::{AnyFault, Planned, lasts},
 };
 use crate::{
     Probe, Subject,
@@ -55,6 +55,7 @@ impl Injector {
 
     async fn last_for(&self, time: Duration) {
         tokio::select! {
+            biased;
             () = self.over.cancelled() => {}
             () = sleep(time) => {}
         }
@@ -134,27 +135,37 @@ impl Injector {
             if !self.reach(&planned).await {
                 return Ok(());
             }
-            match (planned.what, &saboteur) {
-                (AnyFault::Force(index), _) => {
+            match (planned.what, planned.what.hurt(), &saboteur) {
+                (AnyFault::Force(index), ..) => {
                     let name = names[index].clone();
                     let forgets = Effect::Forgets { name: Some(name.clone()) };
                     let fault = self.begin(Event::STORE, planned.what, forgets);
-                    // When the store is out of order, it may have been carried out all the same, or not at all.
-                    let _ = people.force_release(&Name::new(name)?).await;
-                    self.end(Event::STORE, fault);
+                    // A request without an answer may arrive later, so the fault goes on in this round and in the next.
+                    if people.force_release(&Name::new(name)?).await.is_ok() {
+                        self.end(Event::STORE, fault);
+                    }
                 }
-                (AnyFault::Server(hurt) | AnyFault::Member(hurt, _), Some(saboteur)) => {
+                (what, Some(hurt), Some(saboteur)) => {
                     let before = done(saboteur.last_failover().await)?;
-                    let fault = self.begin(Event::STORE, planned.what, effect(hurt, &*subject));
-                    done(do_hurt(&**saboteur, &planned, hurt).await)?;
-                    if lasts(hurt) {
+                    let fault = self.begin(Event::STORE, what, effect(hurt, &*subject));
+                    done(do_hurt(&**saboteur, what, hurt, planned.lasts).await)?;
+                    let mut second = None;
+                    if let Some(network) = planned.network {
+                        self.last_for(planned.lasts / 2).await;
+                        let what = AnyFault::Server(network);
+                        second = Some(self.begin(Event::STORE, what, effect(network, &*subject)));
+                        done(do_hurt(&**saboteur, what, network, planned.lasts).await)?;
+                        self.last_for(planned.lasts / 2).await;
+                    } else if lasts(hurt) {
                         self.last_for(planned.lasts).await;
                     }
                     done(saboteur.heal().await)?;
                     if done(saboteur.last_failover().await)? != before {
                         self.recorder.note(Event::STORE, What::FailedOver { fault });
                     }
-                    self.end(Event::STORE, fault);
+                    for fault in [Some(fault), second].into_iter().flatten() {
+                        self.end(Event::STORE, fault);
+                    }
                 }
                 _ => {}
             }
@@ -168,24 +179,16 @@ fn effect(hurt: Hurt, subject: &dyn Subject) -> Effect {
     if subject.forgets(hurt) { Effect::Forgets { name: None } } else { Effect::None }
 }
 
-/// Whether the hurt goes on until it is undone.
-fn lasts(hurt: Hurt) -> bool {
-    !matches!(
-        hurt,
-        Hurt::Wipe | Hurt::Cut | Hurt::ExpireSessions | Hurt::TerminateBackends | Hurt::FlushScripts
-    )
-}
-
-async fn do_hurt(saboteur: &dyn Saboteur, planned: &Planned, hurt: Hurt) -> Sabotage {
-    let lasts = planned.lasts;
-    let member = if let AnyFault::Member(_, member) = planned.what { member } else { 0 };
+async fn do_hurt(saboteur: &dyn Saboteur, what: AnyFault, hurt: Hurt, lasts: Duration) -> Sabotage {
+    let member = if let AnyFault::Member(_, member) = what { member } else { 0 };
+    let direction = if what == AnyFault::LateRequests { Direction::Requests } else { Direction::Replies };
     match hurt {
         Hurt::Freeze => saboteur.freeze().await,
         Hurt::Kill => saboteur.kill().await,
         Hurt::Wipe => saboteur.restart_empty().await,
         Hurt::Cut => saboteur.cut().await,
         Hurt::Refuse => saboteur.refuse().await,
-        Hurt::Delay => saboteur.delay(Direction::Replies, lasts / 3).await,
+        Hurt::Delay => saboteur.delay(direction, lasts / 3).await,
         Hurt::HalfOpen => saboteur.half_open().await,
         Hurt::DropReplies => saboteur.drop_replies().await,
         Hurt::LoseEnds => saboteur.lose_ends().await,
@@ -224,6 +227,7 @@ pub(super) async fn keep_client(
         let put = |there| *place.lock().unwrap_or_else(PoisonError::into_inner) = there;
         put(Some((name, client.probe.clone())));
         tokio::select! {
+            biased;
             () = over.cancelled() => {}
             () = sleep(life) => {}
         }

@@ -1,43 +1,99 @@
 //! What is left when every client has ended.
 
-use super::options::Options;
+use super::{
+    client::Setting,
+    options::Options,
+    program::{End, Program, words},
+};
 use crate::{
     Subject,
     check::{Check, Stop, chain},
-    judge::{Event, Recorder, What},
+    judge::{Event, What},
 };
 use std::{sync::Arc, time::Duration};
 use tenure_core::{Backend, Error, Locks};
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 /// Takes each lock once more, alone, and notes those that cannot be had.
 ///
 /// What a killed process held or waited for ends with its lease; nothing else may be left. A queue lets the dead delay
 /// the living a little longer.
-pub(super) async fn look(
-    subject: &dyn Subject,
-    names: &[String],
-    options: &Options,
-    recorder: &Recorder,
-) -> Check {
+pub(super) async fn look(setting: &Setting, options: &Options) -> Check {
     let patience = options.lease * 2 + options.allowance;
-    let locks = Locks::new(open(subject).await?);
-    for name in names {
-        // So long that it is not lost before it is released, however busy the machine is.
-        match locks.lock(name).lease(options.lease * 30).wait(patience).acquire().await {
-            Ok(guard) => guard.release().await?,
+    if let Some(command) = &setting.program {
+        return look_with(command, setting, patience).await;
+    }
+    let locks = Locks::new(open(&*setting.subject).await?);
+    let until = Instant::now() + RECOVERY;
+    for name in &*setting.names {
+        let lock = locks.lock(name).lease(options.lease).wait(patience);
+        let outcome = loop {
+            match lock.acquire().await {
+                Err(Error::Unavailable { .. }) if Instant::now() < until => {
+                    sleep(Duration::from_millis(100)).await;
+                }
+                outcome => break outcome,
+            }
+        };
+        match outcome {
+            Ok(guard) => match guard.release().await {
+                // An answer may be lost even now, and a forced release may come late.
+                Ok(()) | Err(Error::Unavailable { .. } | Error::Lost { .. }) => {}
+                Err(error) => return Err(error.into()),
+            },
             Err(Error::Timeout { .. }) => {
                 let holders = match locks.holders(name).await {
                     Ok(holders) => format!("{holders:?}"),
                     Err(error) => error.to_string(),
                 };
-                recorder.note(Event::STORE, What::Leaked { name: name.clone(), holders });
+                setting.recorder.note(Event::STORE, What::Leaked { name: name.clone(), holders });
             }
             Err(error) => return Err(error.into()),
         }
     }
     locks.close().await;
     Ok(())
+}
+
+/// The same with a program, since no other client knows its locks.
+async fn look_with(command: &str, setting: &Setting, patience: Duration) -> Check {
+    let over = CancellationToken::new();
+    over.cancel();
+    // Killed at the end, if it has not ended.
+    let (_child, mut program) = Program::start(command, setting, "last", over)?;
+    for name in &*setting.names {
+        let left_held = |holders: &str| {
+            let (name, holders) = (name.clone(), holders.to_owned());
+            setting.recorder.note(Event::STORE, What::Leaked { name, holders });
+        };
+        match acquire_and_release(&mut program, name, patience).await {
+            Ok(true) => {}
+            Ok(false) => left_held("not known"),
+            // It may still answer, to a request that is not known then.
+            Err(End::Hangs) => {
+                left_held("not known, since the client that asked does not answer");
+                return Ok(());
+            }
+            Err(End::Output) => return Err(Stop::failed("the client that looks for leaks ended by itself")),
+            Err(End::Failed(stop)) => return Err(stop),
+        }
+    }
+    Ok(())
+}
+
+/// Whether it could be acquired.
+async fn acquire_and_release(program: &mut Program, name: &str, patience: Duration) -> Result<bool, End> {
+    let until = Instant::now() + RECOVERY;
+    loop {
+        let answer = program.acquire(name, patience).await?;
+        match words(&answer)[..] {
+            ["held", ..] => return program.give_back(name).await.map(|_| true),
+            ["busy"] => return Ok(false),
+            ["error", ..] if Instant::now() < until => sleep(Duration::from_millis(100)).await,
+            _ => return Err(program.rubbish(&answer)),
+        }
+    }
 }
 
 /// How long healed servers may take until they serve again. A ZooKeeper ensemble whose first election fails begins another

@@ -1,7 +1,7 @@
 //! The options of a fault run.
 
 use crate::Subject;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// How a fault run goes. The [`default`](Default::default) is right for a store whose requests take a few milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +22,14 @@ pub struct Options {
     pub clients: usize,
     /// How many client processes there are, each with two workers, where the store can be reached from others.
     pub processes: usize,
+    /// The program that every client is, instead of tenure's own: its command, in which `{url}` stands for the
+    /// [store's](crate::Subject::url). It gets [`clients`](Self::clients) places as well as
+    /// [`processes`](Self::processes).
+    pub client: Option<String>,
     /// How late a client may notice something: [`Judge::allowing`](crate::judge::Judge::allowing).
     pub allowance: Duration,
+    /// Which faults of a round do not come, by their places [in order](super::Schedule::in_order).
+    pub left_out: BTreeSet<usize>,
 }
 
 impl Default for Options {
@@ -36,7 +42,9 @@ impl Default for Options {
             names: 2,
             clients: 4,
             processes: 2,
+            client: None,
             allowance: Duration::from_secs(3),
+            left_out: BTreeSet::new(),
         }
     }
 }
@@ -46,6 +54,12 @@ impl Options {
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self { seed, ..Self::default() }
+    }
+
+    /// Without these faults.
+    #[must_use]
+    pub fn leaving_out(self, faults: impl IntoIterator<Item = usize>) -> Self {
+        Self { left_out: faults.into_iter().collect(), ..self }
     }
 
     /// For this long.

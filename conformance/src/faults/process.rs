@@ -1,11 +1,12 @@
 //! A client in a process of its own, which can be frozen and killed.
 //!
-//! It is this very program, started once more. It writes its notes and its requests to the resource on its standard
-//! output, one JSON object a line, and reads the answers on its standard input. It ends when its input does, so it
-//! does not outlive the run; on Linux neither does one that is frozen.
+//! It is [any program](super::program), or this very one, started once more. This one writes its notes and its requests
+//! to the resource on its standard output, one JSON object a line, and reads the answers on its standard input. It ends
+//! when its input does, so it does not outlive the run; on Linux neither does one that is frozen.
 
 use super::{
     client::{Client, Setting, patience},
+    program::Program,
     resource::{Resource, Shelf},
 };
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     judge::{Event, Recorder},
     parent,
 };
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
@@ -85,12 +87,25 @@ enum Told {
 pub(super) struct Process {
     pub(super) name: String,
     child: Child,
-    commands: Arc<AsyncMutex<ChildStdin>>,
-    listening: JoinHandle<()>,
+    control: Control,
+    /// Whether it hangs.
+    listening: JoinHandle<Check<bool>>,
+}
+
+/// How it is told to stop.
+enum Control {
+    Own(Arc<AsyncMutex<ChildStdin>>),
+    Program(CancellationToken),
 }
 
 impl Process {
     pub(super) fn start(setting: &Setting, shelf: &Shelf, name: &str) -> Check<Self> {
+        if let Some(command) = &setting.program {
+            let stop = CancellationToken::new();
+            let (child, program) = Program::start(command, setting, name, stop.clone())?;
+            let (control, listening) = (Control::Program(stop), tokio::spawn(program.work()));
+            return Ok(Self { name: name.to_owned(), child, control, listening });
+        }
         let environment = setting.subject.environment().unwrap_or_default();
         let part = Part {
             subject: setting.subject.name().to_owned(),
@@ -111,34 +126,61 @@ impl Process {
             return Err(Stop::failed("a child without pipes"));
         };
         let commands = Arc::new(AsyncMutex::new(commands));
-        let listening =
-            tokio::spawn(listen(said, Arc::clone(&commands), setting.recorder.clone(), shelf.clone()));
-        Ok(Self { name: name.to_owned(), child, commands, listening })
+        let listening = listen(said, Arc::clone(&commands), setting.recorder.clone(), shelf.clone());
+        let listening = tokio::spawn(async move {
+            listening.await;
+            Ok(false)
+        });
+        Ok(Self { name: name.to_owned(), child, control: Control::Own(commands), listening })
     }
 
     /// Sends it a signal by its number; nothing when it has ended.
-    pub(super) fn signal(&self, signal: rustix::process::Signal) -> Check {
-        let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
-        else {
+    pub(super) fn signal(&self, signal: Signal) -> Check {
+        let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) else {
             return Ok(());
         };
-        Ok(rustix::process::kill_process(pid, signal)?)
+        match self.control {
+            Control::Own(_) => kill_process(pid, signal)?,
+            Control::Program(_) => kill_process_group(pid, signal)?,
+        }
+        Ok(())
     }
 
     /// Kills it with no chance to release anything, and hears out what it had said.
     pub(super) async fn kill(mut self) -> Check {
-        self.child.kill().await?;
-        within(PATIENCE, "what a killed process had said", self.listening).await??;
+        self.goes_on().await?;
+        self.signal(Signal::KILL)?;
+        self.child.wait().await?;
+        within(PATIENCE, "what a killed process had said", self.listening).await???;
         Ok(())
+    }
+
+    /// Fails if nothing more comes from it, though it was not told to end.
+    async fn goes_on(&mut self) -> Check {
+        if !self.listening.is_finished() {
+            return Ok(());
+        }
+        (&mut self.listening).await??;
+        let status = within(PATIENCE, "the end of a process", self.child.wait()).await??;
+        Err(Stop::failed(format_args!("{} ended by itself: {status}", self.name)))
     }
 
     /// Lets it close its locks and end.
     pub(super) async fn stop(mut self, lease: Duration) -> Check {
-        // A process that has ended by itself says so below.
-        let _ = tell(&self.commands, &Told::Stop).await;
-        let status =
-            within(PATIENCE + patience(lease) * 3, "the end of a process", self.child.wait()).await??;
-        within(PATIENCE, "what a process had said", self.listening).await??;
+        self.goes_on().await?;
+        match &self.control {
+            // A process that ends by itself says so below.
+            Control::Own(commands) => _ = tell(commands, &Told::Stop).await,
+            Control::Program(stop) => stop.cancel(),
+        }
+        let limit = PATIENCE + patience(lease) * 3;
+        if within(limit, "what a process had said", &mut self.listening).await??? {
+            // The judge sees what it did not do.
+            self.signal(Signal::KILL)?;
+            self.child.wait().await?;
+            return Ok(());
+        }
+        let status = within(PATIENCE, "the end of a process", self.child.wait()).await??;
         if status.success() {
             Ok(())
         } else {
@@ -180,7 +222,8 @@ async fn listen(said: ChildStdout, commands: Arc<AsyncMutex<ChildStdin>>, record
     }
 }
 
-pub(super) fn is_client() -> bool {
+/// Whether this process was started to play a client.
+pub(crate) fn is_client() -> bool {
     env::var_os(PART).is_some()
 }
 
@@ -217,7 +260,7 @@ where
     tokio::spawn(obey(told, Arc::clone(&resource), stop.clone()));
     let names = part.names.into();
     let (lease, seed) = (part.lease, part.seed);
-    let setting = Setting { subject, names, lease, seed, recorder, resource };
+    let setting = Setting { subject, names, lease, seed, recorder, resource, program: None };
     if let Some(client) = Client::start(&setting, &part.client, &stop).await {
         stop.cancelled().await;
         client.close().await;

@@ -13,14 +13,15 @@ use super::{
 use crate::{
     Subject,
     check::{Check, Stop, chain},
-    judge::{Event, History, Judge, Notes, Recorder, Violation, What},
+    judge::{Event, History, Judge, Notes, Recorder, Stamp, Violation, What},
 };
+use futures_util::future::try_join_all;
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
-use tenure_core::{Backend, ClaimId};
+use tenure_core::{Backend, Moment};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
@@ -85,7 +86,8 @@ struct Run {
     notes: Notes,
     shelf: Shelf,
     last_fault: Arc<AtomicU64>,
-    /// The last grants of the rounds before, so that tokens are judged across rounds.
+    /// The last grants of the rounds before, so that tokens are judged across rounds, and what of the last round's faults
+    /// may still have effects.
     remembered: Vec<Event>,
 }
 
@@ -98,8 +100,14 @@ impl Run {
             counted.lock().unwrap_or_else(PoisonError::into_inner).count(&event);
             keeper.add(event);
         });
-        let run = ClaimId::new().to_string();
-        let names = (1..=options.names).map(|number| format!("faults.{}.{number}", &run[..8])).collect();
+        if Moment::are_virtual() {
+            // One seed, one history: the clients' pauses are drawn from this thread's generator, and no other thread
+            // takes part.
+            fastrand::seed(options.seed);
+        }
+        // Runs on one server do not meet; those in virtual time have a server each.
+        let run = fastrand::u32(..);
+        let names = (1..=options.names).map(|number| format!("faults.{run:x}.{number}")).collect();
         let shelf = Shelf::new(recorder.clone());
         let (last_fault, remembered) = (Arc::default(), Vec::new());
         Self { subject, options, people, names, figures, recorder, notes, shelf, last_fault, remembered }
@@ -129,7 +137,7 @@ impl Run {
                 Arc::new(self.shelf.clone()),
             )
         };
-        let begun = Instant::now();
+        let (begun, since) = (Instant::now(), Stamp::now());
         let (faults_over, clients_over) = (CancellationToken::new(), CancellationToken::new());
         // Whatever happens below, nothing of this round outlives it.
         let _ends = (faults_over.clone().drop_guard(), clients_over.clone().drop_guard());
@@ -181,15 +189,12 @@ impl Run {
         }
         failed?;
         clients_over.cancel();
-        let ending = async {
-            for place in processes {
-                let process = place.lock().await.take();
-                if let Some(process) = process {
-                    process.stop(self.options.lease).await?;
-                }
+        let ending = try_join_all(processes.iter().map(|place| async {
+            match place.lock().await.take() {
+                Some(process) => process.stop(self.options.lease).await,
+                None => Ok(()),
             }
-            Ok::<(), Stop>(())
-        };
+        }));
         let closing = async {
             while let Some(client) = clients.join_next().await {
                 client?;
@@ -199,8 +204,8 @@ impl Run {
         tokio::try_join!(ending, closing)?;
         watch(&self.figures());
         self.recorder.note(Event::STORE, What::Over);
-        leaks::look(&*self.subject, &self.names, &self.options, &self.recorder).await?;
-        Ok(self.judge())
+        leaks::look(&setting, &self.options).await?;
+        Ok(self.judge(since))
     }
 
     /// Lets the round's time pass, unless a track fails.
@@ -213,21 +218,23 @@ impl Run {
         const BLINK: Duration = Duration::from_millis(200);
         while Instant::now() < until {
             tokio::select! {
-                () = sleep_until(until.min(Instant::now() + BLINK)) => watch(&self.figures()),
+                biased;
                 Some(done) = injecting.join_next() => done??,
+                () = sleep_until(until.min(Instant::now() + BLINK)) => watch(&self.figures()),
             }
         }
         Ok(())
     }
 
-    /// Judges the round that is over, and remembers what the next has to know of it.
-    fn judge(&mut self) -> (Vec<Violation>, History) {
+    /// Judges the round that began then and is over, and remembers what the next has to know of it.
+    fn judge(&mut self, begun: Stamp) -> (Vec<Violation>, History) {
         let mut events = std::mem::take(&mut self.remembered);
         events.extend_from_slice(self.notes.take().events());
         let history = History::from(events);
         let judge = Judge::new().allowing(self.options.allowance).with_succession(SUCCESSORS);
         let violations = judge.judge(&history);
         self.remembered = last_grants(&history);
+        self.remembered.extend(open_faults(&history, begun));
         let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
         figures.count_round(&history, &violations);
         (violations, history)
@@ -237,7 +244,7 @@ impl Run {
 /// The grant with the greatest token of each name. All else about it has been judged: the next round hears of it as of one
 /// that was released at once.
 fn last_grants(history: &History) -> Vec<Event> {
-    let mut last: HashMap<&str, (u64, &Event)> = HashMap::new();
+    let mut last: BTreeMap<&str, (u64, &Event)> = BTreeMap::new();
     for event in history.events() {
         if let What::Granted { name, token, .. } = &event.what {
             let greatest = last.entry(name).or_insert((*token, event));
@@ -254,6 +261,18 @@ fn last_grants(history: &History) -> Vec<Event> {
         _ => None,
     };
     last.into_values().flat_map(|(_, event)| [Some(event.clone()), release(event)]).flatten().collect()
+}
+
+/// The faults of this round that have no end yet.
+fn open_faults(history: &History, begun: Stamp) -> impl Iterator<Item = Event> {
+    let ended = |fault: u64| {
+        let ends = |event: &Event| matches!(event.what, What::Healed { fault: healed } if healed == fault);
+        history.events().iter().any(ends)
+    };
+    let open = move |event: &&Event| {
+        event.at >= begun && matches!(event.what, What::Fault { fault, .. } if !ended(fault))
+    };
+    history.events().iter().filter(open).cloned()
 }
 
 /// How long the clients of one place live, one after the other.
@@ -297,7 +316,7 @@ async fn process_track(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::Stamp;
+    use crate::judge::Effect;
     use tenure_core::Mode;
 
     const LEASE: Duration = Duration::from_secs(4);
@@ -311,6 +330,16 @@ mod tests {
         let (name, claim, mode) = ("a".to_owned(), claim.to_owned(), Mode::Exclusive);
         let (lease, label) = (LEASE, String::new());
         event(at, What::Granted { call: token, name, claim, mode, token, until, lease, label })
+    }
+
+    #[test]
+    fn open_fault_is_remembered_for_one_round() {
+        let (kind, effect) = ("forced release".to_owned(), Effect::Forgets { name: Some("a".to_owned()) });
+        let fault = |fault| What::Fault { fault, kind: kind.clone(), effect: effect.clone() };
+        let events = [(1, fault(1)), (11, fault(2)), (12, fault(3)), (13, What::Healed { fault: 3 })];
+        let round = History::from(events.map(|(at, what)| event(at, what)).to_vec());
+        let open: Vec<_> = open_faults(&round, Stamp::ZERO + Duration::from_secs(10)).collect();
+        assert_eq!(open, [event(11, fault(2))]);
     }
 
     /// Found by a run on the ensemble (seed 219): the hold was renewed, which the next round had not been told.

@@ -3,7 +3,7 @@
 use super::Options;
 use crate::{Fault, Method, Subject, saboteur::Hurt};
 use fastrand::Rng;
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 use tenure_core::Capabilities;
 
 /// What can be hurt.
@@ -29,10 +29,16 @@ impl Means {
     pub fn of(subject: &dyn Subject, options: &Options, capabilities: Capabilities) -> Self {
         let saboteur = subject.saboteur();
         let can = |hurt: &Hurt| saboteur.as_ref().is_some_and(|saboteur| saboteur.can(*hurt));
+        let (clients, processes) = match (&options.client, subject.environment()) {
+            (Some(_), _) => (0, options.clients + options.processes),
+            (None, Some(_)) => (options.clients, options.processes),
+            (None, None) => (options.clients, 0),
+        };
         Self {
-            clients: options.clients,
-            processes: if subject.environment().is_some() { options.processes } else { 0 },
-            names: if capabilities.listing { options.names } else { 0 },
+            clients,
+            processes,
+            // Another program's lock is not known to the store.
+            names: if capabilities.listing && options.client.is_none() { options.names } else { 0 },
             methods: methods(capabilities),
             hurts: Hurt::ALL.into_iter().filter(can).collect(),
             members: saboteur.as_ref().map_or(1, |saboteur| saboteur.members()),
@@ -83,6 +89,8 @@ pub struct Planned {
     pub lasts: Duration,
     /// What it is.
     pub what: AnyFault,
+    /// How the network is hurt too, from halfway on.
+    pub network: Option<Hurt>,
 }
 
 /// A fault of any kind.
@@ -91,6 +99,8 @@ pub struct Planned {
 pub enum AnyFault {
     /// The server is hurt.
     Server(Hurt),
+    /// Requests reach the server late.
+    LateRequests,
     /// This member of an ensemble is hurt.
     Member(Hurt, usize),
     /// This lock is released by force.
@@ -121,7 +131,17 @@ impl Schedule {
             };
             (track, plan(track, mixed([options.seed, round, number]), options, means))
         };
-        Self { tracks: tracks.map(plan).collect() }
+        let planned = Self { tracks: tracks.map(plan).collect() };
+        if options.left_out.is_empty() { planned } else { planned.without(&options.left_out) }
+    }
+
+    fn without(&self, left_out: &BTreeSet<usize>) -> Self {
+        let kept = self.in_order().into_iter().enumerate().filter(|(place, _)| !left_out.contains(place));
+        let mut tracks: Vec<_> = self.tracks.iter().map(|(track, _)| (*track, Vec::new())).collect();
+        for (_, (track, planned)) in kept {
+            tracks.iter_mut().filter(|(of, _)| *of == track).for_each(|(_, all)| all.push(planned.clone()));
+        }
+        Self { tracks }
     }
 
     /// All faults in the order of time.
@@ -151,7 +171,8 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
     while at < options.round {
         let lasts = length(track, &mut rng, options, options.round.saturating_sub(at));
         let Some(what) = draw(track, &mut rng, lease, means) else { break };
-        planned.push(Planned { at, lasts, what });
+        let network = network(what, &mut rng, means);
+        planned.push(Planned { at, lasts, what, network });
         at += lasts + between(&mut rng, lease / 4, lease * 2);
     }
     planned
@@ -185,6 +206,7 @@ fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<A
                 Some(hurt) if Hurt::OF_ONE.contains(hurt) => {
                     AnyFault::Member(*hurt, rng.usize(..means.members.max(1)))
                 }
+                Some(Hurt::Delay) if rng.bool() => AnyFault::LateRequests,
                 Some(hurt) => AnyFault::Server(*hurt),
                 None => AnyFault::Force(rng.usize(..means.names)),
             }
@@ -208,6 +230,22 @@ fn draw(track: Track, rng: &mut Rng, lease: Duration, means: &Means) -> Option<A
     })
 }
 
+/// A second fault for one in three of the server's that last: one of the network, which does not need the server to carry it out.
+fn network(what: AnyFault, rng: &mut Rng, means: &Means) -> Option<Hurt> {
+    let first = what.hurt()?;
+    let others = Hurt::NETWORK.into_iter().filter(|hurt| *hurt != first && means.hurts.contains(hurt));
+    let others: Vec<_> = others.collect();
+    (lasts(first) && !others.is_empty() && rng.u8(..3) == 0).then(|| others[rng.usize(..others.len())])
+}
+
+/// Whether the hurt goes on until it is undone.
+pub(super) fn lasts(hurt: Hurt) -> bool {
+    !matches!(
+        hurt,
+        Hurt::Wipe | Hurt::Cut | Hurt::ExpireSessions | Hurt::TerminateBackends | Hurt::FlushScripts
+    )
+}
+
 /// To the millisecond, so that people can read it.
 pub(super) fn between(rng: &mut Rng, least: Duration, most: Duration) -> Duration {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -215,11 +253,21 @@ pub(super) fn between(rng: &mut Rng, least: Duration, most: Duration) -> Duratio
 }
 
 impl AnyFault {
+    /// How the server is hurt, if it is.
+    pub(super) fn hurt(&self) -> Option<Hurt> {
+        match self {
+            Self::Server(hurt) | Self::Member(hurt, _) => Some(*hurt),
+            Self::LateRequests => Some(Hurt::Delay),
+            _ => None,
+        }
+    }
+
     /// What it is called in the figures.
     #[must_use]
     pub fn kind(&self) -> String {
         match self {
             Self::Server(hurt) | Self::Member(hurt, _) => format!("server: {hurt}"),
+            Self::LateRequests => "server: delay requests".into(),
             Self::Force(_) => "forced release".into(),
             Self::Request(_, Fault::Refuse) => "requests refused".into(),
             Self::Request(_, Fault::LoseReply) => "replies lost".into(),

@@ -1,6 +1,6 @@
 //! Which events are about a name, and how they are put into words.
 
-use super::{Event, History, What, mode::as_what, stamp::Span};
+use super::{Event, History, Stamp, What, mode::as_what, stamp::Span};
 use std::collections::HashSet;
 
 /// Which notes are about a name: those of its claims and acquisitions too.
@@ -60,6 +60,9 @@ impl<'a> About<'a> {
             What::Asks { by: Some(by), .. } => format!("asks, for {} at most", Span(by.since(event.at))),
             What::Asks { by: None, .. } => "asks, and waits as long as it takes".to_owned(),
             What::Elsewhere { .. } => "in a runtime that ends".to_owned(),
+            What::Granted { mode, token, until: Stamp::NEVER, .. } => {
+                format!("is granted it{}, token {token}, without a deadline", as_what(*mode))
+            }
             What::Granted { mode, token, until, .. } => {
                 let (as_what, long) = (as_what(*mode), Span(until.since(event.at)));
                 format!("is granted it{as_what}, token {token}, and believes so for {long}")

@@ -6,6 +6,7 @@ use super::{
     mode::as_what,
     stamp::Span,
 };
+use std::time::Duration;
 use tenure_core::Mode;
 
 /// A stretch of a hold in which its mode did not change.
@@ -26,7 +27,11 @@ struct Beside<'s, 'h, 'a> {
 /// Clause X1 by the arithmetic of L3: a holder believes from the grant to the release, the loss or the deadline. Only
 /// those may believe at once whose modes admit each other.
 pub(super) fn company(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
-    let of_hold = |hold| Hold::stretches(hold).map(move |(mode, from, to)| Stretch { hold, mode, from, to });
+    // What has no end outlasts the last note.
+    let end = account.end + Duration::from_millis(1);
+    let seen = move |to| if to == Stamp::NEVER { end } else { to };
+    let of_hold =
+        |hold| Hold::stretches(hold).map(move |(mode, from, to)| Stretch { hold, mode, from, to: seen(to) });
     let mut stretches: Vec<_> =
         holds.iter().flat_map(of_hold).filter(|stretch| stretch.from < stretch.to).collect();
     stretches.sort_by_key(|stretch| stretch.from);
@@ -62,7 +67,8 @@ fn forgotten_until(
         return Stamp::ZERO;
     }
     // The stretches tell nothing of it: whoever was forgotten may still become a reader, or note its grant late.
-    let older = if earlier.hold.token < later.hold.token { earlier.hold } else { later.hold };
+    let age = |hold: &Hold<'_>| (hold.token, hold.origin.begun());
+    let older = if age(earlier.hold) < age(later.hold) { earlier.hold } else { later.hold };
     let between = account.spells.iter().filter(|spell| {
         let over = spell.to.unwrap_or(account.end);
         spell.forgets(name) && spell.from <= later.from && older.origin.begun() <= over

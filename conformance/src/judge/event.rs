@@ -63,9 +63,12 @@ pub enum What {
         /// How it is held.
         #[serde(with = "Noted")]
         mode: Mode,
-        /// The fencing token.
+        /// The fencing token; 0 if the client offers none.
+        #[serde(default)]
         token: u64,
-        /// Until when the guard believes in itself: [`Hold::deadline`](tenure_core::Hold::deadline).
+        /// Until when the guard believes in itself: [`Hold::deadline`](tenure_core::Hold::deadline). A client that
+        /// offers no deadline believes [for ever](Stamp::NEVER).
+        #[serde(default = "never")]
         until: Stamp,
         /// The lease that was asked for; of a session store, the session's timeout.
         lease: Duration,
@@ -85,6 +88,7 @@ pub enum What {
         /// The claim's id.
         claim: String,
         /// The hold's token, which tells it from the others of its chain.
+        #[serde(default)]
         token: u64,
         /// Until when.
         until: Stamp,
@@ -94,6 +98,7 @@ pub enum What {
         /// The claim's id.
         claim: String,
         /// The hold's token.
+        #[serde(default)]
         token: u64,
         /// How it is held now.
         #[serde(with = "Noted")]
@@ -104,6 +109,7 @@ pub enum What {
         /// The claim's id.
         claim: String,
         /// The hold's token.
+        #[serde(default)]
         token: u64,
         /// The cause.
         cause: String,
@@ -113,6 +119,7 @@ pub enum What {
         /// The claim's id.
         claim: String,
         /// The hold's token.
+        #[serde(default)]
         token: u64,
     },
     /// The release returned.
@@ -120,6 +127,7 @@ pub enum What {
         /// The claim's id.
         claim: String,
         /// The hold's token.
+        #[serde(default)]
         token: u64,
         /// What it said.
         outcome: Outcome,
@@ -202,6 +210,10 @@ pub enum What {
     },
     /// Every fault is over, every client was told to end and had its time to. What is still open now hangs.
     Over,
+}
+
+const fn never() -> Stamp {
+    Stamp::NEVER
 }
 
 /// What a release said.

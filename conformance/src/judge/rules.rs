@@ -18,12 +18,17 @@ const READINGS: Duration = Duration::from_millis(1);
 /// notes is the store's. Readers, and holders of permits that fit, may stand beside each other, so the order of their
 /// notes says nothing. The holds of a chain follow each other in one client, so the order of theirs is certain.
 pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
+    if holds.iter().any(|hold| hold.token == 0) {
+        return;
+    }
     // The greatest token so far, at each grant.
     let mut greatest: Vec<&Hold<'_>> = Vec::with_capacity(holds.len());
     for later in holds {
         let best = greatest.last().copied();
         greatest.push(best.filter(|best| best.token >= later.token).unwrap_or(later));
-        let born_dead = later.words.first().is_some_and(|(at, until)| until <= at);
+        // A killed program's line may be heard after its lock was free again.
+        let born_dead = later.words.first().is_some_and(|(at, until)| until <= at)
+            || later.died.is_some_and(|died| died <= later.granted);
         let doubt = |earlier: &Hold<'_>| {
             if later.mode().admits([earlier.mode()]) {
                 return true;
@@ -112,7 +117,7 @@ pub(super) fn losses(
 /// A grant is lost for certain once another client has a later one that could not stand beside it. A release within a
 /// chain does not ask the store.
 pub(super) fn releases(name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
-    for hold in holds.iter().filter(|hold| hold.released) {
+    for hold in holds.iter().filter(|hold| hold.released && hold.token > 0) {
         let Some(at) = hold.releases else { continue };
         if holds.iter().filter(|other| other.claim == hold.claim).count() > 1 {
             continue;
@@ -144,7 +149,10 @@ pub(super) fn releases(name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation
 /// people may use force: those causes speak for themselves.
 pub(super) fn early_ends(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
     for hold in holds {
-        let Some((at, cause)) = hold.told.filter(|(at, _)| *at < hold.until()) else { continue };
+        let Some((at, cause)) = hold.told.filter(|(at, _)| *at < hold.until() && hold.until() < Stamp::NEVER)
+        else {
+            continue;
+        };
         let causes = [LossCause::SessionEnded, LossCause::Forced, LossCause::MaxHold];
         // A successor may be told of what was forgotten before it asked.
         let begun = hold.origin.begun();
@@ -378,7 +386,7 @@ pub(super) fn leaks(account: &Account<'_>, found: &mut Vec<Violation>) {
             broken: Broken::Leaked,
             name: (*name).to_owned(),
             clients: last.map(|hold| hold.client.to_owned()).into_iter().collect(),
-            from: last.map_or(*at, Hold::ends),
+            from: last.map_or(*at, |hold| hold.ends().min(*at)),
             to: *at,
             since: last.map_or(*at, |hold| hold.granted),
             what: format!(

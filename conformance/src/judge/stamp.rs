@@ -19,6 +19,8 @@ pub struct Stamp(u64);
 impl Stamp {
     /// When the machine was booted.
     pub const ZERO: Self = Self(0);
+    /// Later than every instant.
+    pub const NEVER: Self = Self(u64::MAX);
 
     /// Now. In virtual time, an instant of this process plus the time that tokio's clock has counted since.
     #[must_use]

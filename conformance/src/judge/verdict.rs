@@ -1,6 +1,6 @@
 //! The judge.
 
-use super::{History, Violation, account::Account, company, rules};
+use super::{Event, History, Stamp, Violation, What, account::Account, company, rules};
 use std::time::Duration;
 use tenure_core::Claim;
 
@@ -64,6 +64,19 @@ impl Judge {
         rules::leaks(&account, &mut found);
         found.sort_by_key(|violation| violation.from);
         found
+    }
+
+    /// What clients of this history do not offer, and so are not judged by.
+    #[must_use]
+    pub fn not_offered(history: &History) -> Vec<&'static str> {
+        let lacks = |event: &Event| match event.what {
+            What::Granted { token, until, .. } => (token == 0, until == Stamp::NEVER),
+            _ => (false, false),
+        };
+        let (tokens, deadlines): (Vec<_>, Vec<_>) = history.events().iter().map(lacks).unzip();
+        let token = tokens.contains(&true).then_some("token (clauses T1 and U2)");
+        let deadline = deadlines.contains(&true).then_some("deadline (clauses L1 and L5)");
+        token.into_iter().chain(deadline).collect()
     }
 
     /// The violation that takes the least history to see: the one to look at first.

@@ -5,7 +5,7 @@ use super::{
     model::{Model, Rules},
 };
 use std::collections::HashSet;
-use tenure_core::{LatchStep, Mode};
+use tenure_core::{Conversion, LatchStep, Mode};
 
 /// A set of calls, by their numbers.
 type Calls = u128;
@@ -59,9 +59,12 @@ fn explained(history: &History, rules: Rules, from: Vec<Possible>, at: usize, ca
             }
             let answer = asked.answer.as_ref().map(|(_, answer)| answer);
             let mut taken = Possible { done: possible.done | 1 << next, ..possible.clone() };
-            let fits = taken.model.take(&asked.request, answer);
-            let fits = fits || answer.is_some_and(|answer| is_excused(history, rules, next, answer));
-            if fits {
+            if taken.model.take(&asked.request, answer) {
+                open.push(taken);
+            } else if answer.is_some_and(|answer| is_excused(history, rules, next, answer)) {
+                if let Some(Answer::Conversion(Conversion::Refused)) = answer {
+                    taken.model = possible.model.clone();
+                }
                 open.push(taken);
             }
             if let (Request::Wait(claim), true) = (&asked.request, rules.fair) {
@@ -83,7 +86,11 @@ fn is_excused(history: &History, rules: Rules, call: usize, answer: &Answer) -> 
         Answer::Busy => {
             // Without a queue, a store may keep newcomers from joining the holders while an exclusive claim waits.
             let stops = !rules.fair && request.wants().iter().any(|claim| claim.mode != Mode::Exclusive);
-            rules.collides && beside(|_| true) || stops && beside(Request::waits_alone)
+            rules.collides && beside(Request::moves_entries) || stops && beside(Request::waits_alone)
+        }
+        // The entry of such an attempt is in the way of an upgrade, or of another number of permits, even if it is refused.
+        Answer::Conversion(Conversion::Refused) | Answer::Disagrees => {
+            rules.collides && beside(Request::may_share)
         }
         // Finds the entries of a name, then reads each: one may be gone by then, and another new.
         Answer::Holders(_) | Answer::Waiting(_) => rules.in_sessions && beside(|_| true),
@@ -175,6 +182,30 @@ mod tests {
             let second = history.begin(1, Request::Try(two));
             history.end(second, Answer::Busy);
             assert_eq!(is_explained(&history), asked);
+        }
+    }
+
+    #[test]
+    fn refused_upgrade_is_excused_only_beside_an_attempt_that_collides() {
+        use Mode::{Exclusive, Shared};
+        for (collides, attempt) in
+            [(true, Some(Shared)), (true, Some(Exclusive)), (true, None), (false, Some(Shared))]
+        {
+            let (mut history, one) = (History::default(), claim());
+            let first = history.begin(0, Request::Try(Claim { mode: Shared, ..one.clone() }));
+            history.end(first, granted(1));
+            let Request::Release(held) = grant(&one, 1) else { unreachable!("it is a release") };
+            let upgrade = history.begin(0, Request::Convert(Grant { mode: Shared, ..held }, Exclusive));
+            if let Some(mode) = attempt {
+                let attempt = history.begin(1, Request::Try(Claim { mode, ..claim() }));
+                history.end(attempt, Answer::Busy);
+            }
+            history.end(upgrade, Answer::Conversion(Conversion::Refused));
+            // The refused claim still shares the name.
+            let later = history.begin(1, Request::Try(Claim { mode: Shared, ..claim() }));
+            history.end(later, granted(2));
+            let explained = explain(&history, Rules { collides, ..Rules::default() }).is_ok();
+            assert_eq!(explained, collides && attempt == Some(Shared), "{collides} {attempt:?}");
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 use tenure_core::{
-    Claim, ClaimId, Conversion, Grant, LatchState, LatchStep, LossCause, Mode, Name, Release, Token,
+    Claim, ClaimId, Conversion, Grant, LatchState, LatchStep, LossCause, Mode, Name, Release, StoreError,
+    Token,
 };
 
 /// How many calls a history may have.
@@ -56,7 +57,9 @@ pub(super) enum Answer {
     Busy,
     /// These names are not granted together.
     Apart,
-    /// An error that asking again does not mend.
+    /// The holders of the name use another number of permits.
+    Disagrees,
+    /// Another error that asking again does not mend.
     Failed(String),
     Release(Release),
     Lost(LossCause),
@@ -65,6 +68,13 @@ pub(super) enum Answer {
     Waiting(Vec<ClaimId>),
     Latch(LatchState),
     Done,
+}
+
+impl Answer {
+    pub(super) fn of(error: &StoreError) -> Self {
+        let error = error.to_string();
+        if error.contains("but the current holders") { Self::Disagrees } else { Self::Failed(error) }
+    }
 }
 
 impl History {
@@ -147,6 +157,16 @@ impl Request {
             Self::TryAll(claims) => claims,
             _ => &[],
         }
+    }
+
+    /// Whether a claim wants to hold a name beside others.
+    pub(super) fn may_share(&self) -> bool {
+        self.wants().iter().any(|claim| claim.mode != Mode::Exclusive)
+    }
+
+    /// Whether a claim's entry may come into the store, or leave it.
+    pub(super) fn moves_entries(&self) -> bool {
+        !matches!(self, Self::Renew(_) | Self::Lapse { .. })
     }
 
     /// Whether an exclusive claim waits.

@@ -176,7 +176,7 @@ impl Model {
         if !refusals.is_empty() {
             return match answer {
                 Some(Answer::Busy) => claims.len() > 1 || refusals == [false],
-                Some(Answer::Failed(_)) => refusals.contains(&true),
+                Some(Answer::Disagrees) => refusals.contains(&true),
                 _ => false,
             };
         }
@@ -239,7 +239,7 @@ impl Model {
         match (known.record.release(&own, known.now), answer) {
             (Release::Released { .. }, None | Some(Answer::Release(Release::Released { .. }))) => true,
             (Release::Lost(why), Some(Answer::Release(Release::Lost(told)))) => {
-                self.may_tell(grant.claim, *told, why)
+                self.may_tell(grant, *told, why)
             }
             _ => false,
         }
@@ -250,7 +250,7 @@ impl Model {
         let known = self.known(&grant.name);
         match (known.record.renew(&own, known.now), answer) {
             (_, None) | (Renewal::Renewed, Some(Answer::Done)) => true,
-            (Renewal::Lost(why), Some(Answer::Lost(told))) => self.may_tell(grant.claim, *told, why),
+            (Renewal::Lost(why), Some(Answer::Lost(told))) => self.may_tell(grant, *told, why),
             _ => false,
         }
     }
@@ -261,7 +261,7 @@ impl Model {
         match (known.record.convert(&own, to, known.now), answer) {
             (Conversion::Converted, None) => true,
             (Conversion::Lost(why), Some(Answer::Conversion(Conversion::Lost(told)))) => {
-                self.may_tell(grant.claim, *told, why)
+                self.may_tell(grant, *told, why)
             }
             (conversion, Some(Answer::Conversion(told))) => conversion == *told,
             _ => false,
@@ -292,10 +292,16 @@ impl Model {
         told.len() == held.len() && held.iter().all(is_told)
     }
 
-    /// Whether a store may give this cause. One that cannot tell says that the lease has expired. In sessions, the client may
-    /// know more than the record, and the store less.
-    fn may_tell(&self, claim: ClaimId, told: LossCause, why: LossCause) -> bool {
-        let is_forced = told == LossCause::Forced && self.forced.contains(&claim);
-        told == why || told == LossCause::Expired || is_forced || self.rules.in_sessions
+    /// Whether a store may give this cause. One that cannot tell says that the lease has expired; of several servers, those
+    /// that answer first may know only who holds the name now. In sessions, the client may know more than the record,
+    /// and the store less.
+    fn may_tell(&self, grant: &Grant, told: LossCause, why: LossCause) -> bool {
+        let is_forced = told == LossCause::Forced && self.forced.contains(&grant.claim);
+        let is_taken = || told == LossCause::TakenOver && self.rules.collides && self.is_held(&grant.name);
+        told == why || told == LossCause::Expired || is_forced || self.rules.in_sessions || is_taken()
+    }
+
+    fn is_held(&self, name: &Name) -> bool {
+        self.names.get(name).is_some_and(|known| !known.record.holders(name, known.now).is_empty())
     }
 }

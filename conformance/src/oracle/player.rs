@@ -4,17 +4,14 @@ use super::{
     history::{Answer, MOST, Request},
     scene::Scene,
 };
-use crate::{Check, check::Stop};
+use crate::{Check, check::Stop, pause};
 use fastrand::Rng;
 use std::{future::Future, num::NonZeroU32, pin::pin, sync::Arc, time::Duration};
 use tenure_core::{
     Attempt, AttemptAll, Backend, Capabilities, Claim, ClaimId, Conversion, Grant, Holder, HolderInfo,
     LatchStep, LossCause, Mode, Name, Renewal, Standing, StandingKind, StoreError, Token,
 };
-use tokio::{
-    task::{JoinHandle, yield_now},
-    time::sleep,
-};
+use tokio::task::{JoinHandle, yield_now};
 use tokio_util::sync::CancellationToken;
 
 /// Of every grant, so that none runs out in a history, however long the machine stands still.
@@ -157,7 +154,7 @@ impl Player {
                 self.granted(grant);
             }
             Some(Ok(Attempt::Busy { .. })) => self.end(call, Answer::Busy),
-            Some(Err(error)) => self.end(call, Answer::Failed(error.to_string())),
+            Some(Err(error)) => self.end(call, Answer::of(&error)),
             None => {
                 self.withdraw_claim(&claim).await?;
                 self.held.retain(|held| held.claim != claim.id);
@@ -185,7 +182,7 @@ impl Player {
             }
             Some(Ok(AttemptAll::Busy)) => self.end(call, Answer::Busy),
             Some(Ok(AttemptAll::Apart)) => self.end(call, Answer::Apart),
-            Some(Err(error)) => self.end(call, Answer::Failed(error.to_string())),
+            Some(Err(error)) => self.end(call, Answer::of(&error)),
             None => {
                 for claim in &claims {
                     self.withdraw_claim(claim).await?;
@@ -203,6 +200,7 @@ impl Player {
                 (Arc::clone(&self.scene), claim.clone(), ends.clone(), self.client);
             async move {
                 let answer = tokio::select! {
+                    biased;
                     answer = store.acquire(&claim) => answer,
                     () = ends.cancelled() => return Ok(None),
                 };
@@ -210,7 +208,7 @@ impl Player {
                     Ok(grant) => grant,
                     Err(error) if error.is_unavailable() => return Ok(None),
                     Err(error) => {
-                        scene.history().end(call, Answer::Failed(error.to_string()));
+                        scene.history().end(call, Answer::of(&error));
                         // It may have had a place in the queue.
                         withdrawn(&scene, client, &claim).await?;
                         return Ok(None);
@@ -251,7 +249,7 @@ impl Player {
         let (store, call) = (self.store(), self.begin(Request::Release(grant.clone())));
         match self.ask(store.release(grant)).await {
             Some(Ok(answer)) => self.end(call, Answer::Release(answer)),
-            Some(Err(error)) => self.end(call, Answer::Failed(error.to_string())),
+            Some(Err(error)) => self.end(call, Answer::of(&error)),
             None => {}
         }
         self.lost(grant);
@@ -290,7 +288,7 @@ impl Player {
             }
             Some(Err(error)) => {
                 for call in calls {
-                    self.end(call, Answer::Failed(error.to_string()));
+                    self.end(call, Answer::of(&error));
                 }
                 return Ok(());
             }
@@ -328,7 +326,7 @@ impl Player {
                     _ => {}
                 }
             }
-            Some(Err(error)) => self.end(call, Answer::Failed(error.to_string())),
+            Some(Err(error)) => self.end(call, Answer::of(&error)),
             // Its holder counts on no more than that.
             None if !past => self.granted(lesser),
             None => {}
@@ -353,7 +351,7 @@ impl Player {
         let call = self.begin(Request::Force(name.clone()));
         match self.ask(store.force_release(&name)).await {
             Some(Ok(held)) => self.end(call, Answer::Holders(told(&held))),
-            Some(Err(error)) => self.end(call, Answer::Failed(error.to_string())),
+            Some(Err(error)) => self.end(call, Answer::of(&error)),
             None => {}
         }
         Ok(())
@@ -389,7 +387,7 @@ impl Player {
         let call = self.begin(Request::Latch(name.clone(), step.clone()));
         match self.ask(store.latch(&name, &step)).await {
             Some(Ok(state)) => self.end(call, Answer::Latch(state)),
-            Some(Err(error)) => self.end(call, Answer::Failed(error.to_string())),
+            Some(Err(error)) => self.end(call, Answer::of(&error)),
             None => {}
         }
         Ok(())
@@ -423,10 +421,11 @@ impl Player {
             }
             for _ in 0..100 {
                 let held = answered(store.holders(&name).await)?;
+                // Even if it is gone: a store may list a holder by its end, and remove it a tick later.
+                pause::look_again().await;
                 if held.is_some_and(|held| held.iter().all(|holder| holder.claim != Some(grant.claim))) {
                     break 'cut;
                 }
-                sleep(Duration::from_millis(10)).await;
             }
             if tokio::time::Instant::now() >= end {
                 return Err(Stop::failed(format_args!("a lease of {BRIEF:?} has not ended after {HANG:?}")));

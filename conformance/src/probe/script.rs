@@ -31,6 +31,7 @@ pub enum Fault {
     /// It is carried out this much later, even if it was cancelled before.
     Straggle(Duration),
     /// It is carried out when [`Probe::carry_out`](super::Probe::carry_out) is called, even if it was cancelled before.
+    /// Until then it keeps the store's client.
     HoldBack,
     /// The store's own code continues only this long after each time that it had to wait, as in a starved process. So
     /// it gets its answer late, and the steps of one request are far apart.

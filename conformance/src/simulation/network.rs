@@ -1,8 +1,10 @@
 //! The network between a simulated server and its clients, and whether the server runs.
 
+use super::data::Data;
 use crate::{
     async_trait,
     saboteur::{Direction, Hurt, Sabotage, Saboteur},
+    watched::Watched,
 };
 use fastrand::Rng;
 use std::{
@@ -16,28 +18,33 @@ use std::{
 };
 use tenure_core::StoreError;
 use tokio::{
-    sync::{oneshot, watch},
-    time::{sleep, timeout},
+    sync::oneshot,
+    time::{Instant, sleep, timeout},
 };
 
 /// How long a client waits for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server takes to start without data: long enough for its clock to pass the tokens that it has forgotten.
 const START: Duration = Duration::from_millis(100);
-/// The longest time, in microseconds, that a request or an answer is on its way.
+/// The longest time, in microseconds, that a message is on its way; one in fifty may take `LATE`.
 const LATENCY: u64 = 1500;
+const LATE: u64 = 3_000_000;
+/// During a fault, one message in so many begins a time in which its connection carries nothing: longer than a session
+/// lasts.
+const SILENCES: u32 = 200;
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// A network in one process, and a server at its end that can freeze and die.
 pub(super) struct Network {
-    weather: watch::Sender<Weather>,
+    weather: Watched<Weather>,
     /// Draws how long each request and each answer is on its way; without it, they take no time.
     rng: Option<Mutex<Rng>>,
-    /// Removes the server's data.
-    wipe: Box<dyn Fn() + Send + Sync>,
+    data: Arc<Data>,
+    has_sessions: bool,
 }
 
 /// The faults that requests and answers meet now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weather {
     /// Connections of this generation work: a reset begins the next one.
     generation: u64,
@@ -68,29 +75,41 @@ const FINE: Weather = Weather {
 };
 
 impl Weather {
+    fn is_fine(&self) -> bool {
+        *self == Self { generation: self.generation, ..FINE }
+    }
+
     fn arrives(&self) -> bool {
         !self.half_open && self.server != Server::Frozen
     }
 }
 
 impl Network {
-    /// Makes a network whose delays are drawn from this seed, or that takes no time. `wipe` removes the server's data.
-    pub(super) fn new(seed: Option<u64>, wipe: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Makes a network whose delays are drawn from this seed, or that takes no time.
+    pub(super) fn new(seed: Option<u64>, data: Arc<Data>, has_sessions: bool) -> Self {
         let rng = seed.map(|seed| Mutex::new(Rng::with_seed(seed)));
-        Self { weather: watch::Sender::new(FINE), rng, wipe: Box::new(wipe) }
+        Self { weather: Watched::new(FINE), rng, data, has_sessions }
     }
 
     /// Makes a connection, which is established by its first request.
     pub(super) fn connection(self: &Arc<Self>) -> Connection {
-        Connection { network: Arc::clone(self), generation: AtomicU64::new(0) }
+        let (network, silent_until) = (Arc::clone(self), Arc::new(Mutex::new(Instant::now())));
+        Connection { network, generation: AtomicU64::new(0), silent_until }
     }
 
-    async fn latency(&self, late: impl Fn(&Weather) -> Duration) {
-        let drawn = self
-            .rng
-            .as_ref()
-            .map_or(0, |rng| rng.lock().unwrap_or_else(PoisonError::into_inner).u64(..LATENCY));
-        let time = late(&self.weather.borrow()) + Duration::from_micros(drawn);
+    /// Lets a message be on its way.
+    async fn latency(&self, silent_until: &Mutex<Instant>, late: impl Fn(&Weather) -> Duration) {
+        let drawn = self.rng.as_ref().map_or(0, |rng| {
+            let mut rng = rng.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.weather.read().is_fine() && rng.u32(..SILENCES) == 0 {
+                *silent_until.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + SILENCE;
+            }
+            let most = if rng.u8(..50) == 0 { LATE } else { LATENCY };
+            rng.u64(..most)
+        });
+        let silence =
+            silent_until.lock().unwrap_or_else(PoisonError::into_inner).duration_since(Instant::now());
+        let time = silence + late(&self.weather.read()) + Duration::from_micros(drawn);
         if !time.is_zero() {
             sleep(time).await;
         }
@@ -98,9 +117,12 @@ impl Network {
 
     /// Waits until `so` is true; `false` if the connection is reset first.
     async fn reach(&self, generation: u64, so: impl Fn(&Weather) -> bool) -> bool {
-        let mut weather = self.weather.subscribe();
-        let reached = weather.wait_for(|now| now.generation != generation || so(now)).await;
-        reached.is_ok_and(|now| now.generation == generation)
+        let reached = |now: &Weather| match now.generation == generation {
+            true if so(now) => Some(true),
+            true => None,
+            false => Some(false),
+        };
+        self.weather.wait_for(reached).await
     }
 
     /// Carries out a request while the server runs; `None` if the connection is reset first.
@@ -120,13 +142,18 @@ impl Network {
     }
 
     /// Carries a request to the server and its answer back; `None` if either is lost on the way.
-    async fn exchange<T>(&self, generation: u64, request: impl Future<Output = T>) -> Option<T> {
-        self.latency(|now| now.requests_late).await;
+    async fn exchange<T>(
+        &self,
+        generation: u64,
+        silent_until: &Mutex<Instant>,
+        request: impl Future<Output = T>,
+    ) -> Option<T> {
+        self.latency(silent_until, |now| now.requests_late).await;
         if !self.reach(generation, Weather::arrives).await {
             return None;
         }
         let answer = self.served(generation, request).await?;
-        self.latency(|now| now.replies_late).await;
+        self.latency(silent_until, |now| now.replies_late).await;
         // A dropped answer is lost with the connection.
         let answers = |now: &Weather| now.arrives() && !now.drops_replies;
         self.reach(generation, answers).await.then_some(answer)
@@ -135,7 +162,7 @@ impl Network {
 
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Network").field("weather", &*self.weather.borrow()).finish_non_exhaustive()
+        f.debug_struct("Network").field("weather", &*self.weather.read()).finish_non_exhaustive()
     }
 }
 
@@ -145,6 +172,8 @@ pub(super) struct Connection {
     network: Arc<Network>,
     /// The generation in which it was made; 0 before the first request.
     generation: AtomicU64,
+    /// Until then, it carries nothing in either direction.
+    silent_until: Arc<Mutex<Instant>>,
 }
 
 impl Connection {
@@ -158,8 +187,9 @@ impl Connection {
         &self,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (network, generation) = self.established()?;
-        let exchange = tokio::spawn(async move { network.exchange(generation, request).await });
+        let ((network, generation), silent_until) = (self.established()?, Arc::clone(&self.silent_until));
+        let exchange = async move { network.exchange(generation, &silent_until, request).await };
+        let exchange = tokio::spawn(exchange);
         match timeout(RESPONSE_TIMEOUT, exchange).await {
             Ok(answer) => answer.map_err(StoreError::unavailable)?.ok_or_else(reset),
             Err(_) => Err(StoreError::unavailable("no answer over the network")),
@@ -171,10 +201,10 @@ impl Connection {
         &self,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (network, generation) = self.established()?;
+        let ((network, generation), silent_until) = (self.established()?, Arc::clone(&self.silent_until));
         let (mut sender, answer) = oneshot::channel();
         tokio::spawn(async move {
-            let exchange = network.exchange(generation, request);
+            let exchange = network.exchange(generation, &silent_until, request);
             // As soon as the server can hear of it.
             let given_up = async {
                 sender.closed().await;
@@ -192,7 +222,7 @@ impl Connection {
 
     /// Makes the connection again if it was reset.
     fn established(&self) -> Result<(Arc<Network>, u64), StoreError> {
-        let now = *self.network.weather.borrow();
+        let now = *self.network.weather.read();
         if self.generation.load(Ordering::Relaxed) != now.generation {
             if now.refuses || now.server == Server::Down {
                 return Err(StoreError::unavailable("connection refused"));
@@ -214,11 +244,12 @@ impl Saboteur for Network {
     }
 
     fn can(&self, hurt: Hurt) -> bool {
-        Hurt::NETWORK.contains(&hurt) || matches!(hurt, Hurt::Freeze | Hurt::Kill | Hurt::Wipe)
+        let of_the_server = matches!(hurt, Hurt::Freeze | Hurt::Kill | Hurt::Wipe);
+        Hurt::NETWORK.contains(&hurt) || of_the_server || (hurt == Hurt::ExpireSessions && self.has_sessions)
     }
 
     async fn heal(&self) -> Sabotage {
-        self.weather.send_modify(|now| {
+        self.weather.change(|now| {
             let lost = now.drops_replies || now.server == Server::Down;
             *now = Weather { generation: now.generation + u64::from(lost), ..FINE };
         });
@@ -226,12 +257,12 @@ impl Saboteur for Network {
     }
 
     async fn freeze(&self) -> Sabotage {
-        self.weather.send_modify(|now| now.server = Server::Frozen);
+        self.weather.change(|now| now.server = Server::Frozen);
         Ok(())
     }
 
     async fn thaw(&self) -> Sabotage {
-        self.weather.send_modify(|now| {
+        self.weather.change(|now| {
             if now.server == Server::Frozen {
                 now.server = Server::Runs;
             }
@@ -240,7 +271,7 @@ impl Saboteur for Network {
     }
 
     async fn kill(&self) -> Sabotage {
-        self.weather.send_modify(|now| {
+        self.weather.change(|now| {
             now.generation += 1;
             now.server = Server::Down;
         });
@@ -248,7 +279,7 @@ impl Saboteur for Network {
     }
 
     async fn restart(&self) -> Sabotage {
-        self.weather.send_modify(|now| {
+        self.weather.change(|now| {
             now.generation += 1;
             now.server = Server::Runs;
         });
@@ -257,23 +288,28 @@ impl Saboteur for Network {
 
     async fn restart_empty(&self) -> Sabotage {
         self.kill().await?;
-        (self.wipe)();
+        self.data.wipe();
         sleep(START).await;
         self.restart().await
     }
 
+    async fn expire_sessions(&self) -> Sabotage {
+        self.data.sessions.end_all().await;
+        Ok(())
+    }
+
     async fn cut(&self) -> Sabotage {
-        self.weather.send_modify(|now| now.generation += 1);
+        self.weather.change(|now| now.generation += 1);
         Ok(())
     }
 
     async fn refuse(&self) -> Sabotage {
-        self.weather.send_modify(|now| now.refuses = true);
+        self.weather.change(|now| now.refuses = true);
         Ok(())
     }
 
     async fn delay(&self, direction: Direction, by: Duration) -> Sabotage {
-        self.weather.send_modify(|now| match direction {
+        self.weather.change(|now| match direction {
             Direction::Requests => now.requests_late = by,
             Direction::Replies => now.replies_late = by,
         });
@@ -281,17 +317,17 @@ impl Saboteur for Network {
     }
 
     async fn half_open(&self) -> Sabotage {
-        self.weather.send_modify(|now| now.half_open = true);
+        self.weather.change(|now| now.half_open = true);
         Ok(())
     }
 
     async fn drop_replies(&self) -> Sabotage {
-        self.weather.send_modify(|now| now.drops_replies = true);
+        self.weather.change(|now| now.drops_replies = true);
         Ok(())
     }
 
     async fn mend(&self) -> Sabotage {
-        self.weather.send_modify(|now| {
+        self.weather.change(|now| {
             let generation = now.generation + u64::from(now.drops_replies);
             *now = Weather { generation, server: now.server, ..FINE };
         });
@@ -303,11 +339,11 @@ impl Saboteur for Network {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
-    use tokio::{task::JoinHandle, time::Instant};
+    use tokio::task::JoinHandle;
 
     /// A network, a connection over it, and how many requests its server has carried out.
     fn scene() -> (Arc<Network>, Arc<Connection>, Arc<AtomicUsize>) {
-        let network = Arc::new(Network::new(None, || {}));
+        let network = Arc::new(Network::new(None, Arc::new(Data::new(None)), false));
         let connection = Arc::new(network.connection());
         (network, connection, Arc::default())
     }

@@ -70,13 +70,28 @@ fn a_known_seed() {
 }
 
 #[test]
+fn network_fails_during_other_faults_of_the_server() {
+    let schedules = (0..50).map(|round| Schedule::of(&Options::seeded(1), round, &means()));
+    let planned: Vec<_> = schedules.flat_map(|schedule| schedule.in_order()).collect();
+    let pairs: Vec<_> = planned.iter().filter_map(|(_, one)| Some((one.what.kind(), one.network?))).collect();
+    let (mut firsts, mut seconds) = (BTreeSet::new(), BTreeSet::new());
+    for (first, second) in &pairs {
+        assert_ne!(*first, AnyFault::Server(*second).kind());
+        firsts.insert(first);
+        seconds.insert(second.to_string());
+    }
+    assert!(firsts.len() > 10 && !firsts.contains(&"server: cut connections".to_owned()), "{firsts:?}");
+    assert_eq!(seconds, Hurt::NETWORK.map(|hurt| hurt.to_string()).into(), "{pairs:?}");
+}
+
+#[test]
 fn every_kind_of_fault_comes() {
     let schedules = (0..50).map(|round| Schedule::of(&Options::seeded(1), round, &means()));
     let faults: Vec<AnyFault> =
         schedules.flat_map(|schedule| schedule.in_order()).map(|(_, planned)| planned.what).collect();
     let kinds: BTreeSet<String> = faults.iter().map(AnyFault::kind).collect();
-    // Every hurt, forced releases, four kinds of requests, a hang, frozen and killed processes.
-    assert_eq!(kinds.len(), Hurt::ALL.len() + 8, "{kinds:?}");
+    // Every hurt, late requests to the server, forced releases, four kinds of requests, a hang, frozen and killed processes.
+    assert_eq!(kinds.len(), Hurt::ALL.len() + 9, "{kinds:?}");
     // A request that comes after the client has given it up: each but an acquisition, which is many requests.
     for method in METHODS.into_iter().filter(|method| *method != Method::Acquire) {
         let straggles =

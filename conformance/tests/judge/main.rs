@@ -4,7 +4,9 @@ mod chains;
 mod company;
 mod drawing;
 mod generated;
+mod offers;
 mod script;
+mod texts;
 
 use script::{Script, at, claim};
 use std::time::Duration;

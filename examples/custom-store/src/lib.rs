@@ -1,8 +1,8 @@
 //! A complete store of locks: one directory of small files, for the processes of one machine.
 //!
 //! It is an example of a store outside tenure. Copy it, and replace the files with your own store. [`RecordStore`] asks
-//! for three requests; [`Records`] turns them into a store with every mode. `docs/write-a-store.md` explains it step by
-//! step.
+//! for three requests; [`Records`] turns them into a store with every mode. `docs/contributing/write-a-store.md`
+//! explains it step by step.
 //!
 //! # The store's clock
 //!

@@ -183,14 +183,14 @@ pub(super) const ACQUISITIONS: Metric = Metric {
     kind: Kind::Counter,
     labels: &[STORE, MODE, GROUP, Label { name: OUTCOME, values: &ENDINGS }],
     unit: "acquisitions",
-    help: "Acquisitions that have ended, by outcome. Several names at once count once each, and what an owner re-enters counts too.",
+    help: "Acquisitions that have ended, by outcome. A set of names counts once for each name. Re-entries count too.",
 };
 pub(super) const WAIT: Metric = Metric {
     name: "tenure_wait_seconds",
     kind: Kind::Histogram,
     labels: &[STORE, MODE, GROUP],
     unit: "seconds",
-    help: "How long acquisitions took, whatever their outcome. Tries that found the lock busy are left out.",
+    help: "How long acquisitions took, for all outcomes. Tries that found the lock busy do not count.",
 };
 pub(super) const WAITING: Metric = Metric {
     name: "tenure_waiting",
@@ -204,7 +204,7 @@ pub(super) const HELD: Metric = Metric {
     kind: Kind::Gauge,
     labels: &[STORE, MODE, GROUP],
     unit: "grants",
-    help: "Grants that this process holds. What an owner re-enters is the same grant.",
+    help: "Grants that this process holds. A re-entry adds none.",
 };
 pub(super) const HOLD: Metric = Metric {
     name: "tenure_hold_seconds",
@@ -232,7 +232,7 @@ pub(super) const RENEWAL_LAG: Metric = Metric {
     kind: Kind::Histogram,
     labels: &[STORE],
     unit: "seconds",
-    help: "How long after it was due a renewal was sent. One is due after a third of the lease.",
+    help: "How late renewals were sent. A renewal is due after a third of the lease.",
 };
 pub(super) const STORE_REQUESTS: Metric = Metric {
     name: "tenure_store_requests_total",

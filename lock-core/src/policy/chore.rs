@@ -40,6 +40,7 @@ pub(super) fn leave<Work>(
     let watch = async move {
         let silent = async { while tokio::time::timeout(patience, polled.notified()).await.is_ok() {} };
         let ended = tokio::select! {
+            biased;
             outcome = &mut first => outcome.is_err(),
             () = silent => true,
         };

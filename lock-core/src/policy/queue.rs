@@ -140,6 +140,7 @@ impl Seat {
                     return found;
                 }
                 tokio::select! {
+                    biased;
                     turn = &mut turn => break turn,
                     () = news => {}
                 }

@@ -74,7 +74,7 @@ impl Hold {
         let release = move || drop(Releasing::new(hold, None, until, ended).go_on());
         seat.leave_to_next(Estate::new(grant, terms.clone(), release));
         // Not before, because a log may block (clause F8).
-        tracing::debug!(parent: span, lock.name = %holding.grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed on");
+        tracing::debug!(parent: span, lock.name = %holding.grant.name, token = %holding.token(), lock.store = %client.store.name, "lock handed to the next waiter of this client");
         holding.record_release();
         Ok(())
     }
@@ -181,7 +181,11 @@ impl Unfinished {
                     return Ok(());
                 }
                 Ok(Ok(Release::Lost(cause))) => {
-                    if !self.was_lost(cause).await || self.answered.swap(true, Ordering::Relaxed) {
+                    let Some(cause) = self.lost_because(cause).await else {
+                        self.answered.store(true, Ordering::Relaxed);
+                        return Ok(());
+                    };
+                    if self.answered.swap(true, Ordering::Relaxed) {
                         return Ok(());
                     }
                     // A loss that was noticed before has been counted.
@@ -201,21 +205,24 @@ impl Unfinished {
         }
     }
 
-    /// Whether the grant was lost, if a request found nothing to release: another one may have been carried out,
-    /// whichever was sent first.
-    async fn was_lost(&self, cause: LossCause) -> bool {
+    /// Why the grant was lost, if it was, after a request found nothing to release and gave this cause: another request
+    /// may have been carried out, whichever was sent first.
+    async fn lost_because(&self, cause: LossCause) -> Option<LossCause> {
         if !self.is_asked_again() || self.until.has_passed() {
-            return true;
+            return Some(cause);
         }
-        let leased = matches!(self.hold.holding.grant.standing, Standing::Lease { .. });
-        match cause {
-            // The store remembers it only for those that held the name.
-            LossCause::Forced => true,
-            // What is released leaves its token behind, except in a session.
-            LossCause::Forgotten => leased,
-            LossCause::TakenOver => leased && self.was_overtaken().await,
-            LossCause::Expired | LossCause::SessionEnded | LossCause::MaxHold => false,
-        }
+        let was_lost = match (&self.hold.holding.grant.standing, cause) {
+            // The store remembers a forced release only for those that held the name, and a lease that is released leaves
+            // its token behind.
+            (_, LossCause::Forced) | (Standing::Lease { .. }, LossCause::Forgotten) => true,
+            // Its end took the grant along, unless the release was carried out just before.
+            (Standing::Session(liveness), _) => return liveness.loss(),
+            (Standing::Lease { .. }, LossCause::TakenOver) => self.was_overtaken().await,
+            (Standing::Lease { .. }, LossCause::Expired | LossCause::SessionEnded | LossCause::MaxHold) => {
+                false
+            }
+        };
+        was_lost.then_some(cause)
     }
 
     /// Whether others that keep the grant out got in before its release began. If the store does not tell, they count
@@ -261,8 +268,9 @@ impl Unfinished {
         tasks.spawn_on(
             async move {
                 tokio::select! {
-                    () = give_way(&client.store, &holding.grant.name, seat, began, trip) => {}
+                    biased;
                     () = client.closing.cancelled() => {}
+                    () = give_way(&client.store, &holding.grant.name, seat, began, trip) => {}
                 }
             },
             &background,

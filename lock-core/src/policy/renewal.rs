@@ -224,7 +224,7 @@ impl Renewals {
                 Ok(Ok(answers)) => answers,
                 Ok(Err(error)) if grants.len() > 1 && !error.is_unavailable() => {
                     let (store, count) = (&self.store.name, grants.len());
-                    tracing::debug!(lock.store = %store, count, %error, "renewals were refused together; sending halves");
+                    tracing::debug!(lock.store = %store, count, %error, "the store refused a batch of renewals; sending it in halves");
                     refused.extend(waiting.iter().map(|(.., at)| *at));
                     break;
                 }

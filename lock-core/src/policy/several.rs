@@ -78,7 +78,7 @@ impl Acquisition {
                 grants
             }
             Ok(Ok(AttemptAll::Granted(_))) => {
-                let error = StoreError::failed("the store granted other claims than requested");
+                let error = StoreError::failed("the store granted claims that were not requested");
                 return Err(first.failed(error));
             }
             Ok(Ok(no @ (AttemptAll::Busy | AttemptAll::Apart))) => {

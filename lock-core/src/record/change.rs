@@ -148,7 +148,7 @@ impl<S: RecordStore> Changes<S> {
         for (name, edition) in names {
             if let Err(error) = self.forget_one(&name, edition).await {
                 // It stays until the name is used again.
-                tracing::debug!(lock.name = %name, lock.store = self.store.store(), %error, "an idle name was not removed");
+                tracing::debug!(lock.name = %name, lock.store = self.store.store(), %error, "could not remove the record of an idle name");
             }
         }
     }
@@ -190,7 +190,7 @@ impl Tries {
     pub(super) async fn again(&mut self) -> Result<(), StoreError> {
         if self.until.has_passed() {
             return Err(StoreError::unavailable(
-                "the store is too slow, or other clients kept changing the record first",
+                "other clients kept changing the record first, or the store is too slow",
             ));
         }
         tokio::time::sleep(self.pauses.next().unwrap_or_default()).await;

@@ -21,8 +21,8 @@ pub(super) fn parse<V, T: DeserializeOwned>(
 ) -> Result<Option<Edition<T>>, StoreError> {
     let parsed = stored.text.as_deref().map(serde_json::from_str).transpose();
     parsed.map_err(|error| {
-        let mend = "remove it once every lease that it could hold has expired";
-        StoreError::failed(format!("{key:?} is not what tenure writes: {error}; {mend}"))
+        let mend = "remove it after the last lease in it has expired";
+        StoreError::failed(format!("the record {key:?} is damaged or from another program ({error}); {mend}"))
     })
 }
 
@@ -33,5 +33,78 @@ impl<T: Serialize> Edition<T> {
 
     pub(super) fn text(&self) -> Result<String, StoreError> {
         serde_json::to_string(self).map_err(StoreError::failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            LatchRecord, Record,
+            tests::{CLIENTS, World, modes, steps},
+        },
+        *,
+    };
+    use crate::{LatchStep, Name};
+    use proptest::{prelude::*, sample::Index};
+    use std::{fmt::Debug, num::NonZeroU32};
+
+    fn read<T: DeserializeOwned>(text: &str) -> Result<Edition<T>, StoreError> {
+        let stored = Stored { text: Some(text.to_owned()), version: (), now: StoreTime::from_micros(0) };
+        Ok(parse("key", &stored)?.expect("a text is there"))
+    }
+
+    /// Written text is read back, and no part of it is.
+    fn check<T>(edition: &Edition<T>, cut: Index) -> Result<(), TestCaseError>
+    where
+        T: Serialize + DeserializeOwned + PartialEq + Debug,
+    {
+        let text = edition.text().unwrap();
+        prop_assert_eq!(&read::<T>(&text).unwrap(), edition);
+        let torn = String::from_utf8_lossy(&text.as_bytes()[..cut.index(text.len())]);
+        prop_assert!(read::<T>(&torn).is_err(), "{}", torn);
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn record_is_read_as_written_and_torn_text_is_an_error(
+            modes in prop::collection::vec(modes(), CLIENTS),
+            history in steps(30),
+            edition: u64,
+            cut: Index,
+        ) {
+            let mut world = World::new(&modes);
+            for step in history {
+                world.take(step);
+            }
+            check(&Edition { edition, content: world.record }, cut)?;
+        }
+
+        #[test]
+        fn latch_is_read_as_written_and_torn_text_is_an_error(
+            parties in prop::collection::vec("\\PC{1,20}", 0..5),
+            of in 1..=u32::MAX,
+            edition: u64,
+            cut: Index,
+        ) {
+            let mut latch = LatchRecord::default();
+            for party in parties {
+                let of = NonZeroU32::new(of).unwrap();
+                latch.step(&LatchStep::CountDown { party: Name::new(party).unwrap(), of });
+            }
+            check(&Edition { edition, content: latch }, cut)?;
+        }
+
+        #[test]
+        fn text_of_another_program_is_an_error(text in prop_oneof![
+            any::<String>(),
+            "[\\[{]{0,200}",
+            "\\{(\"(edition|content|token|of|held)\":(-?[0-9]{1,25}|null|\\{\\}|\\[\\]),?){0,3}\\}",
+        ]) {
+            let may_be_ours = text.contains("edition") && text.contains("content");
+            prop_assert!(may_be_ours || read::<Record>(&text).is_err() && read::<LatchRecord>(&text).is_err());
+            let _ = (read::<Record>(&text), read::<LatchRecord>(&text));
+        }
     }
 }

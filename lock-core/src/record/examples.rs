@@ -23,6 +23,18 @@ fn a_holder_learns_of_a_forced_release() {
     assert_eq!(Record::default().renew(&second, later), Renewal::Lost(LossCause::Forgotten));
 }
 
+/// The client did not hear of its first grant, so it asked again.
+#[test]
+fn forced_release_of_earlier_grant_is_forgotten() {
+    let (mut record, now) = (Record::default(), start());
+    let one = claim(Mode::Exclusive, 1000);
+    acquire(&mut record, &one, now).unwrap();
+    record.force_release(&name(), now);
+    let grant = acquire(&mut record, &one, now).unwrap();
+    assert_eq!(record.release(&grant, now), Release::Released { awaited: false });
+    assert_eq!(record.release(&grant, now), Release::Lost(LossCause::Expired), "a repeated release");
+}
+
 /// Also when the one who took the name has gone again.
 #[test]
 fn whoever_held_a_name_alone_is_told_that_it_was_taken() {

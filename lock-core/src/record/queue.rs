@@ -85,8 +85,8 @@ impl Queue {
     }
 
     #[cfg(test)]
-    pub(super) fn in_order(&self) -> impl Iterator<Item = ClaimId> {
-        self.0.iter().map(|place| place.claim)
+    pub(super) fn places(&self) -> impl Iterator<Item = (ClaimId, StoreTime)> {
+        self.0.iter().map(|place| (place.claim, place.until))
     }
 
     /// Removes a claim that has been granted the name, and all places that were not renewed in time.

@@ -116,7 +116,7 @@ fn told(
         .map(|(grant, answer)| match answer {
             Some(Ok(renewal)) => renewal,
             Some(Err(error)) => {
-                tracing::debug!(lock.name = %grant.name, %error, "a record was not renewed");
+                tracing::debug!(lock.name = %grant.name, %error, "could not renew the leases of a record");
                 failed.get_or_insert(error);
                 Renewal::Unanswered
             }

@@ -287,7 +287,7 @@ proptest! {
             world.take(step);
         }
         let World { mut record, mut now, claims, .. } = world;
-        let line: Vec<Claim> = record.queue.in_order().filter_map(|id| claims.iter().find(|claim| claim.id == id)).cloned().collect();
+        let line: Vec<Claim> = record.queue.places().filter_map(|(id, _)| claims.iter().find(|claim| claim.id == id)).cloned().collect();
         let mut served = Vec::new();
         // A lease and a mark are over by then, and nobody loses its place.
         for _ in 0..30 {

@@ -168,7 +168,7 @@ impl<O> Parameter<O> {
 
     /// Sets the value in the options, from the text in the URL.
     pub(super) fn read(&self, options: O, written: &str) -> Result<O, Refusal> {
-        let valid = || format!("{} is {}", self.name, self.kind.in_words());
+        let valid = || format!("expected {}", self.kind.in_words());
         if written.is_empty() {
             return Err(Refusal::new(format!("parameter {} has no value", self.name), valid()));
         }
@@ -177,7 +177,10 @@ impl<O> Parameter<O> {
             Kind::Password(set) => return Ok(set(options, password::read(&given, self.name)?)),
             Kind::File(set) => {
                 let unreadable = |error| {
-                    Refusal::new(format!("{} cannot be read from {given:?} ({error})", self.name), valid())
+                    Refusal::new(
+                        format!("cannot read the file {given:?} of {} ({error})", self.name),
+                        valid(),
+                    )
                 };
                 return Ok(set(options, std::fs::read(&given).map_err(unreadable)?));
             }
@@ -185,7 +188,7 @@ impl<O> Parameter<O> {
         }
         self.kind.take(options, &given).ok_or_else(|| {
             let given: String = given.chars().take(40).collect();
-            Refusal::new(format!("{given:?} is not a valid value for {}", self.name), valid())
+            Refusal::new(format!("invalid {} {given:?}", self.name), valid())
         })
     }
 }
@@ -234,5 +237,49 @@ fn in_one_unit(span: Duration) -> String {
     match units.into_iter().find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit)) {
         Some((unit, word)) => format!("{}{word}", millis / unit),
         None => format!("{millis}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::url::encode;
+    use proptest::prelude::*;
+
+    const RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
+    const POLL: Parameter<Duration> = Parameter::duration("poll", RANGE, "1s", |_, given| given);
+    const COUNT: Parameter<u32> = Parameter::number("count", 1..=64, "1", |_, given| given);
+    const WORD: Parameter<&str> = Parameter::word("word", &["lock", "read-write"], "lock", |_, given| given);
+    const PREFIX: Parameter<String> = Parameter::prefix("none", |_, given| given.to_owned());
+
+    proptest! {
+        #[test]
+        fn values_are_read_as_written(millis in 1..=3_600_000_u64, count in 1..=64_u32, prefix in "\\PC{1,50}") {
+            let poll = Duration::from_millis(millis);
+            let written = encode(&humantime::format_duration(poll).to_string());
+            prop_assert_eq!(POLL.read(Duration::ZERO, &written).unwrap(), poll);
+            prop_assert_eq!(COUNT.read(0, &count.to_string()).unwrap(), count);
+            prop_assert_eq!(PREFIX.read(String::new(), &encode(&prefix)).unwrap(), prefix);
+        }
+
+        #[test]
+        fn any_other_text_is_refused(
+            text in prop_oneof![any::<String>(), "-?[0-9.]{1,25}(ns|ms|s|m|h|days|years|x)?( [0-9]{1,25}h)?", "(lock|true| |%6c){0,2}"],
+        ) {
+            let given = decode(&text).ok();
+            if let Ok(poll) = POLL.read(Duration::ZERO, &text) {
+                prop_assert!(RANGE.contains(&poll));
+            }
+            if let Ok(count) = COUNT.read(0, &text) {
+                prop_assert_eq!(given.as_deref().and_then(|given| given.parse().ok()), Some(count));
+                prop_assert!((1..=64).contains(&count));
+            }
+            if let Ok(word) = WORD.read("", &text) {
+                prop_assert_eq!(given.as_deref(), Some(word));
+            }
+            if let Ok(prefix) = PREFIX.read(String::new(), &text) {
+                prop_assert!(!prefix.chars().any(char::is_control) && given == Some(prefix));
+            }
+        }
     }
 }

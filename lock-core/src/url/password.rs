@@ -34,17 +34,17 @@ pub(super) fn put_into(text: &str, password: &str) -> Option<String> {
 /// Reads a password from the file at `path`, without the end of its line. `parameter` names the file in the URL.
 pub(super) fn read(path: &str, parameter: &str) -> Result<String, Refusal> {
     let refuse = |problem: String| {
-        Refusal::new(problem, format!("{parameter} is a file that has the password, and nothing else"))
+        Refusal::new(problem, format!("{parameter} needs a file with the password and nothing else"))
     };
-    let unreadable = |error: io::Error| refuse(format!("no password can be read from {path:?} ({error})"));
+    let unreadable = |error: io::Error| refuse(format!("cannot read the password from {path:?} ({error})"));
     let file = open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(refuse(format!("{path:?} is not a regular file")));
     }
     if let Some(change) = change_for_safety(&metadata) {
-        let problem = format!("other users may read the password in {path:?}");
-        return Err(Refusal::new(problem, format!("type: chmod {change} {path:?}")));
+        let problem = format!("other users can read the password in {path:?}");
+        return Err(Refusal::new(problem, format!("run: chmod {change} {path:?}")));
     }
     let (mut text, mut start) = (String::new(), file.take(MOST + 1));
     let outcome = start.read_to_string(&mut text);
@@ -58,7 +58,7 @@ pub(super) fn read(path: &str, parameter: &str) -> Result<String, Refusal> {
         return Err(refuse(format!("{path:?} is empty")));
     }
     if password.chars().any(char::is_control) {
-        return Err(refuse(format!("{path:?} has several lines, or another control character")));
+        return Err(refuse(format!("{path:?} has several lines or a control character")));
     }
     Ok(password.to_owned())
 }
@@ -100,7 +100,11 @@ fn change_of(owner: u32, mode: u32) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{Place, Scheme},
+        *,
+    };
+    use proptest::prelude::*;
 
     #[test]
     fn a_password_is_put_where_there_is_none() {
@@ -120,6 +124,25 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(put_into(text, "a@/").as_deref(), with, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn password_is_read_as_written(
+            user in prop::option::of("[^:@/\\p{Cc}]{0,8}"),
+            password in "\\PC{1,20}",
+            hosts in prop::collection::vec("[a-z]{1,4}(:[0-9]{1,5})?|\\[::1\\](:[0-9]{1,5})?", 1..4),
+            path in "[a-z/]{0,6}",
+        ) {
+            const SERVERS: Scheme = Scheme { form: "s://HOST", about: "" };
+            let login = user.as_ref().map_or(String::new(), |user| format!("{}@", encode(user)));
+            let without = format!("//{login}{}/{path}", hosts.join(","));
+            let url = format!("s:{}", put_into(&without, &password).unwrap());
+            let servers = Place::of(&SERVERS, &url).and_then(|place| place.servers()).unwrap();
+            prop_assert_eq!(servers.login, Some((user.unwrap_or_default(), password.clone())));
+            prop_assert_eq!((servers.hosts.join(","), servers.path), (hosts.join(","), &*path));
+            prop_assert_eq!(put_into(&url[2..], "other"), None);
         }
     }
 

@@ -32,11 +32,11 @@ impl<'a> Place<'a> {
     pub(super) fn read_password(&self, file: &str) -> Result<String, Refusal> {
         let has_servers = self.scheme.has_servers();
         if has_servers && password::is_in(self.text) {
-            let valid = "give one of the two";
-            return Err(Refusal::new(format!("it has a password and names a {}", password::FILE), valid));
+            let valid = "give only one of them";
+            return Err(Refusal::new(format!("both a password and a {}", password::FILE), valid));
         }
         if has_servers && password::put_into(self.text, "").is_none() {
-            return Err(self.refuse(format!("it names no host for the password of its {}", password::FILE)));
+            return Err(self.refuse(format!("{} needs a host in the URL", password::FILE)));
         }
         password::read(&decode(file)?, password::FILE)
     }
@@ -91,7 +91,7 @@ impl<'a> Place<'a> {
     /// If there is no `//`, if a user has no password, or if something in them is badly encoded.
     pub fn servers(&self) -> Result<Servers<'a>, Refusal> {
         let Some((login, text)) = password::split(self.text) else {
-            return Err(self.refuse("it names no server"));
+            return Err(self.refuse("missing host"));
         };
         let (user, own) = match login.map(|login| login.split_once(':').ok_or(login)) {
             None => (None, None),
@@ -100,7 +100,7 @@ impl<'a> Place<'a> {
         };
         let login = match (user, own.or_else(|| self.password.map(str::to_owned))) {
             (None, None) => None,
-            (Some(_), None) => return Err(self.refuse("it has a user without a password")),
+            (Some(_), None) => return Err(self.refuse("user without a password")),
             (user, Some(password)) => Some((decode(user.unwrap_or_default())?, password)),
         };
         let (hosts, path) = text.split_once('/').unwrap_or((text, ""));
@@ -124,8 +124,8 @@ impl<'a> Place<'a> {
             let name = host.rfind(']').map_or(0, |bracket| bracket + 1);
             let port = host[name..].split_once(':').map_or("", |(_, port)| port);
             if !port.bytes().all(|byte| byte.is_ascii_digit()) {
-                let valid = format!("write {}, with %XX in a password", self.scheme.form);
-                return Err(Refusal::new("a port in it is not a number", valid));
+                let valid = format!("write {}, and percent-encode a password", self.scheme.form);
+                return Err(Refusal::new("port is not a number", valid));
             }
         }
         Ok(())

@@ -1,10 +1,9 @@
-//! Why a URL names no store.
+//! Why a URL is invalid.
 
 use super::Scheme;
 use crate::Error;
 
-/// What is wrong with a URL, and what would be valid: two clauses of one sentence. Neither may repeat anything that
-/// could be part of a password.
+/// The mistake in a URL, and how to correct it. Neither text may repeat anything that could be part of a password.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Refusal {
@@ -13,8 +12,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Makes a refusal: `problem` says what is wrong with the URL ("it has a fragment"), `valid` what to write ("write
-    /// %23 where # is meant").
+    /// Makes a refusal: `problem` names the mistake ("missing host"), `valid` what to write ("write
+    /// files:PATH").
     pub fn new(problem: impl Into<String>, valid: impl Into<String>) -> Self {
         Self { problem: problem.into(), valid: valid.into() }
     }

@@ -26,6 +26,12 @@ impl Scheme {
     }
 }
 
+/// Lists the names of these schemes for a message: `memory, sqlite, redis`, or `none`.
+pub fn scheme_names<'a>(schemes: impl IntoIterator<Item = &'a Scheme>) -> String {
+    let names: Vec<&str> = schemes.into_iter().map(Scheme::name).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
 /// The part of a refused URL that is safe to repeat.
 ///
 /// For a URL with a host, this is only the scheme, since a password may be what spoilt the URL's structure.

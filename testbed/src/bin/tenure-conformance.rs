@@ -142,6 +142,10 @@ impl Subject for Store {
         self.private.is_none().then_some(of_processes)
     }
 
+    fn url(&self) -> Option<String> {
+        self.private.is_none().then(|| self.url.clone())
+    }
+
     fn saboteur(&self) -> Option<Arc<dyn Saboteur>> {
         self.server.as_ref().map(Server::saboteur)
     }

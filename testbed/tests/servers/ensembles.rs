@@ -3,6 +3,7 @@
 use crate::client::{Client, PATIENCE, client, connect, exchange, hangs, within};
 use crate::{Case, LONG};
 use std::time::Duration;
+use tenure_conformance::pause;
 use tenure_conformance::proxy::Proxy;
 use tenure_conformance::saboteur::Hurt;
 use tenure_testbed::{Kind, Member, Server};
@@ -35,7 +36,7 @@ async fn served(server: &Server) -> Box<dyn Client> {
             if let Ok(Ok(client)) = timeout(PATIENCE * 5, attempt).await {
                 return client;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            pause::look_again().await;
         }
     };
     timeout(LONG * 3, serving).await.expect("served in the end")
@@ -134,12 +135,12 @@ async fn is_partitioned(server: &Server) {
                 if alone.is_none() && modes == [Some("follower".to_owned()), Some("leader".to_owned())] {
                     return;
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                pause::look_again().await;
             }
         };
         within(parted).await;
         // And stays so.
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        pause::linger(Duration::from_secs(2)).await;
         assert_eq!(mode(&members[cut_off]).await, None);
         server.saboteur().heal().await.unwrap();
         for member in &members {

@@ -9,7 +9,8 @@ use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::pin::Pin;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use tenure_conformance::pause;
 use tenure_conformance::saboteur::{Hurt, SabotageError};
 use tenure_testbed::{Kind, Server, Unavailable, Use, Way};
 use testcontainers::bollard::models::ContainerCreateBody;
@@ -18,7 +19,6 @@ use testcontainers::bollard::query_parameters::{
 };
 use testcontainers::core::client::docker_client_instance;
 use tokio::runtime::Runtime;
-use tokio::time::sleep;
 
 type Found = Result<Server, Unavailable>;
 /// A case: its name, its environment, and what it expects of `Server::find(Kind::Redis)`.
@@ -182,7 +182,7 @@ async fn until(wished: impl Fn() -> bool) {
     let deadline = Instant::now() + LONG / 2;
     while !wished() {
         assert!(Instant::now() < deadline, "not in time");
-        sleep(Duration::from_millis(5)).await;
+        pause::look_again().await;
     }
 }
 

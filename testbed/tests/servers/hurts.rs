@@ -6,6 +6,7 @@ use crate::zookeeper::Zookeeper;
 use crate::{Case, LONG, SHORT};
 use std::io;
 use std::time::Duration;
+use tenure_conformance::pause;
 use tenure_conformance::saboteur::{Direction, Hurt, SabotageError};
 use tenure_testbed::{Kind, Server};
 use tokio::time::Instant;
@@ -286,7 +287,7 @@ async fn has_no_connections_left(server: &Server) {
     // A server learns of a closed connection when it looks.
     let freed = async {
         while exchange(server).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            pause::look_again().await;
         }
     };
     within(Box::pin(freed)).await;

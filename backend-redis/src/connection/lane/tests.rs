@@ -177,7 +177,7 @@ async fn lane_to_a_server_that_says(words: &'static str) -> Lane {
 #[tokio::test]
 async fn words_of_a_server_that_hangs_up_are_shown() {
     for (words, meaning, may_pass) in [
-        ("-DENIED Redis is running in protected mode", "refuses clients of other machines", false),
+        ("-DENIED Redis is running in protected mode", "refuses clients from other machines", false),
         ("-ERR max number of clients reached", "limit of clients", true),
         ("-LOADING Redis is loading the dataset in memory", "is not ready", true),
         ("-NOAUTH Authentication required.", "requires a password", false),

@@ -3,11 +3,10 @@
 -- KEYS: lock, record. ARGV: claim, the number, seconds to remember the record, seconds to keep a mark or nothing.
 -- Answers with how many clients were told, or with -1 when there was nothing to end.
 local call, lock, record, claim, attempt = redis.call, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
-local last, bad = remembered(record)
-last = last ~= '' and last or '0 -'
+local last = text_at(record) or '0 -'
 local granted, _, withdrawn = attempts(last, claim)
 -- A record of another program lets nobody in, and so no straggler either.
-if ARGV[4] and attempt > withdrawn and not bad then
+if ARGV[4] and attempt > withdrawn and last ~= 0 then
   local now = tonumber(call('TIME')[1])
   local lines = { string.match(last, '^[^\n]*'), string.match(last, '\n[#+] %d+') or '' }
   for mark, till in string.gmatch(last, '\n(%S%S+) (%d+)') do
@@ -25,7 +24,7 @@ if ARGV[4] and attempt > withdrawn and not bad then
   call('EXPIRE', record, remember)
   call('SET', record, table.concat(lines), 'EX', remember)
 end
-if redis.pcall('GET', lock) == claim and granted <= attempt then
+if text_at(lock) == claim and granted <= attempt then
   call('DEL', lock)
   return tell(lock)
 end

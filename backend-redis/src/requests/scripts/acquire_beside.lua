@@ -2,9 +2,7 @@
 local held = read(redis.call('GET', lock))
 local at = find(held, claim)
 if at then
-  -- The request may come late, and the lease may have been extended before.
-  extend(lock, held, at, math.max(lease, held.ends[at] - clock()))
-  return string.match(held[at], '^%S+ %d+ (%d+)')
+  return granted_again(lock, record, held, at, lease, ARGV[3], ARGV[4])
 elseif disagrees(held, how) then
   return { held.how }
 elseif not admits(held, how, take) then

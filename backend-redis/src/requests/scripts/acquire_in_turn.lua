@@ -13,22 +13,7 @@ local at = find(held, claim)
 clock()
 if at then
   give_up(KEYS, claim)
-  -- The request may come late, and the lease may have been extended before.
-  if held.ends[at] then
-    extend(lock, held, at, math.max(lease, held.ends[at] - now))
-    return string.match(held[at], '^%S+ %d+ (%d+)')
-  end
-  if call('PTTL', lock) < tonumber(lease) then
-    call('PEXPIRE', lock, lease)
-  end
-  local token, bad = issued(record, claim)
-  if not token and not bad then
-    token, bad = issue(record, time, claim, ARGV[3], ARGV[4])
-    if not token then
-      call('DEL', lock)
-    end
-  end
-  return token or bad
+  return granted_again(lock, record, held, at, lease, ARGV[3], ARGV[4])
 elseif disagrees(held, how) then
   return { held.how }
 end

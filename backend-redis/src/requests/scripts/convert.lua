@@ -3,7 +3,7 @@
 -- how it is to be held.
 -- Answers with 1; with 0 when others hold it as well; or with the word for why the claim does not hold it.
 local lock, record, claim, how = KEYS[1], KEYS[2], ARGV[1], ARGV[4]
-local held = read(redis.pcall('GET', lock))
+local held = read(text_at(lock))
 local at = find(held, claim)
 if not at then
   return why(lock, record, claim, ARGV[3])
@@ -22,8 +22,7 @@ if held.ends[at] then
   held.how = how
   keep(lock, held)
 else
-  local last = redis.pcall('GET', record)
-  local latest, told = string.match(type(last) == 'string' and last or '', '^%d+ (%S+) ?([^\n]*)')
+  local latest, told = string.match(text_at(record) or '', '^%d+ (%S+) ?([^\n]*)')
   told, held = latest == claim and told or '', read(nil)
   hold(lock, held, how, claim, ARGV[3], 1, told, redis.call('PTTL', lock))
 end

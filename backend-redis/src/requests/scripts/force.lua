@@ -6,9 +6,8 @@ local value = redis.call('GET', KEYS[1])
 if not value then
   return { time[1], time[2], false, -2, false }
 end
-local left, last, held = redis.call('PTTL', KEYS[1]), redis.pcall('GET', KEYS[2]), read(value)
-last = type(last) == 'string' and last
-local latest, marks = last and string.match(last, '^%d+ (%S+)'), {}
+local left, last, held = redis.call('PTTL', KEYS[1]), text_at(KEYS[2]), read(value)
+local latest, marks = string.match(last or '', '^%d+ (%S+)'), {}
 for at, line in ipairs(held) do
   local claim = string.match(line, '^%S+')
   if claim and left > 0 and (held.ends[at] or claim == latest) then

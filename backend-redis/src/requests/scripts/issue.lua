@@ -47,8 +47,10 @@ local function issue(record, time, claim, told, remember, more)
       if mark == '-' .. claim then
         redis.call('SET', record, last, 'EX', remember)
         return nil
+      elseif mark ~= '!' .. claim then
+        -- An earlier grant of the claim that was ended by force is forgotten: it is not true of this one.
+        marks[#marks + 1] = '\n' .. mark .. ' ' .. till
       end
-      marks[#marks + 1] = '\n' .. mark .. ' ' .. till
     end
   end
   redis.call('SET', record, token .. ' ' .. claim .. ' ' .. told .. table.concat(marks), 'EX', remember)

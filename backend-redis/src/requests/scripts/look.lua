@@ -4,13 +4,9 @@
 -- nil for each that is missing, and 0 for each of another type.
 local time = redis.call('TIME')
 local answer = { time[1], time[2] }
-local function text(key)
-  local value = redis.pcall('GET', key)
-  return type(value) == 'table' and 0 or value
-end
 for key = 1, #KEYS, 2 do
-  answer[#answer + 1] = text(KEYS[key])
+  answer[#answer + 1] = text_at(KEYS[key])
   answer[#answer + 1] = redis.call('PTTL', KEYS[key])
-  answer[#answer + 1] = text(KEYS[key + 1])
+  answer[#answer + 1] = text_at(KEYS[key + 1])
 end
 return answer

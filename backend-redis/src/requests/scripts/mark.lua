@@ -2,8 +2,8 @@
 -- or '!' for a forced release, the claim, and until when it counts, in seconds of the server's clock. `new` has for each
 -- mark how many seconds it counts. There are as many forced releases as holders; of withdrawals, the last 50 are kept.
 local function mark(record, new, remember)
-  local now, last = tonumber(redis.call('TIME')[1]), redis.pcall('GET', record) or '0 -'
-  if type(last) ~= 'string' then
+  local now, last = tonumber(redis.call('TIME')[1]), text_at(record) or '0 -'
+  if last == 0 then
     -- Another program's. It lets nobody in, and so no straggler either.
     return
   end

@@ -3,7 +3,7 @@
 -- its holder relies on having it.
 -- Answers for each with 1; with the word for what became of it; or, in a list, with the error that it alone met.
 local function renew(lock, record, claim, token, lease, how)
-  local value, remember = redis.pcall('GET', lock), math.max(ARGV[1], math.ceil(lease / 500))
+  local value, remember = text_at(lock), math.max(ARGV[1], math.ceil(lease / 500))
   if value == claim then
     redis.call('PEXPIRE', lock, lease)
   elseif type(value) == 'string' and renewed(lock, value, claim, lease, how) then

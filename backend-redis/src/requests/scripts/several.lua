@@ -97,7 +97,8 @@ local function keep(lock, held)
   if held[1] then
     local value, left = held.how .. '\n' .. table.concat(held, '\n'), math.max(last - clock(), 1)
     -- A full server takes no value as the first that a script writes, but then it does.
-    redis.call('PEXPIRE', lock, left)
+    local rest = redis.call('PTTL', lock)
+    redis.call('PEXPIRE', lock, rest > 0 and rest or left)
     redis.call('SET', lock, value, 'PX', left)
   else
     redis.call('DEL', lock)
@@ -129,9 +130,11 @@ local function renewed(lock, value, claim, lease, how)
   local till = at and string.match(value, '^%d+', at + 1)
   if not till or till <= text(clock()) or not covers(value, how) then
     return false
-  elseif tonumber(lease) >= redis.call('PTTL', lock) then
+  end
+  local left = redis.call('PTTL', lock)
+  if tonumber(lease) >= left then
     value = string.sub(value, 1, at) .. text(clock() + lease) .. string.sub(value, at + 1 + #till)
-    redis.call('PEXPIRE', lock, lease)
+    redis.call('PEXPIRE', lock, left > 0 and left or lease)
     redis.call('SET', lock, value, 'PX', lease)
   else
     local held = read(value)

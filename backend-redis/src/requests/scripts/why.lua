@@ -1,17 +1,14 @@
 -- Tells why a claim with this token does not hold a lock. "passed" says that others were granted it since, but that none
 -- holds it alone: to a claim that shared it, they did no harm.
 local function why(lock, record, claim, token)
-  local last = redis.pcall('GET', record)
-  if type(last) ~= 'string' then
-    last = ''
-  end
+  local last = text_at(record) or ''
   if string.find(last, '\n!' .. claim, 1, true) then
     return 'forced'
   end
   local latest, holder = string.match(last, '^(%d+) (%S+)')
-  local value = redis.pcall('GET', lock)
+  local value = text_at(lock)
   if value then
-    local how = type(value) == 'string' and string.match(value, '^(%l[%l%d ]*)\n')
+    local how = string.match(value, '^(%l[%l%d ]*)\n')
     if not how or how == 'alone' then
       return 'taken'
     end

@@ -8,7 +8,7 @@ local stood = give_up(KEYS, claim)
 if ARGV[3] then
   mark(KEYS[2], { ['-' .. claim] = ARGV[3] }, ARGV[2])
 end
-local held = read(redis.pcall('GET', KEYS[1]))
+local held = read(text_at(KEYS[1]))
 local at = find(held, claim)
 if at then
   remove(held, at)

@@ -4,6 +4,7 @@ use crate::{
     Check, Client, Stage,
     cases::contention::Contention,
     check::{ensure, rises, within},
+    pause,
     saboteur::{Hurt, Saboteur},
 };
 use std::{sync::Arc, time::Duration};
@@ -62,7 +63,7 @@ impl Scene {
                     "nothing shows that {guard:?} excludes others: {error}"
                 ),
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            pause::look_again().await;
         }
         Ok(())
     }

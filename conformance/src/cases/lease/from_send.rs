@@ -3,6 +3,7 @@
 use crate::{
     Check, Fault, Method, Need, Stage,
     check::{Stop, deadline, ensure, eventually, free_at_once, within},
+    pause,
     saboteur::{Direction, Hurt},
 };
 use std::time::Duration;
@@ -112,7 +113,7 @@ pub(super) async fn delayed_answer_counts_from_send(stage: &Stage) -> Check {
         Check::Ok((guard, Moment::now()))
     });
     eventually!(PATIENCE, client.probe.calls().contending(&name) > 0);
-    tokio::time::sleep(slow * 2).await;
+    pause::outlast(slow * 2).await;
     held.release().await?;
     let (guard, had) = within(PATIENCE, "the turn of who waited", waiting).await???;
     counts_from_send(&guard, lease, slow * 3 / 4, had, "answer to one that waited")?;

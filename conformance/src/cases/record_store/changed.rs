@@ -5,10 +5,11 @@ use crate::{
     Check, Need, Stage,
     any_records::RecordClient,
     check::{Stop, ensure},
+    pause,
 };
 use std::time::Duration;
 use tenure_core::StoreError;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// Longer than any case.
 const LONG: Duration = Duration::from_hours(1);
@@ -21,7 +22,7 @@ async fn ends_before(wait: impl Future<Output = Result<(), StoreError>>, limit: 
     tokio::select! {
         biased;
         // After a stall both may be over: then the wait was not early.
-        () = sleep(limit) => Ok(false),
+        () = pause::outlast(limit) => Ok(false),
         ended = wait => ended.map(|()| true).map_err(Stop::from),
     }
 }

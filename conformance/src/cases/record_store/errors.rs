@@ -5,11 +5,11 @@ use crate::{
     Check, Stage,
     any_records::{AnyVersion, RecordClient},
     check::{Stop, chain, ensure, eventually},
+    pause,
     saboteur::Hurt,
 };
 use std::time::Duration;
 use tenure_core::StoreError;
-use tokio::time::sleep;
 
 /// How long a request may take.
 const BOUND: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ pub(super) async fn lost_answer_of_swap_is_not_false(stage: &Stage) -> Check {
         saboteur.drop_replies().await?;
         // From then on answers arrive, so a client library that sends the swap again gets one.
         let mend = async {
-            sleep(Duration::from_millis(millis)).await;
+            pause::settle(Duration::from_millis(millis)).await;
             saboteur.mend().await
         };
         let swap = ends("swap", client.swap(&key, &version, Some("lost")));
@@ -114,7 +114,7 @@ async fn ends<T>(request: &str, answer: impl Future<Output = T>) -> Check<T> {
     const PAUSES: u32 = 100;
     let bound = async {
         for _ in 0..PAUSES {
-            sleep(BOUND / PAUSES).await;
+            pause::outlast(BOUND / PAUSES).await;
         }
     };
     tokio::select! {

@@ -1,10 +1,10 @@
 //! The store's time is one clock, fine enough for leases.
 
 use super::requests::{put, remove};
-use crate::{Check, Stage, check::ensure};
+use crate::{Check, Stage, check::ensure, pause};
 use std::time::Duration;
 use tenure_core::{lease::MIN_LEASE, record::StoreTime};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// The coarsest unit of a store's time.
 const COARSEST: Duration = MIN_LEASE.checked_div(10).unwrap();
@@ -18,7 +18,7 @@ pub(super) async fn read_tells_time_in_small_steps(stage: &Stage) -> Check {
     let (first, mut last, mut unit, mut steps) = (client.read(&key).await?.now, None, 0, 0);
     for number in 0..READS {
         // The pauses vary, so that the unit found is the clock's own.
-        sleep(Duration::from_millis(1 + number * number % 11)).await;
+        pause::settle(Duration::from_millis(1 + number * number % 11)).await;
         let now = client.read(&key).await?.now;
         ensure_not_back(last.unwrap_or(first), now, "the `read` before it")?;
         if now != last.unwrap_or(first) {
@@ -40,7 +40,7 @@ pub(super) async fn read_tells_time_in_small_steps(stage: &Stage) -> Check {
     let outer = Instant::now();
     let from = client.read(&key).await?.now;
     let inner = Instant::now();
-    sleep(COMPARED).await;
+    pause::settle(COMPARED).await;
     let inner = inner.elapsed();
     let passed = client.read(&key).await?.now.since(from);
     let outer = outer.elapsed();

@@ -3,6 +3,7 @@
 use crate::{
     Check, Client, Form, Method, Stage,
     check::{Stop, eventually},
+    pause,
 };
 use std::{
     sync::{
@@ -41,7 +42,7 @@ async fn gets_in(waiter: &Client, relockers: &[Client], name: &str, form: Form, 
             while !over.load(Ordering::SeqCst) {
                 let guard = lock.acquire().await?;
                 // Much longer than the name is free: a client that only polls now and then never finds it free.
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                pause::settle(Duration::from_millis(2)).await;
                 guard.release().await?;
             }
             Check::Ok(())
@@ -53,10 +54,10 @@ async fn gets_in(waiter: &Client, relockers: &[Client], name: &str, form: Form, 
     for _ in 0..3 {
         let (lock, before) = (form.of(waiter, name), relocked());
         let starved = async {
-            tokio::time::sleep(LONG).await;
+            pause::outlast(LONG).await;
             let turns = async {
                 while relocked() < before + TURNS {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    pause::look_again().await;
                 }
             };
             // In case they get in no more either.

@@ -227,6 +227,46 @@ async fn what_another_reader_has_alone_now_is_released() {
     assert!(upgrading.await.unwrap().is_held());
 }
 
+/// A store whose first answer to a release is lost; its session may end before the request arrives.
+struct Silent {
+    memory: Memory,
+    session: Session,
+    arrives: bool,
+    asked: AtomicBool,
+}
+
+#[async_trait]
+impl Backend for Silent {
+    forward_backend!(self => self.memory, except acquire, release);
+
+    async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
+        let grant = self.memory.acquire(claim).await?;
+        Ok(Grant::in_session(claim, grant.token, self.session.liveness()))
+    }
+
+    async fn release(&self, grant: &Grant) -> Result<Release, StoreError> {
+        if self.asked.swap(true, Ordering::SeqCst) {
+            return Ok(Release::Lost(LossCause::Forgotten));
+        }
+        if !self.arrives {
+            self.session.end(LossCause::SessionEnded);
+        }
+        self.memory.release(grant).await?;
+        Err(StoreError::unavailable("the answer was lost"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_is_lost_if_its_session_ended_before_the_retry() {
+    for arrives in [true, false] {
+        let session = Session::new(Duration::from_secs(30), Moment::now());
+        let store = Silent { memory: Memory::new(), session, arrives, asked: AtomicBool::new(false) };
+        let released = Locks::new(store).lock("a").acquire().await.unwrap().release().await;
+        let lost = matches!(released, Err(Error::Lost { cause: LossCause::SessionEnded, .. }));
+        assert!(if arrives { released.is_ok() } else { lost }, "{arrives}: {released:?}");
+    }
+}
+
 /// A store whose first answers to renewals are lost, before or after the request was carried out.
 struct Mute {
     memory: Memory,

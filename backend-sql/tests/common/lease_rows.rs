@@ -1,0 +1,358 @@
+//! Lease rows as every database has them: what time and other programs make of a row, which no client can ask for.
+
+use crate::claims::{AWAITED, RELEASED, busy, chain, claim, granted, permits, reader, soon, until, waiting};
+use serde_json::Value;
+use std::{slice, sync::Arc, time::Duration};
+use tenure_core::{Backend, Claim, Grant, LossCause, Release, Renewal};
+
+/// A table of lease rows. In its statements `{t}` is the table, `{now}` the database's time as the rows have it, and
+/// `{second}` and `{day}` are differences of such times.
+pub(crate) trait Rows {
+    /// A new client of the table. `fair`: with a queue.
+    async fn client(&self, fair: bool) -> Arc<dyn Backend>;
+    /// Removes idle rows, and returns how many they were.
+    async fn swept(&self) -> u64;
+    async fn execute(&self, statement: &str);
+    async fn number(&self, query: &str) -> i64;
+    /// The record in the row of `name`, if the columns do not say everything.
+    async fn record(&self, name: &str) -> Option<Value>;
+    /// Puts another one there, as another client would.
+    async fn set_record(&self, name: &str, record: &Value);
+    /// A value that a column takes and that is no text.
+    fn no_text(&self) -> Option<&'static str>;
+}
+
+/// Until when those in the queue of "a" keep their places, in microseconds.
+async fn places(rows: &impl Rows) -> Vec<u64> {
+    let record = rows.record("a").await;
+    let queue = record.as_ref().and_then(|record| record["queue"].as_array()).into_iter().flatten();
+    queue.map(|place| place["until"].as_u64().unwrap()).collect()
+}
+
+/// From now on, those in the queue keep their places for so long without being heard of, or for no longer.
+pub(crate) async fn keep_places(rows: &impl Rows, places: Option<Duration>) {
+    let now = u64::try_from(rows.number("SELECT {now}").await).unwrap() * 1000;
+    let until = places.map_or(1, |places| now + u64::try_from(places.as_micros()).unwrap());
+    let mut record = rows.record("a").await.unwrap();
+    for place in record["queue"].as_array_mut().unwrap() {
+        place["until"] = until.into();
+    }
+    rows.set_record("a", &record).await;
+}
+
+/// Waits in a client of its own, and stands in the queue when this returns.
+pub(crate) async fn waiter(
+    rows: &impl Rows,
+    claim: Claim,
+) -> tokio::task::JoinHandle<(Arc<dyn Backend>, Grant)> {
+    let (before, store) = (places(rows).await.len(), rows.client(true).await);
+    let task = tokio::spawn(async move {
+        let grant = store.acquire(&Claim { waits: true, ..claim }).await.unwrap();
+        (store, grant)
+    });
+    until(async || places(rows).await.len() == before + 1).await;
+    task
+}
+
+/// Stands in the queue, and is never heard of again: nothing above the store withdraws it.
+pub(crate) async fn dead(rows: &impl Rows, claim: &Claim) {
+    let acquiring = waiter(rows, claim.clone()).await;
+    acquiring.abort();
+    assert!(acquiring.await.err().is_some_and(|end| end.is_cancelled()));
+}
+
+/// As where the clock went back by an hour: by columns, and by a record.
+pub(crate) async fn token_follows_the_last_where_the_clock_is_behind(rows: &impl Rows) {
+    let store = rows.client(false).await;
+    let first = granted(&store, &claim("a")).await;
+    assert!(first.token.get() > 1_600_000_000_000_000, "not microseconds since 1970");
+    assert_eq!(store.release(&first).await.unwrap(), RELEASED);
+    rows.execute("UPDATE {t} SET token = token + 3600000000 WHERE name = 'a'").await;
+    let mut last = first.token.get() + 3_600_000_000;
+    for claims in [vec![claim("a")], vec![claim("a")], vec![reader("a"), reader("a"), reader("a")]] {
+        let mut grants = Vec::new();
+        for claim in claims {
+            grants.push(granted(&store, &claim).await);
+            last += 1;
+            assert_eq!(grants.last().unwrap().token.get(), last, "{}", claim.mode);
+        }
+        for grant in grants {
+            assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+        }
+    }
+}
+
+/// Those who hold a name alone, beside others, or no longer, for each reason that a row tells.
+pub(crate) async fn batch_is_renewed_and_each_is_answered(rows: &impl Rows) {
+    let store = rows.client(false).await;
+    let mut grants = Vec::new();
+    for number in 0..10 {
+        grants.push(granted(&store, &claim(&format!("ü{number}"))).await);
+        grants.push(granted(&store, &reader("read")).await);
+        grants.push(granted(&store, &permits("permits", 1, 100)).await);
+    }
+    rows.execute("UPDATE {t} SET expires_at = {now} - {second} WHERE name = 'ü0'").await;
+    rows.execute("DELETE FROM {t} WHERE name = 'ü1'").await;
+    assert_eq!(store.force_release(&grants[6].name).await.unwrap().len(), 1);
+    let mut record = rows.record("read").await.unwrap();
+    let ended = grants[4].claim.to_string();
+    let mut held = record["held"].as_array_mut().unwrap().iter_mut();
+    held.find(|held| held["claim"] == ended).expect("it is in the record")["until"] = 1.into();
+    rows.set_record("read", &record).await;
+    assert_eq!(store.release(&grants[5]).await.unwrap(), RELEASED);
+    for grant in &mut grants {
+        grant.lease = Duration::from_mins(20);
+    }
+    grants[7].lease = Duration::from_mins(50);
+    rows.execute("CREATE TABLE {t}_before AS SELECT name, version FROM {t}").await;
+    for (number, answer) in store.renew(&grants).await.unwrap().into_iter().enumerate() {
+        let expected = match number {
+            0 | 4 | 5 => Renewal::Lost(LossCause::Expired),
+            3 => Renewal::Lost(LossCause::Forgotten),
+            6 => Renewal::Lost(LossCause::Forced),
+            _ => Renewal::Renewed,
+        };
+        assert_eq!(answer, expected, "{number}");
+    }
+    let held = store.list("").await.unwrap();
+    assert_eq!(held.len(), 25);
+    for holder in held {
+        let lease = Duration::from_mins(if holder.claim == Some(grants[7].claim) { 50 } else { 20 });
+        let left = holder.left.unwrap();
+        // A lease lasts to the end of its last millisecond.
+        assert!(
+            left > lease / 2 + Duration::from_mins(1) && left <= lease + Duration::from_millis(1),
+            "{holder:?}"
+        );
+    }
+    let written =
+        "SELECT MAX({t}.version - {t}_before.version) FROM {t} JOIN {t}_before ON {t}.name = {t}_before.name";
+    assert_eq!(rows.number(written).await, 1, "a row is written once");
+    // A row stands as long as the longest lease in it.
+    assert!(busy(&store, &claim("read")).await.unwrap() > Duration::from_mins(31));
+    let lost = Release::Lost(LossCause::Forced);
+    assert_eq!(store.release(&grants[6]).await.unwrap(), lost);
+}
+
+/// A mark is in the columns: of one who waits to hold it alone, as long as it stands.
+pub(crate) async fn mark_of_a_waiter_keeps_readers_out_until_it_ends(rows: &impl Rows) {
+    let (ours, theirs) = (rows.client(false).await, rows.client(false).await);
+    // Who dies leaves it, and it ends; who gives up takes it away at once.
+    for (name, dies) in [("dies", true), ("gives up", false)] {
+        let held = granted(&ours, &reader(name)).await;
+        let writer = waiting(name);
+        let marked = format!("SELECT COUNT(*) FROM {{t}} WHERE awaited_by = '{}'", writer.id);
+        // Who does not wait leaves none.
+        busy(&theirs, &claim(name)).await;
+        let all = format!("SELECT COUNT(*) FROM {{t}} WHERE name = '{name}' AND awaited_by IS NOT NULL");
+        assert_eq!(rows.number(&all).await, 0);
+        tokio::select! {
+            acquired = theirs.acquire(&writer) => panic!("it was had: {acquired:?}"),
+            () = until(async || rows.number(&marked).await == 1) => {}
+        }
+        // For longer than the case takes.
+        rows.execute(&format!("UPDATE {{t}} SET awaited_until = {{now}} + {{day}} WHERE name = '{name}'"))
+            .await;
+        busy(&ours, &reader(name)).await.unwrap();
+        // Those who hold it already do so.
+        assert_eq!(ours.renew(slice::from_ref(&held)).await.unwrap(), [Renewal::Renewed]);
+        if dies {
+            rows.execute("UPDATE {t} SET awaited_until = {now} - {second}").await;
+        } else {
+            theirs.withdraw(&writer).await.unwrap();
+            assert_eq!(rows.number(&marked).await, 0);
+            // Those who wait beside a mark leave none of their own. They are not forgotten when its waiter gives up.
+            assert_eq!(ours.release(&held).await.unwrap(), AWAITED);
+        }
+        granted(&ours, &reader(name)).await;
+    }
+}
+
+pub(crate) async fn idle_rows_swept_tokens_kept(rows: &impl Rows) {
+    // Who opens the table after that does not sweep by itself.
+    rows.swept().await;
+    let store = rows.client(false).await;
+    let year = Duration::from_hours(365 * 24);
+    for text in ["old", "older", "used", "long"] {
+        let grant = granted(&store, &Claim { lease: year, ..claim(text) }).await;
+        assert_eq!(store.release(&grant).await.unwrap(), RELEASED);
+    }
+    let gone = granted(&store, &reader("old shared")).await;
+    assert_eq!(store.release(&gone).await.unwrap(), RELEASED);
+    let kept = granted(&store, &Claim { lease: year, ..reader("kept") }).await;
+    granted(&store, &reader("kept")).await;
+    granted(&store, &claim("damaged")).await;
+    // The holder of the last ran out of time, and its row says nothing of a release.
+    granted(&store, &claim("old held")).await;
+    let two_days_ago = "SET expires_at = expires_at - {day} - {day} WHERE";
+    rows.execute(&format!("UPDATE {{t}} {two_days_ago} name LIKE 'old%' OR name IN ('kept', 'damaged')"))
+        .await;
+    // As if the clock had gone back by an hour.
+    rows.execute("UPDATE {t} SET token = token + 3600000000 WHERE name LIKE 'old%'").await;
+    // It stays, or every name that is new would have to come after it.
+    rows.execute("UPDATE {t} SET token = 9223372036854775807 WHERE name = 'damaged'").await;
+    let greatest = rows.number("SELECT MAX(token) FROM {t} WHERE name LIKE 'old%'").await;
+    assert_eq!(rows.swept().await, 4);
+    assert_eq!(rows.number("SELECT COUNT(*) FROM {t} WHERE name <> ''").await, 4);
+    assert_eq!(rows.swept().await, 0);
+    assert_eq!(store.renew(slice::from_ref(&kept)).await.unwrap(), [Renewal::Renewed]);
+    for anew in [claim("old"), reader("old shared"), claim("never used")] {
+        let grant = granted(&store, &anew).await;
+        assert!(grant.token.as_i64() > greatest, "{} is not above {greatest}", grant.token);
+    }
+    assert_eq!(store.list("").await.unwrap().len(), 5, "the floor was listed as a lock");
+}
+
+/// It cannot be read: nobody knows who holds it.
+pub(crate) async fn row_that_is_not_ours_says_so_and_lets_nobody_in(rows: &impl Rows) {
+    let store = rows.client(false).await;
+    let beside = granted(&store, &claim("beside")).await;
+    let spoils = [
+        "record = '{broken'",
+        "record = '{\"lent\": []}'",
+        "claim = 'somebody'",
+        "mode = 'sometimes'",
+        "awaited_by = 'somebody'",
+        "pid = -1",
+        "token = 0",
+    ];
+    for spoil in spoils.into_iter().chain(rows.no_text()) {
+        let held = granted(&store, &claim("a")).await;
+        rows.execute(&format!("UPDATE {{t}} SET {spoil} WHERE name = 'a'")).await;
+        let refused = [
+            store.try_acquire(&claim("a")).await.map(drop),
+            store.holders(&held.name).await.map(drop),
+            store.force_release(&held.name).await.map(drop),
+        ];
+        for refused in refused {
+            let error = refused.expect_err(spoil);
+            let said = chain(&error);
+            let words = [
+                "the row of \"a\" is damaged or from another program (",
+                "); delete it after the last lease in it has expired",
+            ];
+            assert!(
+                !error.is_unavailable() && words.iter().all(|word| said.contains(word)),
+                "{spoil}: {said}"
+            );
+        }
+        // It hides no other.
+        let listed = store.list("").await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|holder| (&*holder.name, holder.claim)).collect();
+        assert_eq!(listed, [("a", None), ("beside", Some(beside.claim))], "{spoil}");
+        rows.execute("DELETE FROM {t} WHERE name = 'a'").await;
+    }
+    granted(&store, &claim("a")).await;
+}
+
+/// Whichever statement renews it, and whatever is wrong: it cannot be read, or cannot be written.
+pub(crate) async fn row_that_cannot_be_renewed_costs_no_other_its_lease(rows: &impl Rows) {
+    let store = rows.client(false).await;
+    // The columns name the first. Of the others, who share a name, only a record does.
+    let mut others = vec![granted(&store, &claim("alone")).await];
+    for _ in 0..2 {
+        others.push(granted(&store, &reader("shared")).await);
+    }
+    let last = "version = 9223372036854775807";
+    let spoils = [
+        (1, "claim = 'somebody'"),
+        (1, "record = '{broken'"),
+        (1, last),
+        (2, "record = '{broken'"),
+        (2, "token = token + 1"),
+        (2, last),
+    ];
+    let spoils = spoils.into_iter().chain(rows.no_text().map(|spoil| (1, spoil)));
+    for (number, (readers, spoil)) in spoils.enumerate() {
+        let spoilt = format!("spoilt{number}");
+        let mut grants = Vec::new();
+        for _ in 0..readers {
+            grants.push(granted(&store, &reader(&spoilt)).await);
+        }
+        rows.execute(&format!("UPDATE {{t}} SET {spoil} WHERE name = '{spoilt}'")).await;
+        grants.extend(others.iter().cloned());
+        let told = store.renew(&grants).await.unwrap();
+        let (spoilt, others) = told.split_at(readers);
+        assert!(spoilt.iter().all(|told| *told == Renewal::Unanswered), "{spoil}: {spoilt:?}");
+        assert_eq!(others, [Renewal::Renewed; 3], "{spoil}");
+    }
+}
+
+/// Those who share come in together, up to the first who waits to be alone. The suite plays random histories with a
+/// queue where this case does not run.
+pub(crate) async fn queue_is_served_in_order_in_every_mode(rows: &impl Rows) {
+    let ours = rows.client(true).await;
+    assert!(ours.capabilities().fair);
+    let held = granted(&ours, &claim("a")).await;
+    let readers = [waiter(rows, reader("a")).await, waiter(rows, reader("a")).await];
+    let writer = waiter(rows, claim("a")).await;
+    let late = waiter(rows, reader("a")).await;
+    // Each keeps its place longer than one that is not heard of.
+    let first = places(rows).await;
+    until(async || places(rows).await.iter().zip(&first).all(|(now, first)| now - first > 3_000_000)).await;
+    // Otherwise a machine that stalls while they are served costs one of them its place.
+    keep_places(rows, Some(Duration::from_mins(5))).await;
+    assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
+    let (mut last, mut reading) = (held.token, Vec::new());
+    for task in readers {
+        reading.push(soon(task).await.unwrap());
+    }
+    busy(&ours, &reader("a")).await;
+    assert!(!writer.is_finished() && !late.is_finished(), "a reader overtook");
+    for (theirs, grant) in reading {
+        assert_eq!(theirs.release(&grant).await.unwrap(), RELEASED);
+        last = last.max(grant.token);
+    }
+    let (theirs, writing) = soon(writer).await.unwrap();
+    assert!(!late.is_finished(), "a reader beside a writer");
+    assert_eq!(theirs.release(&writing).await.unwrap(), RELEASED);
+    let (theirs, reading) = soon(late).await.unwrap();
+    assert_eq!(theirs.release(&reading).await.unwrap(), RELEASED);
+    assert!(last < writing.token && writing.token < reading.token);
+    assert_eq!(rows.number("SELECT COUNT(*) FROM {t} WHERE name = 'a' AND record IS NULL").await, 1);
+}
+
+/// After an outage, for instance: nobody was served meanwhile, so the order stands.
+pub(crate) async fn late_waiter_has_its_place_back_if_nobody_was_served(rows: &impl Rows) {
+    let ours = rows.client(true).await;
+    let held = granted(&ours, &claim("a")).await;
+    let (first, second) = (waiting("a"), waiting("a"));
+    for claim in [&first, &second] {
+        dead(rows, claim).await;
+    }
+    keep_places(rows, None).await;
+    let mut back = Vec::new();
+    for (claim, alive) in [(second, 1), (first, 2)] {
+        let store = rows.client(true).await;
+        back.push(tokio::spawn(async move {
+            let grant = store.acquire(&claim).await.unwrap();
+            (store, grant)
+        }));
+        until(async || places(rows).await.iter().filter(|until| **until > 1).count() == alive).await;
+    }
+    keep_places(rows, Some(Duration::from_mins(5))).await;
+    assert_eq!(ours.release(&held).await.unwrap(), RELEASED);
+    let (theirs, next) = soon(back.remove(1)).await.unwrap();
+    assert!(!back[0].is_finished());
+    assert_eq!(theirs.release(&next).await.unwrap(), RELEASED);
+    assert!(soon(back.remove(0)).await.unwrap().1.token > next.token);
+}
+
+pub(crate) async fn clients_with_a_queue_and_without_exclude_each_other(rows: &impl Rows) {
+    let (with, without) = (rows.client(true).await, rows.client(false).await);
+    for (one, other) in [(&with, &without), (&without, &with)] {
+        let held = granted(one, &claim("a")).await;
+        busy(other, &claim("a")).await;
+        let (theirs, next) = (Arc::clone(other), waiting("a"));
+        let acquiring = tokio::spawn(async move { theirs.acquire(&next).await.unwrap() });
+        let awaits =
+            "SELECT COUNT(*) FROM {t} WHERE name = 'a' AND (awaited_until > 0 OR record IS NOT NULL)";
+        until(async || rows.number(awaits).await == 1).await;
+        assert!(!acquiring.is_finished());
+        assert!(matches!(one.release(&held).await.unwrap(), Release::Released { .. }));
+        let next = soon(acquiring).await.unwrap();
+        busy(one, &claim("a")).await;
+        assert_eq!(other.release(&next).await.unwrap(), RELEASED);
+    }
+    assert!(with.list("").await.unwrap().is_empty());
+}

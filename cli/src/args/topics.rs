@@ -1,0 +1,55 @@
+//! The topics `tenure help urls` and `tenure help exit-codes`. Each term stands above its explanation, so that a terminal of
+//! any width shows both.
+
+use std::fmt::Write;
+use tenure::urls::{self, Parameter};
+
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes
+
+  the command's
+      run, elect: the command ended by itself; 128 + n if signal n ended it
+  0
+      other commands: success
+  1
+      show, release: the lock is free; latch show: no such latch; conformance: a case failed
+  64
+      bad input: a name, a duration, a URL, an option
+  69
+      the store is unavailable, failed or does not support this, or others use another --permits N
+  74
+      the system refused something, such as to start a process or to open a port
+  75
+      not in time: the lock is held, was not free, or the latch did not open. --exit-code N replaces it
+  79
+      run: the lock was lost, or --max-hold passed, and the command was ended; run, elect: the command ended by
+      itself, but the release found the lock lost
+  126, 127
+      run, elect: the command cannot be run, or was not found
+  128 + n
+      run, elect, wait, latch wait: signal n arrived while `tenure` waited; bench: before the end
+
+Durations are written like 90s, 5m or 1h30m. Names have 1 to 200 bytes and no control characters.
+";
+
+/// The stores, their URLs and the parameters of these.
+pub(crate) fn urls() -> String {
+    // Writing to a String cannot fail.
+    let mut text = String::from(
+        "Stores\n\nThe store is the URL in --store, in the file of --store-file, in $TENURE_STORE, or in the file \
+         $TENURE_STORE_FILE. Without any, it is this user's SQLite file on this machine: \
+         $XDG_STATE_HOME/tenure/locks.db or ~/.local/state/tenure/locks.db.\n\n",
+    );
+    for scheme in urls::schemes() {
+        let _ = writeln!(text, "  {}\n      {}", scheme.form, scheme.about);
+    }
+    text += "\nParameters of URLs, as in sqlite:/srv/locks.db?lease=10s&prefix=ci, and their defaults\n\n";
+    let parameters = urls::parameters();
+    let every_store = parameters.iter().map(|parameter| parameter.stores.len()).max();
+    for Parameter { name, default, about, stores, .. } in &parameters {
+        let everywhere = Some(stores.len()) == every_store;
+        let stores = if everywhere { String::new() } else { format!("{}: ", stores.join(", ")) };
+        let _ = writeln!(text, "  {name} [default: {default}]\n      {stores}{about}");
+    }
+    text
+}
