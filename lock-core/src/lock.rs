@@ -195,7 +195,7 @@ impl Lock {
     }
 
     /// Acquires the lock if it is free, with at most one attempt. Returns `None` if another holds it or is ahead in the
-    /// queue.
+    /// queue, or if this client has just released it and lets another that waited go first.
     ///
     /// # Cancel safety
     ///

@@ -19,6 +19,7 @@
 //! | a server, or several that are one to their clients | [`Server`], [`Kind`] |
 //! | each of those several | [`Member`] |
 //! | how it was found, which ways may be tried, why there is none | [`Way`], [`Use`], [`Unavailable`] |
+//! | ports for a server that a test starts by itself | [`free_port`], [`free_ports`] |
 //!
 //! # Reading the code
 //!
@@ -33,7 +34,7 @@
 //! | what each kind is made of | `composition`; `redis_sentinel`, `redis_cluster`, `pooler`, `galera`, `zookeeper_ensemble` |
 //! | how one server of each kind is started and administered | `redis`, `redis_node`, `postgres`, `mysql`, `zookeeper` |
 //! | servers as clients see them | `assembly`, those that are one; `links`, the network between them; `platform`, `node` |
-//! | what runs them | `engine`; `container`; `program`, `processes`; `cleanup` and `owner`, so that nothing stays behind |
+//! | what runs them | `engine`; `container`; `program`, `processes`, `ports`; `cleanup` and `owner`, so that nothing stays behind |
 //! | what kinds of servers differ in | `recipe`, `admin` |
 //! | ZooKeeper's protocol | `jute` |
 //! | words | `kind`, `way`, `unavailable`, `secret` |
@@ -56,6 +57,7 @@ mod node;
 mod owner;
 mod platform;
 mod pooler;
+mod ports;
 mod postgres;
 mod processes;
 mod program;
@@ -74,6 +76,7 @@ mod zookeeper_ensemble;
 
 pub use kind::Kind;
 pub use member::Member;
+pub use ports::{free_port, free_ports};
 pub use server::Server;
 pub use unavailable::Unavailable;
 pub use way::{Use, Way};

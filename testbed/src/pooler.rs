@@ -3,8 +3,9 @@
 use crate::admin::{Admin, Order};
 use crate::assembly::Assembly;
 use crate::platform::Platform;
+use crate::ports::free_port;
 use crate::postgres::{NAME, Postgres, SECRET};
-use crate::program::{find, free_ports};
+use crate::program::find;
 use crate::recipe::{Held, Recipe, Setup};
 use crate::way::Way;
 use async_trait::async_trait;
@@ -21,7 +22,7 @@ use url::Url;
 /// Starts both; the pooler is the first member, the database the second. It reaches the database through its proxy.
 pub(crate) async fn start(platform: Platform) -> io::Result<Assembly> {
     let database = platform.start("pgbouncer's postgres", Postgres, None).await?;
-    let pooler = Pgbouncer { port: free_ports(1)?[0], database: database.address().port() };
+    let pooler = Pgbouncer { port: free_port()?, database: database.address().port() };
     let pooler = platform.start("pgbouncer", pooler, None).await?;
     Ok(Assembly::of(vec![pooler, database]))
 }

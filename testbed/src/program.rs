@@ -2,17 +2,17 @@
 
 use crate::cleanup::Cleanup;
 use crate::owner;
+use crate::ports::free_port;
 use crate::processes;
 use crate::recipe::{Recipe, Setup};
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// How the directories' names begin.
 const PREFIX: &str = "tenure-";
@@ -55,7 +55,7 @@ impl Program {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "local servers need Linux's /proc"));
         }
         let user = recipe.user().filter(|_| rustix::process::geteuid().is_root()).map(ids).transpose()?;
-        let port = port.map_or_else(|| Ok(free_ports(1)?[0]), io::Result::Ok)?;
+        let port = port.map_or_else(free_port, io::Result::Ok)?;
         sweep()?;
         let home = tempfile::Builder::new().prefix(PREFIX).tempdir()?.keep();
         // As `/proc` shows it.
@@ -202,27 +202,4 @@ fn ids(user: &str) -> io::Result<(u32, u32)> {
         .ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, format!("no user {user} to run the server as"))
         })
-}
-
-/// The ports that this process has chosen, each held as the UDP port of the same number until the process ends. The servers
-/// speak TCP, and some listen on their last port seconds after it was chosen: meanwhile nobody here or in another process
-/// chooses it too.
-static CHOSEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
-
-/// Ports that nobody listens on, below those that the system gives to outgoing connections: they are still free when
-/// the server comes back from being killed.
-pub(crate) fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    let random = RandomState::new();
-    let candidates = (0..1000_u32).filter_map(|n| u16::try_from(20_000 + random.hash_one(n) % 12_000).ok());
-    let choose = |port| {
-        let chosen = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
-        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|_| (port, chosen))
-    };
-    let found = candidates.filter_map(choose).take(count);
-    let (ports, chosen): (Vec<u16>, Vec<UdpSocket>) = found.unzip();
-    if ports.len() < count {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port from 20000 to 32000"));
-    }
-    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).extend(chosen);
-    Ok(ports)
 }

@@ -3,7 +3,7 @@
 use crate::assembly::Assembly;
 use crate::node::Node;
 use crate::platform::Platform;
-use crate::program::free_ports;
+use crate::ports::free_ports;
 use crate::redis::ask;
 use crate::redis_node::{RedisNode, Role};
 use redis::aio::MultiplexedConnection;

@@ -5,7 +5,7 @@ use crate::jute;
 use crate::links::Links;
 use crate::node::Node;
 use crate::platform::Platform;
-use crate::program::free_ports;
+use crate::ports::free_ports;
 use crate::zookeeper::{Place, Zookeeper};
 use std::collections::BTreeMap;
 use std::io;

@@ -3,13 +3,13 @@
 use crate::pinning::server_core;
 use redis::aio::MultiplexedConnection;
 use std::{
-    net::TcpListener,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 use tempfile::TempDir;
 use tenure_core::Locks;
 use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::free_port;
 
 /// Killed when dropped.
 pub(crate) struct Server {
@@ -21,10 +21,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let port = {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            listener.local_addr().expect("an address").port()
-        };
+        let port = free_port().expect("a port");
         let process = Command::new("taskset")
             .args(["-c", &server_core().to_string()])
             .args(["redis-server", "--bind", "127.0.0.1", "--port", &port.to_string()])

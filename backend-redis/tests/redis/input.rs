@@ -3,7 +3,7 @@
 use crate::{
     LEASE, claim, grant, in_time,
     rights::{documented, permit},
-    server::{Server, free_port},
+    server::Server,
     until,
 };
 use std::{error::Error as _, net::TcpListener, time::Duration};
@@ -127,7 +127,7 @@ async fn a_read_only_replica() {
 
 #[tokio::test]
 async fn a_node_of_a_cluster() {
-    let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", &free_port().to_string()]);
+    let server = Server::node(&[]);
     let (error, text) = refusal(&server.tcp_url()).await;
     assert!(matches!(error, Error::Store { .. }) && text.contains("redis+cluster:"), "{text}");
 }

@@ -95,10 +95,11 @@ async fn redis_py_excludes_and_is_excluded() {
     let server = Server::start();
     let Some(mut peer) = Peer::start(&server) else { return };
     // The other side's key is the name alone, or begins with what its programmers chose.
-    for (prefix, name, key) in
-        [("tenure:", "a", "tenure:a"), ("", "a", "a"), ("app:locks:", "a", "app:locks:a")]
-    {
-        for fair in [false, true] {
+    for prefix in ["tenure:", "", "app:locks:"] {
+        // A client that no longer waits may listen until its connection is closed. If a lock is released meanwhile, it is
+        // let in first, and a try reports busy. So each client has a name of its own.
+        for (fair, name) in [(false, "a"), (true, "b")] {
+            let key = format!("{prefix}{name}");
             let options = server.options().prefix(prefix).fair(fair);
             let locks = Locks::new(RedisBackend::connect(options).await.unwrap());
             let guard = locks.lock(name).acquire().await.unwrap();
@@ -112,8 +113,7 @@ async fn redis_py_excludes_and_is_excluded() {
             assert!(holder.claim.is_none() && holder.left.unwrap() <= Duration::from_mins(10));
             assert_eq!(peer.tell(&format!("owned {key}")), "True", "a failed attempt changes nothing");
             assert_eq!(peer.tell(&format!("release {key}")), "released");
-            let next = locks.lock(name).try_acquire().await.unwrap();
-            let Some(next) = next else { panic!("held by {:?}", locks.holders(name).await) };
+            let next = locks.lock(name).try_acquire().await.unwrap().expect("it is free");
             next.release().await.unwrap();
             // Its time limit is a lease like any other.
             assert_eq!(peer.tell(&format!("acquire {key} 0.5")), "True");

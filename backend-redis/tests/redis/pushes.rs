@@ -1,11 +1,7 @@
 //! How the server tells waiters of a release without a queue, and what waiting costs. `wait_for_release` asks nothing, so
 //! a push alone ends it.
 
-use crate::{
-    HANG, LEASE, claim, claim_in, grant, in_time,
-    server::{Server, free_port},
-    until,
-};
+use crate::{HANG, LEASE, claim, claim_in, grant, in_time, server::Server, until};
 use futures_util::future::join_all;
 use tenure_core::{Backend, Claim, Locks, Mode, Release, StoreError};
 use tenure_redis::{RedisBackend, RedisOptions};
@@ -13,16 +9,8 @@ use tokio::task::JoinHandle;
 
 /// A Cluster of one node that lacks these commands.
 async fn cluster_without(commands: &[&str]) -> Server {
-    let bus = free_port().to_string();
-    let mut arguments = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
-    for command in commands {
-        arguments.extend(["--rename-command", command, ""]);
-    }
-    let server = Server::with(&arguments);
-    server.tell::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-    let is_whole = || server.tell::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
-    until("the cluster is whole", is_whole).await;
-    server
+    let renamed: Vec<&str> = commands.iter().flat_map(|command| ["--rename-command", command, ""]).collect();
+    Server::cluster(&renamed).await
 }
 
 /// Waits for nothing but news.

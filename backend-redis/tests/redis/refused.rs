@@ -41,9 +41,7 @@ async fn refused_batch_costs_the_refused_lease_alone() {
 /// As services do that keep names on several servers behind one address.
 #[tokio::test]
 async fn names_in_several_shards_behind_one_address_are_renewed() {
-    let server = Server::with(&["--cluster-enabled", "yes"]);
-    server.tell::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-    until("it serves", || server.tell::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")).await;
+    let server = Server::cluster(&[]).await;
     // The client would find out that it is a node, and refuse it.
     let locks = locks_as(&server, &["-info"]).await;
     let several = locks.all(["c", "d"]).try_acquire().await.unwrap();

@@ -59,22 +59,18 @@ struct Trial {
 
 impl Trial {
     async fn start(kind: Kind) -> Self {
-        let arguments = match kind {
-            Kind::Cluster => &["--cluster-enabled", "yes"][..],
-            Kind::Replicated => &["--repl-diskless-sync-delay", "0"],
-            _ => &[],
+        let mut servers = match kind {
+            Kind::Cluster => vec![Server::cluster(&[]).await],
+            Kind::Replicated => vec![Server::with(&["--repl-diskless-sync-delay", "0"])],
+            Kind::Redlock => (0..3).map(|_| Server::start()).collect(),
+            _ => vec![Server::start()],
         };
-        let count = if kind == Kind::Redlock { 3 } else { 1 };
-        let mut servers: Vec<Server> = (0..count).map(|_| Server::with(arguments)).collect();
         servers.iter().for_each(permit);
-        let says = |command: &[&str], what| servers[0].tell::<String>(command).contains(what);
-        if kind == Kind::Cluster {
-            servers[0].tell::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-            until("it serves", || says(&["CLUSTER", "INFO"], "cluster_state:ok")).await;
-        } else if kind == Kind::Replicated {
+        if kind == Kind::Replicated {
             let replica = Server::start();
             replica.tell::<()>(&["REPLICAOF", "127.0.0.1", &servers[0].port.to_string()]);
-            until("it follows", || says(&["INFO", "replication"], "state=online")).await;
+            let is_followed = || servers[0].tell::<String>(&["INFO", "replication"]).contains("state=online");
+            until("it follows", is_followed).await;
             servers.push(replica);
         }
         let all = connect(kind, &servers, "").await.unwrap();

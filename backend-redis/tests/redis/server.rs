@@ -1,17 +1,20 @@
 //! A Redis server of a test's own, from the program on this machine.
 
-use crate::HANG;
+use crate::{HANG, until};
 use std::{
+    fs::{self, File},
     io::Write,
-    net::{TcpListener, UdpSocket},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
 use tenure_core::{Locks, lease};
 use tenure_redis::{RedisBackend, RedisOptions};
+use tenure_testbed::free_port;
+
+/// The file for what it prints.
+const LOG: &str = "log";
 
 /// A server on a socket and a port of its own. It keeps nothing on disk unless told to, and is killed when dropped.
 pub(crate) struct Server {
@@ -28,12 +31,28 @@ impl Server {
 
     pub(crate) fn with(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let port = free_port();
+        let port = free_port().expect("a free port");
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let process = launch(&directory, port, &arguments);
-        let server = Self { directory, process, arguments, port };
+        let mut server = Self { directory, process, arguments, port };
         server.until_it_answers();
         server
+    }
+
+    /// A node that is in no Cluster yet. Its bus has a port of its own: by default that is 10,000 above the other, where
+    /// the system gives ports to connections, and a server that finds it taken ends.
+    pub(crate) fn node(arguments: &[&str]) -> Self {
+        let bus = free_port().expect("a free port").to_string();
+        Self::with(&[&["--cluster-enabled", "yes", "--cluster-port", &bus], arguments].concat())
+    }
+
+    /// A Cluster of one node.
+    pub(crate) async fn cluster(arguments: &[&str]) -> Self {
+        let node = Self::node(arguments);
+        node.tell::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        let is_whole = || node.tell::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
+        until("the cluster is whole", is_whole).await;
+        node
     }
 
     pub(crate) fn kill(&mut self) {
@@ -134,7 +153,7 @@ impl Server {
         counted.next().map_or(0, |count| count.expect("a number"))
     }
 
-    fn until_it_answers(&self) {
+    fn until_it_answers(&mut self) {
         let begin = Instant::now();
         let client = redis::Client::open(format!("unix:{}", self.socket().display())).expect("a good URL");
         // A server that asks for a password answers too.
@@ -143,6 +162,10 @@ impl Server {
             Err(error) => error.code() == Some("NOAUTH"),
         };
         while !answers(client.get_connection().and_then(|mut it| redis::cmd("PING").exec(&mut it))) {
+            if let Some(status) = self.process.try_wait().expect("a status") {
+                let said = fs::read_to_string(self.directory.path().join(LOG)).expect("its log");
+                panic!("the server has ended ({status}): {said}");
+            }
             assert!(begin.elapsed() < HANG, "the server does not answer");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -156,23 +179,9 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody else takes meanwhile: below those that systems give to connections, and held as the UDP port of the
-/// same number until this process ends, as the conformance suite holds those of its servers.
-pub(crate) fn free_port() -> u16 {
-    static GIVEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
-    loop {
-        let port = fastrand::u16(20_000..32_000);
-        if let Ok(given) = UdpSocket::bind(("127.0.0.1", port))
-            && TcpListener::bind(("127.0.0.1", port)).is_ok()
-        {
-            GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push(given);
-            return port;
-        }
-    }
-}
-
 fn launch(directory: &TempDir, port: u16, arguments: &[String]) -> Child {
     let program = std::env::var("TENURE_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    let log = File::create(directory.path().join(LOG)).expect("a log");
     let mut command = Command::new(program);
     command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", "redis.sock"])
@@ -182,8 +191,8 @@ fn launch(directory: &TempDir, port: u16, arguments: &[String]) -> Child {
         .args(arguments)
         .current_dir(directory.path())
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .stdout(log.try_clone().expect("the log"))
+        .stderr(log);
     command.spawn().unwrap_or_else(|error| {
         let _ = std::io::stderr().flush();
         panic!(

@@ -1,11 +1,6 @@
 //! Servers that speak TLS: one, several, and those that name others.
 
-use crate::{
-    LEASE, claim, grant,
-    input::refusal_with,
-    server::{Server, free_port},
-    until,
-};
+use crate::{LEASE, claim, grant, input::refusal_with, server::Server, until};
 use std::{
     net::TcpStream,
     path::Path,
@@ -67,7 +62,7 @@ impl Certificate {
 }
 
 fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
-    [(); COUNT].map(|()| free_port())
+    tenure_testbed::free_ports(COUNT).unwrap().try_into().unwrap()
 }
 
 fn at(url: &str) -> RedisOptions {

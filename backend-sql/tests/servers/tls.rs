@@ -4,16 +4,15 @@ use crate::{Backend, Kind, Table, case::cases, chain, claim, granted, lease_rows
 use futures_util::FutureExt;
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::MetadataExt,
     panic::{AssertUnwindSafe, resume_unwind},
     path::Path,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU16, Ordering},
 };
 use tempfile::TempDir;
 use tenure_conformance::skip;
 use tenure_core::Error;
+use tenure_testbed::free_port;
 
 cases!("tls":
     each_mode_checks_what_it_says.on(&[Kind::Postgres]).alone(),
@@ -71,7 +70,7 @@ impl Mariadb {
 
     /// In the certificates' directory; it may not answer yet.
     fn start(certificates: &Certificates) -> Self {
-        let (home, port) = (certificates.0.path(), free_port());
+        let (home, port) = (certificates.0.path(), free_port().unwrap());
         let file = |option: &str, file: &str| format!("--{option}={}", home.join(file).display());
         // Root must say whom it runs as.
         let user = format!("--user={}", fs::metadata(home).unwrap().uid());
@@ -126,18 +125,6 @@ fn shell(script: &str) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("PATH=$PATH:/usr/sbin; {script}"), "mariadb"]);
     shell
-}
-
-/// A port that nobody else takes meanwhile: each is given out once, below those that systems give to connections.
-fn free_port() -> u16 {
-    static GIVEN: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let process = u16::try_from(std::process::id() % 500).unwrap() * 16;
-        let port = 10_000 + process + GIVEN.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// The same server by the name that its certificate is for.

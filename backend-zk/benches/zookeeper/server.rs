@@ -2,12 +2,12 @@
 
 use crate::pinning::server_core;
 use std::{
-    net::TcpListener,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 use tempfile::TempDir;
 use tenure_core::Locks;
+use tenure_testbed::free_port;
 use tenure_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::Client;
 
@@ -24,20 +24,17 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let address = {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            listener.local_addr().expect("an address")
-        };
+        let port = free_port().expect("a port");
         let process = Command::new("taskset")
             .args(["-c", &server_core().to_string()])
             .args(["java", "-cp", CODE, "-Dzookeeper.admin.enableServer=false"])
-            .args(["org.apache.zookeeper.server.ZooKeeperServerMain", &address.port().to_string()])
+            .args(["org.apache.zookeeper.server.ZooKeeperServerMain", &port.to_string()])
             .arg(directory.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("java and taskset are installed");
-        Self { process, address: address.to_string(), _directory: directory }
+        Self { process, address: format!("127.0.0.1:{port}"), _directory: directory }
     }
 
     pub(crate) fn address(&self) -> &str {

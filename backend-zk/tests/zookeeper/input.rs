@@ -1,8 +1,9 @@
 //! What is said when something is wrong.
 
-use crate::{PATIENCE, Scene, in_time, server::ONE, special::free_port};
+use crate::{PATIENCE, Scene, in_time, server::ONE};
 use std::{error::Error as _, time::Duration};
 use tenure_core::{Error, Locks};
+use tenure_testbed::free_port;
 use tenure_zk::{ZkBackend, ZkOptions};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
@@ -26,7 +27,7 @@ async fn refusal(options: ZkOptions) -> String {
 
 #[tokio::test]
 async fn no_server() {
-    let hosts = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let hosts = [(); 2].map(|()| format!("127.0.0.1:{}", free_port().unwrap()));
     let options = ZkOptions::new(&hosts).connect_timeout(PATIENCE * 2);
     let error = in_time("a refusal", ZkBackend::connect(options)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

@@ -4,11 +4,12 @@ use crate::{
     PATIENCE, Scene, eventually, in_time,
     input::said,
     server::ONE,
-    special::{self, Special, free_port},
+    special::{self, Special},
 };
 use std::{fs, path::Path, process::Command};
 use tempfile::TempDir;
 use tenure_core::{Error, Locks};
+use tenure_testbed::free_port;
 use tenure_zk::{ZkBackend, ZkOptions};
 use tokio::{
     io::copy_bidirectional,
@@ -35,7 +36,7 @@ impl Secure {
     }
 
     fn start_blocking(certified: bool) -> Self {
-        let (directory, port) = (tempfile::tempdir().unwrap(), free_port());
+        let (directory, port) = (tempfile::tempdir().unwrap(), free_port().unwrap());
         for name in ["server", "client"] {
             certify(directory.path(), name);
         }

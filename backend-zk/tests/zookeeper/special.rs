@@ -3,17 +3,15 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU16, Ordering},
-    },
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
+use tenure_testbed::free_port;
 
 pub(crate) const JARS: &str = "/usr/share/java/zookeeper.jar";
 /// What it needs for TLS, and its archive does not name.
@@ -36,18 +34,6 @@ pub(crate) fn available() -> bool {
     here
 }
 
-/// A port that nobody else takes meanwhile: each is given out once, below those that systems give to connections.
-pub(crate) fn free_port() -> u16 {
-    static GIVEN: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let process = u16::try_from(std::process::id() % 500).unwrap() * 16;
-        let port = 10_000 + process + GIVEN.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
 impl Special {
     /// A server on a directory that may hold data already, with these lines of configuration and these properties of
     /// Java's.
@@ -55,7 +41,7 @@ impl Special {
         // Many at once take longer than one after the other.
         static STARTING: Mutex<()> = Mutex::new(());
         let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        let (port, home) = (free_port(), directory.path());
+        let (port, home) = (free_port().unwrap(), directory.path());
         let common = format!(
             "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=200\nminSessionTimeout=400\n\
              maxSessionTimeout=60000\nmaxClientCnxns=0\nadmin.enableServer=false\n",

@@ -104,6 +104,15 @@ async fn a_client_that_does_not_relock_asks_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn try_is_busy_while_its_client_gives_way() {
+    let locks = Locks::new(Awaited::new(Wakeup::Push));
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_none(), "the other was not let in first");
+    sleep(Duration::from_millis(21)).await;
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_some(), "the round is over");
+}
+
+#[tokio::test(start_paused = true)]
 async fn those_who_are_let_in_first_do_not_keep_the_store_open() {
     let store = Awaited::new(Wakeup::Poll);
     let locks = Locks::new(store.clone());
