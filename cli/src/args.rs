@@ -31,10 +31,10 @@ use std::{env, path::PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Print only errors that change the exit code, and nothing while waiting
+    /// Print only errors that change the exit code
     #[arg(short, long, global = true, help_heading = OF_ALL)]
     pub(crate) quiet: bool,
-    /// Also print what happens to the lock: acquired, released
+    /// Also print each acquisition and release
     #[arg(short, long, global = true, help_heading = OF_ALL, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
     #[command(subcommand)]
@@ -42,8 +42,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads the command line. Options that go with every subcommand may stand before its name and behind it, and clap
-    /// looks for conflicts among each of these alone.
+    /// Reads the command line. Global options may stand before or after the subcommand's name, and clap looks for
+    /// conflicts only within each of these places.
     pub(crate) fn parse() -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(env::args_os())?;
@@ -64,13 +64,13 @@ impl Args {
     }
 }
 
-/// Which store is meant. What is not given here may stand in the environment: see [`store`](crate::store).
+/// The store. Without these options the environment may name it: see [`store`](crate::store).
 #[derive(Debug, clap::Args)]
 pub(crate) struct Store {
-    /// Where the locks live [default: $TENURE_STORE, else a local SQLite file]
+    /// URL of the store [default: $TENURE_STORE, else a local SQLite file]
     #[arg(long = "store", value_name = "URL", global = true, help_heading = OF_ALL)]
     pub(crate) url: Option<String>,
-    /// Read the URL from this file: a command line shows its password to others
+    /// Read the URL from this file, to keep its password off the command line
     #[arg(long = "store-file", value_name = "FILE", value_hint = ValueHint::FilePath, global = true, help_heading = OF_ALL, conflicts_with = "url")]
     pub(crate) file: Option<PathBuf>,
 }
@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Schema(Schema),
     Completions(Completions),
     Man(Man),
-    /// Stores, their URLs, and the parameters of these
+    /// Stores, their URLs and parameters
     #[command(hide = true, long_about = urls(), help_template = "{about}")]
     Urls,
     /// Exit codes of every command
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn definition_is_sound() {
         Args::command().debug_assert();
     }
 }

@@ -1,22 +1,21 @@
-//! `bench`: for those who choose a store, or set one up.
+//! `bench`: helps to choose a store, or to set one up.
 
 use clap::{ValueHint, value_parser};
 use std::{path::PathBuf, time::Duration};
 
 /// Measure how fast a store is, compared with its bare round trip
 ///
-/// It writes to the store: for as long as it runs, it acquires and releases locks there, and so writes and deletes keys
-/// or rows. The locks' names begin with tenure-bench/ and a random number; it touches no other name. At the end, and
-/// after Ctrl-C, it releases everything. A store remembers the last token of each name for a while: in Redis and in
-/// databases, this leaves some 70 keys or rows for a day.
+/// Writes to the store: it acquires and releases locks whose names begin with tenure-bench/ and a random number, and
+/// touches no other name. At the end, and after Ctrl-C, it releases everything. Redis and databases remember the last
+/// token of each name, so some 70 keys or rows stay for a day.
 ///
-/// Prints a line for each of five workloads: the smallest request (who holds a name?); one task that acquires and
-/// releases a lock, both timed together; many tasks that do so at once, each with its own name; 16 tasks that want the
-/// same name, timed until the grant; and two clients that hand a lock back and forth, timed from the release to the
-/// next grant. Exits with 69 if something failed.
+/// Prints a line for each of five workloads: the smallest request, which looks up a name's holder; one task that
+/// acquires and releases a lock, both timed together; many tasks that do so at once, each with its own name; 16 tasks
+/// that compete for one name, timed until the grant; and two clients that hand a lock back and forth, timed from the
+/// release to the next grant. Exits with 69 if a request fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// How many seconds to spend on each of the five workloads, which take turns
+    /// Seconds for each of the five workloads, which take turns
     #[arg(long, value_name = "N", default_value = "2", value_parser = seconds, allow_hyphen_values = true)]
     pub(crate) seconds: Duration,
     /// How many tasks acquire locks at once, each with its own name
@@ -25,7 +24,7 @@ pub(crate) struct Bench {
     /// Print a JSON object, for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also draw the measured times, and write the picture to this file as SVG
+    /// Also draw the measured times into this SVG file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,
 }

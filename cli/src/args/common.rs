@@ -1,4 +1,4 @@
-//! What several subcommands have: how long to wait, and values that are checked.
+//! Arguments of several subcommands: how long to wait, and values with checks.
 
 use crate::exit;
 use std::{
@@ -11,7 +11,7 @@ use tenure::{HolderInfo, InvalidName, Name, lease};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Limit {
-    /// Do not wait: exit with 75 if another holds the lock
+    /// Exit with 75 instead of waiting
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) once: bool,
     /// Wait at most this long, then exit with 75 [default: for ever]
@@ -37,7 +37,7 @@ pub(super) fn label(text: &str) -> Result<String, tenure::Error> {
     HolderInfo::check_label(text)
 }
 
-/// A port of this machine's own, or of an address.
+/// A port on localhost, or an address with a port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let own = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     own.or_else(|_| text.parse()).map_err(|_| {

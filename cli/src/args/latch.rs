@@ -4,11 +4,11 @@ use super::common::{Limit, name};
 use clap::{Subcommand, value_parser};
 use tenure::Name;
 
-/// Wait until each of a number of parties has done its part
+/// Wait until several parties have each done their part
 ///
-/// A latch opens when all its parties have counted down, and then stays open. Each party counts once, because it is
-/// known by its name. A latch has no lease: it stays in the store until you remove it, so use a new name for each
-/// purpose. A latch and a lock of the same name are independent.
+/// A latch opens when all its parties have counted down, and then stays open. Each party has a name, and counts once. A
+/// latch has no lease: it stays in the store until you remove it, so use a new name for each purpose. A lock of that
+/// name is independent of it.
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = LATCH_EXAMPLES)]
 pub(crate) enum Latch {
@@ -18,9 +18,9 @@ pub(crate) enum Latch {
     Remove(RemoveLatch),
 }
 
-/// Count a party down
+/// Count down for one party
 ///
-/// Prints how many parties are still missing. A party that counts down again changes nothing.
+/// Prints how many parties are still missing. Counting down again changes nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CountDown {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct CountDown {
     pub(crate) party: Name,
 }
 
-/// Wait until a latch is open
+/// Wait until a latch opens
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitForLatch {
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(crate) struct WaitForLatch {
 
 /// Show how many parties have counted down
 ///
-/// Exits with 1 if none has.
+/// Exits with 1 if there is no such latch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowLatch {
     /// The latch's name
@@ -52,10 +52,9 @@ pub(crate) struct ShowLatch {
     pub(crate) json: bool,
 }
 
-/// Remove a latch and its count, whether it is open or closed
+/// Remove a latch and its count, open or closed
 ///
-/// Whoever waits for the latch goes on waiting until all parties have counted down anew. Does nothing if there is no
-/// such latch.
+/// Its waiters go on waiting until all parties have counted down again. Does nothing if there is no such latch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveLatch {
     /// The latch's name
@@ -69,7 +68,7 @@ pub(crate) struct LatchOf {
     /// The latch's name: 1 to 200 bytes without control characters
     #[arg(value_parser = name)]
     pub(crate) name: Name,
-    /// How many parties it waits for; everybody must give the same N
+    /// Number of parties; all must give the same N
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) parties: u32,
 }

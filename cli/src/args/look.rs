@@ -1,12 +1,12 @@
-//! `wait`, `ls`, `show` and `release`: who holds what, and who waits for it.
+//! `wait`, `ls`, `show` and `release`: holders and waiters.
 
 use super::common::{Limit, name};
 use tenure::Name;
 
-/// Wait until nobody holds a lock, without acquiring it
+/// Wait until a lock is free, without acquiring it
 ///
-/// Asks the store again and again, in the end once a second, so it may miss a short moment between two holders. Another
-/// may acquire the lock at any time: to be the only one, use `tenure run`.
+/// Polls the store, in the end once a second, so it may miss a short gap between two holders. Another client may
+/// acquire the lock at any time: to exclude others, use `tenure run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wait {
     /// The lock's name
@@ -16,19 +16,19 @@ pub(crate) struct Wait {
     pub(crate) limit: Limit,
 }
 
-/// List all holders
+/// List the holders of all locks
 ///
-/// Prints one line for each holder, sorted by name. If nobody holds anything, prints nothing and exits with 0. With
-/// --waiting, those who wait for a held name follow its holders.
+/// Prints one line for each holder, sorted by name. If all locks are free, prints nothing and exits with 0. With
+/// --waiting, the waiters for a held name follow its holders.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
-    /// Only list names that begin with this
+    /// List only names that begin with this
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Also list who waits, in order; not for stores without a queue
+    /// Also list waiters in order; needs a store with a queue
     #[arg(long)]
     pub(crate) waiting: bool,
-    /// Show the list again every second, until Ctrl-C
+    /// Refresh the list every second, until Ctrl-C
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
     /// Print a JSON array, for programs
@@ -36,15 +36,15 @@ pub(crate) struct Ls {
     pub(crate) json: bool,
 }
 
-/// Show who holds a lock
+/// Show the holders of a lock
 ///
-/// Exits with 1 if nobody holds it.
+/// Exits with 1 if the lock is free.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     /// The lock's name
     #[arg(value_parser = name)]
     pub(crate) name: Name,
-    /// Also show who waits, in order; not for stores without a queue
+    /// Also show waiters in order; needs a store with a queue
     #[arg(long)]
     pub(crate) waiting: bool,
     /// Print a JSON array, for programs
@@ -52,16 +52,16 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
-/// Release a lock by force, whoever holds it
+/// Release a lock by force, even if another client holds it
 ///
 /// The holder learns of the loss at its next renewal, at most a third of its lease later, and works on until then. If
-/// the holder is `tenure run`, it then ends its command. Exits with 1 if nobody holds the lock.
+/// the holder is `tenure run`, it then ends its command. Exits with 1 if the lock is free.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Release {
     /// The lock's name
     #[arg(value_parser = name)]
     pub(crate) name: Name,
-    /// Confirm, although the holder may still be at work
+    /// Confirm: the holder may still be at work
     #[arg(long)]
     pub(crate) force: bool,
 }

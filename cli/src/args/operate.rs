@@ -1,13 +1,13 @@
-//! `ping`, `conformance`, `schema`, `completions` and `man`: for those who run a store or install the command.
+//! `ping`, `conformance`, `schema`, `completions` and `man`: for operators and packagers.
 
 use clap::{ValueEnum, ValueHint, value_parser};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
-/// Check that a store answers, how fast, and what it can do
+/// Check that a store answers, and show its speed and capabilities
 ///
-/// Connects. Then asks, --count times, who holds a name of its own, acquires it and releases it. Touches no other name.
-/// Prints how long each of these took: the median, the smallest and the largest. Exits with 69 if something failed.
+/// Connects, and then, --count times, looks up the holder of a name of its own, acquires it and releases it. Touches no
+/// other name. Prints the median, the smallest and the largest time of each step. Exits with 69 if a step fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ping {
     /// How many times to acquire and release
@@ -18,13 +18,13 @@ pub(crate) struct Ping {
     pub(crate) json: bool,
 }
 
-/// Prove a store by running tenure's contract suite against it
+/// Test a store with tenure's contract suite
 ///
 /// Prints a table of the cases that passed, failed or were skipped, and why. Uses its own namespace, so it never
-/// touches locks in use. Exits with 1 if a case failed.
+/// touches locks in use. Exits with 1 if a case fails.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Conformance {
-    /// Only run cases whose names contain this, such as waiting or sqlite::lease
+    /// Run only cases whose names contain this, such as waiting or sqlite::lease
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) filter: String,
 }
@@ -34,15 +34,15 @@ pub(crate) struct Conformance {
 pub(crate) struct Schema {
     /// The database
     pub(crate) dialect: Dialect,
-    /// How a lock is stored in it
+    /// How the database stores a lock
     #[arg(long, default_value = "lease-row")]
     pub(crate) strategy: Strategy,
-    /// The table, if the store's URL has table=; on a server also SCHEMA.TABLE
+    /// Table, as in table= of the store's URL; on a server also SCHEMA.TABLE
     #[arg(long)]
     pub(crate) table: Option<String>,
 }
 
-/// Print a script that completes `tenure` commands in a shell
+/// Print a shell completion script
 ///
 /// For bash: tenure completions bash > ~/.local/share/bash-completion/completions/tenure
 #[derive(Debug, clap::Args)]
@@ -51,11 +51,11 @@ pub(crate) struct Completions {
     pub(crate) shell: Shell,
 }
 
-/// Write the manual pages, for those who make packages: tenure.1, tenure-run.1, …
+/// Write the manual pages for packagers: tenure.1, tenure-run.1, …
 #[derive(Debug, clap::Args)]
 #[command(hide = true)]
 pub(crate) struct Man {
-    /// The directory, which must exist
+    /// An existing directory
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Man {
 /// How a database stores a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Strategy {
-    /// A row that says who holds the lock and until when
+    /// A row with the holder and the end of its lease
     LeaseRow,
     /// A row lock of an open transaction
     RowLock,

@@ -1,5 +1,5 @@
-//! The topics `tenure help urls` and `tenure help exit-codes`. Each term stands above its explanation, so that a terminal of
-//! any width shows both.
+//! The topics `tenure help urls` and `tenure help exit-codes`. Each term stands above its explanation, so that both fit
+//! into a terminal of any width.
 
 use std::fmt::Write;
 use tenure::urls::{self, Parameter};
@@ -16,14 +16,14 @@ Exit codes
   64
       bad input: a name, a duration, a URL, an option
   69
-      the store is unavailable, failed or does not support this, or others use another --permits N
+      the store is unavailable, failed or does not support this, or other clients use another --permits N
   74
       the system refused something, such as to start a process or to open a port
   75
-      not in time: the lock is held, was not free, or the latch did not open. --exit-code N replaces it
+      not in time: the lock was not free, or the latch did not open. --exit-code N replaces this code
   79
-      run: the lock was lost, or --max-hold passed, and the command was ended; run, elect: the command ended by
-      itself, but the release found the lock lost
+      run: the lock was lost, or --max-hold passed, so `tenure` ended the command; run, elect: the command ended
+      by itself, but the release found the lock lost
   126, 127
       run, elect: the command cannot be run, or was not found
   128 + n
@@ -32,12 +32,12 @@ Exit codes
 Durations are written like 90s, 5m or 1h30m. Names have 1 to 200 bytes and no control characters.
 ";
 
-/// The stores, their URLs and the parameters of these.
+/// The stores, their URLs and parameters.
 pub(crate) fn urls() -> String {
     // Writing to a String cannot fail.
     let mut text = String::from(
         "Stores\n\nThe store is the URL in --store, in the file of --store-file, in $TENURE_STORE, or in the file \
-         $TENURE_STORE_FILE. Without any, it is this user's SQLite file on this machine: \
+         $TENURE_STORE_FILE. Otherwise it is this user's SQLite file on this machine: \
          $XDG_STATE_HOME/tenure/locks.db or ~/.local/state/tenure/locks.db.\n\n",
     );
     for scheme in urls::schemes() {
