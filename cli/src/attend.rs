@@ -55,7 +55,7 @@ pub(crate) enum Ending {
     Lost,
 }
 
-/// Runs the command while the locks are held, with these variables of its environment set or unset. A loss is told of by
+/// Runs the command while the locks are held, with these variables of its environment set or unset. Reports a loss with
 /// `tell`.
 pub(crate) async fn run(
     command: &[OsString],
@@ -79,10 +79,10 @@ pub(crate) async fn run(
     attend(&mut job, held, signals, options.kill_after, tell).await
 }
 
-/// What happens while a command runs.
+/// An event while a command runs.
 enum Event {
     Lost,
-    /// It is time to look at a command that is to end.
+    /// Time to look at a command that has been told to end.
     Look,
     Signal(Signal),
 }

@@ -21,7 +21,7 @@ use std::{
 use tenure::Error;
 use workloads::{Bench, Figures, WORKLOADS, Workload};
 
-/// A workload's time is spread over so many rounds, so that whatever disturbs the machine for a while hits all alike.
+/// The rounds over which each workload's time is spread, so that a short disturbance hits all workloads alike.
 const ROUNDS: u32 = 5;
 /// The longest that a workload warms up. Shorter ones take as long as in any other round.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub(crate) async fn bench(store: &args::Store, args: &args::Bench) -> Result<Exi
     };
     tokio::select! {
         () = bench.end() => {}
-        // If the store hangs, this can take as long as a lease. What is still held then expires.
+        // If the store hangs, this can take as long as a lease. Locks that are still held then expire.
         signal = signals.next() => return Err(Failure::Signal(signal as i32)),
     }
     let figures = measured?;
@@ -97,8 +97,7 @@ struct Sheet<'a> {
 }
 
 impl<'a> Sheet<'a> {
-    /// Opens it, before anything is measured: nobody should have to wait to learn that it cannot be written. Its
-    /// content stays until there is a picture.
+    /// Opens it before the measurement, so that an error comes at once. Its content stays until there is a picture.
     ///
     /// May wait for a pipe's reader, so call this before any signal is caught: a signal has to end that wait.
     fn open(path: &'a Path) -> Result<Self, Failure> {

@@ -1,4 +1,4 @@
-//! `tenure conformance`: runs the suite against the very store that is going to be used.
+//! `tenure conformance`: runs the suite against the user's own store.
 
 use crate::{
     args,

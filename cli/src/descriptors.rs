@@ -1,4 +1,4 @@
-//! Descriptors, without which a lock could be acquired but its command not started.
+//! Checks for enough descriptors. Without them, `tenure` could acquire a lock but not start its command.
 
 use crate::exit::Failure;
 use std::{
@@ -6,15 +6,15 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// More than one lock and its command take in any store, a few dozen servers apart.
+/// More than one lock and its command need, unless the store has a few dozen servers.
 const ENOUGH: usize = 40;
 
-/// Checks, before anything is acquired, that there are enough.
+/// Checks before any acquisition that there are enough.
 pub(crate) fn check() -> Result<(), Failure> {
     let stderr = io::stderr();
     let opened =
         (0..ENOUGH).map(|_| stderr.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<OwnedFd>>>();
-    let what =
-        format!("cannot open {ENOUGH} files at once, as tenure may have to; raise the limit (ulimit -n)");
-    opened.map(drop).map_err(|error| Failure::system(what, error))
+    let refused =
+        format!("cannot open {ENOUGH} files at once, as tenure may need; raise the limit (ulimit -n)");
+    opened.map(drop).map_err(|error| Failure::system(refused, error))
 }

@@ -31,12 +31,12 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
     let (join, joined) = watch::channel(false);
     let mut locks = None;
     let outcome = tokio::select! {
-        // Acting comes before telling.
+        // Acting comes before reporting.
         biased;
         outcome = async {
             let locks = locks.insert(open(&url, &mut signals).await?);
             join.send_replace(true);
-            // A manager that is told sooner would take this process for one that takes part.
+            // Before this, the process does not take part, so it tells the manager nothing.
             tokio::select! {
                 biased;
                 outcome = terms(locks, store, args, &mut signals, &term) => outcome,
@@ -51,7 +51,7 @@ pub(crate) async fn elect(store: &args::Store, args: &args::Elect) -> Result<Exi
             None => pending().await,
         } } => match never {},
     };
-    // Nobody answers there any more.
+    // No task answers there any more.
     drop(port);
     if let Some(manager) = &manager {
         manager.stopping();
@@ -70,7 +70,7 @@ async fn open(url: &Url, signals: &mut Signals) -> Result<Locks, Failure> {
     }
 }
 
-/// Serves one term after another, until the command has ended by itself. Shows `current`.
+/// Serves one term after another, until the command has ended by itself. Sends each to `current`.
 async fn terms(
     locks: &Locks,
     store: &args::Store,

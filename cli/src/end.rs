@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often processes are looked at that are no children of this one: no signal tells of their end.
+/// How often to look at processes that are no children of this one, whose end no signal reports.
 const LOOK: Duration = Duration::from_millis(10);
 /// How often SIGKILL is sent again.
 const KILL_AGAIN: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ impl End {
         Self { kill_at: now + kill_after, kills: false, say_at: now, look_at: now }
     }
 
-    /// Returns whether nothing is left of the job. Once it is time, kills what is left.
+    /// Returns whether no process of the job is left. Once it is time, kills the rest.
     pub(crate) fn look(&mut self, job: &mut Job) -> Result<bool, Failure> {
         let now = Instant::now();
         if now >= self.kill_at {

@@ -9,8 +9,8 @@ use std::{
 };
 use tenure::{Error, Holder};
 
-/// `show` and `release`: nobody holds that lock. `latch show`: there is no such latch.
-pub(crate) const NOBODY: u8 = 1;
+/// `show` and `release`: the lock is free. `latch show`: there is no such latch.
+pub(crate) const NOT_HELD: u8 = 1;
 /// Bad input, `EX_USAGE` of `sysexits.h`.
 const USAGE: u8 = 64;
 /// The store is unavailable or failed, `EX_UNAVAILABLE`.
@@ -50,8 +50,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn system(what: impl Into<String>, error: io::Error) -> Self {
-        Self::System(what.into(), error)
+    pub(crate) fn system(text: impl Into<String>, error: io::Error) -> Self {
+        Self::System(text.into(), error)
     }
 
     /// Ends with `chosen` if this says that the lock was not acquired in time. All other failures keep their codes.
@@ -59,7 +59,7 @@ impl Failure {
         if self.code() == BUSY { Self::Chosen(chosen, Box::new(self)) } else { self }
     }
 
-    /// Ends with 69 if this says something of a lock that nobody asked for: the store is what failed.
+    /// Ends with 69 if a test lock of `ping` or `bench` was busy or lost: the store has failed.
     pub(crate) fn of_store(self) -> Self {
         if matches!(self.code(), BUSY | LOST) { Self::Chosen(UNAVAILABLE, Box::new(self)) } else { self }
     }
@@ -90,7 +90,7 @@ impl Failure {
 
     fn explain(&self) {
         match self {
-            // For whoever chose success it is no error.
+            // A user who chose success sees no error.
             Self::Chosen(0, _) if stderr::volume() == Volume::Errors => {}
             Self::Chosen(_, failure) => failure.explain(),
             Self::Noted(failure, note) => {
@@ -106,8 +106,8 @@ impl Failure {
                 }
             }
             Self::Lost | Self::Signal(_) => {}
-            Self::System(what, error) => {
-                say(what);
+            Self::System(text, error) => {
+                say(text);
                 detail(&format!("because: {error}"));
             }
         }

@@ -4,7 +4,7 @@
 //! this only for itself, and it survives `execve`
 //! ([`PR_SET_PDEATHSIG`](https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html)). It covers this one
 //! process, even if the watcher is killed along with the parent. Then it stops itself until the watcher knows its group
-//! and the terminal is lent to it: a command that started earlier could have descendants that nobody knows of.
+//! and the terminal is lent to it: a command that started earlier could have unknown descendants.
 //!
 //! **watch** reads a pipe whose other end only `tenure run` has, and kills the command's whole process group when that
 //! end closes. To say farewell, `tenure run` kills the watcher first. The watcher covers the command's descendants.
@@ -50,15 +50,15 @@ fn program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { env::current_exe() }
 }
 
-/// Checks, before anything is acquired, that this program can be started again.
+/// Checks before any acquisition that this program can be started again.
 pub(crate) fn check() -> Result<(), Failure> {
     let found = program().and_then(|program| {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", program.display()));
         fs::metadata(&program).map_err(named)
     });
-    let what = "cannot start commands here: /proc is missing; mount it (mount -t proc proc /proc)";
-    found.map(drop).map_err(|error| Failure::system(what, error))
+    let text = "cannot start commands here: /proc is missing; mount it (mount -t proc proc /proc)";
+    found.map(drop).map_err(|error| Failure::system(text, error))
 }
 
 fn again(part: &str) -> io::Result<Command> {
@@ -93,7 +93,7 @@ fn exec(mut args: env::ArgsOs) -> ExitCode {
     ExitCode::from(exit::not_started(&error))
 }
 
-/// May block on stderr, as any command may: whatever ends the command ends this process.
+/// May block on stderr, as any command may: a signal that ends the command ends this process.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "tenure: {text}");
 }

@@ -25,7 +25,7 @@ pub(crate) struct Job {
     terminal: Option<Terminal>,
     /// Whether the command gets the terminal whenever this process's group has it.
     uses_terminal: bool,
-    /// Whether it was hung up on, because it asked for a terminal that it cannot get.
+    /// Whether it got SIGHUP, because it asked for a terminal that it cannot get.
     is_hung_up: bool,
     watcher: Watcher,
 }
@@ -167,7 +167,7 @@ impl Job {
         killpg(self.group, None) == Err(Errno::ESRCH)
     }
 
-    /// Those of its processes that this process may not signal, in words: they run as another user (`sudo`).
+    /// Its processes that this process may not signal, in words: they run as another user (`sudo`).
     pub(crate) fn out_of_reach(&self) -> Option<String> {
         let members = processes::members(self.group);
         if members.is_empty() {
@@ -183,10 +183,10 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Whatever went wrong, nothing runs on without the lock.
+        // After any error, no process may run on without the lock.
         if !matches!(self.leader.try_wait(), Ok(Some(_))) {
             self.signal(Signal::SIGKILL);
-            // One that may not be signalled would be waited for until it ends by itself.
+            // Without permission to signal it, this would wait until it ends by itself.
             if self.leader.kill().is_ok() {
                 let _ = self.leader.wait();
             }

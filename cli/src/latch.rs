@@ -1,4 +1,4 @@
-//! `tenure latch`: waits until each of a number of parties has done its part.
+//! `tenure latch`: waits until several parties have each done their part.
 
 use crate::{
     args,
@@ -88,10 +88,10 @@ async fn opened(
     }
 }
 
-/// What is told while a latch is waited for.
+/// The message while `tenure` waits for a latch.
 async fn news(latch: &Latch, args::LatchOf { name, parties }: &args::LatchOf) -> String {
     match latch.missing().await {
-        Ok(0) => format!("waiting for latch {name:?}: it is about to open"),
+        Ok(0) => format!("waiting for latch {name:?}: all parties have counted down"),
         Ok(missing) => format!("waiting for latch {name:?}: {}", are_missing(missing, *parties)),
         Err(error) if error.is_retryable() => format!("waiting for latch {name:?}: {error}"),
         Err(_) => format!("waiting for latch {name:?}"),
@@ -110,7 +110,7 @@ struct Shown<'a> {
 async fn show(store: &args::Store, args: &args::ShowLatch) -> Result<ExitCode, Failure> {
     let name = &args.name;
     let url = store::url(store)?;
-    // Beneath the locks, where nobody has to know how many parties there are.
+    // A `Latch` needs the number of parties; its backend does not.
     let backend = backend::open(&url.text).await.map_err(|error| url.failed(error))?;
     let state = backend.latch(name, &LatchStep::Look).await;
     let store = Arc::from(backend.store());
@@ -127,9 +127,9 @@ async fn show(store: &args::Store, args: &args::ShowLatch) -> Result<ExitCode, F
     } else if let Some(parties) = parties {
         exit::print(&format!("{}: {}\n", plain(name), self::state(state.missing(), parties)))?;
     } else if io::stderr().is_terminal() {
-        stderr::mention(&format!("there is no latch {name:?}; the first count-down makes it"));
+        stderr::mention(&format!("there is no latch {name:?}; the first count-down creates it"));
     }
-    Ok(if parties.is_some() { ExitCode::SUCCESS } else { ExitCode::from(exit::NOBODY) })
+    Ok(if parties.is_some() { ExitCode::SUCCESS } else { ExitCode::from(exit::NOT_HELD) })
 }
 
 async fn remove(store: &args::Store, name: &Name) -> Result<ExitCode, Failure> {

@@ -1,4 +1,4 @@
-//! `tenure ls` and `tenure show`: who holds what, and who waits for it.
+//! `tenure ls` and `tenure show`: holders and waiters.
 
 use crate::{
     args,
@@ -14,16 +14,16 @@ use std::{
 use tenure::{Capability, Error, Locks, Name, StoreError};
 use tokio::time::{Instant, sleep_until};
 
-/// How often a list that is watched is drawn.
+/// How often `--watch` draws the list.
 const AGAIN: Duration = Duration::from_secs(1);
-/// For how many names it is said why their waiters could not be told; of the others, only how many they are.
+/// For how many names `ls` says why it cannot list their waiters. It only counts the others.
 const EXPLAINED: usize = 10;
-/// Makes a terminal go to its first line and clear what follows: `ED` and `CUP` of ECMA-48.
+/// Makes a terminal go to its first line and clear the rest: `ED` and `CUP` of ECMA-48.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) async fn ls(store: &args::Store, args: &args::Ls) -> Result<ExitCode, Failure> {
     if args.watch && !io::stdout().is_terminal() {
-        let text = "--watch draws on a terminal, and stdout is none; run `tenure ls --json` again and again";
+        let text = "--watch needs a terminal, and stdout is none; run `tenure ls --json` repeatedly";
         return Err(Failure::Usage(text.to_owned()));
     }
     let locks = store::open(store).await?;
@@ -50,7 +50,7 @@ fn nothing(args: &args::Ls) -> String {
     }
 }
 
-/// Shows the list until something ends this process, which holds nothing.
+/// Shows the list until a signal ends this process, which holds nothing.
 async fn watch(locks: &Locks, args: &args::Ls) -> Result<ExitCode, Failure> {
     loop {
         let asked = Instant::now();
@@ -72,18 +72,18 @@ fn line(text: String) -> String {
     text + "\n"
 }
 
-/// What `ls` shows.
+/// The output of `ls`.
 struct List {
     entries: Vec<Entry>,
-    /// The names whose waiters the store could not tell, each with the reason.
+    /// The names whose waiters the store could not list, each with the reason.
     untold: Vec<(Name, StoreError)>,
 }
 
 impl List {
-    /// Says what it does not show, in a few lines.
+    /// Messages about the names without a list of waiters, in a few lines.
     fn gaps(&self) -> impl Iterator<Item = String> {
         let explained = self.untold.iter().take(EXPLAINED);
-        // It may repeat what another program wrote.
+        // It may repeat another program's text.
         let explained = explained.map(|(name, why)| (name, people::plain(&why.to_string())));
         let explained = explained.map(|(name, why)| format!("cannot list the waiters for {name:?}: {why}"));
         let others = self.untold.len().saturating_sub(EXPLAINED);
@@ -92,12 +92,12 @@ impl List {
     }
 }
 
-/// The holders of all names that begin with the prefix, and behind those of each name the waiters, if they are wanted.
+/// The holders of all names that begin with the prefix, and with `--waiting` behind each name's holders its waiters.
 ///
-/// A name that another program damaged has an unknown holder, and its waiters cannot be told. It hides no other.
+/// A name that another program damaged has an unknown holder and no list of waiters. It hides no other name.
 async fn list(locks: &Locks, args: &args::Ls) -> Result<List, Error> {
     if args.waiting && !locks.capabilities().waiting {
-        // Also if nobody holds anything.
+        // Also if all locks are free.
         return Err(Error::Unsupported { store: locks.store().into(), capability: Capability::Waiting });
     }
     let holders = locks.list(&args.prefix).await?;
@@ -126,7 +126,7 @@ pub(crate) async fn show(store: &args::Store, args: &args::Show) -> Result<ExitC
     print(&entries, args.waiting, args.json)?;
     if !entries.iter().any(Entry::is_holder) {
         note(&format!("lock {:?} is free", args.name));
-        return Ok(ExitCode::from(exit::NOBODY));
+        return Ok(ExitCode::from(exit::NOT_HELD));
     }
     Ok(ExitCode::SUCCESS)
 }

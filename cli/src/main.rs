@@ -1,18 +1,18 @@
-//! `tenure`: hold a lock while a command runs, and see who holds what. See `docs/cli.md`.
+//! `tenure`: holds a lock while a command runs, and lists holders. See `docs/cli.md`.
 //!
 //! | you look for | it is in |
 //! |---|---|
 //! | the command line | [`args`] |
 //! | enough files that can be opened | [`descriptors`] |
 //! | exit codes and messages | [`exit`], [`stderr`], [`warnings`] |
-//! | which store is meant | [`store`] |
+//! | the choice of the store | [`store`] |
 //! | `run`: the lock around a command | [`run`], [`attend`], [`waiting`] |
-//! | `elect`: one leader among many machines, and what others learn of it | [`elect`], [`manager`], [`ready`] |
+//! | `elect`: one leader among many machines, and its reports | [`elect`], [`manager`], [`ready`] |
 //! | the command's processes | [`job`], [`end`], [`helper`], [`signals`], [`terminal`], [`processes`], [`orphans`] |
 //! | latches | [`latch`] |
-//! | who holds what, and who waits for it | [`look`], [`wait`], [`release`], [`people`] |
+//! | holders and waiters | [`look`], [`wait`], [`release`], [`people`] |
 //! | completions, manual pages | [`manual`] |
-//! | for those who run a store | [`ping`], [`bench`], [`conformance`], [`schema`] |
+//! | for operators | [`ping`], [`bench`], [`conformance`], [`schema`] |
 
 #[cfg(not(unix))]
 compile_error!("tenure runs commands in process groups, which only Unix has");
@@ -55,8 +55,8 @@ use std::process::ExitCode;
 use stderr::{Stderr, Volume};
 
 fn main() -> ExitCode {
-    // Its caller may have blocked signals. A blocked SIGCHLD would hide the end of the command, which would inherit what
-    // is blocked here.
+    // Its caller may have blocked signals. A blocked SIGCHLD would hide the end of the command, and the command would
+    // inherit the blocked signals.
     let _ = SigSet::empty().thread_set_mask();
     if let Some(code) = helper::main().or_else(conformance::main) {
         return code;
@@ -82,8 +82,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Lets signals end process 1 of a container too: the kernel drops those that it does not catch. These commands catch
-/// them by themselves.
+/// Lets signals end process 1 of a container too: the kernel drops signals that it does not catch. The commands listed
+/// here catch them by themselves.
 async fn as_any_process(
     command: &Command,
     outcome: impl Future<Output = Result<ExitCode, Failure>>,

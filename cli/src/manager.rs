@@ -1,8 +1,8 @@
-//! What a service manager learns of a candidate: systemd, by its
+//! Reports to a service manager that a candidate lives and leads: systemd, by its
 //! [notification protocol](https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html).
 //!
-//! A message is one datagram, and never waits: acting comes before telling. (The crates that send it block while the
-//! manager's queue is full.) So each message says everything, and is said again.
+//! A message is one datagram, and never waits: acting comes before reporting. (The crates that send it block while
+//! the manager's queue is full.) So each message is complete, and is repeated.
 
 use crate::store::Variables;
 use std::{convert::Infallible, env, ffi::OsString, future::pending, io, os::unix::net, time::Duration};
@@ -13,7 +13,7 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHED: &str = "WATCHDOG_PID";
 
-/// How often everything is said again to a manager that does not watch.
+/// How often the message is repeated for a manager without a watchdog.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// A service manager that wants to be notified.
@@ -34,7 +34,7 @@ impl Manager {
         Ok(Some(Self { socket, address, watchdog: watchdog(|name| env::var(name).ok()) }))
     }
 
-    /// Tells whether this candidate leads, and that it lives: as long as this is polled, so are losses and signals.
+    /// Reports whether this candidate leads, and that it lives: while this is polled, so are losses and signals.
     pub(crate) async fn report(&self, name: &Name, mut term: watch::Receiver<Option<Hold>>) -> Infallible {
         loop {
             let held = term.borrow_and_update().clone().filter(Hold::is_held);
@@ -58,18 +58,18 @@ impl Manager {
         }
     }
 
-    /// Tells that this process is about to end.
+    /// Reports that this process is about to end.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
     fn send(&self, message: &str) {
-        // If its queue is full, or it is gone, the next message says the same.
+        // If its queue is full, or it is gone, the next message repeats this one.
         let _ = self.socket.send_to_addr(message.as_bytes(), &self.address);
     }
 }
 
-/// Hides the manager from a command: what it says would be taken for what this process says.
+/// Hides the manager from a command, whose messages it would take for this process's.
 pub(crate) fn hidden() -> Variables {
     [SOCKET, WATCHDOG, WATCHED].map(|name| (name, None)).into()
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_may_be_for_another_process() {
+    fn watchdog_of_another_process_is_ignored() {
         let me = std::process::id().to_string();
         for (micros, pid, longest) in [
             (Some("3000000"), None, Some(Duration::from_secs(3))),

@@ -1,4 +1,4 @@
-//! `tenure completions` and `tenure man`: what the definition of the command line gives besides a parser.
+//! `tenure completions` and `tenure man`, both from the definition of the command line.
 
 use crate::{
     args::{self, Args},
@@ -47,7 +47,7 @@ mod tests {
         let short = arg.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
         let text = arg.get_long_help().or(arg.get_help()).expect("each argument is explained").to_string();
         let (first, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
-        // Some defaults are no value.
+        // Some defaults are words in the help text.
         let (first, default) = first.split_once(" [default: ").unwrap_or((first, ""));
         let mut about = paragraph(first, rest);
         let quoted = |values: Vec<String>| format!("`{}`", values.join("`, `"));
@@ -84,7 +84,7 @@ mod tests {
         }
     }
 
-    /// A section for each subcommand, and for theirs.
+    /// A section for each subcommand, and for its own subcommands.
     fn sections(text: &mut String, command: &mut Command, path: &str) {
         let shown = |command: &&mut Command| !command.is_hide_set() && command.get_name() != "help";
         for command in command.get_subcommands_mut().filter(shown) {
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// What the definition of the command line says, as tables.
+    /// The definition of the command line, as tables.
     fn reference() -> String {
         let mut command = Args::command();
         command.build();

@@ -5,11 +5,11 @@
 
 use nix::unistd::Pid;
 
-/// Waits for those that have ended, but for none of `children`, which others wait for.
+/// Waits for orphans that have ended, but not for `children`, which other code waits for.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 pub(crate) fn reap(children: &[Pid]) {
     use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-    // Looks before it waits, so that the end of a child is left to those who wait for it.
+    // Looks before it waits, so that the code that waits for a child sees its end.
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     while let Some(ended) = waitid(Id::All, look).ok().and_then(|status| status.pid()) {
         // The next SIGCHLD leads here again, after this one has been waited for.

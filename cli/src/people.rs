@@ -8,16 +8,16 @@ use std::{
 };
 use tenure::{Holder, Mode, Waiter};
 
-/// Who holds a name, or waits for it: one line of a list.
+/// A holder or waiter: one line of a list.
 pub(crate) struct Entry {
     /// A waiter's place in the queue, from 1.
     place: Option<usize>,
-    /// What is known of it. Of a waiter neither a token nor a lease is.
+    /// The known facts. A waiter has neither a token nor a lease.
     who: Holder,
 }
 
 impl Entry {
-    /// The holders of a name, and behind them those who wait for it.
+    /// The holders of a name, and behind them its waiters.
     pub(crate) fn all(holders: &[Holder], waiters: Vec<Waiter>) -> Vec<Self> {
         let holders = holders.iter().map(|holder| Self { place: None, who: holder.clone() });
         let waiters = (1..).zip(waiters);
@@ -49,8 +49,8 @@ fn date<F: Display>(time: SystemTime, form: impl FnOnce(SystemTime) -> F) -> Opt
     Some(text)
 }
 
-/// Makes a text safe for a terminal: escapes control characters and those that change the direction of writing. Foreign
-/// clients may have written anything.
+/// Makes a text safe for a terminal: escapes control characters and characters that change the direction of writing.
+/// Foreign clients may have written anything.
 pub(crate) fn plain(text: &str) -> String {
     let escape = |c: char| if harmless(c) { c.to_string() } else { c.escape_unicode().to_string() };
     text.chars().map(escape).collect()
@@ -78,8 +78,8 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// A table for people, with the columns NAME, MODE, LABEL, HOLDER, TOKEN, SINCE and LEFT. If it is also of those who
-/// wait, PLACE follows NAME, and HOLDER is PROCESS. Empty if there are no entries.
+/// A table for people, with the columns NAME, MODE, LABEL, HOLDER, TOKEN, SINCE and LEFT. With waiters, PLACE follows
+/// NAME, and HOLDER is PROCESS. Empty if there are no entries.
 pub(crate) fn table(entries: &[Entry], waiting: bool) -> String {
     if entries.is_empty() {
         return String::new();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_has_a_place_and_no_lease() {
+    fn waiter_has_place_but_no_lease() {
         let name = || Name::new("report").unwrap();
         let claim = ClaimId::new();
         let waiters = vec![Waiter::of(name()).claim(claim), Waiter::of(name()).mode(Mode::Shared)];
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_cannot_be_shown_is_a_dash() {
+    fn unprintable_time_is_a_dash() {
         let year_10000 = SystemTime::UNIX_EPOCH + Duration::from_hours(70_389_528);
         let before_1970 = SystemTime::UNIX_EPOCH - Duration::from_millis(1);
         for since in [year_10000, before_1970] {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// Whatever a store can say of a holder, which anybody may have written.
+        /// Any holder that a store can report: another program may have written it.
         fn holders()(
             name in texts().prop_filter_map("no name", |text| Name::new(text).ok()),
             (label, host, pid) in (option::of(texts()), texts(), any::<u32>()),
@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_holds_it_or_waits_has_a_row(
+        fn every_entry_has_a_row(
             entries in vec((option::of(any::<usize>()), holders()), 0..4),
             waiting in any::<bool>(),
         ) {

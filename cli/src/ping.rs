@@ -1,4 +1,4 @@
-//! `tenure ping`: whether a store answers, how fast, and what it can do.
+//! `tenure ping`: whether a store answers, its speed and its capabilities.
 
 use crate::{
     args,
@@ -18,15 +18,14 @@ use tokio::time::{sleep, timeout};
 
 /// How long each request may take.
 const WAIT: Duration = Duration::from_secs(10);
-/// The lease, whatever the store's URL says: if a store freezes, that is reported, and not waited for until a long
-/// lease is over.
+/// The lease, even if the store's URL has a longer one: if the store freezes, `ping` says so soon.
 const LEASE: Duration = WAIT;
 /// How long the end waits for the store.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How many names a machine has. They are few, so that a store that is asked all day does not fill up, and more than
-/// one, so that a ping need not wait for others, nor for the lease of one that was killed.
+/// How many names a machine has. They are few, so that pings all day do not fill the store, and more than one, so that
+/// a ping need not wait for another, or for the lease of one that was killed.
 const NAMES: usize = 8;
-/// How long all of them are left alone when all are busy.
+/// The pause when all of them are busy.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How much of a host's name they contain: all, unless it is very long.
 const HOST_BYTES: usize = 160;
@@ -77,7 +76,7 @@ async fn measure(locks: &Locks, count: u32) -> Result<[Vec<Duration>; 3], Failur
     Ok([looks, acquisitions, releases])
 }
 
-/// The names for `ping` on this host. What is unique in a host's name, such as a pod's, is at its end.
+/// The names for `ping` on this host. The end of a host's name is its unique part, as in a pod's.
 fn names(host: &str) -> [String; NAMES] {
     let end = &host[host.ceil_char_boundary(host.len().saturating_sub(HOST_BYTES))..];
     std::array::from_fn(|number| format!("tenure-ping/{end}/{number}"))
@@ -96,10 +95,10 @@ async fn acquire(locks: &Locks, names: &mut [String; NAMES]) -> Result<(Guard, D
             names.rotate_left(1);
         }
         if Instant::now() >= end {
-            let what =
+            let text =
                 format!("all names for tenure ping in {} are busy, such as {:?}", locks.store(), names[0]);
             let holders = answer(locks, locks.holders(&names[0])).await.unwrap_or_default();
-            return Err(Failure::Busy(what, holders));
+            return Err(Failure::Busy(text, holders));
         }
         sleep(PAUSE).await;
     }
@@ -135,7 +134,7 @@ impl Spread {
     }
 }
 
-/// All that `ping` finds out. Its fields are part of the command's interface: see `docs/cli-reference.md`.
+/// The results of `ping`. Its fields are part of the command's interface: see `docs/cli-reference.md`.
 #[derive(Serialize)]
 struct Report {
     store: String,
@@ -147,9 +146,9 @@ struct Report {
     capabilities: Abilities,
 }
 
-/// What the store can do.
+/// The store's capabilities.
 #[derive(Serialize)]
-#[allow(clippy::struct_excessive_bools, reason = "a flat list of yes and no is what this type is for")]
+#[allow(clippy::struct_excessive_bools, reason = "this type is a flat list of yes and no")]
 struct Abilities {
     term: &'static str,
     wakeup: &'static str,
@@ -198,12 +197,12 @@ impl Report {
 
     fn table(&self) -> String {
         let Self { connect_ms, look_ms, acquire_ms, release_ms, capabilities: can, .. } = self;
-        let time = |what: &str, time: Option<Spread>| {
+        let time = |step: &str, time: Option<Spread>| {
             let cells = time.map(|Spread { min, median, max }| {
                 [format!("{median:.3} ms"), format!("{min:.3} to {max:.3} ms")]
             });
             let [median, range] = cells.unwrap_or_else(|| ["-".to_owned(), String::new()]);
-            [what.to_owned(), median, range]
+            [step.to_owned(), median, range]
         };
         let times = [
             ["connect".to_owned(), format!("{connect_ms:.3} ms"), String::new()],
@@ -218,9 +217,9 @@ impl Report {
             _ => "until its lease expires, unless renewed",
         };
         let waiters = match can.wakeup {
-            "push" => "are told of a release",
-            "queue" => "queue in the store, and are told when it is their turn",
-            _ => "ask again and again",
+            "push" => "are woken by a release",
+            "queue" => "queue in the store, which wakes the next one",
+            _ => "poll the store",
         };
         let again = Duration::from_secs_f64(can.ask_again_ms / 1e3);
         let abilities = [
@@ -247,7 +246,7 @@ mod tests {
     use tenure::Name;
 
     #[test]
-    fn names_end_with_what_is_unique() {
+    fn names_keep_unique_end_of_long_host() {
         assert_eq!(names("db-1")[7], "tenure-ping/db-1/7");
         let long = names(&format!("{}é-7x2kp", "x".repeat(400)));
         assert!(long[0].ends_with("é-7x2kp/0"), "{long:?}");
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_went_wrong_the_store_is_to_blame() {
+    fn busy_and_lost_exit_as_store_failures() {
         let busy = || Failure::Busy("busy".to_owned(), Vec::new());
         assert_eq!(busy().of_store().report(), ExitCode::from(69));
         assert_eq!(Failure::Lost.of_store().report(), ExitCode::from(69));
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread() {
+    fn spread_has_min_median_and_max() {
         let times = [3, 1, 2].map(Duration::from_millis).to_vec();
         assert_eq!(Spread::of(times), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
         assert_eq!(Spread::of(Vec::new()), None);

@@ -61,7 +61,7 @@ mod tests {
     proptest! {
         /// A process chooses its own name.
         #[test]
-        fn name_of_a_process_hides_nothing_else(
+        fn process_name_hides_no_other_field(
             (pid, parent, group) in (1..i32::MAX, 0..i32::MAX, 0..i32::MAX),
             name in "[() 0-9RZ\\n]{0,15}|.{0,15}",
             state in "[RSDZTX]",

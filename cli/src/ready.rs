@@ -1,7 +1,7 @@
 //! Answers over HTTP to probes and load balancers: whether this candidate lives, takes part, leads.
 //!
-//! It is no web server: the answer to any request is 200 or 503, and the connection ends. Clients are few at a time
-//! and have little time, and serving them is a matter of microseconds, so nothing else waits for them.
+//! It is no web server: the answer to any request is 200 or 503, and the connection ends. Few clients are served at a
+//! time, each within a time limit and in microseconds, so nothing else waits for them.
 
 use crate::{
     exit::Failure,
@@ -83,7 +83,7 @@ impl Candidate {
 }
 
 async fn reply(mut client: TcpStream, candidate: Candidate) -> io::Result<()> {
-    // What is not read would make the system reset the connection, which the client may see before the answer.
+    // Unread bytes would make the system reset the connection, which the client may see before the answer.
     let mut request = Vec::new();
     let mut is_new = 0;
     while !request[is_new..].windows(4).any(|end| end == b"\r\n\r\n") && request.len() < LONGEST {

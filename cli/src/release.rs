@@ -1,4 +1,4 @@
-//! `tenure release --force`: releases a lock by force, whoever holds it.
+//! `tenure release --force`: releases a lock by force, even if another client holds it.
 
 use crate::{
     args,
@@ -27,7 +27,7 @@ pub(crate) async fn release(store: &args::Store, args: &args::Release) -> Result
     }
     if put_out.is_empty() {
         stderr::say(&format!("lock {name:?} is free"));
-        return Ok(ExitCode::from(exit::NOBODY));
+        return Ok(ExitCode::from(exit::NOT_HELD));
     }
     Ok(ExitCode::SUCCESS)
 }

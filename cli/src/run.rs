@@ -12,7 +12,7 @@ use std::{cell::RefCell, process::ExitCode, time::Duration};
 use tenure::{Error, Holder, LockSet, LockSetGuard, Locks, Name};
 use tokio::time::timeout;
 
-/// How long the end waits for the store. What is not released by then expires with its lease.
+/// How long the end waits for the store. Locks that are not released by then expire with their leases.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(store: &args::Store, args: &args::Run) -> Result<ExitCode, Failure> {
@@ -90,17 +90,17 @@ async fn take(locks: &Locks, wait: Option<Duration>, args: &args::Run) -> Result
         outcome = all.acquire_telling(|name| drop(waits_for.replace(name.clone()))) => outcome,
         never = waiting::show(locks, || waits_for.borrow().clone()) => match never {},
     };
-    // A wait that is too short leaves no time to ask who it is.
-    let names_nobody = matches!(&outcome, Err(Error::Timeout { holders, .. }) if holders.is_empty());
+    // A wait that is too short leaves no time to ask for the holder.
+    let lacks_holders = matches!(&outcome, Err(Error::Timeout { holders, .. }) if holders.is_empty());
     match outcome {
-        Err(error) if names_nobody => {
+        Err(error) if lacks_holders => {
             Err(Failure::Busy(error.to_string(), holders(locks, &args.names).await))
         }
         outcome => Ok(outcome?),
     }
 }
 
-/// Who holds the locks, for a message; empty if the store does not answer soon.
+/// The holders of the locks, for a message; empty if the store does not answer soon.
 async fn holders(locks: &Locks, names: &[Name]) -> Vec<Holder> {
     let asked = async {
         let mut holders = Vec::new();

@@ -1,4 +1,4 @@
-//! `tenure schema`: prints the tables, for those who create them by hand.
+//! `tenure schema`: prints the SQL of the tables, for users who create them by hand.
 
 use crate::{
     args::{self, Dialect, Strategy},

@@ -23,7 +23,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Also catches those that matter while a command runs, from the first command on.
+    /// Also catches the signals that matter while a command runs, from the first command on.
     pub(crate) fn while_running(&mut self) -> Result<(), Failure> {
         self.listen(&RUNNING)
     }

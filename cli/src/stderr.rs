@@ -1,7 +1,7 @@
-//! What `tenure` says on stderr. It never waits for a reader: acting comes before telling.
+//! Messages on stderr. `tenure` never waits for a reader: acting comes before reporting.
 //!
-//! A pipe that nobody reads and a terminal stopped by Ctrl-S block whoever writes to them, for as long as they like. So
-//! only one thread writes; all others put their messages into a bounded channel and go on. When the channel is full,
+//! A pipe without a reader and a terminal stopped by Ctrl-S block a writer without a limit. So only one thread writes;
+//! all others put their messages into a bounded channel and go on. When the channel is full,
 //! messages are dropped, and their number is reported as soon as there is a reader again. (`tracing-appender` has such
 //! a thread too, but if its guard is dropped while the writer is blocked, it reports that on stderr itself, and hangs.)
 
@@ -57,26 +57,26 @@ impl Drop for Stderr {
     }
 }
 
-/// How much is said.
+/// How much `tenure` prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Volume {
-    /// Only why `tenure` does not do what it was asked for.
+    /// Only the reasons for a failure.
     Errors,
-    /// Also what may still go well, and what is waited for.
+    /// Also warnings, and news while waiting.
     #[default]
     Warnings,
-    /// Also what went well.
+    /// Also successes.
     Everything,
 }
 
-/// Sets how much is said from now on.
+/// Sets how much `tenure` prints from now on.
 pub(crate) fn set_volume(volume: Volume) {
     if let Some(voice) = VOICE.get() {
         *voice.shared.volume.lock().unwrap_or_else(PoisonError::into_inner) = volume;
     }
 }
 
-/// How much is said.
+/// How much `tenure` prints.
 pub(crate) fn volume() -> Volume {
     let voice = VOICE.get();
     voice.map(|voice| *voice.shared.volume.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
@@ -87,7 +87,7 @@ pub(crate) fn say(text: &str) {
     write(format!("tenure: {text}\n").into_bytes());
 }
 
-/// Prints what is no error, unless only errors are wanted. Never waits.
+/// Prints a message that is no error, unless only errors are wanted. Never waits.
 pub(crate) fn mention(text: &str) {
     if volume() > Volume::Errors {
         say(text);
@@ -106,7 +106,7 @@ pub(crate) fn write(lines: Vec<u8>) {
     }
 }
 
-/// Shows a moving line while something is waited for, unless only errors are wanted, or clears it. Never waits.
+/// Shows a moving line during a wait, unless only errors are wanted, or clears it. Never blocks.
 pub(crate) fn show(line: Option<String>) {
     let line = line.filter(|_| volume() > Volume::Errors);
     if let Some(voice) = VOICE.get() {
@@ -126,7 +126,7 @@ pub(crate) async fn written() {
 
 fn when_written(tell: impl FnOnce() + Send + 'static) {
     if let Some(voice) = VOICE.get() {
-        // A full channel means that nobody reads; dropping `tell` ends the wait as well.
+        // A full channel means that there is no reader; dropping `tell` ends the wait as well.
         voice.send(Message::Written(Box::new(tell)));
     }
 }
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Sender, channel};
 
-    /// Takes what is written only when somebody reads, as a full pipe does.
+    /// Takes a write only when the reader reads, as a full pipe does.
     struct Pipe {
         begun: Sender<()>,
         read: Receiver<()>,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_dropped_and_counted() {
+    fn messages_without_room_are_dropped_and_counted() {
         let ((begun, begins), (reads, read), (written, lines)) = (channel(), channel(), channel());
         let voice = Voice::of(Pipe { begun, read, written }, 2).unwrap();
         let say = |text: &str| voice.write(format!("{text}\n").into_bytes());
@@ -279,7 +279,7 @@ mod tests {
         }
         drop(reads);
         let mut told: Vec<String> = lines.iter().take(4).collect();
-        // It comes as soon as somebody reads, whatever was next.
+        // It comes as soon as there is a reader, before the messages in the channel.
         assert_eq!(told.remove(1), "tenure: messages dropped because stderr was blocked: 2\n");
         assert_eq!(told, ["first\n", "second\n", "third\n"]);
     }

@@ -1,4 +1,4 @@
-//! Which store to use, and how to open it.
+//! The choice of the store, and its opening.
 
 use crate::{args::Store, exit::Failure, stderr, warnings::AGAIN};
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -39,7 +39,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 const LAST: Duration = Duration::from_secs(1);
 
 /// Opens the store of this URL for a command that holds a lock, or waits for one, for `wait` at most. Refuses a store
-/// that would keep nobody out.
+/// whose locks exclude no other process.
 ///
 /// While the store is unavailable, asks again until the wait is over. Returns how much of it is left.
 pub(crate) async fn open_to_hold(
@@ -67,7 +67,7 @@ pub(crate) async fn open_to_hold(
 /// Asks an unavailable store again, until the wait is over. Then its last error counts.
 async fn open_again(url: &Url, end: Option<Instant>, mut error: Error) -> Result<Locks, Error> {
     let (first, longest) = PAUSES;
-    // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
+    // backon's jitter at most doubles a delay, so this asks for half.
     let growing = ExponentialBuilder::new().with_min_delay(first / 2).with_max_delay(longest / 2);
     let mut pauses = growing.with_jitter().without_max_times().build();
     let mut told = None;
@@ -111,8 +111,8 @@ impl Url {
         tenure::connect(&self.text).await.map_err(|error| self.failed(error))
     }
 
-    /// The store could not be opened. If it refused a password that the URL does not show, this says where that is from:
-    /// the variable may be meant for another server.
+    /// The failure to open the store. If the store refused a password from a variable, this names the variable, which
+    /// may be meant for another server.
     pub(crate) fn failed(&self, error: Error) -> Failure {
         match self.variable {
             Some(variable) if matches!(error, Error::Store { .. }) => {
@@ -190,7 +190,7 @@ fn named(given: &Store) -> Result<Named, Failure> {
     }
 }
 
-/// An empty variable says that there is no store, and is overruled by one that names a store.
+/// An empty variable means that no store is given, unless the other variable names one.
 fn named_in_environment() -> Result<Named, Failure> {
     let (url, file) = (env::var_os(URL), env::var_os(FILE));
     let which = match (&url, &file) {
@@ -220,9 +220,8 @@ fn named_in_environment() -> Result<Named, Failure> {
 /// The variables of a command's environment that are set or, without a value, unset.
 pub(crate) type Variables = Vec<(&'static str, Option<OsString>)>;
 
-/// What a command under `tenure` learns of the store. If it keeps the store, that is how it was named. If not, both
-/// variables are empty: were they unset, a `tenure` in the command would use this user's file, and exclude nobody
-/// elsewhere.
+/// The variables that name the store for a command under `tenure`. Unless it keeps the store, both are empty: if they
+/// were unset, a `tenure` in the command would use this user's file, and exclude no client of the store.
 pub(crate) fn for_command(given: &Store, keeps: bool) -> Result<Variables, Failure> {
     let (url, file) = match named(given)? {
         Named::Nowhere => return Ok(Vec::new()),
@@ -295,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_found_wherever_it_stands() {
+    fn password_is_found_in_login_only() {
         for url in ["redis://:secret@h", "mysql://a:se/cr@et@h/db?lease=5s", "redlock://u:p@a,b,c"] {
             assert!(has_password(url), "{url}");
         }
@@ -307,11 +306,11 @@ mod tests {
     }
 
     #[test]
-    fn a_url_without_a_password_gets_that_of_its_servers_clients() {
+    fn missing_password_comes_from_client_variable() {
         let given = |variable: &str| match variable {
             "REDISCLI_AUTH" => Some("re:dis".into()),
             "MYSQL_PWD" => Some("my sql".into()),
-            _ => panic!("{variable} is nobody's business"),
+            _ => panic!("{variable} must not be read"),
         };
         for (url, with) in [
             ("redis://h:1/2?lease=5s", "redis://:re%3Adis@h:1/2?lease=5s"),

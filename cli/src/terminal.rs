@@ -53,7 +53,7 @@ impl Terminal {
     /// Puts `group` in the foreground if this process's group is there.
     pub(crate) fn lend(&self, group: Pid) {
         if self.is_ours() {
-            // This fails if the group has ended or the terminal was hung up; then nobody needs it.
+            // This fails if the group has ended or the terminal was hung up; then no process needs it.
             let _ = tcsetpgrp(&self.tty, group);
         }
     }

@@ -1,4 +1,4 @@
-//! `tenure wait`: waits until nobody holds a lock, without acquiring it.
+//! `tenure wait`: waits until a lock is free, without acquiring it.
 
 use crate::{args, exit::Failure, signals::Signals, store, waiting, warnings};
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -29,7 +29,7 @@ pub(crate) async fn wait(store: &args::Store, args: &args::Wait) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Looks at least once, and until nobody holds the lock or the time is over.
+/// Looks at least once, and until the lock is free or the time is over.
 async fn free(
     locks: &Locks,
     name: &Name,
@@ -38,7 +38,7 @@ async fn free(
 ) -> Result<(), Failure> {
     let end = left.map(|wait| Instant::now() + wait);
     let (first, longest) = PAUSES;
-    // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
+    // backon's jitter at most doubles a delay, so this asks for half.
     let growing =
         ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2).with_max_delay(longest / 2);
     let mut pauses = growing.with_jitter().without_max_times().build();
@@ -54,7 +54,7 @@ async fn free(
                 };
                 return Err(Failure::Busy(format!("lock {name:?} in {} {within}", locks.store()), holders));
             }
-            // The store may be back in time. Meanwhile, the line on stderr says what is wrong.
+            // The store may be back in time. Meanwhile, the line on stderr shows the error.
             Err(error) if !error.is_retryable() || left.is_some_and(|left| left.is_zero()) => {
                 return Err(error.into());
             }

@@ -1,4 +1,4 @@
-//! What a person sees while waiting: who holds the lock and for how long, or what else is waited for.
+//! The news on stderr during a wait: the lock's holder and the rest of its lease, or the latch's missing parties.
 
 use crate::{
     people::span,
@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// A wait shorter than this shows nothing.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How often the store is asked what is waited for.
+/// How often the store is asked for news.
 const ASK: Duration = Duration::from_secs(1);
 
-/// When a line is printed where none can move: after so much of the wait, and then once [a day](DAY).
+/// When a line is printed where none can move: this long after the wait began, and then once [a day](DAY).
 const LINES: [Duration; 6] = [
     Duration::from_secs(5),
     Duration::from_secs(30),
@@ -29,19 +29,19 @@ const LINES: [Duration; 6] = [
     Duration::from_hours(6),
 ];
 const DAY: Duration = Duration::from_hours(24);
-/// When another one comes before these, with `--verbose`.
+/// With `--verbose`, an earlier line.
 const EARLY: Duration = Duration::from_secs(1);
 
-/// Says on stderr who holds the lock that is waited for at the time, until it is dropped.
+/// Reports on stderr the holder of the lock that `name` returns, until it is dropped.
 pub(crate) async fn show(locks: &Locks, name: impl Fn() -> Name) -> Infallible {
     tell(async || news(locks, &name()).await).await
 }
 
-/// Says such news on stderr, until it is dropped: in one line that moves if stderr is a terminal and this process is in
-/// its foreground, and otherwise in lines that come ever more rarely.
+/// Reports news on stderr, until it is dropped: in one moving line if stderr is a terminal and this process is in its
+/// foreground, and otherwise in lines that come ever more rarely.
 pub(crate) async fn tell(news: impl AsyncFn() -> String) -> Infallible {
     if stderr::volume() == Volume::Errors {
-        // Nor is the store asked for it.
+        // Without output, the store is not asked either.
         return pending().await;
     }
     let stderr = io::stderr();
@@ -91,13 +91,13 @@ async fn news(locks: &Locks, name: &Name) -> String {
 
 fn message(name: &Name, holders: &Result<Vec<Holder>, Error>) -> String {
     match holders.as_deref() {
-        Ok([]) => format!("waiting for {name:?}: it is about to be free"),
+        Ok([]) => format!("waiting for {name:?}: no client holds it now"),
         Ok([holder]) => {
             let lease =
                 holder.left.map_or(String::new(), |left| format!(", {} of its lease left", span(left)));
             format!("waiting for {name:?}: held by {holder}{lease}")
         }
-        Ok(holders) => format!("waiting for {name:?}: held by {} others", holders.len()),
+        Ok(holders) => format!("waiting for {name:?}: held by {} holders", holders.len()),
         Err(error) if error.is_retryable() => format!("waiting for {name:?}: {error}"),
         Err(_) => format!("waiting for {name:?}"),
     }

@@ -1,4 +1,4 @@
-//! The library's warnings, about what may still go well, as lines on stderr.
+//! The library's warnings as lines on stderr.
 
 use crate::stderr::{self, Volume};
 use std::{
@@ -17,8 +17,8 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Shows warnings from now on, and with `--verbose` all that tenure's crates tell, below errors: losses are reported by
-/// `run` itself. With `--quiet` shows nothing.
+/// Shows warnings from now on, and with `--verbose` all events of tenure's crates except errors: `run` reports losses
+/// itself. With `--quiet` shows nothing.
 pub(crate) fn show() {
     let level = match stderr::volume() {
         Volume::Errors => return,
@@ -47,7 +47,7 @@ fn repeats_a_password(event: &Metadata<'_>) -> bool {
     event.target().starts_with("sqlx_postgres") && event.fields().field("line").is_some()
 }
 
-/// How often the same warning is shown. During a long outage the store is asked many times.
+/// The least time between two equal warnings. During a long outage the store is asked many times.
 pub(crate) const AGAIN: Duration = Duration::from_mins(1);
 
 /// The last warning, and when it was shown.

@@ -84,7 +84,7 @@ mod tests {
         }
 
         #[test]
-        fn any_other_text_is_refused(
+        fn other_text_is_refused(
             text in prop_oneof![any::<String>(), "-?[0-9.]{1,25}(ns|ms|s|m|h|days|years|x)?( [0-9]{1,25}h)?", "[\\[\\]0-9.:]{0,24}"],
         ) {
             let is_plain = !text.chars().any(char::is_control) && text.len() <= Name::MAX_BYTES;

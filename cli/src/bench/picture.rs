@@ -1,4 +1,4 @@
-//! What `tenure bench` found, as an SVG picture: a histogram of each workload's times.
+//! The results of `tenure bench` as an SVG picture: a histogram of each workload's times.
 //!
 //! All workloads share one scale of time, so that they can be compared at a glance. It is logarithmic, because a
 //! store's longest time is often a thousand times its median.
@@ -19,7 +19,7 @@ const RIGHT: u32 = LEFT + BINS * BIN;
 const BINS: u32 = 136;
 const BIN: u32 = 5;
 
-// Where the first panel begins, how high each is and what is below it, and what is below the last one: the scale.
+// The top of the first panel, the height of each and the gap below it, and the height of the scale at the foot.
 const FIRST: u32 = 100;
 const HEIGHT: u32 = 136;
 const GAP: u32 = 12;
@@ -101,7 +101,7 @@ pub(super) fn draw(report: &Report, figures: &[Figures; WORKLOADS]) -> String {
     for power in scale.powers() {
         shapes.push(text(scale.x(10_u64.pow(power)), top + 8, "faint middle", &power_of_ten(power)));
     }
-    let foot = "time, on a logarithmic scale; the taller the shape, the more often it took that long";
+    let foot = "time on a logarithmic scale; the height shows how often it took that long";
     shapes.push(text(WIDTH / 2, top + 29, "faint middle", foot));
     let (style, shapes, height) = (style(), shapes.join("\n"), top + FOOT - GAP);
     let ground = rectangle("ground", 0, 0, WIDTH, height, 12);
@@ -121,18 +121,18 @@ pub(super) fn draw(report: &Report, figures: &[Figures; WORKLOADS]) -> String {
     )
 }
 
-/// The colours for light pages, and those that replace them on dark ones.
+/// The colours for light pages and for dark ones.
 fn style() -> String {
     let [light, dark] = [0, 1].map(|shade| {
-        let rule = |(what, property, colours): (&str, &str, [&str; 2])| {
-            format!("{what} {{ {property}: {}; }}", colours[shade])
+        let rule = |(selector, property, colours): (&str, &str, [&str; 2])| {
+            format!("{selector} {{ {property}: {}; }}", colours[shade])
         };
         COLOURS.map(rule).join("\n")
     });
     format!("{SHAPES}\n{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}")
 }
 
-/// What was measured, where, and the key to the dashed line.
+/// The store, the settings, and the key to the dashed line.
 fn head(report: &Report, store: &str, bare: Option<u64>) -> Vec<String> {
     let Report { seconds, tasks, .. } = report;
     let caption = format!("tenure bench: {seconds} s for each workload, {tasks} tasks");
@@ -163,7 +163,7 @@ fn panel(title: &str, row: Option<Row>, times: &Histogram<u64>, scale: Scale, ba
     for (mark, column) in MARKS.iter().zip((LEFT..).step_by(COLUMN)) {
         let until = scale.x(times.value_at_quantile(mark.quantile));
         let y = STRIP + (STRIP_END - STRIP - mark.height) / 2;
-        // Two figures may be the same. Each is seen.
+        // Two equal figures are both visible.
         shapes.push(rectangle(mark.look, from, y, (until - from).max(1.0), mark.height, 1));
         shapes.push(rectangle(mark.look, column, FIGURES - 11, 12, 12, 3));
         shapes.push(text(column + 20, FIGURES, "", &mark.of(times)));
@@ -192,7 +192,7 @@ fn counts(times: &Histogram<u64>, scale: Scale) -> String {
     format!(r#"<path class="counts" d="M {LEFT} {BASE} {} V {BASE} Z"/>"#, steps.join(" "))
 }
 
-/// The figures, for those who cannot see the picture.
+/// The figures as text, for screen readers.
 fn in_words(times: &Histogram<u64>) -> String {
     if times.is_empty() {
         return "not measured".to_owned();
@@ -271,7 +271,7 @@ fn upright(look: &str, x: f64) -> String {
     format!(r#"<path class="{look}" d="M {x:.1} {TOP} V {STRIP_END}"/>"#)
 }
 
-/// What is too long for a line, without its middle.
+/// Drops the middle of a text that is too long for a line.
 fn shortened(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() <= LONGEST {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_drawn() {
+    fn unmeasured_workload_is_not_drawn() {
         let svg = picture("a store", WORKLOADS - 1);
         assert_eq!(svg.matches(">not measured<").count(), 1, "{svg}");
         assert!(svg.contains("hand-off between two clients: not measured."), "{svg}");
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn any_name_of_a_store_is_text() {
+    fn store_name_is_escaped_and_shortened() {
         let svg = picture("sqlite:a<&\"b>\u{1}\u{ffff}]]>", 1);
         elements(&svg);
         assert_eq!(svg.matches("sqlite:a&lt;&amp;\"b&gt;\\u{1}\u{fffd}]]&gt;").count(), 2, "{svg}");

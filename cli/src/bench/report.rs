@@ -1,4 +1,4 @@
-//! What `tenure bench` found, for people and for programs.
+//! The results of `tenure bench`, for people and for programs.
 
 use super::workloads::{Figures, SHARING, WORKLOADS, Workload};
 use crate::{args, people};
@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::{iter, time::Duration};
 
-/// All that was found. Its fields are part of the command's interface: see `docs/cli-reference.md`.
+/// All results. Its fields are part of the command's interface: see `docs/cli-reference.md`.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) store: String,
@@ -19,7 +19,7 @@ pub(super) struct Report {
     two_clients: Option<Row>,
 }
 
-/// What was found of one workload.
+/// One workload's results.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Row {
     count: u64,
@@ -37,10 +37,10 @@ impl Row {
     fn of(workload: Workload, figures: &Figures) -> Option<Self> {
         let times = figures.times();
         let quantile = |quantile| millis(times.value_at_quantile(quantile));
-        // Most of that time it waits on purpose.
+        // The two clients wait on purpose most of the time.
         let has_rate = workload != Workload::TwoClients;
         let seconds = figures.elapsed.as_secs_f64();
-        #[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53 within hours")]
+        #[allow(clippy::cast_precision_loss, reason = "no run counts to 2^53")]
         let count = times.len() as f64;
         (!times.is_empty()).then(|| Self {
             count: times.len(),
@@ -53,7 +53,7 @@ impl Row {
         })
     }
 
-    /// What follows the workload's name.
+    /// The cells after the workload's name.
     fn cells(row: Option<Self>) -> [String; 6] {
         let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), three_digits);
         let Some(row) = row else { return std::array::from_fn(|_| number(None)) };
@@ -91,7 +91,7 @@ impl Report {
         json + "\n"
     }
 
-    /// Each workload, and what was found of it.
+    /// Each workload with its results.
     pub(super) fn rows(&self) -> [(String, Option<Row>); WORKLOADS] {
         let tasks = self.tasks;
         [
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_tells_what_was_measured() {
+    fn row_has_measured_figures() {
         let row = Row::of(Workload::Uncontended, &measured()).unwrap();
         assert_eq!((row.count, row.per_second), (100, Some(200.0)));
         for (found, is) in
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_lists_no_holders_has_no_round_trip() {
+    fn store_without_listing_has_no_round_trip() {
         let args = args::Bench { seconds: Duration::from_secs(2), tasks: 8, json: false, svg: None };
         let mut figures: [Figures; WORKLOADS] = Default::default();
         figures[1] = measured();

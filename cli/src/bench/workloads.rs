@@ -1,4 +1,4 @@
-//! What `tenure bench` makes the store do, and how long that took.
+//! The workloads of `tenure bench`, and their times.
 
 use hdrhistogram::Histogram;
 use std::{
@@ -12,13 +12,13 @@ use tokio::{
     time::sleep,
 };
 
-/// How many tasks want the same name.
+/// How many tasks compete for one name.
 pub(super) const SHARING: usize = 16;
-/// How long an acquisition may wait. Whoever holds the name releases it at once, so only a failing store takes so long.
+/// How long an acquisition may wait. Holders release at once, so only a failing store takes so long.
 const WAIT: Duration = Duration::from_secs(30);
 /// How long a waiter has to settle before the lock is handed to it, unless the store is far away.
 const SETTLE: Duration = Duration::from_millis(40);
-/// Or so many times what an acquisition takes: a waiter asks, subscribes and asks again.
+/// Or this multiple of an acquisition's time: a waiter asks, subscribes and asks again.
 const SETTLE_REQUESTS: u32 = 4;
 /// The longest time that is told from longer ones.
 const LONGEST: Duration = Duration::from_mins(10);
@@ -30,13 +30,13 @@ pub(super) const WORKLOADS: usize = Workload::ALL.len();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
-    /// The smallest request: one task asks who holds a name that nobody holds.
+    /// The smallest request: one task looks up the holder of a free name.
     RoundTrip,
     /// One task acquires and releases one name.
     Uncontended,
     /// Many tasks do that, each with a name of its own.
     ManyNames,
-    /// Several tasks of one client want the same name.
+    /// Several tasks of one client compete for one name.
     OneName,
     /// Two clients hand one name to each other.
     TwoClients,
@@ -64,7 +64,7 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// What was recorded so far.
+    /// The times recorded so far.
     pub(super) fn times(&self) -> MutexGuard<'_, Histogram<u64>> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,7 +74,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What is measured of an acquisition.
+/// The measured part of an acquisition.
 #[derive(Clone, Copy)]
 enum Span {
     /// Until the grant.
@@ -105,7 +105,7 @@ impl Run {
 /// The store, and two clients of it.
 pub(super) struct Bench {
     clients: [Locks; 2],
-    /// What all names begin with.
+    /// The beginning of all names.
     namespace: String,
     tasks: u32,
     running: JoinSet<Result<(), Error>>,
@@ -160,7 +160,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Releases everything, also what was cut short, and disconnects.
+    /// Releases everything, also the locks of interrupted tasks, and disconnects.
     pub(super) async fn end(&mut self) {
         self.running.shutdown().await;
         for client in &self.clients {
@@ -178,7 +178,7 @@ impl Bench {
         if !self.clients[0].capabilities().listing {
             return Ok(());
         }
-        let name = format!("{}nobody", self.namespace);
+        let name = format!("{}free", self.namespace);
         loop {
             let began = Instant::now();
             self.clients[0].holders(&name).await?;
@@ -220,8 +220,7 @@ impl Bench {
         Ok(())
     }
 
-    /// One client releases what the other waits for, by turns. What is measured begins with the release, and ends when
-    /// the other has its guard.
+    /// The two clients release the lock to each other in turn. Measures from the release until the other has its guard.
     async fn hand_off(&self, run: &Run) -> Result<(), Error> {
         let locks = [0, 1].map(|client| self.lock(client, "handed-off"));
         let began = Instant::now();
