@@ -149,7 +149,9 @@ impl Record {
     /// Grants the name to the claim if the holders admit it, and so do those ahead of it in the queue (clauses X1 and W5).
     ///
     /// A claim that already holds the name is granted it again, with the same token and a fresh lease, unless the one
-    /// that it has lasts longer (clause F1). A new grant's token is greater than all before it, and at least the store's
+    /// that it has lasts longer (clause F1). A claim whose grant was released by force is not granted the name again while
+    /// its client may still rely on that grant: an attempt that comes late would otherwise give it to the holder who
+    /// lost it. A new grant's token is greater than all before it, and at least the store's
     /// clock in microseconds (clauses T1 and T2), and so are those that it [reserves](Claim::reserve). A refused claim
     /// leaves nothing behind; see [`join_queue`](Self::join_queue) and [`leave_mark`](Self::leave_mark).
     ///
@@ -157,8 +159,8 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// [`StoreError::mismatch`] if the claim expects another number of permits than the holders; [`StoreError::failed`]
-    /// if there are no more tokens.
+    /// [`StoreError::claim_spent`] after a forced release; [`StoreError::mismatch`] if the claim expects another number of
+    /// permits than the holders; [`StoreError::failed`] if there are no more tokens.
     pub fn acquire(&mut self, claim: &Claim, now: StoreTime, sent: Moment) -> Result<Attempt, StoreError> {
         let until = now + claim.lease;
         if let Some(held) = self.live_of(claim.id, now) {
@@ -175,8 +177,6 @@ impl Record {
         let token = Token::new(token).ok_or_else(|| StoreError::failed("there are no more tokens"))?;
         self.token = token.get();
         self.bury(now);
-        // If an earlier grant of the claim was ended by force, that is not true of this one.
-        self.forced.retain(|(forced, _)| *forced != claim.id);
         self.queue.serve(claim.id, now);
         // An exclusive claim now has what the mark was for. Beside a shared one or a permit, others may still wait.
         if claim.mode == Mode::Exclusive {
@@ -334,6 +334,9 @@ impl Record {
     /// For how long others keep the claim out, unless they leave sooner; `None` if nobody does.
     fn obstacle(&self, claim: &Claim, now: StoreTime) -> Result<Option<Duration>, StoreError> {
         let Claim { id, mode, .. } = claim;
+        if self.forced.iter().any(|(forced, until)| forced == id && now < *until) {
+            return Err(StoreError::claim_spent("its grant was released by force"));
+        }
         let modes = || self.live(now).map(|held| held.mode);
         mode.agrees_with(modes()).map_err(StoreError::mismatch)?;
         // A claim that is ahead in the queue is in the way as if it held the name already.

@@ -15,7 +15,7 @@ use tenure_core::{
 };
 
 cases!("store":
-    claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_granted_anew, reserved_tokens_are_nobody_elses,
+    claim_is_idempotent, converted_claim_is_idempotent, forced_claim_is_not_granted_again, reserved_tokens_are_nobody_elses,
     late_attempt_shortens_nothing, busy_tells_the_rest, renewal_answers_in_order,
     renewal_revives_nothing, renewal_of_more_than_is_held_is_lost, release_says_what_it_did,
     withdrawn_claim_is_gone, foreign_withdrawal_is_harmless, stalled_attempt_sees_who_came,
@@ -98,23 +98,34 @@ async fn converted_claim_is_idempotent(stage: &Stage) -> Check {
     Ok(())
 }
 
-/// The answer to an attempt got lost, its grant was ended by force, and the claim asks again: that is another grant.
-async fn forced_claim_is_granted_anew(stage: &Stage) -> Check {
+/// A copy of the attempt arrives after the force, and after the next holder. It must not grant the name again to the holder
+/// who lost it, whose next renewal would succeed. Where a grant is a session, it would be another session's.
+async fn forced_claim_is_not_granted_again(stage: &Stage) -> Check {
     let (client, name) = (stage.client().await?, stage.name("a"));
-    let (store, claim) = (&**client.probe.backend(), Claim { waits: true, ..claim(&name, LEASE)? });
-    let acquire = || within(PATIENCE, "acquiring a free name", store.acquire(&claim));
+    let (store, wanted) = (&**client.probe.backend(), Claim { waits: true, ..claim(&name, LEASE)? });
+    let acquire = || within(PATIENCE, "acquiring a free name", store.acquire(&wanted));
     let first = acquire().await??;
-    store.force_release(&claim.name).await?;
+    store.force_release(&wanted.name).await?;
     if let Standing::Session(liveness) = &first.standing {
         within(PATIENCE, "noticing the forced release", liveness.ended()).await?;
     }
-    let second = acquire().await??;
-    rises(Some(first.token), second.token)?;
-    released(store, &second).await?;
-    // A release that was carried out does not turn into a loss when it is repeated.
-    let repeated = store.release(&second).await?;
-    ensure!(!matches!(repeated, Release::Lost(LossCause::Forced)), "it was released, and then {repeated:?}");
-    Ok(())
+    let next = within(PATIENCE, "acquiring a free name", store.acquire(&claim(&name, LEASE)?)).await??;
+    released(store, &next).await?;
+    match acquire().await? {
+        Err(error) => ensure!(error.spends_claim(), "its claim was released by force, and may be used again: {error}"),
+        Ok(again) => {
+            ensure_matches!(again.standing, Standing::Session(_));
+            rises(Some(next.token), again.token)?;
+            released(store, &again).await?;
+            // A release that was carried out does not turn into a loss when it is repeated.
+            let repeated = store.release(&again).await?;
+            ensure!(!matches!(repeated, Release::Lost(LossCause::Forced)), "it was released, and then {repeated:?}");
+            return Ok(());
+        }
+    }
+    ensure_matches!(store.renew(std::slice::from_ref(&first)).await?[..], [Renewal::Lost(LossCause::Forced)]);
+    // Its client asks with another claim.
+    released(store, &granted(store, &claim(&name, LEASE)?).await?).await
 }
 
 /// So many that the store's clock does not pass them meanwhile: the tokens of ten seconds.

@@ -119,14 +119,18 @@ impl Model {
         let in_sessions = self.rules.in_sessions;
         let known = self.known(name);
         let held = known.record.holders(name, known.now);
-        match answer {
-            // Finds the sessions of the holders, then ends them. By then some may have released the name.
-            Some(Answer::Holders(told)) if in_sessions => {
-                told.iter().filter_map(|(claim, ..)| *claim).for_each(|claim| known.record.withdraw(claim));
-                return true;
-            }
-            _ => drop(known.record.force_release(name, known.now)),
+        if in_sessions {
+            // Finds the sessions of the holders, then ends them. By then some may have released the name. A claim may ask
+            // again in another session.
+            let of_held = held.iter().filter_map(|holder| holder.claim);
+            let ended: Vec<ClaimId> = match answer {
+                Some(Answer::Holders(told)) => told.iter().filter_map(|(claim, ..)| *claim).collect(),
+                _ => of_held.collect(),
+            };
+            ended.iter().for_each(|claim| known.record.withdraw(*claim));
+            return answer.is_some() || !ended.is_empty();
         }
+        known.record.force_release(name, known.now);
         self.forced.extend(held.iter().filter_map(|holder| holder.claim));
         match answer {
             // Votes that are no grant yet, or no longer, end too.

@@ -54,6 +54,7 @@ pub(crate) enum Flaw {
     ListsByPattern,
     TellsOfTheDead,
     ForcesNothing,
+    ForgetsForcedClaims,
     ForgetsLabels,
     ShowsWaitersBackwards,
     ShowsHoldersAsWaiters,

@@ -153,6 +153,7 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
             "oracle::readers_agree_with_record",
         ],
     ),
+    (Flaw::ForgetsForcedClaims, &["store::forced_claim_is_not_granted_again"]),
     (Flaw::ForgetsLabels, &["people::label_shown"]),
     (Flaw::ShowsWaitersBackwards, &["people::waiting_tells_in_order"]),
     (Flaw::ShowsHoldersAsWaiters, &["people::waiting_tells_in_order"]),

@@ -23,16 +23,18 @@ fn a_holder_learns_of_a_forced_release() {
     assert_eq!(Record::default().renew(&second, later), Renewal::Lost(LossCause::Forgotten));
 }
 
-/// The client did not hear of its first grant, so it asked again.
+/// A copy of the attempt comes after the force, and after the next holder.
 #[test]
-fn forced_release_of_earlier_grant_is_forgotten() {
+fn forced_claim_is_not_granted_again_while_its_holder_may_rely_on_it() {
     let (mut record, now) = (Record::default(), start());
-    let one = claim(Mode::Exclusive, 1000);
-    acquire(&mut record, &one, now).unwrap();
+    let (one, other) = (claim(Mode::Exclusive, 1000), claim(Mode::Exclusive, 1000));
+    let lost = acquire(&mut record, &one, now).unwrap();
     record.force_release(&name(), now);
-    let grant = acquire(&mut record, &one, now).unwrap();
-    assert_eq!(record.release(&grant, now), Release::Released { awaited: false });
-    assert_eq!(record.release(&grant, now), Release::Lost(LossCause::Expired), "a repeated release");
+    let next = acquire(&mut record, &other, now).unwrap();
+    record.release(&next, now);
+    assert!(record.acquire(&one, now, Moment::now()).unwrap_err().spends_claim());
+    assert_eq!(record.renew(&lost, now), Renewal::Lost(LossCause::Forced));
+    assert!(acquire(&mut record, &one, now + Duration::from_secs(1)).is_some());
 }
 
 /// Also when the one who took the name has gone again.

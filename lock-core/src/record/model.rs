@@ -75,9 +75,11 @@ impl Scene {
         };
         match step {
             Step::Acquire(who) => {
-                return Some(match record.acquire(&claims[who], now, self.sent).unwrap() {
-                    Attempt::Granted(grant) => Answer::Granted(grant.token, grant.reserved),
-                    Attempt::Busy { expires_in } => Answer::Busy(expires_in.expect("not told how long")),
+                return Some(match record.acquire(&claims[who], now, self.sent) {
+                    Ok(Attempt::Granted(grant)) => Answer::Granted(grant.token, grant.reserved),
+                    Ok(Attempt::Busy { expires_in }) => Answer::Busy(expires_in.expect("not told how long")),
+                    Err(error) if error.spends_claim() => Answer::Spent,
+                    Err(error) => panic!("{error}"),
                 });
             }
             Step::Renew(who, mode, lease) => {
@@ -127,9 +129,10 @@ impl State {
         ledger.note(step, &answer);
         let is_same = *record == self.record;
         if let Step::Acquire(who) = step {
-            let would_grant = |at| self.record.would_grant(&scene.claims[who], at).unwrap();
+            let would_grant = |at| self.record.would_grant(&scene.claims[who], at).unwrap_or(false);
             let is_granted = matches!(answer, Answer::Granted(..));
             assert_eq!(is_granted, would_grant(ledger.now), "another answer than foretold");
+            assert!(answer != Answer::Spent || is_same, "a spent claim leaves something behind");
             if let Answer::Busy(left) = answer {
                 let just_before = (ledger.now + left).as_micros() - 1;
                 assert!(!would_grant(StoreTime::from_micros(just_before)), "L1: told to come late");

@@ -2,7 +2,7 @@
 -- KEYS: lock, record. ARGV: claim, lease in ms, what people are told of the holder, seconds to remember the record, and
 -- the number of the attempt, greater than those of the claim's earlier ones.
 -- Answers with the token as text, behind a + if it was raised before; with what is left of another's lease in ms, or -1;
--- with nil to an attempt that was withdrawn.
+-- with nil to an attempt that was withdrawn, or to a claim that was released by force.
 local call, lock, record, claim, attempt = redis.call, KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[5])
 local holder, last, bad = call('GET', lock), remembered(record)
 if holder and holder ~= claim then
@@ -32,7 +32,7 @@ if token then
 end
 call('SET', lock, claim, 'PX', ARGV[2])
 token, bad = issue(record, call('TIME'), claim, ARGV[3] .. '\n# ' .. ARGV[5], ARGV[4])
-if bad then
+if not token then
   call('DEL', lock)
 end
 return token or bad

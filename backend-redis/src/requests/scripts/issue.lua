@@ -7,7 +7,7 @@ end
 
 -- Issues the next token of a lock, and remembers it with the claim it is for: the server's clock in microseconds, or one
 -- more than the last token if that is greater. With more, the last of so many more tokens, which are the claim's too.
--- Answers with nil for a claim that is marked as withdrawn; with nil and an error where no greater token follows the last.
+-- Answers with nil for a claim that is marked as withdrawn or as released by force; with nil and an error where no greater token follows the last.
 local function issue(record, time, claim, told, remember, more)
   local micros = time[2]
   if #micros < 6 then
@@ -44,13 +44,11 @@ local function issue(record, time, claim, told, remember, more)
   local marks = {}
   for mark, till in string.gmatch(last, '\n(%S+) (%d+)') do
     if tonumber(till) >= tonumber(time[1]) then
-      if mark == '-' .. claim then
+      if string.sub(mark, 2) == claim then
         redis.call('SET', record, last, 'EX', remember)
         return nil
-      elseif mark ~= '!' .. claim then
-        -- An earlier grant of the claim that was ended by force is forgotten: it is not true of this one.
-        marks[#marks + 1] = '\n' .. mark .. ' ' .. till
       end
+      marks[#marks + 1] = '\n' .. mark .. ' ' .. till
     end
   end
   redis.call('SET', record, token .. ' ' .. claim .. ' ' .. told .. table.concat(marks), 'EX', remember)

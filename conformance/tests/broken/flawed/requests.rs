@@ -304,6 +304,15 @@ impl Backend for Client {
     async fn force_release(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         match self.flaw {
             Flaw::ForcesNothing => self.world.memory.holders(name).await,
+            Flaw::ForgetsForcedClaims => {
+                let holders = self.world.memory.holders(name).await?;
+                for id in holders.iter().filter_map(|holder| holder.claim) {
+                    let (name, mode, holder) = (name.clone(), Mode::Exclusive, Arc::default());
+                    let gone = Claim { id, name, mode, lease: HOP, waits: false, reserve: 0, holder };
+                    self.world.memory.withdraw(&gone).await?;
+                }
+                Ok(holders)
+            }
             _ => self.world.memory.force_release(name).await,
         }
     }

@@ -54,6 +54,11 @@ impl Ledger {
         self.clients[who].until > Some(self.now)
     }
 
+    /// Whether a lease of the claim still runs that was ended by force.
+    fn is_spent(&self, who: usize) -> bool {
+        self.clients[who].forced > Some(self.now)
+    }
+
     pub(super) fn holders(&self) -> Vec<Held> {
         let tell = |who: usize| {
             let Client { mode, token, until, .. } = self.clients[who];
@@ -78,8 +83,7 @@ impl Ledger {
 
     /// Whether no claim holds the name or waits for it, and no lease runs that was ended by force.
     pub(super) fn is_idle(&self) -> bool {
-        let is_over = |(who, client): (usize, &Client)| !self.holds(who) && client.forced <= Some(self.now);
-        self.clients.iter().enumerate().all(is_over)
+        (0..CLAIMS).all(|who| !self.holds(who) && !self.is_spent(who))
             && self.waiting().next().is_none()
             && self.marker().is_none()
     }
@@ -126,6 +130,7 @@ impl Ledger {
                     return;
                 }
                 assert!(self.lets_in(who), "X1, W5: granted beside a holder, past a waiter or past a mark");
+                assert!(!self.is_spent(who), "U1: granted again to a holder who lost it by force");
                 let first = token.get() - u64::from(*reserved);
                 assert!(self.greatest < first, "T1: {first} after {}", self.greatest);
                 assert!(now.as_micros() <= first, "T2: {first} at {now:?}");
@@ -137,8 +142,11 @@ impl Ledger {
             }
             (Step::Acquire(who), Answer::Busy(left)) => {
                 assert!(!self.holds(who), "L1: refused to its holder");
-                assert!(!self.lets_in(who), "refused although nothing is in the way");
+                assert!(!self.lets_in(who) && !self.is_spent(who), "refused although nothing is in the way");
                 assert!(!left.is_zero(), "refused because of something that is over");
+            }
+            (Step::Acquire(who), Answer::Spent) => {
+                assert!(self.is_spent(who) && !self.holds(who), "spent, but not by force");
             }
             (Step::Wait(who) | Step::Mark(who), Answer::Done) if self.holds(who) => {}
             (Step::Wait(who), Answer::Done) => match self.line.iter_mut().find(|(other, _)| *other == who) {
@@ -215,7 +223,7 @@ impl Ledger {
         assert!(!self.holds(who), "L5: {cause:?}, and still held");
         let is_taken = self.holders().iter().any(|(_, mode, ..)| *mode == ALONE);
         let is_followed = token.unwrap().get() < self.greatest;
-        assert!(forced <= Some(self.now) || cause == LossCause::Forced, "L5: {cause:?}, and not by force");
+        assert!(!self.is_spent(who) || cause == LossCause::Forced, "L5: {cause:?}, and not by force");
         match cause {
             LossCause::Forced => assert!(forced.is_some(), "L5: not by force"),
             LossCause::TakenOver => assert!(is_taken || is_followed, "L5: not taken over"),

@@ -41,6 +41,7 @@ pub(super) type Held = (usize, Mode, Token, Duration);
 pub(super) enum Answer {
     Granted(Token, u32),
     Busy(Duration),
+    Spent,
     Marked(usize, StoreTime),
     Renewal(Renewal),
     Conversion(Conversion),
