@@ -58,7 +58,7 @@
 //! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process |
 //! | the fault run | `faults` |
 //! | in which form a case locks | `form`; `parent`, with which another process ends; `own_runtime` |
-//! | how it says that the contract is not kept, and how it waits | `check`; `pause` |
+//! | how it says that the contract is not kept, and how it waits | `check`; `pause`; `stopped_clock`, for what must be pushed |
 //! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `watched`, a value to wait for; `probe`, between a client and the store, and `log`, what was asked; `required` |
 //! | what hurts a server | `saboteur`; `proxy`, on the way to it |
 //! | what a lock protects, and what clients saw | `fence`; `judge` |
@@ -87,6 +87,7 @@ mod required;
 pub mod saboteur;
 mod simulation;
 mod stage;
+mod stopped_clock;
 mod subject;
 mod suite;
 mod victim;

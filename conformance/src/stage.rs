@@ -49,6 +49,11 @@ impl Opener {
         Ok(self.client_of(open(&*self.subject).await?))
     }
 
+    /// Makes a new client of the backend that `other` uses.
+    pub(crate) fn client_beside(&self, other: &Client) -> Client {
+        self.client_of(Arc::clone(other.probe.backend()))
+    }
+
     fn client_of(&self, backend: Arc<dyn Backend>) -> Client {
         let probe = Probe::over(backend);
         let client = Client { locks: Locks::new(probe.clone()), form: self.form, probe };
@@ -173,7 +178,7 @@ impl Stage {
     /// Makes a new client of the backend that `other` uses: they share its connections, and nothing else.
     #[must_use]
     pub fn client_beside(&self, other: &Client) -> Client {
-        self.opener.client_of(Arc::clone(other.probe.backend()))
+        self.opener.client_beside(other)
     }
 
     /// Makes new clients of the subject's record store.

@@ -4,13 +4,17 @@ use crate::{
     Check, Client, Need, Stage,
     case::cases,
     check::{Stop, deadline, ensure, ensure_matches, eventually, kept_out, rises, still_held, within},
+    own_runtime::in_own_runtime,
     pause,
     saboteur::Hurt,
+    stage::Opener,
+    stopped_clock::with_stopped_clock,
 };
 use std::time::Duration;
-use tenure_core::{Error, Moment};
+use tenure_core::{Error, Guard, Moment};
+use tokio::task::JoinHandle;
 
-cases!("closing": others_go_on, others_still_hear.punctual(), ends_without_a_server.alone());
+cases!("closing": others_go_on, others_still_hear.threads(), ends_without_a_server.alone());
 
 /// A lease that is renewed while clients close, and expires during the case unless it is. A busy machine may take
 /// seconds for the connection that has to be made again.
@@ -25,11 +29,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const FAREWELL: Duration = Duration::from_secs(6);
 
 async fn others_go_on(stage: &Stage) -> Check {
-    let ([holder, one], name) = (stage.clients().await?, stage.name("a"));
+    let ([holder, one], clients) = (stage.clients().await?, stage.opener());
+    let names = [stage.name("a"), stage.name("brief")];
     let kept = one.lock(stage.name("kept")).lease(RENEWED_LEASE).acquire().await?;
     let first = deadline(&kept)?;
     for _ in 0..3 {
-        delay_beside_a_close(stage, &holder, &one, &name).await?;
+        let (guard, waiter) = wait_beside_a_close(&clients, &holder, &one, &names).await?;
+        guard.release().await?;
+        waiter.await??.release().await?;
     }
     while !first.has_passed() {
         still_held(&kept)?;
@@ -41,42 +48,38 @@ async fn others_go_on(stage: &Stage) -> Check {
     Ok(kept.release().await?)
 }
 
+/// Timers stand still when the lock is released, so the waiter cannot ask again by itself.
 async fn others_still_hear(stage: &Stage) -> Check {
-    const ROUNDS: usize = 7;
     stage.needs(Need::Wakeups)?;
-    let ([holder, one], name) = (stage.clients().await?, stage.name("a"));
-    let (mut delays, mut turns) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        // A turn without a wait shows how fast the store and this machine are just now.
-        let begun = Moment::now();
-        one.lock(stage.name("free")).acquire().await?.release().await?;
-        turns.push(Moment::now().since(begun));
-        delays.push(delay_beside_a_close(stage, &holder, &one, &name).await?);
-    }
-    delays.sort_unstable();
-    turns.sort_unstable();
-    let (median, turn) = (delays[ROUNDS / 2], turns[ROUNDS / 2]);
-    // Whoever is not told asks again after more than this in three rounds of four, so hardly ever passes.
-    let hardly_ever = stage.capabilities().ask_again / 4;
-    let bound = hardly_ever + (turn * 4).min(hardly_ever);
-    ensure!(
-        median <= bound,
-        "another client closed, and a waiter was granted the lock {median:?} after its release (median), later than \
-         {bound:?}, where a turn takes {turn:?}: {delays:?}"
-    );
-    Ok(())
+    let (clients, names) = (stage.opener(), [stage.name("a"), stage.name("brief")]);
+    in_own_runtime(move || async move {
+        let (holder, one) = (clients.client().await?, clients.client().await?);
+        for _ in 0..3 {
+            let (guard, waiter) = wait_beside_a_close(&clients, &holder, &one, &names).await?;
+            let woken = with_stopped_clock(async {
+                guard.release().await?;
+                waiter.await?
+            });
+            woken.await?.release().await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
-/// How long it takes `one`, which waits while another client of its backend closes, to be granted what `holder` releases.
-async fn delay_beside_a_close(stage: &Stage, holder: &Client, one: &Client, name: &str) -> Check<Duration> {
-    let other = stage.client_beside(one);
-    other.lock(stage.name("brief")).acquire().await?.release().await?;
+/// Has `one` wait for the first name, which the returned guard of `holder` holds, while another client of its backend
+/// comes, holds the second name, and closes.
+async fn wait_beside_a_close(
+    clients: &Opener,
+    holder: &Client,
+    one: &Client,
+    [name, brief]: &[String; 2],
+) -> Check<(Guard, JoinHandle<Check<Guard>>)> {
+    let other = clients.client_beside(one);
+    other.lock(brief).acquire().await?.release().await?;
     let guard = holder.lock(name).wait(PATIENCE).acquire().await?;
     let lock = one.lock(name).wait(PATIENCE);
-    let waiter = tokio::spawn(async move {
-        let guard = lock.acquire().await?;
-        Check::Ok((guard, Moment::now()))
-    });
+    let waiter = tokio::spawn(async move { Check::Ok(lock.acquire().await?) });
     eventually!(PATIENCE, one.probe.calls().contending(name) == 1);
     // Until it has been refused and is asleep.
     pause::settle(Duration::from_millis(150)).await;
@@ -85,11 +88,7 @@ async fn delay_beside_a_close(stage: &Stage, holder: &Client, one: &Client, name
     pause::linger(Duration::from_millis(300)).await;
     ensure!(!waiter.is_finished(), "another client closed, and the wait was over: {:?}", waiter.await?);
     still_held(&guard)?;
-    let released = Moment::now();
-    guard.release().await?;
-    let (guard, had) = waiter.await??;
-    guard.release().await?;
-    Ok(had.since(released))
+    Ok((guard, waiter))
 }
 
 /// A release and a withdrawal get no answer. They are tried for a lease, and no longer.
