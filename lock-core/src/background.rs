@@ -168,7 +168,7 @@ mod tests {
     use tokio::{sync::oneshot, time::timeout};
 
     #[test]
-    fn work_goes_on_when_the_callers_runtime_ends() {
+    fn background_work_outlives_the_callers_runtime() {
         let background = Background::new();
         let (begin, begun) = std::sync::mpsc::channel();
         let callers = Builder::new_current_thread().enable_all().build().unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_thread_ends_with_the_last_clone_or_the_last_use() {
+    async fn thread_ends_with_its_last_clone_or_use() {
         for used in [true, false] {
             let background = Background::new();
             let (held, dropped) = oneshot::channel::<()>();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_time_is_paused_it_follows_the_callers() {
+    async fn background_follows_the_callers_paused_time() {
         let background = Background::new();
         let before = tokio::time::Instant::now();
         let slept = background.spawn(tokio::time::sleep(Duration::from_hours(1)));

@@ -220,7 +220,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     #[tokio::test]
-    async fn nobody_asks_in_a_hot_loop() {
+    async fn leaders_refuses_a_zero_pause() {
         let locks = Locks::new(Memory::new());
         let election = locks.election("a");
         let mut leaders = pin!(election.leaders(Duration::ZERO));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_candidate_waits_a_moment_for_its_owners_other_guards_of_a_lost_term() {
+    async fn candidate_waits_for_its_owners_other_guards_of_a_lost_term() {
         let locks = Locks::new(Memory::new());
         let election = locks.election("a").with(|lock| lock.owner(&Owner::new()));
         let other = election.campaign().await.unwrap();
@@ -251,7 +251,7 @@ mod tests {
 
     /// On a thread of its own: a loop without a pause would also stop a timer here.
     #[test]
-    fn an_owner_that_keeps_a_lost_term_does_not_campaign_in_a_hot_loop() {
+    fn campaign_ends_if_its_owner_keeps_a_lost_term() {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

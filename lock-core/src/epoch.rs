@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn holds_are_forgotten_at_once_when_their_epoch_ends() {
+    async fn holds_are_lost_at_once_when_their_epoch_ends() {
         let backend = Arc::new(Forgetful { memory: Memory::new(), epoch: Mutex::default() });
         let (locks, began) = (Locks::new(Arc::clone(&backend)), Instant::now());
         for round in 0..3 {
@@ -98,7 +98,7 @@ mod tests {
 
     /// The client's own task has not heard of the end before the next epoch begins.
     #[tokio::test(start_paused = true)]
-    async fn holder_is_told_although_the_next_epoch_has_begun() {
+    async fn holder_is_told_of_an_ended_epoch_after_the_next_began() {
         let (first, lease) = (Epoch::new(), Duration::from_hours(1));
         let backend = Arc::new(Forgetful { memory: Memory::new(), epoch: Mutex::new(first.clone()) });
         let locks = Locks::new(Arc::clone(&backend));

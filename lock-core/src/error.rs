@@ -299,7 +299,7 @@ mod tests {
 
     /// After a failed `unwrap`, or when `main` returns the error.
     #[test]
-    fn a_person_reads_the_message_and_its_causes() {
+    fn debug_format_shows_message_and_causes() {
         let shown = format!("{:?}", Err::<(), _>(unavailable()));
         let expected = [
             r#"Err(postgres://db:5432/app is unavailable (acquiring "a"); check that it is running and reachable, then try again"#,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_shown_to_those_who_ask() {
+    fn alternate_debug_format_shows_the_fields() {
         let shown = format!("{:#?}", unavailable());
         for part in [
             "Unavailable {\n",

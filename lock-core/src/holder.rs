@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_in_words() {
+    fn holder_display_names_label_process_and_age() {
         let name = || Name::new("a").unwrap();
         let info = |label: Option<&str>, host: &str, pid| {
             let (label, host) = (label.map(str::to_owned), host.to_owned());

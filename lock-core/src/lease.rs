@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_holder_gives_up_before_the_store(millis in 100_u64..=31_536_000_000) {
+        fn deadline_is_before_the_lease_ends_in_the_store(millis in 100_u64..=31_536_000_000) {
             let lease = Duration::from_millis(millis);
             let sent = Moment::now();
             prop_assert!(deadline(sent, lease) < sent + lease);

@@ -349,7 +349,7 @@ mod tests {
     use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_be_given_back_cannot_stay_held() {
+    async fn lock_set_refuses_hold_at_least() {
         let locks = Locks::new(Memory::new());
         let stay = |names: &[&str]| locks.all(names).with(|lock| lock.hold_at_least(Duration::from_mins(1)));
         for outcome in [stay(&["a", "b"]).try_acquire().await.err(), stay(&["a", "b"]).acquire().await.err()]
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_ends_in_time_whatever_the_store_does() {
+    async fn lock_set_wait_ends_in_time_if_the_store_hangs() {
         let (locks, wait, began) = (Locks::new(Hung), Duration::from_secs(1), Instant::now());
         let outcome = locks.all(["a", "b"]).wait(wait).acquire().await;
         assert!(matches!(outcome, Err(Error::Timeout { waited, .. }) if waited == wait), "{outcome:?}");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_try_does_not_wait_until_what_it_had_is_released() {
+    async fn lock_set_try_does_not_wait_for_its_releases() {
         let memory = Memory::new();
         let _other = Locks::new(memory.clone()).lock("b").acquire().await.unwrap();
         let (locks, began) = (Locks::new(Deaf(memory)), Instant::now());

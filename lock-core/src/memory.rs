@@ -414,7 +414,7 @@ mod tests {
 
     /// Its runtime ended, or its withdrawal never arrived.
     #[tokio::test(start_paused = true)]
-    async fn a_waiter_that_went_without_a_word_keeps_nobody_out() {
+    async fn vanished_waiter_does_not_block_a_free_lock() {
         let memory = Memory::new();
         let Attempt::Granted(held) = memory.try_acquire(&claim()).await.unwrap() else {
             panic!("it is free")
@@ -429,7 +429,7 @@ mod tests {
 
     /// The name was swept after its lease had expired.
     #[tokio::test(start_paused = true)]
-    async fn grant_of_a_swept_name_is_taken_over_only_by_a_later_grant() {
+    async fn swept_grant_counts_as_taken_over_only_after_a_later_grant() {
         let memory = Memory::new();
         let Attempt::Granted(old) = memory.try_acquire(&claim()).await.unwrap() else { panic!("it is free") };
         tokio::time::advance(Duration::from_secs(11)).await;
@@ -449,7 +449,7 @@ mod tests {
 
     /// Put out by force, told of it, and never asked for again.
     #[tokio::test(start_paused = true)]
-    async fn memory_does_not_grow_with_the_names_that_were_forced() {
+    async fn memory_is_bounded_after_forced_releases() {
         let memory = Memory::new();
         for number in 0..1000 {
             let claim = Claim { name: Name::new(format!("n{number}")).unwrap(), ..claim() };

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_admitted_beside_whom() {
+    fn modes_admit_only_compatible_holders() {
         let (alone, reader, one, two) = (Mode::Exclusive, Mode::Shared, permits(1, 3), permits(2, 3));
         for mode in [alone, reader, one, two] {
             assert!(mode.admits([]), "{mode}");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_may_enter_what_it_has() {
+    fn mode_covers_equal_or_weaker_modes() {
         let (alone, reader, one, two) = (Mode::Exclusive, Mode::Shared, permits(1, 3), permits(2, 3));
         assert!([alone, reader, one, two].iter().all(|wanted| alone.covers(*wanted)));
         assert!(reader.covers(reader) && !reader.covers(alone) && !reader.covers(one));

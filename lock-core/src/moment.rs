@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn follows_paused_time() {
+    async fn moment_follows_paused_time() {
         let start = Moment::now();
         (start + Duration::from_secs(90)).reached().await;
         let passed = Moment::now().since(start);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tells_paused_time() {
+    async fn moment_detects_paused_time() {
         assert!(!Moment::are_virtual());
         tokio::time::pause();
         assert!(Moment::are_virtual());
@@ -151,7 +151,7 @@ mod tests {
     /// Where the machine seems to have booted a day earlier, while `Instant` is the same: as after a day asleep.
     #[cfg(target_os = "linux")]
     #[test]
-    fn counts_the_time_asleep() {
+    fn moment_counts_time_asleep() {
         const BEFORE: &str = "TENURE_TEST_ASLEEP_BEFORE";
         const DAY: Duration = Duration::from_hours(24);
         let asleep = || Moment::now().0.saturating_duration_since(Instant::now()).as_secs_f64();
@@ -172,7 +172,7 @@ mod tests {
             return skip("a test cannot have a clock of its own here (unshare --map-root-user --time)");
         }
         let mut there = elsewhere(std::env::current_exe().unwrap().as_os_str());
-        there.args(["--exact", "moment::tests::counts_the_time_asleep"]).env(BEFORE, asleep().to_string());
+        there.args(["--exact", "moment::tests::moment_counts_time_asleep"]).env(BEFORE, asleep().to_string());
         let there = there.output().unwrap();
         let said = String::from_utf8_lossy(&there.stdout);
         assert!(there.status.success() && said.contains("1 passed"), "{said}");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn never_goes_back() {
+    fn moment_never_goes_back() {
         let mut last = Moment::now();
         for _ in 0..100_000 {
             let now = Moment::now();

@@ -103,7 +103,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn limits() {
+    fn name_has_a_length_limit_and_no_control_characters() {
         assert!(Name::new("x".repeat(200)).is_ok());
         assert!(Name::new("é".repeat(100)).is_ok());
         let error = Name::new("x".repeat(201)).unwrap_err().to_string();
@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_means_itself(text in "\\PC{1,50}") {
+        fn name_is_kept_as_given(text in "\\PC{1,50}") {
             prop_assume!(text.len() <= Name::MAX_BYTES && !text.chars().any(char::is_control));
             let name = Name::new(&text).unwrap();
             prop_assert_eq!(name.as_str(), text);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_has_its_own_until_it_ends() {
+    fn per_runtime_value_ends_with_its_runtime() {
         let numbers = PerRuntime::new();
         let (one, other) = (runtime(), runtime());
         assert_eq!(*one.block_on(async { numbers.get(|| 1) }), 1);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_nothing_behind() {
+    fn per_runtime_value_is_dropped_with_its_owner() {
         let runtime = runtime();
         let kept = runtime.block_on(async { Arc::downgrade(&PerRuntime::new().get(|| ())) });
         assert!(kept.upgrade().is_none());

@@ -156,7 +156,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
-    async fn silence_ends_it_and_a_late_answer_does_not_revive_it() {
+    async fn silent_session_ends_despite_a_late_answer() {
         let session = Session::new(TIMEOUT, Moment::now());
         let grant = session.liveness();
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_grant_ends_alone() {
+    async fn ended_grant_leaves_its_session_alive() {
         let session = Session::new(TIMEOUT, Moment::now());
         let (one, other) = (session.liveness(), session.liveness());
         one.end(LossCause::Forced);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_in_words() {
+    fn waiter_display_names_label_process_and_age() {
         let info = HolderInfo { label: Some("backup.sh".to_owned()), host: "web1".to_owned(), pid: 4321 };
         let waiter = Waiter::of(Name::new("a").unwrap())
             .info(info)

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cause_has_its_place() {
+    fn loss_cause_place_matches_its_name() {
         use LossCause::{Expired, Forced, Forgotten, MaxHold, SessionEnded, TakenOver};
         let causes = [Expired, TakenOver, SessionEnded, Forgotten, Forced, MaxHold];
         assert_eq!(causes.map(|cause| CAUSES[place(cause)]), causes.map(LossCause::as_str));

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_that_come_at_once_are_as_few() {
+    fn group_limit_holds_if_several_arrive_at_once() {
         let meters = Meters::new(&"a store".into());
         let earlier = (1..MOST_GROUPS).map(|number| (format!("earlier-{number}").into(), Modes::default()));
         meters.groups.write().unwrap().extend(earlier);

@@ -316,7 +316,7 @@ mod tests {
 
     /// Found by a fault run: zookeeper-ensemble, seed 219.
     #[tokio::test(start_paused = true)]
-    async fn closing_ends_an_attempt_that_the_store_does_not_answer() {
+    async fn closing_ends_an_unanswered_attempt() {
         let (locks, began) = (Locks::new(Hung), Instant::now());
         let lock = locks.lock("a").lease(Duration::from_mins(1));
         let attempt = tokio::spawn(async move { lock.try_acquire().await });
@@ -330,7 +330,7 @@ mod tests {
 
     /// When the reader holds the lock, the writer behind it gets the turn and the news at once.
     #[tokio::test(start_paused = true)]
-    async fn writer_behind_its_owners_reader_does_not_contend() {
+    async fn writer_fails_at_once_behind_its_owners_reader() {
         let (memory, me) = (Memory::new(), Owner::new());
         let foreign = Locks::new(memory.clone()).rw("a").write().acquire().await.unwrap();
         let rw = Locks::new(memory).rw("a");
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_that_is_spent_is_withdrawn_and_not_used_again() {
+    async fn spent_claim_is_replaced_by_a_new_one() {
         let claims = Arc::<Mutex<Vec<ClaimId>>>::default();
         let store =
             Spends { memory: Memory::new(), left: Arc::new(Mutex::new(2)), claims: Arc::clone(&claims) };

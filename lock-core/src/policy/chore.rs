@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_as_its_runtime_ends_is_released() {
+    fn guard_dropped_as_its_runtime_ends_is_released() {
         let locks = Locks::new(Memory::new());
         runtime().block_on(async { drop(locks.lock("a").lease(LEASE).acquire().await.unwrap()) });
         assert!(is_soon_free(&locks, "a"));
     }
 
     #[test]
-    fn a_waiter_that_is_dropped_as_its_runtime_ends_is_withdrawn() {
+    fn waiter_dropped_as_its_runtime_ends_is_withdrawn() {
         let locks = Locks::new(Memory::new());
         let waiting = locks.clone();
         runtime().block_on(async {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_on_a_busy_runtime_is_released() {
+    fn guard_dropped_on_a_busy_runtime_is_released() {
         let locks = Locks::new(Memory::new());
         let (busy, stop) = mpsc::channel::<()>();
         let (dropped, was_dropped) = mpsc::channel();
@@ -139,7 +139,7 @@ mod tests {
     /// As a `static` in a test whose runtime is kept: that is no reason for `close` to wait, whether the release has begun
     /// there or not.
     #[test]
-    fn what_was_left_on_a_runtime_that_is_kept_but_not_polled_is_released() {
+    fn guard_dropped_on_an_unpolled_runtime_is_released() {
         for begins in [false, true] {
             let store = AnswersLater { memory: Memory::new(), asked: Arc::default() };
             let locks = Locks::new(store.clone());

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_closes_does_not_stop_the_renewal_of_others() {
+    async fn closing_one_client_does_not_stop_renewals_of_another() {
         let store = Common::default();
         let (one, other) = (Locks::new(store.clone()), Locks::new(store));
         let held = one.lock("a").lease(Duration::from_secs(10)).acquire().await.unwrap();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_store_cannot_do_changes_nothing() {
+    async fn unsupported_downgrade_leaves_the_mode() {
         let locks = Locks::new(WithoutReaders(Memory::new()));
         let mut guard = locks.lock("a").acquire().await.unwrap();
         let refused = guard.downgrade().await;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_hold_does_not_allow_changes_nothing() {
+    async fn conflicting_conversion_leaves_the_mode() {
         let locks = Locks::new(Memory::new());
         let refused = |outcome: Result<(), Error>, because: &str| {
             let error = outcome.unwrap_err();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_with_two_guards_stays_a_reader() {
+    async fn downgrade_of_a_reader_with_two_guards_is_a_no_op() {
         let lock = Locks::new(Memory::new()).rw("a").read().owner(&Owner::new());
         let (mut guard, again) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
         guard.downgrade().await.unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_dropped_downgrade_is_settled_beside_another_guard() {
+    async fn dropped_downgrade_is_settled_beside_another_guard() {
         let memory = Memory::new();
         let locks = Locks::new(Forgetful { memory: memory.clone(), asked: AtomicBool::new(false) });
         let me = Owner::new();
@@ -238,7 +238,7 @@ mod tests {
 
     /// The request without an answer may still arrive, and would let readers in beside the writer.
     #[tokio::test(start_paused = true)]
-    async fn no_upgrade_while_a_downgrade_may_still_arrive() {
+    async fn upgrade_is_refused_while_a_downgrade_may_still_arrive() {
         for answered in [true, false] {
             let locks = Locks::new(Silent { memory: Memory::new(), asked: AtomicBool::new(answered) });
             let mut guard = locks.rw("a").write().acquire().await.unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn upgrade_is_lost_at_the_next_renewal_after_the_store_forgot_it() {
+    async fn forgotten_upgrade_is_lost_at_the_next_renewal() {
         let (locks, lease) = (Locks::new(LosesUpgrades(Memory::new())), Duration::from_secs(30));
         let mut writer = locks.rw("a").read().lease(lease).acquire().await.unwrap();
         assert!(writer.try_upgrade().await.unwrap());
@@ -298,7 +298,7 @@ mod tests {
 
     /// The renewal or extension stated the mode before the downgrade.
     #[tokio::test(start_paused = true)]
-    async fn downgrade_costs_no_lease_while_a_renewal_is_under_way() {
+    async fn downgrade_during_a_renewal_keeps_the_lease() {
         let (locks, lease) = (Locks::new(RenewsLate(Memory::new())), Duration::from_secs(30));
         for again in [false, true] {
             let mut guard = locks.rw("a").write().lease(lease).acquire().await.unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_upgrade_after_a_downgrade_that_nobody_awaited() {
+    async fn upgrade_is_refused_after_an_unawaited_downgrade() {
         let locks = Locks::new(Memory::new());
         let mut guard = locks.rw("a").write().acquire().await.unwrap();
         let hold = guard.hold();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_in_doubt_is_asked_for_again_and_counted_on_no_longer() {
+    async fn doubtful_extension_keeps_the_shorter_deadline() {
         let (short, long) = (Duration::from_secs(5), Duration::from_mins(5));
         let locks = Locks::new(Doubtful { memory: Memory::new(), asked: AtomicBool::new(false) });
         let guard = locks.lock("a").renew(false).lease(long).acquire().await.unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_must_stay_held_is_not_free_sooner() {
+    async fn extend_does_not_shorten_hold_at_least() {
         let (memory, hour, began) = (Memory::new(), HOUR, Instant::now());
         let lock = Locks::new(memory.clone()).lock("a").renew(false).hold_at_least(hour);
         let guard = lock.acquire().await.unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn extensions_that_cross_count_as_the_shorter_until_it_is_asked_once_more() {
+    async fn crossing_extensions_count_as_the_shorter_until_the_next_renewal() {
         let memory = Memory::new();
         let guard = Locks::new(Crosses(memory.clone())).lock("a").renew(false).acquire().await.unwrap();
         let (short, long) = tokio::join!(guard.extend(SECOND), guard.extend(HOUR));
@@ -204,7 +204,7 @@ mod tests {
 
     /// However much longer the new lease would be.
     #[tokio::test(start_paused = true)]
-    async fn an_extension_that_fails_or_is_dropped_costs_no_renewal() {
+    async fn failed_or_dropped_extension_costs_no_renewal() {
         for hangs in [false, true] {
             let store = BreaksOnce { memory: Memory::new(), hangs, has_broken: AtomicBool::new(false) };
             let guard = Locks::new(store).lock("a").lease(SECOND * 30).acquire().await.unwrap();
@@ -218,7 +218,7 @@ mod tests {
 
     /// Its guard was released on another thread after it had looked whether it is held.
     #[tokio::test(start_paused = true)]
-    async fn an_ended_hold_does_not_change_the_lease_of_its_successor() {
+    async fn ended_hold_does_not_change_its_successors_lease() {
         let locks = Locks::new(Memory::new()).with_succession(1).unwrap();
         let first = locks.lock("a").acquire().await.unwrap();
         let (hold, lock) = (first.hold(), locks.lock("a"));
@@ -235,7 +235,7 @@ mod tests {
 
     /// Nor does the loss wait for the answer, if there is no renewal.
     #[tokio::test(start_paused = true)]
-    async fn a_shorter_lease_that_is_not_answered_is_renewed_in_time() {
+    async fn unanswered_shorter_lease_is_renewed_in_time() {
         for renews in [true, false] {
             let store = BreaksOnce { memory: Memory::new(), hangs: true, has_broken: AtomicBool::new(false) };
             let guard = Locks::new(store).lock("a").lease(HOUR).renew(renews).acquire().await.unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thread_asks_for_its_own_lease() {
+    fn concurrent_extensions_keep_each_threads_lease() {
         let asked = Arc::<Mutex<Vec<_>>>::default();
         let (locks, callers) =
             (Locks::new(Remembers { memory: Memory::new(), asked: Arc::clone(&asked) }), runtime());

@@ -145,7 +145,7 @@ mod tests {
 
     /// A freeze, as the process sees it: time has passed, and no timer has run yet.
     #[tokio::test]
-    async fn after_a_freeze_the_clocks_are_compared() {
+    async fn expired_hold_is_noticed_after_a_freeze() {
         let locks = Locks::new(Memory::new());
         for first_look in ["deadline", "is_held", "loss"] {
             let guard = locks.lock(first_look).lease(MIN_LEASE).renew(false).acquire().await.unwrap();

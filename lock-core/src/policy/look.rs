@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_timeout_names_who_had_the_lock() {
+    async fn timeout_names_the_holder() {
         let (one, other, times) = clients(true);
         let guard = one.lock("a").label("backup").acquire().await.unwrap();
         for (wait, asked) in [(1, 1), (100, 1), (10_000, 1), (100_000, 2)] {
@@ -142,7 +142,7 @@ mod tests {
 
     /// Its tasks wait behind it, and never get to ask the store.
     #[tokio::test(start_paused = true)]
-    async fn a_timeout_names_a_holder_in_the_same_client() {
+    async fn timeout_names_a_holder_of_the_same_client() {
         let (one, other, times) = clients(true);
         let guard = other.lock("a").label("backup").acquire().await.unwrap();
         tokio::time::sleep(Duration::from_secs(7)).await;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tasks_behind_a_contender_ask_for_nothing() {
+    async fn tasks_behind_a_contender_send_no_requests() {
         let (one, other, times) = clients(true);
         let _guard = one.lock("a").acquire().await.unwrap();
         let waits = (0..100).map(|_| {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_without_an_answer_delays_neither_the_end_nor_a_grant() {
+    async fn unanswered_look_delays_neither_timeout_nor_grant() {
         let (one, other, times) = clients(false);
         let guard = one.lock("a").acquire().await.unwrap();
         let (wait, began) = (Duration::from_secs(1), Instant::now());

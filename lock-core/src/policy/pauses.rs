@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_that_failed_together_do_not_come_back_together() {
+    fn pauses_differ_between_clients() {
         let pauses = || Pauses::new().0.take(20).collect::<Vec<_>>();
         assert_ne!(pauses(), pauses());
     }

@@ -338,7 +338,7 @@ mod tests {
 
     /// Several of them, so that one is always about to be renewed.
     #[tokio::test(start_paused = true)]
-    async fn leases_too_short_to_be_renewed_cost_no_other_its_lease() {
+    async fn leases_too_short_to_renew_cost_no_other_lease() {
         let locks = Locks::new(Far(Memory::new()));
         let long = locks.lock("long").lease(LONG).acquire().await.unwrap();
         let end = Moment::now() + LONG * 8;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_is_cut_when_idle_costs_no_long_lease() {
+    async fn idle_disconnect_costs_no_long_lease() {
         let locks = Locks::new(CutWhenIdle { memory: Memory::new(), last: Mutex::default() });
         let guard = locks.lock("a").lease(Duration::from_hours(2)).acquire().await.unwrap();
         tokio::time::sleep(Duration::from_hours(6)).await;
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_short_lease_costs_no_long_one_its_renewal() {
+    async fn short_lease_does_not_stop_renewals_of_a_long_one() {
         let locks = Locks::new(TwoTrips(Memory::new()));
         let short = locks.lock("short").lease(Duration::from_secs(1)).acquire().await.unwrap();
         let long = locks.lock("long").lease(Duration::from_secs(30)).acquire().await.unwrap();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn batch_refused_as_a_whole_costs_the_refused_lease_alone() {
+    async fn refused_batch_costs_only_the_refused_lease() {
         let (guards, asked) = eight_held(&["5"], |what| StoreError::failed(what)).await;
         tokio::time::sleep(Duration::from_millis(10_100)).await;
         let mut sizes = asked.lock().unwrap().clone();
@@ -466,7 +466,7 @@ mod tests {
 
     /// Asking again may help, and so it is not asked again at once.
     #[tokio::test(start_paused = true)]
-    async fn batch_that_could_not_be_sent_is_not_split() {
+    async fn unsent_batch_is_not_split() {
         let (_guards, asked) = eight_held(&["5"], |what| StoreError::unavailable(what)).await;
         tokio::time::sleep(Duration::from_millis(10_100)).await;
         assert_eq!(*asked.lock().unwrap(), [8]);

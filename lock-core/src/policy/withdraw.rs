@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_caller_learns_from_the_error_is_not_told_twice() {
+    async fn returned_error_is_not_logged_too() {
         let told = Arc::new(AtomicBool::new(false));
         let layer = tracing_subscriber::fmt::layer().with_writer({
             let told = Arc::clone(&told);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_withdrawal_without_an_answer_ends_with_the_lease() {
+    async fn unanswered_withdrawal_ends_with_the_lease() {
         let has_failed = Arc::<AtomicBool>::default();
         let silent =
             Silent { hung: Hung, is_asked: AtomicBool::new(false), has_failed: Arc::clone(&has_failed) };

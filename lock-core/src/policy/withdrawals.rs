@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_leaves_no_crowd_behind() {
+    async fn withdrawals_after_an_outage_are_sent_a_few_at_a_time() {
         let store = Down::default();
         let (locks, seen) = (Locks::new(store.clone()), &store.0);
         for number in 0..TRIES {
@@ -280,7 +280,7 @@ mod tests {
 
     /// Many more than are on their way at a time, and all of them ahead of the others.
     #[tokio::test(start_paused = true)]
-    async fn claims_that_hang_cost_the_others_little_time() {
+    async fn hanging_withdrawals_delay_others_little() {
         let (hanging, others) = (super::AT_ONCE * 3, 100);
         let store = Down::default();
         let (locks, seen) = (Locks::new(store.clone()), &store.0);

@@ -100,7 +100,7 @@ fn ask_everything(record: &Record, world: &World) {
 proptest! {
     /// No matter what a number, a claim or a mode is turned into.
     #[test]
-    fn no_text_makes_it_panic(
+    fn damaged_record_never_panics(
         modes in proptest::collection::vec(modes(), CLIENTS),
         history in steps(60),
         hurts in proptest::collection::vec((any::<Index>(), damages()), 1..4),
@@ -120,7 +120,7 @@ proptest! {
 
     /// A field with another name is an error and does not count as missing, so nobody is let in beside a holder.
     #[test]
-    fn a_field_that_is_not_known_frees_nothing(
+    fn unknown_field_is_an_error(
         mode in modes(),
         history in steps(60),
         place in any::<Index>(),
@@ -143,7 +143,7 @@ proptest! {
 }
 
 #[test]
-fn a_record_of_another_version_is_an_error() {
+fn record_of_another_version_is_an_error() {
     let mut record = Record::default();
     let _ = record.acquire(&claim(Mode::Exclusive, 1000), start(), Moment::now());
     let mut text = serde_json::to_value(&record).unwrap();

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_record_is_soon_the_first() {
+    fn every_record_is_soon_renewed_first() {
         for (clients, count) in [(1, 100), (2, 74), (2, 64), (3, 100), (8, 33)] {
             let firsts: Vec<usize> = (0..64).map(|call| first_of(call * clients, count)).collect();
             let near =

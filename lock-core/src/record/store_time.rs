@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_up_and_never_overflows() {
+    fn store_time_rounds_up_and_never_overflows() {
         let start = StoreTime::from_micros(5);
         assert_eq!(start + Duration::from_nanos(1), StoreTime::from_micros(6));
         assert_eq!(start + Duration::MAX, StoreTime::from_micros(u64::MAX));

@@ -211,7 +211,7 @@ proptest! {
 
     /// Nobody who waits, and whom a change lets in, is left to find out by itself; and nobody is woken in line for nothing.
     #[test]
-    fn whoever_is_let_in_is_woken(
+    fn admitted_waiter_is_woken(
         modes in proptest::collection::vec(modes(), CLIENTS),
         steps in steps(120),
         fair in any::<bool>(),
@@ -278,7 +278,7 @@ proptest! {
 
     /// Whatever has happened: once nobody new comes, each who waits and is heard of is served, in the order of the queue.
     #[test]
-    fn a_queue_serves_everybody_in_order(
+    fn queue_serves_every_waiter_in_order(
         modes in proptest::collection::vec(modes(), CLIENTS),
         steps in steps(80),
     ) {

@@ -22,7 +22,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_word_is_known() {
+    fn misspelt_word_finds_the_nearest() {
         for (given, word) in [
             ("reddis", "redis"),
             ("REDISS", "rediss"),
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn another_word_stands_for_none() {
+    fn unrelated_word_finds_nothing() {
         for given in ["", "m", "db", "ftp", "pgsql", "valkey", "https", "zk"] {
             assert_eq!(meant(given), None, "{given}");
         }

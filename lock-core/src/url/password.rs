@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_password_is_put_where_there_is_none() {
+    fn password_is_added_only_if_the_url_has_none() {
         for (text, with) in [
             ("//host", Some("//:a%40%2F@host")),
             ("//host:1/db", Some("//:a%40%2F@host:1/db")),
@@ -148,7 +148,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn others_have_no_access() {
+    fn password_file_with_wide_permissions_is_refused() {
         for (owner, mode, change) in [
             (1000, 0o100_600, None),
             (1000, 0o100_400, None),

@@ -54,7 +54,7 @@ fn hands_over(way: Option<Duration>) -> HandsOver {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_handed_over_is_renewed_soon_and_then_as_usual() {
+async fn handed_over_grant_is_renewed_soon_then_as_usual() {
     for (renews, usual) in [(true, 3), (false, 0)] {
         let store = hands_over(Some(Duration::ZERO));
         let locks = Locks::new(store.clone());
@@ -71,7 +71,7 @@ async fn what_is_handed_over_is_renewed_soon_and_then_as_usual() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_handed_over_is_lost_soon_when_the_store_is_silent() {
+async fn handed_over_grant_is_lost_soon_if_the_store_is_silent() {
     let store = hands_over(None);
     let locks = Locks::new(store.clone());
     let guard = locks.lock("a").lease(LEASE).renew(false).acquire().await.unwrap();
@@ -83,7 +83,7 @@ async fn what_is_handed_over_is_lost_soon_when_the_store_is_silent() {
 
 /// As far as another continent.
 #[tokio::test(start_paused = true)]
-async fn what_a_distant_store_hands_over_is_renewed() {
+async fn handed_over_grant_of_a_distant_store_is_renewed() {
     let store = hands_over(Some(Duration::from_millis(250)));
     let locks = Locks::new(store.clone());
     let guard = locks.lock("a").lease(LEASE).acquire().await.unwrap();
@@ -139,7 +139,7 @@ impl Backend for AnswersLate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_late_is_renewed_before_it_is_had() {
+async fn late_grant_is_renewed_before_it_is_returned() {
     for (renews, usual) in [(true, 3), (false, 0)] {
         for waits in [true, false] {
             let store = AnswersLate::new([LEASE / 2]);
@@ -159,7 +159,7 @@ async fn what_comes_late_is_renewed_before_it_is_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_late_together_is_renewed_before_it_is_had() {
+async fn late_lock_set_is_renewed_before_it_is_returned() {
     let store = AnswersLate::new([LEASE / 2]);
     let locks = Locks::new(store.clone());
     let all = locks.all(["a", "b"]).with(|lock| lock.lease(LEASE));
@@ -170,7 +170,7 @@ async fn what_comes_late_together_is_renewed_before_it_is_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_in_time_costs_no_renewal() {
+async fn timely_grant_costs_no_renewal() {
     let store = AnswersLate::new([LEASE / 4]);
     let guard = Locks::new(store.clone()).lock("a").lease(LEASE).acquire().await.unwrap();
     assert!(guard.deadline().unwrap().left() < LEASE * 3 / 4);
@@ -178,7 +178,7 @@ async fn what_comes_in_time_costs_no_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_late_and_is_lost_at_once_is_asked_for_anew() {
+async fn late_grant_lost_at_once_is_acquired_anew() {
     let store = AnswersLate { renews: false, ..AnswersLate::new([LEASE / 2, LEASE / 2]) };
     let locks = Locks::new(store.clone());
     let lock = locks.lock("a").lease(LEASE);
@@ -192,7 +192,7 @@ async fn what_comes_late_and_is_lost_at_once_is_asked_for_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_late_and_is_wanted_no_more_is_released() {
+async fn late_grant_is_released_after_the_wait_ended() {
     for must_stay in [false, true] {
         let store = AnswersLate { renews: false, ..AnswersLate::new([LEASE / 2]) };
         let locks = Locks::new(store.clone());
@@ -229,7 +229,7 @@ impl Backend for InSession {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_watches_the_session_of_a_hold_that_is_over() {
+async fn session_watch_ends_with_its_hold() {
     let session = Session::new(LEASE * 100, Moment::now());
     let locks = Locks::new(InSession { memory: Memory::new(), session });
     let guard = locks.lock("a").max_hold(STANDS).acquire().await.unwrap();
@@ -242,7 +242,7 @@ async fn nobody_watches_the_session_of_a_hold_that_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_is_never_after_the_end_of_max_hold() {
+async fn deadline_is_never_after_the_end_of_max_hold() {
     let session = Session::new(LEASE * 100, Moment::now());
     let in_session = InSession { memory: Memory::new(), session };
     for locks in [Locks::new(Memory::new()), Locks::new(in_session)] {

@@ -16,7 +16,7 @@ fn name() -> Name {
 }
 
 #[tokio::test]
-async fn first_come_first_served() {
+async fn queue_serves_waiters_in_order() {
     let queues = Arc::new(Queues::default());
     let with_turn = || async {
         let mut seat = queues.join(&name());
@@ -35,7 +35,7 @@ async fn first_come_first_served() {
 }
 
 #[tokio::test]
-async fn whoever_takes_free_turns_in_a_loop_lets_other_tasks_run() {
+async fn loop_of_free_turns_lets_other_tasks_run() {
     let (queues, other) = (Arc::new(Queues::default()), tokio::spawn(async {}));
     for _ in 0..10_000 {
         let mut seat = queues.join(&name());
@@ -45,7 +45,7 @@ async fn whoever_takes_free_turns_in_a_loop_lets_other_tasks_run() {
 }
 
 #[test]
-fn a_queue_goes_with_its_last_user() {
+fn queue_is_removed_with_its_last_user() {
     let queues = Arc::new(Queues::default());
     let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
     assert!(one.try_turn() && one.try_turn(), "it has the turn");
@@ -58,7 +58,7 @@ fn a_queue_goes_with_its_last_user() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_goes_leaves_the_queue() {
+async fn dropped_waiter_leaves_the_queue() {
     let queues = Arc::new(Queues::default());
     let (mut one, mut two, mut three) = (queues.join(&name()), queues.join(&name()), queues.join(&name()));
     assert!(one.try_turn());
@@ -78,7 +78,7 @@ async fn a_waiter_that_goes_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_is_not_polled_keeps_its_place_and_not_the_turn() {
+async fn unpolled_waiter_keeps_its_place_but_not_the_turn() {
     let queues = Arc::new(Queues::default());
     let with_turn = || async {
         let mut seat = queues.join(&name());
@@ -103,7 +103,7 @@ async fn a_waiter_that_is_not_polled_keeps_its_place_and_not_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_and_a_newcomer_pass_a_waiter_that_is_not_polled() {
+async fn unpolled_waiter_blocks_no_try_or_newcomer() {
     let queues = Arc::new(Queues::default());
     let mut one = queues.join(&name());
     assert!(one.try_turn());
@@ -125,7 +125,7 @@ async fn a_try_and_a_newcomer_pass_a_waiter_that_is_not_polled() {
 }
 
 #[tokio::test]
-async fn a_turn_that_comes_with_something_better_is_passed_on() {
+async fn turn_is_passed_on_if_the_waiter_no_longer_needs_it() {
     let queues = Arc::new(Queues::default());
     let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
     assert!(one.try_turn());
@@ -141,7 +141,7 @@ async fn a_turn_that_comes_with_something_better_is_passed_on() {
 }
 
 #[test]
-fn a_turn_may_be_passed_on_while_the_seat_is_kept() {
+fn turn_can_be_passed_on_while_the_seat_is_kept() {
     let queues = Arc::new(Queues::default());
     let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
     assert!(one.try_turn());
@@ -163,7 +163,7 @@ impl Wake for Woken {
 
 /// As where no thread can be started, and there is no runtime either.
 #[test]
-fn a_release_that_panics_comes_before_the_next_turn_and_does_not_stop_it() {
+fn panicking_release_does_not_stop_the_next_turn() {
     let (queues, lease) = (Arc::new(Queues::default()), Duration::from_secs(9));
     let (mut one, mut other) = (queues.join(&name()), queues.join(&name()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -58,14 +58,14 @@ async fn kept_out(wakeup: Wakeup, lock: impl Fn(&Locks) -> Lock) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relocking_client_gives_others_one_round() {
+async fn relock_lets_other_clients_in_for_one_round() {
     assert_eq!(kept_out(Wakeup::Poll, |locks| locks.lock("a")).await, HOUR);
     assert_eq!(kept_out(Wakeup::Push, |locks| locks.lock("a")).await, Duration::from_millis(20));
     assert_eq!(kept_out(Wakeup::Poll, |locks| locks.semaphore("a", 2).permits(2)).await, HOUR);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relocking_client_contends_again_when_another_got_in() {
+async fn relock_contends_again_once_another_client_got_in() {
     let (store, minute) = (Awaited::new(Wakeup::Poll), Duration::from_mins(1));
     let (locks, other) = (Locks::new(store.clone()), Locks::new(store.memory.clone()));
     locks.lock("a").acquire().await.unwrap().release().await.unwrap();
@@ -82,7 +82,7 @@ async fn a_relocking_client_contends_again_when_another_got_in() {
 
 /// A reader that was there before is no sign that the writer has got in.
 #[tokio::test(start_paused = true)]
-async fn a_relocking_reader_gives_way_although_another_reads() {
+async fn relocking_reader_gives_way_beside_another_reader() {
     let store = Awaited::new(Wakeup::Poll);
     let (locks, other) = (Locks::new(store.clone()), Locks::new(store.memory.clone()));
     let _reads = other.rw("a").read().acquire().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_relocking_reader_gives_way_although_another_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_relock_asks_for_nothing() {
+async fn release_without_relock_sends_no_requests() {
     let store = Awaited::new(Wakeup::Poll);
     let locks = Locks::new(store.clone());
     locks.lock("a").acquire().await.unwrap().release().await.unwrap();
@@ -113,7 +113,7 @@ async fn try_is_busy_while_its_client_gives_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_are_let_in_first_do_not_keep_the_store_open() {
+async fn close_does_not_wait_for_the_round() {
     let store = Awaited::new(Wakeup::Poll);
     let locks = Locks::new(store.clone());
     locks.lock("a").acquire().await.unwrap().release().await.unwrap();
@@ -142,7 +142,7 @@ impl Backend for PutOut {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_never_looks_like_ones_own() {
+async fn forced_release_is_not_reported_as_own_release() {
     let locks = Locks::new(PutOut { memory: Memory::new(), asked: AtomicBool::new(false) });
     let released = locks.lock("a").acquire().await.unwrap().release().await;
     assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
@@ -184,7 +184,7 @@ fn interrupted(before: &Memory, after: &Memory, lists: bool) -> Locks {
 
 /// The connection broke when the server restarted empty, so the release was sent twice.
 #[tokio::test(start_paused = true)]
-async fn what_the_store_forgot_is_not_released() {
+async fn release_of_a_forgotten_grant_is_lost() {
     let (memory, empty, second) = (Memory::new(), Memory::new(), Duration::from_secs(1));
     let guard = interrupted(&memory, &empty, true).lock("a").acquire().await.unwrap();
     let released = guard.release().await;
@@ -201,7 +201,7 @@ async fn what_the_store_forgot_is_not_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_next_was_granted_at_once_is_released() {
+async fn release_succeeds_if_the_next_waiter_is_granted_before_the_retry() {
     for lists in [true, false] {
         let memory = Memory::new();
         let guard = interrupted(&memory, &memory, lists).lock("a").acquire().await.unwrap();
@@ -220,7 +220,7 @@ async fn what_the_next_was_granted_at_once_is_released() {
 
 /// Another reader becomes a writer between the two requests. It was there before, and nobody was put out.
 #[tokio::test(start_paused = true)]
-async fn what_another_reader_has_alone_now_is_released() {
+async fn release_succeeds_if_another_reader_upgrades_before_the_retry() {
     let memory = Memory::new();
     let guard = interrupted(&memory, &memory, true).rw("a").read().acquire().await.unwrap();
     let mut other = Locks::new(memory.clone()).rw("a").read().acquire().await.unwrap();
@@ -310,7 +310,7 @@ async fn stays_held(store: Mute, held: Duration) -> (Duration, Result<(), Error>
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_stay_held_outlasts_its_release() {
+async fn hold_at_least_outlasts_a_release() {
     let second = Duration::from_secs(1);
     for lost in [vec![], vec![false], vec![true], vec![true, false, true]] {
         let store = |lost| Mute { memory: Memory::new(), lost: Mutex::new(lost) };
@@ -353,7 +353,7 @@ impl Backend for Deaf {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_without_an_answer_ends_with_the_lease() {
+async fn unanswered_release_ends_with_the_lease() {
     let guard = Locks::new(Deaf(Memory::new())).lock("a").lease(HOUR).acquire().await.unwrap();
     let left = guard.deadline().unwrap().left();
     let began = Instant::now();
@@ -399,7 +399,7 @@ impl Backend for Distant {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_lease_is_released_in_a_distant_store() {
+async fn release_of_a_short_lease_reaches_a_distant_store() {
     let (way, began) = (Duration::from_millis(400), Instant::now());
     let locks = Distant::locks(way, None);
     let mut guard = locks.rw("a").write().lease(Duration::from_secs(1)).acquire().await.unwrap();
@@ -409,7 +409,7 @@ async fn a_short_lease_is_released_in_a_distant_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_in_a_session_has_a_sixth_of_what_is_left_of_it() {
+async fn release_in_a_session_may_take_a_sixth_of_the_time_left() {
     let (way, began, half) = (Duration::from_secs(8), Instant::now(), Duration::from_secs(30));
     let locks = Distant::locks(way, Some(Session::new(half * 2, Moment::now())));
     let mut guard = locks.rw("a").write().lease(Duration::from_millis(100)).acquire().await.unwrap();
@@ -420,7 +420,7 @@ async fn a_release_in_a_session_has_a_sixth_of_what_is_left_of_it() {
 
 /// A renewal that comes after the last lease would hold the name for nobody.
 #[tokio::test(start_paused = true)]
-async fn what_must_stay_held_is_not_held_for_longer() {
+async fn hold_at_least_is_not_extended_by_a_late_renewal() {
     let (memory, way, second) = (Memory::new(), Duration::from_mins(5), Duration::from_secs(1));
     let locks = Locks::new(Slow { memory: memory.clone(), way: Mutex::new(Some(way)) });
     let began = Instant::now();
@@ -434,7 +434,7 @@ async fn what_must_stay_held_is_not_held_for_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_stay_held_can_be_forced() {
+async fn forced_release_ends_hold_at_least() {
     let (memory, second) = (Memory::new(), Duration::from_secs(1));
     let locks = Locks::new(memory.clone());
     let lock = locks.lock("a").hold_at_least(HOUR);
@@ -447,7 +447,7 @@ async fn what_must_stay_held_can_be_forced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shortest_hold_beyond_the_longest_is_refused() {
+async fn hold_at_least_above_max_hold_is_refused() {
     let locks = Locks::new(Memory::new());
     let refused = locks.lock("a").hold_at_least(HOUR).max_hold(HOUR / 2).acquire().await;
     assert!(matches!(refused, Err(Error::InvalidOption { option: "hold_at_least", .. })), "{refused:?}");

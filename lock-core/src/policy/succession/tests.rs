@@ -86,7 +86,7 @@ async fn acquired(waiter: JoinHandle<Result<Guard, Error>>) -> Guard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_has_so_many_successors_in_order_and_then_the_store_is_asked() {
+async fn successors_follow_in_order_up_to_their_limit() {
     let store = Counted::default();
     let locks = store.with_successors(3);
     let mut waiters = vec![waiter(locks.lock("a")).await];
@@ -110,7 +110,7 @@ async fn a_grant_has_so_many_successors_in_order_and_then_the_store_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_reserves_fewer_tokens_has_fewer_successors() {
+async fn successors_are_limited_by_the_stores_reserve() {
     let store = Counted::default();
     let most = store.capabilities().succession;
     assert!(most < *Claim::RESERVE_RANGE.end());
@@ -131,7 +131,7 @@ async fn a_store_that_reserves_fewer_tokens_has_fewer_successors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_that_nobody_used_are_not_used_by_another_process() {
+async fn unused_reserved_tokens_are_not_granted_to_other_clients() {
     let store = Counted::default();
     let locks = store.with_successors(3);
     for round in 0..3 {
@@ -149,7 +149,7 @@ async fn tokens_that_nobody_used_are_not_used_by_another_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_succession_each_release_goes_to_the_store() {
+async fn release_without_succession_goes_to_the_store() {
     let store = Counted::default();
     let locks = store.with_successors(0);
     let first = locks.lock("a").acquire().await.unwrap();
@@ -161,7 +161,7 @@ async fn without_succession_each_release_goes_to_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_ends_after_a_third_of_the_lease_and_its_last_hold_is_renewed() {
+async fn chain_ends_after_a_third_of_the_lease() {
     let moment = Duration::from_millis(50);
     for (held, goes_on) in [((LEASE / 3).saturating_sub(moment), true), (LEASE / 3 + moment, false)] {
         let locks = Counted::default().with_successors(9);
@@ -184,7 +184,7 @@ async fn a_chain_ends_after_a_third_of_the_lease_and_its_last_hold_is_renewed() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gets_it_too_late_asks_the_store() {
+async fn late_successor_asks_the_store() {
     let store = Counted::default();
     let locks = store.with_successors(9);
     let first = locks.lock("a").acquire().await.unwrap();
@@ -204,7 +204,7 @@ async fn whoever_gets_it_too_late_asks_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_terms_are_not_handed_on() {
+async fn grant_is_not_handed_on_to_other_terms() {
     type Other = fn(Lock) -> Lock;
     let others: [(&str, Other); 5] = [
         ("lease", |lock| lock.lease(LEASE / 2)),
@@ -238,7 +238,7 @@ async fn other_terms_are_not_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_extended_or_converted_is_not_handed_on() {
+async fn extended_or_converted_grant_is_not_handed_on() {
     for extends in [true, false] {
         let locks = Counted::default().with_successors(9);
         let mut first = locks.rw("a").write().acquire().await.unwrap();
@@ -268,7 +268,7 @@ impl Backend for Mute {
 
 /// For the same lease, so that nothing else tells.
 #[tokio::test(start_paused = true)]
-async fn a_grant_with_an_extension_on_its_way_is_not_handed_on() {
+async fn grant_is_not_handed_on_during_an_extension() {
     let store = Mute(Counted::default());
     let locks = Locks::with_lease(store, LEASE).unwrap().with_succession(9).unwrap();
     let first = locks.lock("a").acquire().await.unwrap();
@@ -283,7 +283,7 @@ async fn a_grant_with_an_extension_on_its_way_is_not_handed_on() {
 
 /// It may have looked just before the release, in another thread.
 #[tokio::test(start_paused = true)]
-async fn a_view_of_an_ended_hold_does_not_shorten_its_successors_lease() {
+async fn view_of_an_ended_hold_does_not_shorten_its_successors_lease() {
     let locks = Counted::default().with_successors(9);
     let first = locks.lock("a").acquire().await.unwrap();
     let (second, hold) = (waiter(locks.lock("a")).await, first.hold());
@@ -296,7 +296,7 @@ async fn a_view_of_an_ended_hold_does_not_shorten_its_successors_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_hand_on_with_their_last_guard() {
+async fn owner_hands_on_with_its_last_guard() {
     let store = Counted::default();
     let locks = store.with_successors(9);
     let [me, you] = [Owner::new(), Owner::new()].map(|owner| locks.lock("a").owner(&owner));
@@ -317,7 +317,7 @@ async fn owners_hand_on_with_their_last_guard() {
 
 /// By the next contact with the store: a renewal, or the last release.
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_is_noticed_by_the_chain_and_its_stale_guard_touches_nobody() {
+async fn forced_release_ends_the_chain_and_spares_the_next_holder() {
     for renews in [true, false] {
         let store = Counted::default();
         let locks = store.with_successors(9);
@@ -347,7 +347,7 @@ async fn held_once(lock: Lock) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_that_is_dropped_at_any_await_leaves_nothing_held() {
+async fn chain_dropped_at_any_await_leaves_nothing_held() {
     let mut polls = 0;
     loop {
         let store = Counted::default();
@@ -387,7 +387,7 @@ async fn a_chain_that_is_dropped_at_any_await_leaves_nothing_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_goes_with_the_grant_on_its_way_leaves_it_to_the_next_one() {
+async fn successor_dropped_before_it_runs_leaves_the_grant_to_the_next() {
     for (other_waits, same_terms) in [(true, true), (true, false), (false, true)] {
         let store = Counted::default();
         let locks = store.with_successors(9);
@@ -411,7 +411,7 @@ async fn a_waiter_that_goes_with_the_grant_on_its_way_leaves_it_to_the_next_one(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_closes_hands_nothing_on() {
+async fn closing_client_hands_nothing_on() {
     let store = Counted::default();
     let locks = store.with_successors(9);
     let first = locks.lock("a").acquire().await.unwrap();
@@ -428,7 +428,7 @@ async fn a_client_that_closes_hands_nothing_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn succession_is_refused_where_it_cannot_be() {
+async fn unsupported_succession_is_refused() {
     let refused = Locks::new(Hung).with_succession(1);
     assert!(
         matches!(&refused, Err(Error::Unsupported { capability: Capability::Succession, .. })),

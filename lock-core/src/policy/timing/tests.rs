@@ -7,7 +7,7 @@ const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(3);
 
 #[test]
-fn what_was_never_answered_shortens_what_is_believed() {
+fn unanswered_shorter_extension_shortens_the_deadline() {
     let sent = Moment::now();
     let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
     let short = timing.extension_sent(SHORT, sent);
@@ -21,7 +21,7 @@ fn what_was_never_answered_shortens_what_is_believed() {
 
 /// The store may have carried out the short request last, whichever answer came last.
 #[test]
-fn requests_that_cross_count_as_the_shorter_and_are_followed_by_another() {
+fn crossing_requests_count_as_the_shorter_and_are_repeated() {
     for renews in [true, false] {
         for short_first in [true, false] {
             let sent = Moment::now();
@@ -42,7 +42,7 @@ fn requests_that_cross_count_as_the_shorter_and_are_followed_by_another() {
 }
 
 #[test]
-fn a_renewal_that_crosses_an_extension_counts_too() {
+fn renewal_crossing_an_extension_counts_too() {
     let sent = Moment::now();
     let mut timing = Timing::leased(SHORT, sent, SHORT, true, sent);
     let (renewal, _) = timing.renewal_sent(sent);
@@ -57,7 +57,7 @@ fn a_renewal_that_crosses_an_extension_counts_too() {
 
 /// As when its connection breaks, or the program drops it.
 #[test]
-fn an_extension_without_an_answer_delays_no_renewal() {
+fn unanswered_extension_delays_no_renewal() {
     let sent = Moment::now();
     let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
     let patience = timing.patience(sent);
@@ -68,7 +68,7 @@ fn an_extension_without_an_answer_delays_no_renewal() {
 }
 
 #[test]
-fn a_shorter_lease_is_renewed_in_time_whether_it_is_answered_or_not() {
+fn unanswered_shorter_lease_is_renewed_in_time() {
     let sent = Moment::now();
     let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
     timing.extension_sent(SHORT, sent);
@@ -76,7 +76,7 @@ fn a_shorter_lease_is_renewed_in_time_whether_it_is_answered_or_not() {
 }
 
 #[test]
-fn an_answer_to_an_older_request_adds_nothing() {
+fn answer_to_an_older_request_does_not_extend() {
     let sent = Moment::now();
     let later = sent + Duration::from_secs(1);
     let mut timing = Timing::leased(LONG, sent, LONG, true, sent);
@@ -88,7 +88,7 @@ fn an_answer_to_an_older_request_adds_nothing() {
 }
 
 #[test]
-fn what_came_late_or_was_handed_over_is_renewed_in_any_case() {
+fn late_or_handed_over_grant_is_always_renewed() {
     let sent = Moment::now();
     let late = sent + lease::renewal_period(LONG);
     assert!(!Timing::leased(LONG, sent, LONG, false, sent).is_due(sent + LONG));
@@ -157,7 +157,7 @@ proptest! {
     /// Clause L3, whatever is carried out, when, and in which order: at no time does the deadline count on more
     /// than the store has. And nothing that may be had for longer is left as it is.
     #[test]
-    fn the_deadline_is_never_after_the_expiry(
+    fn deadline_is_never_after_the_expiry(
         lease in lease(), stands in lease(), renews in any::<bool>(), steps in steps()
     ) {
         let (mut now, stands) = (Moment::now(), stands.min(lease));

@@ -120,7 +120,7 @@ async fn granted(records: &Records<Texts>, claim: &Claim) -> Grant {
 
 /// Whatever was read before the withdrawal, a swap that arrives after it changes nothing.
 #[tokio::test(start_paused = true)]
-async fn a_swap_that_is_overtaken_by_its_withdrawal_grants_nothing() {
+async fn swap_behind_its_withdrawal_grants_nothing() {
     let texts = Texts::new();
     let (records, claim) = (Records::new(texts.clone()), claim("a"));
     for used_before in [false, true] {
@@ -133,7 +133,7 @@ async fn a_swap_that_is_overtaken_by_its_withdrawal_grants_nothing() {
 
 /// Also where the clock is set back meanwhile.
 #[tokio::test(start_paused = true)]
-async fn names_that_nobody_uses_are_removed_and_their_tokens_stay_behind() {
+async fn unused_names_are_removed_but_their_tokens_are_kept() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     let mut last = 0;
@@ -172,7 +172,7 @@ async fn names_are_removed_after_another_client_has_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_are_removed_for_a_client_that_comes_after_the_last_close() {
+async fn names_are_removed_for_a_client_created_after_the_last_close() {
     let texts = Texts::new();
     let records = Arc::new(Records::new(texts.clone()));
     Locks::new(Arc::clone(&records)).close().await;
@@ -187,7 +187,7 @@ async fn names_are_removed_for_a_client_that_comes_after_the_last_close() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_used_again_is_kept() {
+async fn reused_name_is_kept() {
     let texts = Texts::new();
     let (records, other) = (Records::new(texts.clone()), Records::new(texts.clone()));
     let first = granted(&records, &claim("a")).await;
@@ -205,7 +205,7 @@ async fn a_name_that_is_used_again_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spoilt_record_costs_only_its_own_name() {
+async fn damaged_record_affects_only_its_own_name() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     let (one, other) = (granted(&records, &claim("a")).await, granted(&records, &claim("b")).await);
@@ -221,7 +221,7 @@ async fn a_spoilt_record_costs_only_its_own_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_others_always_change_first_is_given_up() {
+async fn request_fails_if_its_swaps_are_always_overtaken() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     texts.0.overtaken.store(true, Ordering::Relaxed);
@@ -249,7 +249,7 @@ async fn no_text_is_written_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_hangs_costs_no_other_lock_its_lease() {
+async fn hanging_record_costs_no_other_lease() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     let mut grants = Vec::new();
@@ -269,7 +269,7 @@ async fn a_record_that_hangs_costs_no_other_lock_its_lease() {
 
 /// Nearly all, and many more than are renewed at the same time.
 #[tokio::test(start_paused = true)]
-async fn many_records_that_hang_cost_no_other_lock_its_lease() {
+async fn many_hanging_records_cost_no_other_lease() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     let (mut grants, hanging, all) = (Vec::new(), 90, 100);
@@ -287,7 +287,7 @@ async fn many_records_that_hang_cost_no_other_lock_its_lease() {
 
 /// The client of a store may send a swap again whose answer was lost.
 #[tokio::test(start_paused = true)]
-async fn a_swap_that_meets_itself_was_carried_out() {
+async fn swap_that_finds_its_own_text_succeeded() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     texts.0.resends.store(true, Ordering::Relaxed);
@@ -352,7 +352,7 @@ impl RecordStore for Busy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_sent_twice_is_released_and_one_that_came_late_is_lost() {
+async fn release_succeeds_if_sent_twice_but_is_lost_if_late() {
     for (meanwhile, expected) in [
         (Meanwhile::AcquiresAfterwards, Release::Released { awaited: false }),
         (Meanwhile::ForcesBefore, Release::Lost(LossCause::Forced)),
@@ -375,7 +375,7 @@ async fn release_sent_twice_is_released_and_one_that_came_late_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_seen_by_other_clients() {
+async fn waiters_are_seen_by_other_clients() {
     let texts = Texts::new();
     let (records, other) = (Records::new(texts.clone()), Records::new(texts));
     let (grant, waiter) = (granted(&records, &claim("a")).await, claim("a"));
@@ -389,7 +389,7 @@ async fn who_waits_is_seen_by_other_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_latch_that_was_removed_is_not_taken_for_the_next_one() {
+async fn removed_latch_is_not_taken_for_its_successor() {
     let texts = Texts::new();
     let (records, latch) = (Records::new(texts.clone()), Name::new("l").unwrap());
     let of = NonZeroU32::new(3).unwrap();
@@ -408,7 +408,7 @@ async fn a_latch_that_was_removed_is_not_taken_for_the_next_one() {
 
 /// Whoever was told that it does not hold the name holds it no more, whatever is still on its way.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_behind_its_release_revives_nothing() {
+async fn renewal_behind_its_release_revives_nothing() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     let grant = granted(&records, &claim("a")).await;
@@ -419,7 +419,7 @@ async fn a_renewal_behind_its_release_revives_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_behind_one_that_was_told_of_the_loss_revives_nothing() {
+async fn renewal_behind_a_lost_one_revives_nothing() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     let grant = [granted(&records, &claim("a")).await];
@@ -432,7 +432,7 @@ async fn a_renewal_behind_one_that_was_told_of_the_loss_revives_nothing() {
 
 /// The record is read while the lease lasts, and swapped when it has expired. Nobody has written it in between.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_comes_late_revives_nothing() {
+async fn late_renewal_revives_nothing() {
     let texts = Texts::new();
     let records = Records::new(texts.clone());
     for (left, renewal) in [(500_000, Renewal::Renewed), (100_000, Renewal::Lost(LossCause::Expired))] {
