@@ -76,9 +76,9 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Behaviour
     ///
-    /// Wakes waiters if the store can. Returns [`Release::Lost`] even if the claim's lease has expired but nobody
-    /// else has acquired the name. Asked again about a lease that it has released, the store does not
-    /// answer [`LossCause::Forgotten`]: it still knows the token.
+    /// Wakes waiters if the store can. Returns [`Release::Lost`] even if the claim's lease has expired but no other
+    /// claim has acquired the name. Asked again about a lease that it has released, the store does not answer
+    /// [`LossCause::Forgotten`]: it still knows the token.
     ///
     /// The caller may give up before there is an answer. In a session, no lease would end the grant then, so the store
     /// itself goes on in the [background](Self::background) until the grant is gone or the session has ended.
@@ -94,7 +94,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Gets at most [`Capabilities::renew_batch`] grants, all of one [`shard`](Self::shard). May be bounded by the
     /// shortest of their leases: holders that can wait twice as long for the answer are renewed by another request.
-    /// Does not renew an expired lease, even if nobody else has acquired the name. Never called for grants in a session.
+    /// Does not renew an expired lease, even if no other claim has acquired the name. Never called for grants in a
+    /// session.
     ///
     /// # Errors
     ///
@@ -149,8 +150,8 @@ pub trait Backend: Send + Sync + 'static {
     /// # Behaviour
     ///
     /// Only between [`Mode::Exclusive`] and [`Mode::Shared`], in stores that support shared mode. Claim, token and
-    /// lease stay. A downgrade always succeeds, and waiting readers are woken. An upgrade succeeds if nobody else holds
-    /// the name, even if others wait. A grant that already has the mode gives [`Conversion::Converted`].
+    /// lease stay. A downgrade always succeeds, and waiting readers are woken. An upgrade succeeds if no other claim
+    /// holds the name, even if others wait. A grant that already has the mode gives [`Conversion::Converted`].
     ///
     /// # Errors
     ///
@@ -199,7 +200,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(StoreError::unsupported(Capability::Listing))
     }
 
-    /// Returns who waits for `name` in the store's queue, in the order in which they will be granted it.
+    /// Lists the waiters for `name` in the store's queue, in the order in which they will be granted it.
     ///
     /// # Behaviour
     ///
@@ -207,8 +208,8 @@ pub trait Backend: Send + Sync + 'static {
     /// client has one waiter; its other tasks wait behind that one, in memory. A claim that makes a single attempt may
     /// be listed, if the store lets it queue for a moment.
     ///
-    /// The default is right for a store without a queue, and for one whose queue does not say who waits in it, such as
-    /// a database's own queue for a locked row.
+    /// The default is right for a store without a queue, and for one whose queue cannot be listed, such as a database's
+    /// own queue for a locked row.
     ///
     /// # Errors
     ///
@@ -218,7 +219,7 @@ pub trait Backend: Send + Sync + 'static {
         Err(StoreError::unsupported(Capability::Waiting))
     }
 
-    /// Ends every grant of `name` by force, and returns who held it. Their guards learn of it at their next renewal at
+    /// Ends every grant of `name` by force, and returns its holders. Their guards learn of it at their next renewal at
     /// the latest.
     ///
     /// # Errors
@@ -249,8 +250,8 @@ pub trait Backend: Send + Sync + 'static {
     /// # Behaviour
     ///
     /// Several `Locks` may have been made of this backend, or of its clones, and each calls this when it closes
-    /// ([`Background::clients`] counts them). What the others hold stays held, and their waiters go on waiting and
-    /// still hear of releases. A later request reopens what it needs.
+    /// ([`Background::clients`] counts them). The others' locks stay held, and their waiters go on waiting and still
+    /// hear of releases. A later request reopens what it needs.
     async fn close(&self) {}
 }
 
@@ -264,7 +265,7 @@ impl Rounds {
     pub(crate) fn of(capabilities: Capabilities) -> Self {
         let Capabilities { wakeup, ask_again: longest, .. } = capabilities;
         let first = if wakeup == Wakeup::Poll { Duration::from_millis(1).min(longest) } else { longest };
-        // backon's jitter adds up to the whole delay, so this asks for half of what is meant.
+        // backon's jitter adds up to the whole delay, so this asks for half the delay.
         let growing =
             ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2).with_max_delay(longest / 2);
         Self { pauses: growing.with_jitter().without_max_times().build(), longest }

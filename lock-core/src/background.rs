@@ -101,7 +101,7 @@ impl Background {
         Use(self.clone())
     }
 
-    /// Ends the thread, and waits for its end. What still runs there is dropped; later work starts it again.
+    /// Ends the thread, and waits for its end. Work that still runs there is dropped; later work starts it again.
     async fn stop(&self) {
         let thread = self.0.thread().take();
         if let Some(thread) = thread {

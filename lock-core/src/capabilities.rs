@@ -1,8 +1,8 @@
-//! What a store can do.
+//! The capabilities of stores.
 
 use std::{fmt, time::Duration};
 
-/// What a store can do.
+/// The capabilities of a store.
 ///
 /// # Examples
 ///
@@ -17,7 +17,7 @@ use std::{fmt, time::Duration};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "a flat list of yes and no is what this type is for")]
 pub struct Capabilities {
-    /// What ends a grant that nobody releases.
+    /// How an unreleased grant ends: lease or session.
     pub standing: StandingKind,
     /// How a waiter learns that it is worth asking again.
     pub wakeup: Wakeup,
@@ -35,7 +35,7 @@ pub struct Capabilities {
     pub together: bool,
     /// Whether [`holders`](crate::Backend::holders) and [`list`](crate::Backend::list) list holders.
     pub listing: bool,
-    /// Whether [`waiting`](crate::Backend::waiting) lists waiters. This needs a queue that says who waits in it.
+    /// Whether [`waiting`](crate::Backend::waiting) lists waiters. This needs a queue that can be listed.
     pub waiting: bool,
     /// How many tokens a grant can [reserve](crate::Claim::reserve), and so how many successors in a row it can have by
     /// [succession](crate::Locks::with_succession). Zero: none. A grant and its release must take longer than that many
@@ -46,7 +46,7 @@ pub struct Capabilities {
     pub renew_batch: usize,
 }
 
-/// What ends a grant that nobody releases.
+/// How an unreleased grant ends: lease or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StandingKind {
     /// A lease on the store's clock.

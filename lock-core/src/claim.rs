@@ -1,4 +1,4 @@
-//! What an acquisition asks the store for.
+//! Claims: the name, mode, lease and identity that an acquisition asks for.
 
 use crate::{Mode, Name};
 use serde::{Deserialize, Serialize};
@@ -59,10 +59,10 @@ impl fmt::Debug for ClaimId {
     }
 }
 
-/// What an acquisition asks the store for.
+/// The name, mode, lease and identity that an acquisition asks for.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Who asks. Requests are idempotent on it.
+    /// The claim's identity. Requests are idempotent on it.
     pub id: ClaimId,
     /// The name to hold.
     pub name: Name,
@@ -77,7 +77,7 @@ pub struct Claim {
     /// [`Locks::with_succession`](crate::Locks::with_succession). Zero unless the claim is exclusive and for one name
     /// alone; never more than [`Capabilities::succession`](crate::Capabilities::succession).
     pub reserve: u32,
-    /// What people see of the holder.
+    /// The holder's description for people.
     pub holder: Arc<HolderInfo>,
 }
 
@@ -86,8 +86,8 @@ impl Claim {
     pub const RESERVE_RANGE: RangeInclusive<u32> = 0..=64;
 }
 
-/// What people see of a holder or waiter: stored with the grant, and with a place in a store's queue; shown by
-/// `tenure ls`, and never used for exclusion.
+/// The description of a holder or waiter for people: stored with the grant, and with a place in a store's queue; shown
+/// by `tenure ls`, and never used for exclusion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderInfo {
     /// The text set with [`Lock::label`](crate::Lock::label).

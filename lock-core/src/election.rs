@@ -126,7 +126,7 @@ impl Election {
         }
     }
 
-    /// Returns who leads now, as the store knows it; `None` if nobody does.
+    /// Returns the current leader, as the store knows it; `None` if there is none.
     ///
     /// For people, and for finding the leader's address (its label). When the answer arrives, another may already lead.
     ///
@@ -144,7 +144,7 @@ impl Election {
         Ok(holders.into_iter().next())
     }
 
-    /// Streams who leads, now and after each change, by asking the store at this interval: at least 10 ms.
+    /// Streams the leader, now and after each change, by asking the store at this interval: at least 10 ms.
     ///
     /// A term that begins and ends between two requests is not seen. With
     /// [succession](crate::Locks::with_succession), leaders of one client that follow each other with one grant are seen as
@@ -201,7 +201,7 @@ impl Election {
     }
 }
 
-/// What a stream of leaders knows.
+/// The state of a stream of leaders.
 #[derive(Default)]
 struct Watch {
     asked: bool,
@@ -209,7 +209,7 @@ struct Watch {
     told: Option<Seen>,
 }
 
-/// A leader's term, or that nobody leads. A foreign client may have neither claim nor token.
+/// A leader's term; `None` without a leader. A foreign client may have neither claim nor token.
 type Seen = Option<(Option<ClaimId>, Option<Token>)>;
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use tokio_util::sync::CancellationToken;
 
 /// A stretch of a store's life in which it forgets nothing that it granted.
 ///
-/// For a backend that can learn by itself that its data is gone, or is no longer what other clients see. It
-/// [ends](Self::end) the epoch before it grants anything else: everything that was granted [in
-/// it](crate::Grant::in_epoch) is lost at that moment as [forgotten](crate::LossCause::Forgotten), without a
-/// request to the store. A backend has one epoch at a time. A grant in a session ends with its session.
+/// For a backend that can learn by itself that its data is gone, or differs from the data that other clients see. It
+/// [ends](Self::end) the epoch before it grants anything else: all grants [of that epoch](crate::Grant::in_epoch) are
+/// lost at that moment as [forgotten](crate::LossCause::Forgotten), without a request to the store. A backend has one
+/// epoch at a time. A grant in a session ends with its session.
 ///
 /// Clones are the same epoch.
 #[derive(Clone, Debug, Default)]

@@ -7,8 +7,8 @@ use std::{fmt, iter, sync::Arc, time::Duration};
 ///
 /// Messages never contain passwords. The store's own words are in [`source`](std::error::Error::source).
 ///
-/// `{}` is the message alone. `{:?}` adds the [`causes`](Self::causes), because that is what a program prints if its
-/// `main` returns the error. `{:#?}` shows the variant and its fields.
+/// `{}` is the message alone. `{:?}` adds the [`causes`](Self::causes), because a program whose `main` returns the
+/// error prints it in this form. `{:#?}` shows the variant and its fields.
 ///
 /// # Examples
 ///
@@ -36,9 +36,9 @@ pub enum Error {
         store: Arc<str>,
         /// How long the acquisition was allowed to wait.
         waited: Duration,
-        /// Who held it shortly before the wait was over. An exclusive holder in this client is always named, with times by
-        /// this process's clock. Otherwise empty if nobody held it just then, if the store cannot tell or did not answer in
-        /// time, if the wait was zero, and if other tasks of this client came first for most of it.
+        /// The holders shortly before the wait was over. An exclusive holder in this client is always named, with times
+        /// by this process's clock. Otherwise empty if the name was free just then, if the store cannot tell or did not
+        /// answer in time, if the wait was zero, and if other tasks of this client came first for most of it.
         holders: Vec<Holder>,
     },
     /// The grant ended before its guard was released. Another holder may have changed protected data.
@@ -72,9 +72,9 @@ pub enum Error {
     Unavailable {
         /// The store.
         store: Arc<str>,
-        /// What was being done.
+        /// The operation.
         during: Operation,
-        /// What the store or its client library said.
+        /// The words of the store or its client library.
         #[source]
         source: StoreError,
     },
@@ -108,7 +108,7 @@ pub enum Error {
         name: Name,
         /// The store.
         store: Arc<str>,
-        /// What prevents it, and what to do.
+        /// The obstacle, and what to do.
         problem: String,
     },
     /// Clients disagree about how many permits a semaphore has, or how many parties a latch waits for.
@@ -116,7 +116,7 @@ pub enum Error {
     Mismatch {
         /// The store.
         store: Arc<str>,
-        /// What was being done.
+        /// The operation.
         during: Operation,
         /// Both numbers, as text.
         #[source]
@@ -127,7 +127,7 @@ pub enum Error {
     Unsupported {
         /// The store.
         store: Arc<str>,
-        /// What it does not support.
+        /// The missing capability.
         capability: Capability,
     },
     /// [`Locks::close`](crate::Locks::close) was called.
@@ -141,16 +141,16 @@ pub enum Error {
     Store {
         /// The store.
         store: Arc<str>,
-        /// What was being done.
+        /// The operation.
         during: Operation,
-        /// What the store or its client library said.
+        /// The words of the store or its client library.
         #[source]
         source: StoreError,
     },
 }
 
 impl Error {
-    /// Returns whether the same call may succeed later without anybody fixing anything.
+    /// Returns whether the same call may succeed later although nothing is repaired.
     ///
     /// `false` after a loss: check first what the lock protected.
     #[must_use]
@@ -158,8 +158,8 @@ impl Error {
         matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
     }
 
-    /// Returns what caused it, the outermost cause first: the text of each [`source`](std::error::Error::source). A
-    /// text that the one before it already contains is left out.
+    /// Returns its causes, the outermost first: the text of each [`source`](std::error::Error::source). A text that the
+    /// one before it already contains is left out.
     pub fn causes(&self) -> impl Iterator<Item = String> {
         let mut before = self.to_string();
         let sources = iter::successors(std::error::Error::source(self), |error| error.source());
@@ -243,7 +243,7 @@ fn reason(holders: &[Holder]) -> String {
     }
 }
 
-/// What was being done when a store failed.
+/// The operation during which a store failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -284,7 +284,7 @@ impl fmt::Display for Operation {
 mod tests {
     use super::*;
 
-    /// Words, and what caused them.
+    /// An error with a cause.
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
     struct Link(&'static str, #[source] Option<Box<Link>>);

@@ -79,7 +79,8 @@ macro_rules! __forward_backend {
             @async $self $to; $name <$($life),*> $args -> ::std::result::Result<$answer, $crate::StoreError>
         }
     };
-    // What `async_trait` makes of an `async fn`. It does not expand inside macros, and this way there is no second box.
+    // Written as `async_trait` expands an `async fn`: it does not expand inside macros, and this way there is no second
+    // box.
     (@async $self:ident $to:expr; $name:ident <$($life:lifetime),*> ($($arg:ident: $type:ty),*) -> $answer:ty) => {
         fn $name<'this, $($life,)* 'future>(
             &'this $self,

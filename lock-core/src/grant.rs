@@ -1,4 +1,4 @@
-//! What a store has granted.
+//! Grants: a store's yes to a claim.
 
 use crate::{Claim, ClaimId, Epoch, Liveness, Mode, Moment, Name, Token, lease};
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub struct Grant {
     pub claim: ClaimId,
     /// The name that it holds.
     pub name: Name,
-    /// How it holds the name. In a renewal: what its guards rely on, and the store may have more.
+    /// How it holds the name. In a renewal: the mode that its guards rely on; the store's may cover more.
     pub mode: Mode,
     /// Greater than the tokens of all earlier grants of that name. If tokens are [reserved](Self::reserved), the last
     /// of them.
@@ -20,13 +20,13 @@ pub struct Grant {
     pub reserved: u32,
     /// The lease to ask for when this grant is renewed.
     pub lease: Duration,
-    /// What ends the grant.
+    /// How the grant ends if it is not released.
     pub standing: Standing,
     /// The epoch in which it was granted, if the store has epochs: the grant is lost when that ends.
     pub epoch: Option<Epoch>,
 }
 
-/// What ends a grant that nobody releases.
+/// How an unreleased grant ends: lease or session.
 #[derive(Clone, Debug)]
 pub enum Standing {
     /// A lease on the store's clock, which renewal extends.

@@ -1,4 +1,4 @@
-//! Who holds what, for people.
+//! Holders of names, for people.
 
 use crate::{ClaimId, HolderInfo, Mode, Name, Token};
 use std::{
@@ -14,7 +14,7 @@ use std::{
 pub struct Holder {
     /// The name that is held.
     pub name: Name,
-    /// The holder's claim; `None` if a foreign client holds the name, or what the store keeps of it cannot be read.
+    /// The holder's claim; `None` if a foreign client holds the name, or if its record cannot be read.
     pub claim: Option<ClaimId>,
     /// The grant's token; `None` where `claim` is.
     pub token: Option<Token>,
@@ -76,7 +76,7 @@ impl Holder {
 
 /// Label, process, machine and how long already, as far as they are known: `backup.sh (4321@web1) for 3m 12s`.
 ///
-/// Other programs may have written anything into the store: what a terminal would obey is escaped.
+/// Other programs may have written anything into the store, so control characters are escaped.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HolderInfo { label, host, pid } = &self.info;

@@ -1,4 +1,4 @@
-//! What a holder's label may be.
+//! Valid labels of holders.
 
 use crate::{Error, HolderInfo, Name};
 

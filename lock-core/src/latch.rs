@@ -17,7 +17,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// known by its name. All clients must agree on the number of parties; a client that disagrees gets an error with both
 /// numbers. A latch and a lock of the same name are independent.
 ///
-/// A latch stays, open or closed, until somebody [removes](Self::remove) it. So use a new name for each purpose:
+/// A latch stays, open or closed, until it is [removed](Self::remove). So use a new name for each purpose:
 /// `import/2026-11-21`.
 ///
 /// # Examples
@@ -109,7 +109,7 @@ impl Latch {
 
     async fn opened(&self, name: &Name, of: NonZeroU32) -> Result<(), Error> {
         let (first, longest) = PAUSES;
-        // backon's jitter adds up to the delay itself, so half of what is meant is asked for.
+        // backon's jitter adds up to the whole delay, so this asks for half the delay.
         let growing =
             ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2).with_max_delay(longest / 2);
         let mut looks = growing.with_jitter().without_max_times().build();

@@ -75,8 +75,8 @@ pub(crate) fn farewell_patience(lease: Duration, end: Moment) -> Duration {
     renewal_patience(lease).clamp(A_SECOND, end.left().max(A_SECOND))
 }
 
-/// Like [`farewell_patience`] in a session that lasts until `end` at least: there the lease says nothing. It is a part of
-/// what is left, because a request may be lost with its connection, and another then learns how the grant ended.
+/// Like [`farewell_patience`] in a session that lasts until `end` at least: there the lease says nothing. It is a part
+/// of the time left, because a request may be lost with its connection, and another then learns how the grant ended.
 pub(crate) fn session_patience(end: Moment) -> Duration {
     (end.left() / 6).max(A_SECOND)
 }

@@ -11,14 +11,14 @@
 //! | a store that wraps another | [`forward_backend`] |
 //! | a store with sessions in place of leases, or that can lose all it granted | [`Session`], [`Liveness`], [`Epoch`] |
 //! | work that must outlive the callers' runtimes | [`Background`], [`PerRuntime`] |
-//! | what users see | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
+//! | the users' types | [`Locks`], [`Lock`], [`Guard`], [`Hold`], [`Owner`], [`Error`] |
 //! | several holders or several names | [`RwLock`], [`Semaphore`], [`LockSet`], [`Election`], [`Latch`] |
 //! | every duration that exclusion depends on | [`lease`], [`Moment`] |
 //! | the contract as a value | [`record`] |
 //! | locks made from compare-and-swap | [`record::RecordStore`], [`record::Records`] |
 //! | how a store reads its URLs | [`url`] |
 //! | the reference store | [`Memory`] |
-//! | what is measured | [`metrics`] |
+//! | measurements | [`metrics`] |
 //!
 //! # Reading the code
 //!
@@ -30,12 +30,12 @@
 //! | what programs call | `locks`, `election`, `lock_set`, `latch`, `run`, `rw_lock`, `semaphore`, `lock` |
 //! | what all stores have in common | `policy`, with the program's handles in `policy/guard` and `policy/hold` |
 //! | a store that needs no server | `memory`, and `record`, its names as values |
-//! | what is measured of all that, and of the requests | `metrics` |
+//! | measurements of all that, and of the requests | `metrics` |
 //! | the requests to a store | `backend`, `forward`; `background` and `per_runtime`, where requests run |
 //! | how a URL says which store, and how to use it | `url` |
 //! | the answers | `grant`, `session`, `epoch`; `lease`, the arithmetic of deadlines; `label`, what a holder's may be |
-//! | what goes wrong | `store_error`, from a backend; `error`, for programs, which names who is in the way |
-//! | who asks, who holds and who waits | `claim`, `holder`, `waiter` |
+//! | errors | `store_error`, from a backend; `error`, for programs, which names the holders |
+//! | claims, holders and waiters | `claim`, `holder`, `waiter` |
 //! | words | `name`, `mode`, `owner`, `token`, `loss`, `moment`, `capabilities` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -230,7 +230,8 @@ impl LockSet {
         }
         locks.sort_by(|(one, _), (other, _)| one.cmp(other));
         locks.dedup_by(|(one, _), (other, _)| one == other);
-        // Whoever gets one name and not the next gives the first one back: it would stay held, for nobody.
+        // An acquisition that gets one name and not the next gives the first one back: it would stay held without a
+        // holder.
         if locks.len() > 1 && locks.iter().any(|(_, lock)| lock.stays_held()) {
             return Err(Error::invalid_option("hold_at_least", "a set of several names", "a single name"));
         }

@@ -61,8 +61,8 @@ impl Locks {
     ///
     /// When an exclusive lock is released while another task of this client waits for it with the same lease and label,
     /// that task gets it at once, and the store is not asked. Each successor has its own, greater token: the store
-    /// reserves them with the grant. When nobody here waits, or a third of the lease has passed since the request
-    /// for the grant, a release goes to the store and frees the lock for all clients. Locks with
+    /// reserves them with the grant. When no task here waits, or a third of the lease has passed since the request for
+    /// the grant, a release goes to the store and frees the lock for all clients. Locks with
     /// [`max_hold`](crate::Lock::max_hold) or [`hold_at_least`](crate::Lock::hold_at_least), or [without
     /// renewal](crate::Lock::renew), take no part, and neither do those that are acquired
     /// [together](crate::Capabilities::together).
@@ -72,10 +72,10 @@ impl Locks {
     /// - **Order between processes.** Waiters of other processes are passed over for that long. A successor that is not
     ///   polled keeps them out until the lease expires.
     /// - **A release that says less.** [`Guard::release`](crate::Guard::release) is `Ok` as soon as a successor has the
-    ///   lock. If it was released by force, or the store has forgotten it, whoever holds it at the next contact with
-    ///   the store (a renewal, or the last release) learns of it. Tokens protect the resource as before.
-    /// - **What people see.** The store knows one grant, so it shows the last of the reserved tokens, and counts the
-    ///   time from the first hold.
+    ///   lock. If it was released by force, or the store has forgotten it, its holder at the next contact with the
+    ///   store (a renewal, or the last release) learns of it. Tokens protect the resource as before.
+    /// - **The list of holders.** The store knows one grant, so it shows the last of the reserved tokens, and counts
+    ///   the time from the first hold.
     ///
     /// The idea is that of Dice, Marathe and Shavit, "Lock Cohorting: A General Technique for Designing NUMA Locks"
     /// (`PPoPP` 2012). `docs/contributing/decisions.md` says why it is safe.
@@ -118,7 +118,7 @@ impl Locks {
         Ok(self)
     }
 
-    /// Measures all names in one group from now on. Without this, a name's group is what stands before its first `/`,
+    /// Measures all names in one group from now on. Without this, a name's group is the text before its first `/`,
     /// which is meant for names like `orders/42`: see [`metrics`](crate::metrics).
     #[cfg(feature = "metrics")]
     #[must_use]
@@ -204,7 +204,7 @@ impl Locks {
         holders.map_err(|error| self.0.store.failed(Operation::Looking, error))
     }
 
-    /// Returns who waits for `name` in the store's queue, in the order in which they will be granted it.
+    /// Lists the waiters for `name` in the store's queue, in the order in which they will be granted it.
     ///
     /// Each client has one waiter; its other tasks wait behind that one, in memory. For people only: the answer may be
     /// outdated when it arrives.
@@ -235,7 +235,7 @@ impl Locks {
         waiters.map_err(|error| self.0.store.failed(Operation::Looking, error))
     }
 
-    /// Ends every grant of `name` by force, and returns who held it.
+    /// Ends every grant of `name` by force, and returns its holders.
     ///
     /// The holders learn of it at their next renewal at the latest, and believe until then that they still hold the
     /// lock. Only fencing tokens protect the resource meanwhile.
@@ -261,11 +261,11 @@ impl Locks {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what it waits for goes on, and it can be called again.
+    /// Cancel safe: the releases and withdrawals go on, and it can be called again.
     pub async fn close(&self) {
         self.0.closing.cancel();
         self.0.acquisitions.close();
-        // Their withdrawals are among the tasks. An acquisition that nobody polls would never end.
+        // Their withdrawals are among the tasks. An unpolled acquisition would never end.
         let _ = tokio::time::timeout(NOTICE, self.0.acquisitions.wait()).await;
         self.0.tasks.close();
         self.0.tasks.wait().await;

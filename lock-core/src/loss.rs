@@ -14,7 +14,7 @@ pub enum LossCause {
     SessionEnded,
     /// The store no longer knows the grant, or its upgrade: it restarted empty, failed over or was wiped.
     Forgotten,
-    /// Somebody released it by force.
+    /// It was released by force.
     Forced,
     /// It was held for as long as [`max_hold`](crate::Lock::max_hold) allows.
     MaxHold,

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 /// Locks in this process's memory: the same contract as every store, without any I/O.
 ///
 /// For tests, and for programs that run alone today and in a fleet tomorrow. Waiters queue and are served first come,
-/// first served; one that nobody polls for three seconds loses its place. Follows tokio's paused time. Clones are the
+/// first served; one that is not polled for three seconds loses its place. Follows tokio's paused time. Clones are the
 /// same store, so two [`Locks`](crate::Locks) made of clones exclude each other. Each `Memory::new()` is a separate
 /// store.
 ///
@@ -59,7 +59,7 @@ struct Store {
 #[derive(Debug)]
 struct Kept {
     record: Record,
-    /// The record is younger than these tokens: it does not know who held the name before.
+    /// The record is younger than these tokens: it does not know the earlier holders.
     after: u64,
 }
 
@@ -276,7 +276,7 @@ impl Backend for Memory {
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, StoreError> {
-        // Nobody can intervene, because the store is locked.
+        // No other request can intervene, because the store is locked.
         let mut store = self.store();
         let now = store.now();
         for claim in claims {

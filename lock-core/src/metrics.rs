@@ -1,5 +1,4 @@
-//! What is measured, with the feature `metrics`: how long locks are waited for and held, what is lost, and what the
-//! store answers.
+//! Measurements, with the feature `metrics`: the times of waits and holds, the losses, and the store's answers.
 //!
 //! The measurements go to the recorder that the program has installed for the [`metrics`](https://docs.rs/metrics)
 //! crate: an exporter for Prometheus, OpenTelemetry, `StatsD` or another. Install it **before** the client is made,

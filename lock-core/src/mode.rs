@@ -9,7 +9,7 @@ use std::{fmt, num::NonZeroU32};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Nobody else holds the name, in any mode.
+    /// No other claim holds the name, in any mode.
     #[default]
     Exclusive,
     /// With other readers, and with no exclusive holder.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
-/// What is locked: 1 to 200 bytes of UTF-8 without control characters.
+/// A lock's name: 1 to 200 bytes of UTF-8 without control characters.
 ///
 /// The rules are the same on every store, and names are compared exactly: `A` is not `a`, `job ` is not `job`, and `/`,
 /// `%`, `{}`, `..`, quotes and spaces are ordinary characters. Each store encodes what it must.

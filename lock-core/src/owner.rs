@@ -1,12 +1,12 @@
-//! Owners: who may re-enter.
+//! Owners, which may re-enter.
 
 use std::{fmt, sync::Arc};
 
 /// An identity that may re-enter what it already holds.
 ///
-/// Re-entrancy is explicit: a lock acquired without an owner excludes everybody, including its own task. Two
-/// acquisitions with the same owner through the same [`Locks`](crate::Locks) share one grant, one token and one lease;
-/// the grant is released with the last of their guards. An owner means nothing to another `Locks`.
+/// Re-entrancy is explicit: a lock acquired without an owner excludes every other acquisition, also by its own task.
+/// Two acquisitions with the same owner through the same [`Locks`](crate::Locks) share one grant, one token and one
+/// lease; the grant is released with the last of their guards. An owner means nothing to another `Locks`.
 ///
 /// Clones are the same owner; [`new`](Self::new) always makes another.
 ///

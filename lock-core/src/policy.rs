@@ -1,4 +1,4 @@
-//! What all stores have in common, written once: waiting, re-entry, renewal, loss, release, cancellation.
+//! The policy that all stores share: waiting, re-entry, renewal, loss, release, cancellation.
 //!
 //! Each file uses only those below it:
 //!
@@ -10,19 +10,19 @@
 //! | `guard` | the program's handle, which releases |
 //! | `release`, `withdraw` | how a hold ends; how a cancelled claim ends |
 //! | `give_way` | how the client that released a name lets others in first |
-//! | `chore` | how that work goes on when nobody waits for it |
+//! | `chore` | that work in the background |
 //! | `extend` | a lease that is extended by hand |
-//! | `hold` | what a program can ask about its hold |
-//! | `client` | what all locks of one client share |
+//! | `hold` | the state of a hold, for programs |
+//! | `client` | the state that all locks of one client share |
 //! | `owned`, `renewal` | which holds may be re-entered; which to renew, and when |
-//! | `withdrawals` | what is withdrawn, and repeated if that fails |
+//! | `withdrawals` | withdrawals, repeated if they fail |
 //! | `holding` | the state of one grant: held, lost or released; its guards in `holding/guards`, its renewals in `holding/renewals` |
 //! | `timing` | its deadline, and when its renewal is due |
-//! | `queue` | who of this client may contend for a name |
+//! | `queue` | the queue of this client's tasks for a name |
 //! | `succession` | a grant that passes on with the turn |
-//! | `look` | who keeps a waiter waiting |
-//! | `requests` | what is asked of the store |
-//! | `store` | whom to ask, and what to call it in messages |
+//! | `look` | the holders that keep a waiter waiting |
+//! | `requests` | the requests to the store |
+//! | `store` | the store, and its name in messages |
 //! | `pauses` | how long to wait after a failure |
 //!
 //! One `acquire()`:

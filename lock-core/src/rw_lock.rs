@@ -4,9 +4,9 @@ use crate::{Lock, lock::UncheckedMode};
 
 /// A read-write lock: many may read at once, or one may write. Made by [`Locks::rw`](crate::Locks::rw).
 ///
-/// Both sides are ordinary [`Lock`]s. A writer excludes everybody, including holders of
+/// Both sides are ordinary [`Lock`]s. A writer excludes all others, including holders of
 /// [`Locks::lock`](crate::Locks::lock) with that name. A waiting writer keeps new readers out, so a stream of readers
-/// cannot keep it waiting for ever. A dead reader's grant ends when its own lease expires; nobody else renews it.
+/// cannot keep it waiting for ever. A dead reader's grant ends when its own lease expires; no other client renews it.
 ///
 /// [`Guard::downgrade`](crate::Guard::downgrade) turns a writer into a reader without letting another writer in
 /// between. [`Guard::try_upgrade`](crate::Guard::try_upgrade) turns the only reader into a writer.

@@ -48,8 +48,8 @@ impl StoreError {
         Self { kind: Kind::ClaimSpent, cause: cause.into() }
     }
 
-    /// Reports that asking again will not help until somebody fixes something: a missing permission, a full disk, a
-    /// table with the wrong columns. Say what to do.
+    /// Reports a failure that asking again does not mend: a missing permission, a full disk, a table with the wrong
+    /// columns. Say what to do.
     pub fn failed(cause: impl Into<Cause>) -> Self {
         Self { kind: Kind::Failed, cause: cause.into() }
     }

@@ -1,4 +1,4 @@
-//! Who waits for what, for people.
+//! Waiters for names, for people.
 
 use crate::{ClaimId, Holder, HolderInfo, Mode, Name};
 use std::{

@@ -12,9 +12,9 @@ pub struct Metric {
     pub kind: Kind,
     /// Its labels.
     pub labels: &'static [Label],
-    /// What it counts or measures.
+    /// Its unit.
     pub unit: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub help: &'static str,
 }
 
@@ -153,7 +153,7 @@ pub(crate) enum Answer {
     Answered,
     Unavailable,
     Failed,
-    /// Nobody waits for the answer any more.
+    /// The caller stopped waiting for the answer.
     #[cfg(feature = "metrics")]
     Abandoned,
 }

@@ -1,4 +1,4 @@
-//! What the policy tells of its waits, holds and renewals.
+//! Measurements of the policy's waits, holds and renewals.
 
 use super::list::{
     ACQUISITIONS, CAUSES, ENDINGS, Ending, HELD, HOLD, Kind, LOSSES, METRICS, MODES, MOST_GROUPS, Metric,
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 /// The meters of one group of names, by mode.
 type Modes = [OnceLock<Arc<Group>>; MODES.len()];
 
-/// What one client measures.
+/// The measurements of one client.
 pub(crate) struct Meters {
     store: Arc<str>,
     /// Each with its meters by mode, made when they are first needed. Their number is limited.

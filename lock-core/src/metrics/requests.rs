@@ -7,10 +7,10 @@ use super::{
 use ::metrics::{Counter, Histogram, Label};
 use tokio::time::Instant;
 
-/// What is measured of the requests to one store.
+/// The measurements of the requests to one store.
 pub(crate) struct Requests([Meter; REQUESTS.len()]);
 
-/// What is measured of one kind of request.
+/// The measurements of one kind of request.
 struct Meter {
     answers: [Counter; ANSWERS.len()],
     seconds: Histogram,

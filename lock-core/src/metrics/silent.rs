@@ -1,4 +1,4 @@
-//! What `recording` and `requests` are without the feature: nothing.
+//! `recording` and `requests` without the feature: they do nothing.
 
 #![allow(clippy::unused_self, reason = "it has the form of what records")]
 

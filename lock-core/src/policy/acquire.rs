@@ -34,7 +34,7 @@ pub(crate) struct Acquisition {
     pub(crate) holder: Arc<HolderInfo>,
 }
 
-/// What a wait that ends without the lock can say about the reason.
+/// Why a wait ends without the lock, as far as known.
 struct Findings {
     /// The store's last failure.
     trouble: Option<(Moment, StoreError)>,
@@ -150,7 +150,7 @@ impl Acquisition {
             let mut open = OpenClaim::new(&self.client, self.claim(true));
             let grant = match self.ask(open.claim(), findings).await {
                 Ok(Some(grant)) => grant,
-                // What is left of the claim is withdrawn in the background.
+                // The rest of the claim is withdrawn in the background.
                 Ok(None) => continue,
                 Err(error) => {
                     open.failed(&error);
@@ -171,8 +171,8 @@ impl Acquisition {
         }
     }
 
-    /// Begins to hold what another of this client has handed on. If that took too long, it is released in the
-    /// background.
+    /// Begins to hold a grant that another task of this client has handed on. If that took too long, it is released in
+    /// the background.
     fn succeed(&self, estate: Estate, seat: Seat) -> Result<Guard, Seat> {
         let Some(grant) = estate.grant().cloned() else { return Err(seat) };
         let guard = self.hold(grant, seat)?;
@@ -239,7 +239,7 @@ impl Acquisition {
         }
     }
 
-    /// Begins to hold what was granted, unless it has already expired.
+    /// Begins to hold the grant, unless it has already expired.
     pub(super) fn hold(&self, grant: Grant, seat: Seat) -> Result<Guard, Seat> {
         let (claim, token, info) = (grant.claim, grant.token_now(), Arc::clone(&self.holder));
         seat.occupied_by(Some(Occupant { claim, token, info, since: Moment::now() }));
@@ -278,7 +278,7 @@ impl Acquisition {
         self.failed(StoreError::unavailable("the store answered after the lease had expired"))
     }
 
-    /// If the store named no holders, names the one in this client, behind which nobody asks the store.
+    /// If the store named no holders, names the one in this client: tasks behind it do not ask the store.
     pub(crate) fn timeout(&self, waited: Duration, mut holders: Vec<Holder>) -> Error {
         if holders.is_empty() {
             holders.extend(self.client.queues.occupant(&self.name));

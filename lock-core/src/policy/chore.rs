@@ -1,4 +1,4 @@
-//! Work that nobody waits for: a release or a withdrawal.
+//! Releases and withdrawals in the background.
 
 use super::client::Client;
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, sync::Notify};
 /// How long a runtime may be silent before the background takes over, however long the lease.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Runs `work` that nobody waits for, except [`Locks::close`](crate::Locks::close).
+/// Runs `work` in the background. Only [`Locks::close`](crate::Locks::close) waits for it.
 ///
 /// It begins on the runtime of its caller: the store's connection is there, so the request is sent after the one that
 /// it may undo. If that runtime ends first, or is not polled for `patience` (at most 1 s) because it is busy or no
@@ -34,8 +34,8 @@ pub(super) fn leave<Work>(
             }
         }
     };
-    // Not among the tasks: on a runtime that nobody polls, it would never end. It is not cancelled when the background
-    // takes over either: once polled again, the runtime may first send the request that this undoes.
+    // Not among the tasks: on an unpolled runtime, it would never end. It is not cancelled when the background takes
+    // over either: once polled again, the runtime may first send the request that this undoes.
     let mut first = callers.spawn(first);
     let watch = async move {
         let silent = async { while tokio::time::timeout(patience, polled.notified()).await.is_ok() {} };

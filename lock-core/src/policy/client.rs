@@ -1,4 +1,4 @@
-//! What the locks of one client share: the store, waiters, holders and background tasks.
+//! The state that all locks of one client share: the store, waiters, holders and background tasks.
 
 use super::{owned::Owned, queue::Queues, renewal::Renewals, store::Store, withdrawals::Withdrawals};
 use crate::{Backend, Error, HolderInfo};

@@ -7,7 +7,7 @@ impl Guard {
     /// Turns a writer into a reader, without letting another writer in between. It keeps its place, token and lease.
     ///
     /// Waiting readers then join it. A reader stays a reader. The guard counts as a reader's as soon as this is called,
-    /// whatever the store answers. While the store is unreachable, this asks again, and other readers are kept out
+    /// even if the store refuses. While the store is unreachable, this asks again, and other readers are kept out
     /// meanwhile.
     ///
     /// # Cancel safety
@@ -35,7 +35,7 @@ impl Guard {
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         let holding = &self.hold.holding;
         holding.store.can_hold(Mode::Shared)?;
-        // Before the store is asked: whatever happens to the request, the holder never counts on more than it has.
+        // Before the store is asked, so that the holder never counts on more than it has, even if the request is lost.
         holding.count_as_reader()?;
         let mut pauses = Pauses::new();
         loop {

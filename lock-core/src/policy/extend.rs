@@ -8,7 +8,7 @@ impl Hold {
     /// Extends the lease: asks the store to make it `lease` from now.
     ///
     /// For locks acquired with [`renew(false)`](crate::Lock::renew). If renewal is on, it goes on with the new lease,
-    /// which is never shorter than what is left of [`hold_at_least`](crate::Lock::hold_at_least).
+    /// which is never shorter than the rest of [`hold_at_least`](crate::Lock::hold_at_least).
     ///
     /// If it crosses a request for a shorter lease, the store may carry that one out last. So the hold relies on the
     /// shorter lease until it has been renewed once more, which happens at once, even if renewal is off.
@@ -233,7 +233,7 @@ mod tests {
         assert!(second.is_held(), "{:?}", second.loss());
     }
 
-    /// Nor does the loss wait for the answer, if there is no renewal.
+    /// Without renewal, the loss does not wait for the answer.
     #[tokio::test(start_paused = true)]
     async fn unanswered_shorter_lease_is_renewed_in_time() {
         for renews in [true, false] {

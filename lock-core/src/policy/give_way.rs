@@ -13,7 +13,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(1);
 /// Gives up the seat, and its turn, when another client has got in, or after one round of asking.
 ///
 /// `trip` is how long the store took to answer the release: another client will not have got in sooner. While other
-/// tasks of this client wait for the turn in `seat`, the store is asked who holds the name now.
+/// tasks of this client wait for the turn in `seat`, the store is asked for the current holders.
 pub(super) async fn give_way(store: &Store, name: &Name, seat: Seat, released: Moment, trip: Duration) {
     let Capabilities { wakeup, ask_again, listing, .. } = store.capabilities();
     let one_round = if wakeup == Wakeup::Poll { ask_again } else { ask_again.min(TOLD_AND_ASKED) };

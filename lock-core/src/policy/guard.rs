@@ -60,8 +60,7 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::Lost`] if the lease expired before the release, another acquired the lock, or the store forgot it:
-    /// another holder may have changed what it protected. [`Error::Unavailable`] if the store did not answer before the
-    /// lease expired.
+    /// protected data may have changed. [`Error::Unavailable`] if the store did not answer before the lease expired.
     pub async fn release(mut self) -> Result<(), Error> {
         self.counted = false;
         match self.hold.leave() {

@@ -1,4 +1,4 @@
-//! What a held lock can tell.
+//! The state of a held lock.
 
 use super::{
     client::Client,

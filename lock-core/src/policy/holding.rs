@@ -1,4 +1,4 @@
-//! What a client knows about one grant: whether it is held, until when, and why it ended.
+//! The client's state of one grant: whether it is held, until when, and why it ended.
 //!
 //! Its guards and its mode are in `guards`, its renewals and extensions in `renewals`.
 
@@ -33,7 +33,7 @@ pub(crate) struct Holding {
     /// As it was granted; [`mode`](Self::mode) is the current mode.
     pub(super) grant: Grant,
     pub(super) owner: Option<Owner>,
-    /// The runtime that acquired it, where its release begins if nobody waits for that.
+    /// The runtime that acquired it, where a release in the background begins.
     pub(super) callers: Handle,
     /// Until when the store keeps the name at least, even if it is released sooner.
     stays: Option<Moment>,
@@ -61,7 +61,7 @@ struct Life {
     downgrades: usize,
     /// The last renewal that was sent before the guards' mode became less than it stated.
     stated_more: Ticket,
-    /// The seat in its name's queue, with the turn as long as nobody else of this client may contend.
+    /// The seat in its name's queue, with the turn as long as no other task of this client may contend.
     seat: Option<Seat>,
     watch: Option<AbortHandle>,
     /// From the grant until the release is answered, or the loss is logged.
@@ -252,8 +252,7 @@ impl Holding {
                 return cause;
             }
             match self.deadline().filter(|_| Handle::try_current().is_ok()) {
-                // The agenda reports the loss then, unless its thread is blocked, for instance by a log that nobody
-                // reads.
+                // The agenda reports the loss then, unless its thread is blocked, for instance by a full log pipe.
                 Some(deadline) => {
                     let _ = tokio::time::timeout(deadline.left(), self.lost.cancelled()).await;
                 }
@@ -317,7 +316,7 @@ impl Holding {
         });
     }
 
-    /// The error for what this hold cannot do in its current state.
+    /// The error for a call that this hold's state does not allow.
     pub(super) fn conflict(&self, problem: impl Into<String>) -> Error {
         self.store.conflict(&self.grant.name, problem)
     }

@@ -1,4 +1,4 @@
-//! Who keeps a waiter waiting: looked up once the wait has become long, and shortly before it ends.
+//! The holders that keep a waiter waiting: looked up once the wait has become long, and shortly before it ends.
 
 use super::store::Store;
 use crate::{Claim, Holder, Moment, StoreError};
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// for it. Of a short wait it is the second half.
 const BEFORE_THE_END: Duration = Duration::from_millis(500);
 
-/// When a wait began and when it is over, and what was found out meanwhile.
+/// When a wait began and when it is over, and the holders found meanwhile.
 pub(super) struct Look {
     began: Instant,
     pub(super) end: Option<Instant>,
@@ -22,7 +22,7 @@ pub(super) struct Look {
     told: bool,
     /// When the store was last asked who holds the lock, and whether it has answered.
     asked: Option<(Moment, bool)>,
-    /// Who held the lock shortly before the end.
+    /// The holders of the lock shortly before the end.
     pub(super) holders: Vec<Holder>,
 }
 
@@ -66,7 +66,7 @@ impl Look {
         sleep_until(last).await;
         let sent = Moment::now();
         self.asked = Some((sent, false));
-        // The request for the lock finds out what is wrong with the store. A refusal is an answer too.
+        // The request for the lock finds out why the store fails. A refusal is an answer too.
         let found = store.holders(&claim.name).await;
         if !found.as_ref().is_err_and(StoreError::is_unavailable) {
             self.asked = Some((sent, true));
@@ -101,7 +101,7 @@ mod tests {
     };
     use tokio::time::Instant;
 
-    /// A store that counts who asks for holders, and may never answer them.
+    /// A store that counts requests for holders, and may never answer them.
     struct Asked {
         memory: Memory,
         times: Arc<AtomicUsize>,
@@ -192,7 +192,7 @@ mod tests {
         assert!(waiting.await.unwrap().unwrap().is_held());
     }
 
-    /// A store whose first request for a lock fails. What follows depends on the kind of outage.
+    /// A store whose first request for a lock fails. Its later answers depend on the kind of outage.
     struct Failing {
         memory: Memory,
         began: AtomicBool,

@@ -31,7 +31,7 @@ impl Owned {
         }
     }
 
-    /// Re-enters what `owner` already holds: `None` if it holds nothing.
+    /// Re-enters the hold of `owner`: `None` if it has none.
     pub(super) fn enter(
         &self,
         name: &Name,

@@ -26,11 +26,11 @@ struct Queue {
     order: Mutex<Order>,
     /// Notified when waiters may find something better than the turn.
     news: Notify,
-    /// For those who wait for the turn: whoever has it, and holds the name.
+    /// The task that has the turn and holds the name: its waiters name it in errors.
     occupant: Mutex<Option<Occupant>>,
 }
 
-/// What a waiter has: it leaves the queue when this is dropped.
+/// A waiter's number: the waiter leaves the queue when this is dropped.
 struct Ticket<'a> {
     queue: &'a Queue,
     number: u64,
@@ -76,7 +76,7 @@ impl Queues {
         }
     }
 
-    /// Who of this client holds `name` exclusively, by this process's clock.
+    /// This client's exclusive holder of `name`, with times by this process's clock.
     pub(crate) fn occupant(&self, name: &Name) -> Option<Holder> {
         let queue = self.in_use().get(name).map(|(queue, _)| Arc::clone(queue))?;
         let Occupant { claim, token, info, since } = queue.occupant().clone()?;
@@ -90,7 +90,7 @@ impl Queues {
         self.in_use().len()
     }
 
-    /// Whether nobody holds or waits for anything.
+    /// Whether all queues are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.in_use().is_empty()
     }
@@ -153,7 +153,7 @@ impl Seat {
         None
     }
 
-    /// Takes the turn if nobody has it or waits for it. Returns whether it has the turn.
+    /// Takes the turn if it is free and not awaited. Returns whether this seat has the turn.
     pub(crate) fn try_turn(&mut self) -> bool {
         if self.turn.is_none() {
             self.turn = self.queue.try_next();
@@ -161,7 +161,7 @@ impl Seat {
         self.turn.is_some()
     }
 
-    /// Says who holds the name now that this seat has the turn, or that nobody does any more.
+    /// Records the holder of the name while this seat has the turn; `None` if it has none any more.
     pub(crate) fn occupied_by(&self, occupant: Option<Occupant>) {
         if self.turn.is_some() {
             *self.queue.occupant() = occupant;
@@ -213,7 +213,7 @@ impl Queue {
         };
         let Some((number, wake)) = joined else {
             let turn = self.turn(None);
-            // A store may answer at once, as memory does. Whoever asks it in a loop lets other tasks run now and then.
+            // A store may answer at once, as memory does. A loop of such requests lets other tasks run now and then.
             consume_budget().await;
             return turn;
         };

@@ -1,4 +1,4 @@
-//! What happens when a guard goes: with the last one the hold ends, and the store is told until it answers.
+//! How a guard goes: with the last one the hold ends, and the release is repeated until the store answers.
 
 use super::{
     chore,
@@ -69,7 +69,7 @@ impl Hold {
             return Err(seat);
         }
         let (hold, ended) = (self.clone(), span.clone());
-        // If that waiter goes before it has the grant, and nobody else may have it. Records nothing, because the turn
+        // For a waiter that goes before it has the grant, if no other may have it. Records nothing, because the turn
         // passes on only afterwards.
         let release = move || drop(Releasing::new(hold, None, until, ended).go_on());
         seat.leave_to_next(Estate::new(grant, terms.clone(), release));
@@ -160,8 +160,8 @@ impl Unfinished {
     async fn tell_store(&self) -> Result<(), Error> {
         let (store, holding) = (&self.hold.client.store, &self.hold.holding);
         if holding.stays_for().is_some() {
-            // A renewal that is carried out after the last lease outlasts it, and would hold the name for nobody. But
-            // the last lease must be asked for before this one ends.
+            // A renewal that is carried out after the last lease outlasts it, and would hold the name without a holder.
+            // But the last lease must be asked for before this one ends.
             let patience = holding.patience(Moment::now()).min(self.until.left() / 2);
             let _ = tokio::time::timeout(patience, holding.settled()).await;
         }
@@ -212,8 +212,8 @@ impl Unfinished {
             return Some(cause);
         }
         let was_lost = match (&self.hold.holding.grant.standing, cause) {
-            // The store remembers a forced release only for those that held the name, and a lease that is released leaves
-            // its token behind.
+            // The store remembers a forced release only for the name's holders, and a lease that is released leaves its
+            // token behind.
             (_, LossCause::Forced) | (Standing::Lease { .. }, LossCause::Forgotten) => true,
             // Its end took the grant along, unless the release was carried out just before.
             (Standing::Session(liveness), _) => return liveness.loss(),
@@ -260,7 +260,7 @@ impl Unfinished {
     fn let_others_in(&self, trip: Duration) {
         let Some(mut seat) = self.take_seat() else { return };
         if !seat.try_turn() {
-            // Another task of this client already contends, and polls like everybody.
+            // Another task of this client already contends, and polls like other clients.
             return;
         }
         let Hold { client, holding } = self.hold.clone();

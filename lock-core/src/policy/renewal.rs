@@ -196,8 +196,8 @@ impl Renewals {
     }
 
     /// Each hold waits for the answer as long as its own lease allows: a lease too short for a distant store costs no
-    /// other hold its renewal (clause L9). Nor does one that the store refuses: a batch that is refused as a whole is sent
-    /// again in halves, until the refused one stands alone.
+    /// other hold its renewal (clause L9). A refused lease costs no other its renewal either: a batch that is refused
+    /// as a whole is sent again in halves, until the refused one stands alone.
     async fn renew(self: Arc<Self>, mut batch: Vec<Due>) {
         // A release may have begun since they were chosen, and no renewal is sent after it (clause L4).
         batch.retain(|due| {

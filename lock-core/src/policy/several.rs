@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// What one attempt at several names gave.
+/// The outcome of one attempt at several names.
 pub(crate) enum AllOrNone {
     /// All of them are held.
     Held(Vec<Guard>),
@@ -20,14 +20,14 @@ pub(crate) enum AllOrNone {
 impl Acquisition {
     /// Makes one attempt at all of these, which are for different names and sorted by name.
     ///
-    /// Also returns [`AllOrNone::Apart`] if one of them has an owner: what an owner already holds is re-entered, not
-    /// requested.
+    /// Also returns [`AllOrNone::Apart`] if one of them has an owner: an owner re-enters its holds and does not request
+    /// them.
     ///
     /// `then_apart` says that the caller requests them one by one unless this succeeds.
     ///
     /// # Cancel safety
     ///
-    /// When dropped, what may have been granted is withdrawn in the background.
+    /// When dropped, its claims are withdrawn in the background.
     pub(crate) async fn attempt_all(all: &[Self], then_apart: bool) -> Result<AllOrNone, Error> {
         let [first, _, ..] = all else { return Ok(AllOrNone::Apart) };
         let client = &first.client;
@@ -36,7 +36,7 @@ impl Acquisition {
             return Ok(AllOrNone::Apart);
         }
         let mut waiting: Vec<Waiting> = all.iter().map(Self::waiting).collect();
-        // Otherwise what counts is how each of them ends by itself.
+        // Otherwise each is counted by its own ending.
         let only_if_acquired = |all: &mut Vec<Waiting>| all.iter_mut().for_each(Waiting::only_if_acquired);
         if then_apart {
             only_if_acquired(&mut waiting);

@@ -1,5 +1,5 @@
-//! A client's store: its backend, its name for messages, its background thread, and what is measured.
-//! `requests` has what is asked of it.
+//! A client's store: its backend, its name for messages, its background thread, and its measurements. Its requests are
+//! in `requests`.
 
 use crate::{
     Backend, Background, Capabilities, Capability, Error, LossCause, Mode, Name, Operation, StoreError,
@@ -12,7 +12,7 @@ pub(crate) struct Store {
     pub(super) backend: Arc<dyn Backend>,
     /// The store's name for messages.
     pub(crate) name: Arc<str>,
-    /// Where renewal, releases and withdrawals go on, whatever happens to the callers' runtimes.
+    /// Where renewal, releases and withdrawals go on, even if the callers' runtimes end.
     pub(crate) background: Background,
     pub(crate) meters: Meters,
     pub(super) requests: Requests,
@@ -72,12 +72,12 @@ impl Store {
         Error::Lost { name: name.clone(), store: Arc::clone(&self.name), cause }
     }
 
-    /// The error for what a hold cannot do in its current state.
+    /// The error for a call that a hold's state does not allow.
     pub(crate) fn conflict(&self, name: &Name, problem: impl Into<String>) -> Error {
         Error::Conflict { name: name.clone(), store: Arc::clone(&self.name), problem: problem.into() }
     }
 
-    /// The error for what the store does not support.
+    /// The error for a missing capability.
     pub(crate) fn unsupported(&self, capability: Capability) -> Error {
         Error::Unsupported { store: Arc::clone(&self.name), capability }
     }

@@ -3,12 +3,12 @@
 use crate::{Grant, HolderInfo, Moment, Standing, lease};
 use std::{sync::Arc, time::Duration};
 
-/// What an acquisition that takes part in succession asks for: only another that asks for the same may inherit its
-/// grant. Both are exclusive, are renewed, and may be held for any time.
+/// The terms of an acquisition that takes part in succession: only another with equal terms may inherit its grant. Both
+/// are exclusive, are renewed, and may be held for any time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
-    /// What people see of the holder, in the store.
+    /// The holder's description for people, in the store.
     pub(crate) holder: Arc<HolderInfo>,
     /// How many tokens the store reserves with the grant.
     pub(crate) successors: u32,

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 /// Until when the store certainly keeps a lease (clause L3), and when to renew it (clause L4).
 ///
-/// A lease ends as the request says that was carried out last. Requests that are under way together may be carried out
-/// in any order, and one that was never answered at any time. So what does it prove that X, sent at `sent`, has been
-/// answered? Whichever request is the last to be carried out, now or later, that was or will be no sooner than X, and
-/// so after `sent`. It is one of these:
+/// The request that is carried out last decides when a lease ends. Requests that are under way together may be carried
+/// out in any order, and one that was never answered at any time. Suppose that X, sent at `sent`, has been answered.
+/// Then the request that is carried out last, now or later, is carried out no sooner than X, and so after `sent`. It is
+/// one of these:
 ///
 /// - X, or a request that was under way at the same time as X: its lease is no shorter than X's `least`.
 /// - One that was never answered: its lease is no shorter than the `doubt`.
 /// - One that is sent after X was answered: sending it makes the deadline no later than its own.
 ///
-/// What had been answered when X was sent is none of them, because it was carried out before X. So the grant stands
-/// until `sent` + the shorter of `least` and `doubt`, and the deadline may move there. It never moves back: what was
-/// proven earlier still is.
+/// A request that had been answered when X was sent is none of them, because it was carried out before X. So the grant
+/// stands until `sent` + the shorter of `least` and `doubt`, and the deadline may move there. It never moves back: an
+/// earlier proof still holds.
 pub(crate) struct Timing {
     /// The lease that was last asked for.
     lease: Duration,
@@ -111,8 +111,8 @@ impl Timing {
 
     /// How long a renewal that is sent now may take before another one is: never longer than its own lease allows.
     ///
-    /// What was handed over stands only for a moment. An answer from a distant store would come too late by that measure,
-    /// so half of what is left may pass. That is also so while a request for less is in doubt.
+    /// A grant that was handed over stands only for a moment. An answer from a distant store would come too late by
+    /// that measure, so half of the time left may pass. That is also so while a request for less is in doubt.
     pub(crate) fn patience(&self, now: Moment) -> Duration {
         let usual = lease::renewal_patience(self.trusted);
         if !self.provisional {
@@ -160,7 +160,7 @@ impl Timing {
         let Some(Request { sent, least, .. }) = self.end(ticket) else { return };
         let trusted = self.doubt.map_or(least, |doubt| doubt.min(least));
         let proven = lease::deadline(sent, trusted);
-        // What is answered late may prove less than a request that was sent after it.
+        // A late answer may prove less than a request that was sent after it.
         let counts = proven >= self.deadline;
         if counts {
             (self.deadline, self.trusted) = (proven, trusted);
@@ -177,7 +177,7 @@ impl Timing {
         }
     }
 
-    /// Nobody knows whether the request was or will be carried out.
+    /// It is unknown whether the request was or will be carried out.
     pub(crate) fn unanswered(&mut self, ticket: Ticket, now: Moment) {
         let Some(Request { asked, .. }) = self.end(ticket) else { return };
         self.doubt = Some(self.doubt.map_or(asked, |shortest| shortest.min(asked)));
@@ -204,7 +204,7 @@ impl Timing {
         self.under_way.iter().any(|one| one.asked < self.lease)
     }
 
-    /// Plans the next renewal. Without renewal, only what is provisional is asked for, once more.
+    /// Plans the next renewal. Without renewal, only a provisional lease is asked for, once more.
     fn plan(&mut self, at: Moment) {
         let once_more = self.provisional && !self.is_crossed();
         self.renew_at = (self.renews || once_more).then_some(at);

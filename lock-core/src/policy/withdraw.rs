@@ -134,7 +134,7 @@ mod tests {
     }
 
     const LEASE: Duration = Duration::from_hours(1);
-    /// Less than anybody waits for an answer.
+    /// Less than the patience for an answer.
     const A_WHILE: Duration = Duration::from_secs(2);
 
     /// A store that grants nothing. A withdrawal fails after a while, and no other is answered.

@@ -15,8 +15,9 @@ use tokio_util::task::TaskTracker;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the others wait for one that is slow to answer. Then it goes on beside them.
 ///
-/// There is no longer pause, even if it fails in the end: until then nobody knows whether the store is down or hangs for
-/// this name alone, and the others must not wait for that. So a store that is slow to fail is asked three times a second.
+/// There is no longer pause, even if it fails in the end: until then it is unknown whether the store is down or hangs
+/// for this name alone, and the others must not wait for that. So a store that is slow to fail is asked three times a
+/// second.
 const SLOW: Duration = Duration::from_millis(300);
 /// How many are on their way at a time. While the store does not answer, each goes alone until it is slow.
 ///
@@ -35,7 +36,7 @@ pub(super) struct Withdrawal {
     end: Moment,
 }
 
-/// What came of asking once.
+/// The outcome of one request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     /// The store has answered.
@@ -99,8 +100,7 @@ impl Withdrawals {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Repeats this one in the background until it succeeds or the claim's lease has expired. What does so is among
-    /// `tasks`.
+    /// Repeats this one in a background task, among `tasks`, until it succeeds or the claim's lease has expired.
     pub(super) fn repeat(self: &Arc<Self>, withdrawal: Withdrawal, tasks: &TaskTracker) {
         let background = self.store.background.handle();
         let mut failed = self.failed();
@@ -194,7 +194,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_mins(1);
     const TRIES: usize = 10_000;
 
-    /// A store that is down for a while. When it is back, somebody has locked the rows of some names.
+    /// A store that is down for a while. When it is back, another program has locked the rows of some names.
     #[derive(Clone, Default)]
     struct Down(Arc<Seen>);
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The number of a waiting client, in a store that cannot tell waiters of a release by itself. Whoever releases the name
-/// finds it in the record, and tells that client in the store's own way. It is only a hint (clause W4).
+/// The number of a waiting client, in a store that cannot tell waiters of a release by itself. The client that releases
+/// the name finds it in the record, and wakes the waiting client in the store's own way. It is only a hint (clause W4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bell(pub u64);

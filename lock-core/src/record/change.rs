@@ -1,4 +1,4 @@
-//! A record that is read, changed and swapped, again and again until nobody came first; and names to forget.
+//! A record that is read, changed and swapped, until no other client came first; and names to forget.
 
 use super::{
     Record, RecordStore, StoreTime,
@@ -75,7 +75,7 @@ impl<S: RecordStore> Changes<S> {
             }
             let (absent, before) = match parse(&key, &stored)? {
                 Some(edition) => (false, edition),
-                // The key was read before the floor, and whoever removed it had raised the floor before that.
+                // The key was read before the floor, and the client that removed it had raised the floor before that.
                 None => (true, Edition { edition: 0, content: Record::after(self.floor().await?.content) }),
             };
             let mut record = before.content.clone();
@@ -143,7 +143,7 @@ impl<S: RecordStore> Changes<S> {
         mem::take(&mut *self.closing()).cancel();
     }
 
-    /// Removes names that this client left idle, unless somebody has written to their records since.
+    /// Removes names that this client left idle, unless their records have been written since.
     pub(super) async fn forget(&self, names: Vec<(Name, u64)>) {
         for (name, edition) in names {
             if let Err(error) = self.forget_one(&name, edition).await {

@@ -98,7 +98,7 @@ fn ask_everything(record: &Record, world: &World) {
 }
 
 proptest! {
-    /// No matter what a number, a claim or a mode is turned into.
+    /// For any value in place of a number, a claim or a mode.
     #[test]
     fn damaged_record_never_panics(
         modes in proptest::collection::vec(modes(), CLIENTS),
@@ -118,7 +118,7 @@ proptest! {
         }
     }
 
-    /// A field with another name is an error and does not count as missing, so nobody is let in beside a holder.
+    /// A field with another name is an error and does not count as missing, so no claim is granted beside a holder.
     #[test]
     fn unknown_field_is_an_error(
         mode in modes(),

@@ -4,7 +4,7 @@ use super::{StoreTime, Stored};
 use crate::StoreError;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// What is written under a key.
+/// The content of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Edition<T> {
@@ -14,7 +14,7 @@ pub(super) struct Edition<T> {
     pub(super) content: T,
 }
 
-/// Reads what is stored under `key`; `None` if nothing is.
+/// Reads the content of `key`; `None` if there is none.
 pub(super) fn parse<V, T: DeserializeOwned>(
     key: &str,
     stored: &Stored<V>,
@@ -54,7 +54,7 @@ mod tests {
         Ok(parse("key", &stored)?.expect("a text is there"))
     }
 
-    /// Written text is read back, and no part of it is.
+    /// The whole text is read back, and a part of it is an error.
     fn check<T>(edition: &Edition<T>, cut: Index) -> Result<(), TestCaseError>
     where
         T: Serialize + DeserializeOwned + PartialEq + Debug,

@@ -29,7 +29,7 @@ impl Default for IdleNames {
 }
 
 impl IdleNames {
-    /// Notes that the name is idle. Returns those whose time has come, which are not noted any more.
+    /// Notes that the name is idle. Returns and forgets the names whose time has come.
     pub(super) fn note(&self, name: &Name, edition: u64) -> Vec<(Name, u64)> {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Moment::now();

@@ -48,12 +48,12 @@ pub struct PlainHolder {
     pub since: StoreTime,
     /// Until when it holds the name, unless renewed.
     pub until: StoreTime,
-    /// What people see of it.
+    /// Its description for people.
     pub info: Arc<HolderInfo>,
 }
 
 impl Record {
-    /// The record without what has expired, if columns are enough for the rest.
+    /// The record without its expired parts, if columns are enough for the rest.
     #[must_use]
     pub fn plain(&self, now: StoreTime) -> Option<Plain> {
         let token = self.token;
@@ -82,7 +82,7 @@ impl Record {
         })
     }
 
-    /// When the name becomes idle if nobody asks for it again; `now` if it is already: see [`is_idle`](Self::is_idle).
+    /// When the name becomes idle without further requests; `now` if it is already: see [`is_idle`](Self::is_idle).
     #[must_use]
     pub fn idle_from(&self, now: StoreTime) -> StoreTime {
         let held = self.held.iter().map(|held| held.until);
@@ -92,7 +92,7 @@ impl Record {
     }
 }
 
-/// If the token is not valid, nobody holds the name.
+/// If the token is not valid, the name is free.
 impl From<Plain> for Record {
     fn from(Plain { token, holder, awaited }: Plain) -> Self {
         let held = holder.zip(Token::new(token)).map(|(holder, token)| Held {

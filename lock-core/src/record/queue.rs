@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
 
 /// The waiters, in the order in which they came. A place that was not renewed in time does not count. Its claim gets it
-/// back if it asks again before anybody was served.
+/// back if it asks again before another is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Queue(Vec<Place>);
 
@@ -71,7 +71,7 @@ impl Queue {
         self.0.iter().find(|place| now < place.until).map(|place| (place.claim, place.mode))
     }
 
-    /// Those who still have their places, for people.
+    /// The waiters that still have their places, for people.
     pub(super) fn tell(&self, name: &Name, now: StoreTime) -> Vec<Waiter> {
         let standing = self.0.iter().filter(|place| now < place.until);
         let told = standing.map(|place| {
@@ -99,7 +99,7 @@ impl Queue {
     }
 }
 
-/// That somebody waits, in a store without a queue: one mark for all waiters.
+/// The mark of a waiter, in a store without a queue: one for all waiters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mark {

@@ -25,15 +25,15 @@ use std::{
 /// Locks over any [`RecordStore`]: a [`Backend`] with every mode.
 ///
 /// It has readers, permits, latches, elections, lists of holders and waiters, and forced release. Waiters of all
-/// clients are served in the order in which they came. Each request reads one record, asks [`Record`] what becomes of
-/// it, and swaps it if it changed. That takes two trips to the store, three for a name of which it keeps nothing, and
-/// more when clients collide.
+/// clients are served in the order in which they came. Each request reads one record, lets [`Record`] change it, and
+/// swaps it if it changed. That takes two trips to the store, three for a name of which it keeps nothing, and more when
+/// clients collide.
 ///
 /// Each waiter writes its place every 1.5 s, so one name serves dozens of waiting clients over a fast store, and about
 /// ten where a trip takes 100 ms.
 ///
-/// A name that nobody has used for a minute is removed by the client that released it last, the next time that it
-/// releases something. What a client leaves that stops before then stays until the name is used again.
+/// The client that released a name last removes it once it has been unused for a minute, at that client's next release.
+/// If the client stops before then, the name's record stays until the name is used again.
 ///
 /// # Cancel safety
 ///
@@ -184,7 +184,7 @@ impl<S: RecordStore> Backend for Records<S> {
         Ok(record.holders(name, now))
     }
 
-    /// A record that cannot be read lets nobody in, so its name counts as held by somebody unknown. It hides no other.
+    /// No claim is granted on an unreadable record, so its name counts as held by an unknown holder. It hides no other.
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let mut holders = Vec::new();
         for (key, stored) in self.changes.store.list(&format!("{LOCKS}{prefix}")).await? {

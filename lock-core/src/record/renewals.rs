@@ -38,11 +38,11 @@ impl<S: RecordStore> Changes<S> {
             };
             (at, answer.unwrap_or_else(|_| Err(StoreError::unavailable("no answer"))))
         };
-        // A record that cannot be read, or a request that hangs, costs no other lock its lease: what was renewed in
-        // time counts.
+        // A record that cannot be read, or a request that hangs, costs no other lock its lease: each timely renewal
+        // counts.
         let mut answers: Vec<Option<Result<Renewal, StoreError>>> = grants.iter().map(|_| None).collect();
         let mut in_turn: Vec<_> = grants.iter().cloned().enumerate().collect();
-        // Nor do many that are slow: each call begins with others.
+        // Each call starts with other records, so slow ones delay no lock for long.
         in_turn.rotate_left(first_of(call, grants.len()));
         let renewals = stream::iter(in_turn).map(renew);
         let renewals = renewals.buffer_unordered(grants.len()).take_until(sleep(patience / 4 * 3));
@@ -55,8 +55,8 @@ impl<S: RecordStore> Changes<S> {
 
     /// Renews one grant.
     ///
-    /// Versions do not tell whether a swap came in time: nobody need have written since the lease expired. But an expired
-    /// lease is not to be renewed (clause L2).
+    /// Versions do not tell whether a swap came in time: the record may be unchanged since the lease expired. But an
+    /// expired lease is not to be renewed (clause L2).
     async fn renew_one(self: &Arc<Self>, grant: &Grant) -> Result<Renewal, StoreError> {
         let (mut expired, mut until) = (Moment::now(), None);
         let renew = |record: &mut Record, now: StoreTime, _: Moment| {
@@ -97,7 +97,7 @@ pub(super) fn until_of(record: &Record, grant: &Grant, now: StoreTime) -> Option
 
 /// Which of `count` records is the first in this call.
 ///
-/// Steps of the golden ratio soon come near every record, even for those who make only every second or third call.
+/// Steps of the golden ratio soon come near every record, even for a client that makes only every second or third call.
 fn first_of(call: u32, count: usize) -> usize {
     const GOLDEN_RATIO: u32 = 0x9E37_79B9;
     let part = u64::from(call.wrapping_mul(GOLDEN_RATIO));

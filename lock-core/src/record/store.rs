@@ -1,4 +1,4 @@
-//! What a store must do to keep records.
+//! The requests of a store that keeps records.
 
 use super::StoreTime;
 use crate::{Background, Capabilities, StoreError};
@@ -13,8 +13,8 @@ use std::time::Duration;
 ///
 /// # Behaviour that every request guarantees
 ///
-/// - **Dropped at any await.** A request that is on its way may still be carried out later. If anybody has written since,
-///   it meets a different version and changes nothing.
+/// - **Dropped at any await.** A request that is on its way may still be carried out later. If the key has been written
+///   since, it meets a different version and changes nothing.
 /// - **Bounded.** A request ends within the store's own timeouts, which are 10 s or less, even if the server is silent.
 /// - **An error is an error.** A request that fails never answers `false`, an absent key or an empty list.
 /// - **The latest.** A read sees every swap that was answered before the read was sent. If the store may answer from a
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// - **From any runtime**, as for a [`Backend`](crate::Backend).
 #[async_trait]
 pub trait RecordStore: Send + Sync + 'static {
-    /// What tells one content of a key from any other: a revision number that the store keeps, or the text itself.
+    /// The version of a key's content, different for each: a revision number that the store keeps, or the text itself.
     ///
     /// `Records` never writes the same text under a key twice, so the text itself is enough.
     type Version: Clone + Send + Sync + 'static;
@@ -36,7 +36,7 @@ pub trait RecordStore: Send + Sync + 'static {
     /// A description of the store for errors, logs and people. It must never contain a password.
     fn store(&self) -> &str;
 
-    /// Returns what is stored under `key` now, and the store's time.
+    /// Returns the content of `key` now, and the store's time.
     ///
     /// # Errors
     ///
@@ -47,10 +47,10 @@ pub trait RecordStore: Send + Sync + 'static {
     /// Puts `to` under `key`, or removes the key, if its version is still `from`. Returns whether it was.
     ///
     /// `true` says that this swap was carried out, and `false` that it was not. So send a swap only once. If the client
-    /// library sends it again by itself when an answer is lost, turn that off: the second attempt would meet what the
-    /// first one wrote, and answer `false`. Return an error instead. `Records` recognises its own text, and its own
-    /// release even after others have written. But a forced release that is repeated may end a newer grant, and a
-    /// repeated removal of a latch may remove a newer one.
+    /// library sends it again by itself when an answer is lost, turn that off: the second attempt would meet the first
+    /// one's text, and answer `false`. Return an error instead. `Records` recognises its own text, and its own release
+    /// even after others have written. But a forced release that is repeated may end a newer grant, and a repeated
+    /// removal of a latch may remove a newer one.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ pub trait RecordStore: Send + Sync + 'static {
     async fn close(&self) {}
 }
 
-/// What is stored under a key.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored<V> {
     /// The text, or `None` if there is no such key.

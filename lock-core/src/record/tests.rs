@@ -49,7 +49,7 @@ fn bell(who: usize) -> Option<Bell> {
     who.is_multiple_of(2).then_some(Bell(who as u64))
 }
 
-/// What somebody asks of the record.
+/// A random request to the record.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     Acquire(usize),
@@ -58,7 +58,7 @@ pub(super) enum Step {
     Release(usize),
     Renew(usize),
     Convert(usize, Mode),
-    /// And what the client asks next is another claim.
+    /// The client's next request is another claim.
     Withdraw(usize),
     Force,
     Pass(u64),
@@ -86,7 +86,7 @@ pub(super) fn steps(length: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..length)
 }
 
-/// Six clients, what each asks for, and the grant that it last had.
+/// Six clients, with the claim and the last grant of each.
 pub(super) struct World {
     pub(super) record: Record,
     pub(super) now: StoreTime,
@@ -97,7 +97,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(modes: &[Mode]) -> Self {
-        // Some reserve the tokens of seconds, so that only what is remembered keeps the next one's apart.
+        // Some reserve the tokens of seconds, so that only the remembered token keeps the next ones apart.
         let reserving = |(who, mode): (u32, &Mode)| Claim { reserve: who * 1_000_000, ..claim(*mode, 1_000) };
         let claims = (0..).zip(modes).map(reserving).collect();
         Self { record: Record::default(), now: start(), claims, grants: HashMap::new(), greatest: 0 }
@@ -171,7 +171,7 @@ impl World {
         true
     }
 
-    /// Clause X1: those who hold the name admit each other.
+    /// Clause X1: the holders of the name admit each other.
     fn is_admissible(&self) {
         let modes: Vec<Mode> = self.record.live(self.now).map(|held| held.mode).collect();
         for (index, mode) in modes.iter().enumerate() {
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// None of them holds the name, and whoever is next is the first of them.
+    /// No waiter holds the name, and the next is the first of them.
     fn tells_of_those_who_wait(&self) {
         let (record, now) = (&self.record, self.now);
         let told: Vec<_> = record.waiting(&name(), now).iter().filter_map(|waiter| waiter.claim).collect();
@@ -209,7 +209,7 @@ proptest! {
         }
     }
 
-    /// Nobody who waits, and whom a change lets in, is left to find out by itself; and nobody is woken in line for nothing.
+    /// A change wakes each waiter that it lets in, and wakes the first in the queue only if it can be granted the name.
     #[test]
     fn admitted_waiter_is_woken(
         modes in proptest::collection::vec(modes(), CLIENTS),
@@ -241,7 +241,7 @@ proptest! {
         }
     }
 
-    /// A table that keeps what fits into columns there, and the rest as a record, forgets nothing that matters.
+    /// A table that keeps plain records in columns, and others as text, forgets nothing that matters.
     #[test]
     fn columns_lose_nothing(modes in proptest::collection::vec(modes(), CLIENTS), steps in steps(60)) {
         let mut world = World::new(&modes);
@@ -276,7 +276,8 @@ proptest! {
         }
     }
 
-    /// Whatever has happened: once nobody new comes, each who waits and is heard of is served, in the order of the queue.
+    /// After any history: once no new claims come, each waiter that goes on asking is served, in the order of the
+    /// queue.
     #[test]
     fn queue_serves_every_waiter_in_order(
         modes in proptest::collection::vec(modes(), CLIENTS),
@@ -289,7 +290,7 @@ proptest! {
         let World { mut record, mut now, claims, .. } = world;
         let line: Vec<Claim> = record.queue.places().filter_map(|(id, _)| claims.iter().find(|claim| claim.id == id)).cloned().collect();
         let mut served = Vec::new();
-        // A lease and a mark are over by then, and nobody loses its place.
+        // A lease and a mark are over by then, and no waiter loses its place.
         for _ in 0..30 {
             now = now + Duration::from_millis(500);
             let waits = |claim: &&Claim| !served.contains(&claim.id) && !record.is_held_by(claim.id, now);

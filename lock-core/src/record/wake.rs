@@ -1,13 +1,13 @@
-//! Whose turn it is, and who should ask again after a change.
+//! The next waiter, and the waiters that should ask again after a change.
 
 use super::{Bell, Held, Record, StoreTime};
 use crate::ClaimId;
 
-/// Who should ask again after a change.
+/// The waiters that should ask again after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wake {
-    /// Nobody: the change lets nobody in.
+    /// None: the change lets no waiter in.
     Nobody,
     /// The first in the queue, whose turn it is now.
     First {
@@ -35,7 +35,7 @@ impl Wake {
 }
 
 impl Record {
-    /// Whose turn it is: the first in the queue, if it would be granted the name now.
+    /// The next claim: the first in the queue, if it would be granted the name now.
     #[must_use]
     pub fn next(&self, now: StoreTime) -> Option<ClaimId> {
         let (claim, mode) = self.queue.first(now)?;
@@ -52,11 +52,11 @@ impl Record {
         }
         let Some(mark) = before.mark.as_ref().filter(|mark| mark.stands(now)) else { return Wake::Nobody };
         let stays = |was: &Held| self.live(now).any(|held| held.claim == was.claim && held.mode == was.mode);
-        let somebody_left = before.live(now).any(|was| !stays(was));
-        let somebody_came = self.live(now).any(|held| !before.is_held_by(held.claim, now));
+        let holder_left = before.live(now).any(|was| !stays(was));
+        let holder_came = self.live(now).any(|held| !before.is_held_by(held.claim, now));
         // A mark that replaces it keeps out the same claims, unless that one would share the name.
         let mark_is_gone = self.mark.as_ref().is_none_or(|now| mark.is_alone() && !now.is_alone());
-        if !somebody_came && (somebody_left || mark_is_gone) {
+        if !holder_came && (holder_left || mark_is_gone) {
             Wake::All { bell: mark.bell() }
         } else {
             Wake::Nobody

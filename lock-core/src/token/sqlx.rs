@@ -1,4 +1,4 @@
-//! Tokens as parameters and columns of SQL databases: whatever an `i64` is there.
+//! Tokens as parameters and columns of SQL databases, like an `i64`.
 
 use super::Token;
 use sqlx::{Database, Decode, Encode, Type, encode::IsNull, error::BoxDynError};

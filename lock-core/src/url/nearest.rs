@@ -1,7 +1,7 @@
 //! The known word that a misspelt one stands for.
 
-/// What belongs to the known word that `given` probably stands for, in upper or lower case. They differ in one letter
-/// of every three at most, and never in more than two. Swapped neighbours count as one.
+/// The value of the known word that `given` probably stands for, in upper or lower case. They differ in one letter of
+/// every three at most, and never in more than two. Swapped neighbours count as one.
 pub(super) fn nearest<'k, T>(given: &str, known: impl IntoIterator<Item = (&'k str, T)>) -> Option<T> {
     let given = given.to_ascii_lowercase();
     let most = (given.chars().count() / 3).min(2);

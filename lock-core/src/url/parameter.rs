@@ -33,7 +33,7 @@ pub struct Parameter<O> {
     about: &'static str,
 }
 
-/// What a parameter takes, and the method that takes it.
+/// A parameter's type, and the method that takes the value.
 enum Kind<O> {
     Duration(RangeInclusive<Duration>, fn(O, Duration) -> O),
     Number(RangeInclusive<u32>, fn(O, u32) -> O),
@@ -41,7 +41,7 @@ enum Kind<O> {
     Word(&'static [&'static str], fn(O, &'static str) -> O),
     /// The form in words, the check whether a text has it, and the method.
     Text(&'static str, fn(&str) -> bool, fn(O, &str) -> O),
-    /// The method takes what is in the file.
+    /// The method takes the file's content.
     File(fn(O, Vec<u8>) -> O),
     /// The method takes the password in the file.
     Password(fn(O, String) -> O),
@@ -57,7 +57,7 @@ pub struct Entry {
     pub takes: String,
     /// Its default.
     pub default: &'static str,
-    /// What it does.
+    /// Its effect.
     pub about: &'static str,
 }
 
@@ -129,7 +129,7 @@ impl<O> Parameter<O> {
             .about("the file that has the password, if the URL has none")
     }
 
-    /// Takes a file, which is read together with the URL, for the method that takes what is in it.
+    /// Takes a file, which is read together with the URL, for the method that takes its content.
     #[must_use]
     pub const fn file(name: &'static str, default: &'static str, set: fn(O, Vec<u8>) -> O) -> Self {
         Self::new(name, Kind::File(set), default)

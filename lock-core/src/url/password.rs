@@ -13,13 +13,13 @@ pub(super) const FILE: &str = "password_file";
 const MOST: u64 = 64 * 1024;
 
 /// The login, `USER` or `USER:PASSWORD`, and what follows it, of text that begins with `//`. Everything before the last
-/// `@` is the login, whatever it contains.
+/// `@` is the login, even another `@`.
 pub(super) fn split(text: &str) -> Option<(Option<&str>, &str)> {
     let text = text.strip_prefix("//")?;
     Some(text.rsplit_once('@').map_or((None, text), |(login, rest)| (Some(login), rest)))
 }
 
-/// Whether the text, what stands between the scheme and the question mark, has a password.
+/// Whether the text between the scheme and the question mark has a password.
 pub(super) fn is_in(text: &str) -> bool {
     split(text).is_some_and(|(login, _)| login.is_some_and(|login| login.contains(':')))
 }
@@ -63,7 +63,7 @@ pub(super) fn read(path: &str, parameter: &str) -> Result<String, Refusal> {
     Ok(password.to_owned())
 }
 
-/// Opens a file without waiting for what may be at the other end of a FIFO.
+/// Opens a file without waiting for the other end of a FIFO.
 fn open(path: &str) -> io::Result<File> {
     let mut options = File::options();
     #[cfg(unix)]
@@ -75,7 +75,7 @@ fn open(path: &str) -> io::Result<File> {
     options.read(true).open(path)
 }
 
-/// What `chmod` has to change so that nobody else has access to a file.
+/// The change for `chmod` after which no other user has access to a file.
 #[cfg(unix)]
 fn change_for_safety(file: &Metadata) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt;
@@ -87,7 +87,7 @@ fn change_for_safety(_: &Metadata) -> Option<&'static str> {
     None
 }
 
-/// The rule of libpq for private keys. What root owns may be read by a group: this is how a secret that is mounted into a
+/// The rule of libpq for private keys. A group may read root's file: this is how a secret that is mounted into a
 /// container gets to a user who is not root.
 #[cfg(unix)]
 fn change_of(owner: u32, mode: u32) -> Option<&'static str> {

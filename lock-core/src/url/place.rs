@@ -1,4 +1,4 @@
-//! The place in a URL: what stands between its scheme and the question mark.
+//! The place in a URL: the text between its scheme and the question mark.
 
 use super::{Refusal, Scheme, decode, password};
 
@@ -16,7 +16,7 @@ pub struct Servers<'a> {
     pub login: Option<(String, String)>,
     /// Each host as written, with its port; may be empty.
     pub hosts: Vec<&'a str>,
-    /// What follows the first slash, not yet decoded; may be empty.
+    /// The text after the first slash, not yet decoded; may be empty.
     pub path: &'a str,
 }
 
@@ -83,8 +83,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Reads the servers and the login. Everything before the last `@` is the login, whatever it contains. If the URL
-    /// names a [file](super::Parameter::password_file), the password is the file's.
+    /// Reads the servers and the login. Everything before the last `@` is the login, even another `@`. If the URL names
+    /// a [file](super::Parameter::password_file), the password is the file's.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl<'a> Place<'a> {
         Refusal::new(problem, format!("write {}", self.scheme.form))
     }
 
-    /// Refuses ports that are not numbers: in `//user:first?second`, what precedes the `?` looks like a host and its
+    /// Refuses ports that are not numbers: in `//user:first?second`, the text before the `?` looks like a host and its
     /// port.
     fn ports_are_numbers(&self) -> Result<(), Refusal> {
         let Some(text) = self.text.strip_prefix("//").filter(|_| self.scheme.has_servers()) else {

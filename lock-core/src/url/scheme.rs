@@ -57,7 +57,7 @@ pub(super) fn shown(url: &str, scheme: Option<&Scheme>) -> String {
     cut
 }
 
-/// Whether `rest`, what follows the first colon, makes a login of what stands before it: in `word:word@host`, even the
+/// Whether `rest`, the text after the first colon, makes a login of the text before it: in `word:word@host`, even the
 /// first word may be a password.
 pub(super) fn may_be_login(rest: &str) -> bool {
     !rest.starts_with("//") && rest.contains('@')

@@ -4,7 +4,7 @@ use super::{Holding, Life, State};
 use crate::{Error, LossCause, Mode, Moment, policy::queue::Seat};
 use tracing::Span;
 
-/// What remains to be done when a guard goes.
+/// The work left after a guard goes.
 pub(crate) enum Departure {
     /// Nothing: the owner has other guards.
     Others(Option<LossCause>),
@@ -76,7 +76,7 @@ impl Holding {
     }
 
     /// Records the end of a hold that is released. Comes last of all, after the release has begun or the grant was
-    /// handed on, since nobody knows what a recorder does (clause F8).
+    /// handed on, since a recorder may block (clause F8).
     pub(crate) fn record_release(&self) {
         // A loss is recorded just before its log line.
         if matches!(self.life().state, State::Released) {

@@ -87,7 +87,7 @@ impl Holding {
         }
     }
 
-    /// This renewal is not sent, or nobody waits for its answer any more.
+    /// This renewal is not sent, or its answer is no longer awaited.
     pub(crate) fn abandon_renewal(&self, ticket: Ticket) {
         self.life().timing.ended(ticket);
         self.answered.notify_waiters();

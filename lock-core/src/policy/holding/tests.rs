@@ -91,7 +91,7 @@ async fn handed_over_grant_of_a_distant_store_is_renewed() {
     assert_eq!((guard.loss(), store.renewals.load(Relaxed)), (None, 1));
 }
 
-/// Carries out at once what it is asked, and answers when it pleases.
+/// Carries out each request at once, and answers late.
 #[derive(Clone)]
 struct AnswersLate {
     memory: Memory,
@@ -208,7 +208,7 @@ async fn late_grant_is_released_after_the_wait_ended() {
     }
 }
 
-/// Keeps what it grants in a session that does not end.
+/// Keeps its grants in a session that does not end.
 struct InSession {
     memory: Memory,
     session: Session,

@@ -1,4 +1,4 @@
-//! Whose turn it is, and what becomes of it when somebody goes.
+//! The order of turns, also when waiters or holders go.
 
 use super::*;
 use crate::{Grant, Mode, Standing};

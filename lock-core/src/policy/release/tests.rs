@@ -148,7 +148,7 @@ async fn forced_release_is_not_reported_as_own_release() {
     assert!(matches!(released, Err(Error::Lost { cause: LossCause::Forced, .. })), "{released:?}");
 }
 
-/// A store whose first answer to a release is lost. What it knows after that is in `after`: it may have restarted.
+/// A store whose first answer to a release is lost. `after` is its content from then on: it may have restarted.
 struct Interrupted {
     before: Memory,
     after: Memory,
@@ -218,7 +218,7 @@ async fn release_succeeds_if_the_next_waiter_is_granted_before_the_retry() {
     }
 }
 
-/// Another reader becomes a writer between the two requests. It was there before, and nobody was put out.
+/// Another reader becomes a writer between the two requests. It was there before, and no grant was lost.
 #[tokio::test(start_paused = true)]
 async fn release_succeeds_if_another_reader_upgrades_before_the_retry() {
     let memory = Memory::new();
@@ -418,7 +418,7 @@ async fn release_in_a_session_may_take_a_sixth_of_the_time_left() {
     assert_eq!(began.elapsed(), way * 2);
 }
 
-/// A renewal that comes after the last lease would hold the name for nobody.
+/// A renewal that comes after the last lease would hold the name without a holder.
 #[tokio::test(start_paused = true)]
 async fn hold_at_least_is_not_extended_by_a_late_renewal() {
     let (memory, way, second) = (Memory::new(), Duration::from_mins(5), Duration::from_secs(1));

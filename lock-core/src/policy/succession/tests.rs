@@ -1,4 +1,4 @@
-//! Chains of holds with one grant: how long they are, who may be in them, and what remains of them.
+//! Chains of holds with one grant: their length, their members, and their ends.
 
 use crate::{
     Attempt, Backend, Capability, Claim, ClaimId, Error, Grant, Guard, Lock, Locks, LossCause, Memory,
@@ -65,7 +65,7 @@ impl Counted {
         (self.grants.load(Relaxed), self.releases.load(Relaxed))
     }
 
-    /// Stops the test unless nobody holds or waits for "a" once the client has closed.
+    /// Stops the test unless "a" is free and not awaited once the client has closed.
     async fn is_left_free(&self, locks: &Locks, what: &str) {
         timeout(SOON, locks.close()).await.unwrap_or_else(|_| panic!("{what}: closing takes too long"));
         assert_eq!(locks.names_in_use(), 0, "{what}");

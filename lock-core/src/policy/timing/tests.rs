@@ -19,7 +19,7 @@ fn unanswered_shorter_extension_shortens_the_deadline() {
     assert!(timing.is_due(sent + lease::renewal_period(SHORT)) && !timing.is_due(sent));
 }
 
-/// The store may have carried out the short request last, whichever answer came last.
+/// The store may have carried out the short request last, even if its answer came first.
 #[test]
 fn crossing_requests_count_as_the_shorter_and_are_repeated() {
     for renews in [true, false] {
@@ -47,7 +47,7 @@ fn renewal_crossing_an_extension_counts_too() {
     let mut timing = Timing::leased(SHORT, sent, SHORT, true, sent);
     let (renewal, _) = timing.renewal_sent(sent);
     let long = timing.extension_sent(LONG, sent);
-    // Nobody waits for it as if its lease were the longer one.
+    // The patience is not that of the longer lease.
     assert!(timing.patience(sent) <= lease::renewal_patience(SHORT));
     timing.renewed(long, sent);
     assert!(timing.deadline() == lease::deadline(sent, SHORT));
@@ -104,12 +104,12 @@ fn late_or_handed_over_grant_is_always_renewed() {
     }
 }
 
-/// What may happen to a lease, each after so many milliseconds.
+/// An event of a lease.
 #[derive(Clone, Debug)]
 enum Step {
     Renew,
     Extend(Duration),
-    /// The store carries a request out, perhaps long after anybody waits for its answer.
+    /// The store carries a request out, perhaps long after its answer was awaited.
     CarryOut(Index),
     Answer(Index),
     GiveUp(Index),
@@ -154,8 +154,8 @@ fn pick(requests: &mut [Sent], at: Index, which: impl Fn(&Sent) -> bool) -> Opti
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// Clause L3, whatever is carried out, when, and in which order: at no time does the deadline count on more
-    /// than the store has. And nothing that may be had for longer is left as it is.
+    /// Clause L3, for requests carried out at any time and in any order: the deadline never counts on more than the
+    /// store has. And a lease that may be longer is asked for again.
     #[test]
     fn deadline_is_never_after_the_expiry(
         lease in lease(), stands in lease(), renews in any::<bool>(), steps in steps()

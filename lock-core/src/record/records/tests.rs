@@ -118,7 +118,7 @@ async fn granted(records: &Records<Texts>, claim: &Claim) -> Grant {
     }
 }
 
-/// Whatever was read before the withdrawal, a swap that arrives after it changes nothing.
+/// Even if the record was read before the withdrawal, a swap that arrives after it changes nothing.
 #[tokio::test(start_paused = true)]
 async fn swap_behind_its_withdrawal_grants_nothing() {
     let texts = Texts::new();
@@ -212,7 +212,7 @@ async fn damaged_record_affects_only_its_own_name() {
     let claim_of_b = other.claim;
     texts.texts().insert("lock/a".to_owned(), "not JSON".to_owned());
     assert_eq!(records.renew(&[one, other]).await.unwrap(), [Renewal::Unanswered, Renewal::Renewed]);
-    // Nobody knows who holds it.
+    // Its holder is unknown.
     let listed = records.list("").await.unwrap();
     let listed: Vec<_> = listed.iter().map(|holder| (&*holder.name, holder.claim)).collect();
     assert_eq!(listed, [("a", None), ("b", Some(claim_of_b))]);
@@ -406,7 +406,7 @@ async fn removed_latch_is_not_taken_for_its_successor() {
     assert_ne!(lives[0].version, lives[1].version, "a straggler of one would count in the other");
 }
 
-/// Whoever was told that it does not hold the name holds it no more, whatever is still on its way.
+/// A client that was told of its loss does not hold the name again, even if a renewal is still on its way.
 #[tokio::test(start_paused = true)]
 async fn renewal_behind_its_release_revives_nothing() {
     let texts = Texts::new();
@@ -430,7 +430,7 @@ async fn renewal_behind_a_lost_one_revives_nothing() {
     assert_eq!(records.release(&grant[0]).await.unwrap(), Release::Lost(LossCause::Expired));
 }
 
-/// The record is read while the lease lasts, and swapped when it has expired. Nobody has written it in between.
+/// The record is read while the lease lasts, and swapped when it has expired. It has not been written in between.
 #[tokio::test(start_paused = true)]
 async fn late_renewal_revives_nothing() {
     let texts = Texts::new();
