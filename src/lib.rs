@@ -19,12 +19,12 @@
 //! |---|---|
 //! | the stores and their URLs | [`connect`], [`urls`] |
 //! | how a lock is acquired: waiting, leases, owners | [`Lock`] |
-//! | what a held lock can tell: token, loss, deadline | [`Guard`], [`Hold`] |
-//! | who holds what, and who waits for it | [`Locks::holders`], [`Locks::list`], [`Holder`]; [`Locks::waiting`], [`Waiter`] |
-//! | what can go wrong | [`Error`], [`LossCause`] |
+//! | the state of a held lock: token, loss, deadline | [`Guard`], [`Hold`] |
+//! | holders and waiters | [`Locks::holders`], [`Locks::list`], [`Holder`]; [`Locks::waiting`], [`Waiter`] |
+//! | errors and losses | [`Error`], [`LossCause`] |
 //! | the limits and arithmetic of leases | [`lease`] |
 //! | the same calls without async | [`blocking`] |
-//! | what is measured, for dashboards and alerts | [`metrics`] |
+//! | measurements, for dashboards and alerts | [`metrics`] |
 //! | the trait beneath, for authors of stores | [`backend`] |
 //!
 //! A program that already has a client or a pool makes the store with its settings, by the store's own crate

@@ -13,7 +13,7 @@ pub use tenure_core::url::with_password;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Scheme {
-    /// What the URL begins with, before the colon.
+    /// The beginning of the URL, before the colon.
     pub name: &'static str,
     /// How the URL is written.
     pub form: &'static str,
@@ -35,7 +35,7 @@ pub struct Parameter {
     pub takes: String,
     /// Its default.
     pub default: &'static str,
-    /// What it does.
+    /// Its effect.
     pub about: &'static str,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Cluster {
     looked: PerRuntime<Mutex<Option<LookUp>>>,
 }
 
-/// What is known of the slots.
+/// The known slots.
 #[derive(Default)]
 struct KnownSlots {
     slots: Arc<Slots>,
@@ -91,7 +91,7 @@ impl Cluster {
         Ok(server)
     }
 
-    /// Drops all nodes but these. Whoever still waits at one of them goes on listening there until it is redirected.
+    /// Drops all nodes but these. A waiter at one of them goes on listening there until it is redirected.
     fn keep(&self, these: &[&Address]) {
         self.servers().retain(|address, _| these.contains(&address));
         self.nodes.keep(these);
@@ -172,8 +172,8 @@ impl Cluster {
         known.doubted.extend(node.map(|node| (node, now)));
     }
 
-    /// Returns the slots. If they may have changed, has them looked up, and waits for that unless what is known is
-    /// enough: a look-up takes as long as nodes may be silent, and those that answer go on meanwhile.
+    /// Returns the slots. If they may have changed, has them looked up, and waits for that unless the known slots are
+    /// enough: a look-up takes as long as nodes may be silent, and requests to the others go on meanwhile.
     async fn look(
         self: &Arc<Self>,
         is_enough: impl FnOnce(&KnownSlots) -> bool,
@@ -200,8 +200,8 @@ impl Cluster {
 
     /// The look-up that is under way, or else a new one.
     ///
-    /// In a task, so that a caller that gives up does not end it, and one that is not polled holds up nobody. It is the
-    /// same for all who wait: if no node answers, nobody waits for another.
+    /// In a task, so that a caller that gives up does not end it, and one that is not polled delays no other. All
+    /// callers share it: if no node answers, none of them waits for another look-up.
     fn looking(self: &Arc<Self>) -> watch::Receiver<Option<Outcome>> {
         let looked = self.looked.get(Mutex::default);
         let mut last = looked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,8 +229,7 @@ impl Cluster {
         Ok(slots)
     }
 
-    /// Asks all nodes at once who keeps which slots: the newest answer of a majority counts, or of as many as answer in
-    /// time.
+    /// Asks all nodes at once for their slots: the newest answer of a majority counts, or of as many as answer in time.
     async fn ask(&self, known: &Slots) -> Result<Slots, StoreError> {
         let mut addresses: Vec<&Address> = known.nodes().collect();
         for seed in &self.seeds {
@@ -282,8 +281,8 @@ impl KnownSlots {
         self.slots.node(slot).is_some_and(|node| !self.doubted.contains_key(node))
     }
 
-    /// Takes in what a look-up found that began at that moment. What was doubted since stays doubted: the nodes may
-    /// have answered before.
+    /// Stores the slots of a look-up that began at that moment. Suspicions newer than it are kept: the nodes may have
+    /// answered before.
     fn learn(&mut self, slots: Arc<Slots>, began: Moment) {
         self.slots = slots;
         self.stale = self.stale.filter(|since| *since >= began);

@@ -14,7 +14,7 @@
 //! | `sentinel` | which server is the master |
 //! | `pubsub`, `notices` | messages as they arrive, and those to waiters in queues |
 //! | `connecting`, `last_words` | time limits; why a server hung up |
-//! | `address`, `errors` | where a server is; what Redis's errors mean |
+//! | `address`, `errors` | where a server is; the meaning of Redis's errors |
 //! | `tls` | which certificates are trusted and presented, and what to do if they are refused |
 
 pub(crate) mod address;

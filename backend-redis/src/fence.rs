@@ -3,7 +3,7 @@
 use redis::{FromRedisValue, RedisError, Script, ToRedisArgs, ToSingleRedisArg, aio::ConnectionLike};
 use tenure_core::Token;
 
-/// What comes before the work in each script.
+/// The check before the work in each script.
 const CHECK: &str = include_str!("fence.lua");
 
 /// A key of your own database that keeps the greatest fencing token that has written there.
@@ -37,7 +37,7 @@ pub struct Fence {
     key: String,
 }
 
-/// Why a fence let nobody through.
+/// Why a fence refused a write.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
@@ -64,7 +64,7 @@ impl Fence {
         Self { key: key.into() }
     }
 
-    /// Shows the token, and writes nothing else: before reading what a later write will depend on.
+    /// Shows the token, and writes nothing else: before reading data on which a later write will depend.
     ///
     /// # Cancel safety
     ///

@@ -41,7 +41,7 @@
 //! | `cluster` | a Redis Cluster: which node keeps a name |
 //! | `server` | the requests to one server: attempts, waiting, renewals, endings, holders, latches |
 //! | `options`, `url` | [`RedisOptions`], and how a URL becomes options |
-//! | `connection` | addresses, connections, Sentinel, messages to waiters, what errors mean |
+//! | `connection` | addresses, connections, Sentinel, messages to waiters, the meaning of errors |
 //! | `requests` | requests and answers: keys, scripts, and how modes, holders and answers are written |
 //! | `recent` | notes about claims, kept while a request may still arrive |
 //! | `timing` | the times that the others must agree on |

@@ -67,7 +67,7 @@ impl RedisOptions {
     /// The range of [`remember`](Self::remember).
     pub const REMEMBER_RANGE: RangeInclusive<Duration> =
         Duration::from_mins(1)..=Duration::from_hours(365 * 24);
-    /// The range of [`replicas`](Self::replicas): more than anybody has of one master.
+    /// The range of [`replicas`](Self::replicas): more than any master has.
     pub const REPLICAS_RANGE: RangeInclusive<u32> = 0..=100;
 
     /// This server, without credentials and with default options.
@@ -134,7 +134,7 @@ impl RedisOptions {
         self
     }
 
-    /// Sets what the keys begin with: up to 200 bytes without control characters. Default: `tenure:`.
+    /// Sets the beginning of the keys: up to 200 bytes without control characters. Default: `tenure:`.
     ///
     /// A lock's key is exactly the prefix followed by the name; with `prefix("")` it is the name alone. Names of
     /// different prefixes never meet, unless one prefix begins with the other.

@@ -1,7 +1,7 @@
 //! Locks held by a majority of independent servers.
 //!
 //! The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), with fencing
-//! tokens that rise from grant to grant whatever the clocks do. `docs/redlock.md` has the argument.
+//! tokens that rise from grant to grant even if clocks jump. `docs/redlock.md` has the argument.
 //!
 //! Each file uses only those below it.
 //!
@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `backend` | [`RedlockBackend`] |
 //! | `waiting`, `hints` | a claim that waits; hints from several servers |
-//! | `attempt`, `tally` | one attempt: two rounds, and what the servers have said so far |
+//! | `attempt`, `tally` | one attempt: two rounds, and the servers' answers so far |
 //! | `renewal`, `ending`, `people` | the other requests to all servers |
 //! | `voters`, `quorum` | all servers, asked at once; how many are enough |
 //! | `url`, `options` | from a URL to options |

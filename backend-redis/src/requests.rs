@@ -6,8 +6,8 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `script` | the scripts, each a whole request |
-//! | `arguments`, `keys` | what is passed to them |
-//! | `replies` | what they answer |
+//! | `arguments`, `keys` | their arguments and keys |
+//! | `replies` | their answers |
 //! | `record`, `mode` | how holders, waiters and modes are written |
 
 pub(crate) mod arguments;

@@ -10,7 +10,7 @@
 //! | `wait` | a claim that waits: for news of a release, or in a queue |
 //! | `attempt`, `several` | one attempt to grant a claim, or several together |
 //! | `renewal`, `ending` | renewals, and changes of mode; releases, and withdrawals |
-//! | `holders`, `latch` | who holds what, and who waits for it; latches |
+//! | `holders`, `latch` | holders and waiters; latches |
 //! | `replication` | grants that count only once replicas have them |
 //! | `fitness` | whether a server can keep locks |
 //! | `doubts` | claims with a request that may still be on its way |

@@ -1,4 +1,4 @@
-//! URLs of one server, of a Sentinel's master and of a Cluster, and what they share with Redlock's.
+//! URLs of one server, of a Sentinel's master and of a Cluster, and the parts that they share with Redlock's.
 
 use crate::{
     connection::address::{Address, Target},

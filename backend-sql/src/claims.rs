@@ -19,7 +19,7 @@ pub(crate) enum Stage {
     Failed(Arc<StoreError>),
 }
 
-/// An order to give up what is held or requested. The answer is whether it was held until then.
+/// An order to give up a claim's hold or request. The answer is whether it was held until then.
 pub(crate) struct Order(pub(crate) oneshot::Sender<Result<bool, StoreError>>);
 
 /// This client's claims that are requested or held.

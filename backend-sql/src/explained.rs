@@ -1,6 +1,6 @@
 //! An error with an explanation, and the driver's error as its source.
 
-/// What happened and what to do, with the driver's error as its source.
+/// The failure and the next step, with the driver's error as its source.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub(crate) struct Explained {

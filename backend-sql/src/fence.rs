@@ -26,7 +26,7 @@ use tenure_core::{Error, Token};
 /// let orders = Fence::new("orders", "id", "fence")?;
 /// let mut transaction = pool.begin().await?;
 /// orders.raise_in_postgres(&mut transaction, 42_i64, guard.token()).await?;
-/// // … whatever else is written …
+/// // … other writes …
 /// transaction.commit().await?;
 /// # Ok(())
 /// # }
@@ -84,8 +84,8 @@ impl Fence {
         Err(FenceError::Refused { table: self.table.to_string(), token })
     }
 
-    /// Raises the fence of the row `id` to `token`, in the transaction of `connection`. Until it ends, nobody else can
-    /// raise the fence.
+    /// Raises the fence of the row `id` to `token`, in the transaction of `connection`. Until it ends, no other
+    /// transaction can raise the fence.
     ///
     /// # Cancel safety
     ///

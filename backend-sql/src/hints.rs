@@ -33,7 +33,7 @@ impl Hints {
         }
     }
 
-    /// Tells everybody, because something may have been missed.
+    /// Tells all waiters, because a hint may have been missed.
     #[cfg(any(test, feature = "_server"))]
     pub(crate) fn tell_all(&self) {
         for waiting in self.waiting().values() {
@@ -41,13 +41,13 @@ impl Hints {
         }
     }
 
-    /// What is waited for.
+    /// The awaited keys.
     #[cfg(feature = "mysql")]
     pub(crate) fn keys(&self) -> Vec<String> {
         self.waiting().keys().cloned().collect()
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     #[cfg(feature = "_server")]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting().is_empty()

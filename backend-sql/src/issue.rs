@@ -3,8 +3,8 @@
 use std::time::Duration;
 use tenure_core::{Moment, StoreError, Token};
 
-/// The server's answer once it has locked the row, in the same round trip. Until the transaction ends, nobody else gets
-/// a token.
+/// The server's answer once it has locked the row, in the same round trip. Until the transaction ends, no other claim
+/// gets a token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Issue {
     /// The last noted token, if any.

@@ -60,7 +60,7 @@ struct Held<C> {
     noted: bool,
 }
 
-/// Ends a session with the task that keeps it, before its connection is dropped, so that nobody relies on it any
+/// Ends a session with the task that keeps it, before its connection is dropped, so that no guard relies on it any
 /// longer; unless the lock was released, which is no loss.
 struct EndsWith(Option<Session>);
 
@@ -288,7 +288,7 @@ impl<T: RowTable> Keeper<T> {
         let (table, claim) = (Arc::clone(&self.table), self.claim.clone());
         let (period, token, mut noted) = (self.period(), held.grant.token, held.noted);
         let mut noting = pin!(async move { table.note(&claim, token).await });
-        // Before the note is sent: whoever asks for the holder waits for the note.
+        // Before the note is sent: a request for the holder waits for the note.
         self.told.send_replace(Stage::Held(held.grant.clone()));
         loop {
             tokio::select! {
@@ -350,7 +350,7 @@ impl<T: RowTable> Keeper<T> {
         order: Option<Order>,
         mut with_this_task: EndsWith,
     ) {
-        // Nobody asked for it, but the backend is gone: whoever relies on the lock learns of it before others get in.
+        // Not requested, but the backend is gone: the holder learns of it before others get in.
         if order.is_none() {
             held.session.end(LossCause::SessionEnded);
         }
@@ -368,7 +368,7 @@ impl<T: RowTable> Keeper<T> {
         }
         drop(with_this_task);
         drop(self.permit);
-        // If it failed, nobody can say that the lock was held until now. Only the first request gets this answer: a
+        // If it failed, it is unknown whether the lock was held until now. Only the first request gets this answer: a
         // repeated one finds out whether the release was forced, or the session has ended.
         answer(order, Ok(ended.is_ok()));
     }

@@ -1,4 +1,4 @@
-//! What this client knows about rows that need more than columns, so that it need not read them again.
+//! The rows that need more than columns, as this client last saw them, so that it need not read them again.
 
 use crate::record_rows::{Row, Seen};
 use std::{
@@ -14,10 +14,11 @@ const PLACES: u16 = 256;
 /// database's.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The rows that this client read or wrote last. If nobody has changed one since, the next request can write it without
-/// reading it first, which saves a round trip. A row that somebody has changed is not written, because its version
-/// differs; that costs one more round trip. A row that is deleted and made anew begins with the clock's microseconds.
-/// Only a row that another program gives an old version by hand, within that second, would be written over.
+/// The rows that this client read or wrote last. If one is unchanged since, the next request can write it without
+/// reading it first, which saves a round trip. A row that another client has changed is not written, because its
+/// version differs; that costs one more round trip. A row that is deleted and made anew begins with the clock's
+/// microseconds. Only a row that another program gives an old version by hand, within that second, would be written
+/// over.
 ///
 /// A row is guessed only once after each read. A client that kept writing without reading would leave no gap for
 /// others, which must read first and would always be too late. And a row that others have changed is not guessed again
@@ -49,7 +50,7 @@ impl KnownRows {
         locked(&self.0[place])
     }
 
-    /// What the row contains now, unless somebody has changed it.
+    /// The row's content, unless another client has changed it.
     pub(crate) fn guess(&self, key: &str, is_of_use: impl FnOnce(&Seen) -> bool) -> Option<Seen> {
         let mut place = self.place(key);
         let known = place.as_mut().filter(|known| known.key == key && !known.guessed && !known.missed)?;
@@ -106,7 +107,7 @@ impl KnownRows {
     }
 
     /// Forgets all rows, after a connection has ended. The next one may lead to a server that has lost its last writes,
-    /// and then a known version may be somebody else's.
+    /// and then a known version may be another client's.
     pub(crate) fn forget(&self) {
         self.0.iter().for_each(|place| *locked(place) = None);
     }
@@ -116,7 +117,7 @@ fn locked(place: &Mutex<Option<Known>>) -> MutexGuard<'_, Option<Known>> {
     place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the columns may not be enough: somebody shares the name, or there is a record.
+/// Whether the columns may not be enough: the name is shared, or there is a record.
 fn columns_do_not_do(row: Option<&Row>) -> bool {
     row.is_some_and(|row| row.record.is_some() || row.mode.is_some() && row.claim.is_some())
 }
@@ -148,7 +149,7 @@ mod tests {
         known.read("a", &seen(8));
         known.wrote("a", &seen(8), &Row::default());
         assert_eq!(version(&known, "a"), None);
-        // Whoever makes a row does not learn its version.
+        // A client that inserts a row does not learn its version.
         known.read("a", &seen(7));
         known.wrote("a", &Seen { row: None, ..seen(0) }, &shared);
         assert_eq!(version(&known, "a"), None);

@@ -5,10 +5,10 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `worker` | the task: it opens the connection, and carries out one request after the other |
-//! | `queue` | what waits for the connection, and what becomes of it if there is none |
+//! | `queue` | the jobs that wait for the connection, and their error if there is none |
 //! | `together` | requests that are carried out together |
 //! | `request` | a request and its answer |
-//! | `server` | what is asked of a database |
+//! | `server` | the requests to a database |
 
 mod queue;
 mod request;
@@ -37,7 +37,7 @@ use worker::{GOODBYE, Worker};
 /// A request whose future is dropped before it was sent is not sent. After that it runs to its end and commits; only
 /// its answer is discarded. So a later request never finds anything half done, and runs after all earlier ones, which
 /// the withdrawal of a claim relies on. A pool has neither property. And a request whose future is neither polled nor
-/// dropped blocks nobody, unlike one that had locked the connection.
+/// dropped blocks no other, unlike one that had locked the connection.
 pub(crate) struct Lane<S: Server> {
     server: Arc<S>,
     tasks: PerRuntime<Task<S>>,
@@ -89,7 +89,8 @@ impl<S: Server> Lane<S> {
         self.ask(statement, arguments, again, None).await
     }
 
-    /// Carries out one statement, or what the [`Member`] says, for this and others that wait for the connection too.
+    /// Carries out one statement, or the statement of the [`Member`] for this and others that wait for the connection
+    /// too.
     pub(crate) async fn run_as(
         &self,
         member: Member,
@@ -139,8 +140,8 @@ impl<S: Server> Lane<S> {
         async move { opened.await.unwrap_or_else(|_| Err(ended())) }
     }
 
-    /// Closes the connections after what is under way. The next request opens a new one, and comes after that too:
-    /// another client may go on.
+    /// Closes the connections after the request that is under way. The next request opens a new one, and comes after
+    /// that too: another client may go on.
     pub(crate) async fn close(&self) {
         for task in self.tasks.all() {
             close(&task).await;

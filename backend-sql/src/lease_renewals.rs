@@ -15,7 +15,7 @@ use tenure_core::{ClaimId, Grant, Moment, Name, Renewal, StoreError};
 const ONCE_MORE: u32 = 6;
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Renews what can be renewed, and retries locked rows a few times.
+/// Renews as many as possible, and retries locked rows a few times.
 ///
 /// A request that was sent twice proves nothing: its first copy may still be carried out, and cut short a longer lease
 /// that is asked for meanwhile. A record is written only if its version is still the same, so there a late copy changes
@@ -95,13 +95,13 @@ struct Hope<'g> {
 }
 
 impl Hope<'_> {
-    /// Whether the row is what was to be written.
+    /// Whether the row is as it was to be written.
     fn came_true(&self, seen: &Seen) -> bool {
         let (Some(was), Some(row)) = (&self.from.row, &seen.row) else { return false };
         was.version.checked_add(1) == Some(row.version) && Row { version: 0, ..row.clone() } == self.to.row
     }
 
-    /// Whether nobody has changed the row, although it could have been written.
+    /// Whether the row is unchanged, although it could have been written.
     fn is_untouched(&self, seen: &Seen) -> bool {
         let version = |seen: &Seen| seen.row.as_ref().map(|row| row.version);
         version(&self.from) == version(seen) && seen.now <= self.from.until
@@ -109,8 +109,7 @@ impl Hope<'_> {
 }
 
 /// Renews by the records. A name whose record another client changed first is retried at once, as long as there is
-/// time. A row that nobody changed and that was still not written is locked. `hurry`: whether other answers wait for
-/// these.
+/// time. A row that is unchanged and was still not written is locked. `hurry`: whether other answers wait for these.
 async fn renew_records(
     table: &impl LeaseTable,
     grants: &BTreeMap<&Name, Vec<&Grant>>,
@@ -195,7 +194,7 @@ fn renew_record<'g>(
         return Ok((answers, None));
     }
     if seen.row.as_ref().is_some_and(|row| row.record.is_none()) {
-        // The statement would have renewed it, so somebody has locked the row.
+        // The statement would have renewed it, so the row is locked.
         answers.retain(|(_, answer)| *answer != Renewal::Renewed);
         return Ok((answers, None));
     }
@@ -234,7 +233,7 @@ async fn swap_in_parts<T: LeaseTable>(
     Ok(written)
 }
 
-/// Warns of a part that failed. What was renewed counts anyway.
+/// Warns of a part that failed. Finished renewals count anyway.
 fn incomplete(table: &impl LeaseTable, error: &StoreError) {
     tracing::warn!(lock.store = table.store(), %error, "part of a renewal failed");
 }

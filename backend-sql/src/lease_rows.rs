@@ -1,4 +1,4 @@
-//! Lease rows: what is the same in all databases.
+//! Lease rows: the code that all databases share.
 
 use crate::{
     lane::Again,
@@ -61,7 +61,7 @@ impl<T: LeaseTable> LeaseRows<T> {
         Via(&self.table, again)
     }
 
-    /// What the name's row contains now, unless somebody has changed it.
+    /// The content of the name's row, unless another client has changed it.
     fn guess(&self, name: &Name, is_of_use: impl FnOnce(&Seen) -> bool) -> Option<Basis> {
         self.table.known()?.guess(name, is_of_use).map(Basis::Guessed)
     }
@@ -77,7 +77,7 @@ impl<T: LeaseTable> LeaseRows<T> {
 
     /// Asks by one statement, unless a record is known to decide.
     async fn ask(&self, claim: &Claim) -> Result<Asked, StoreError> {
-        // A claim for more permits than exist is never granted, even if nobody is in its way.
+        // A claim for more permits than exist is never granted, even on a free name.
         if !claim.mode.admits([]) {
             return Ok(Asked::Undecided(Basis::Nothing));
         }
@@ -130,7 +130,7 @@ impl<T: LeaseTable> LeaseRows<T> {
                 }
                 record.set_bell(claim.id, self.table.bell());
             }
-            // A mark goes with the grant of its claim, and then nobody is told of the release. So whoever waits beside
+            // A mark goes with the grant of its claim, and then no waiter is told of the release. So a waiter beside
             // another's mark looks for itself. Not an exclusive claim: no mark keeps it out, so once it is told it is
             // granted the name, or comes after the grant and leaves a mark.
             let counts = fair || claim.mode == Mode::Exclusive || record.has_mark(claim.id, seen.now());
@@ -208,7 +208,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
                 return Ok(AttemptAll::Busy);
             }
         }
-        // Somebody has just left, or an expired claim is still in a record.
+        // A holder has just left, or an expired claim is still in a record.
         Ok(AttemptAll::Apart)
     }
 
@@ -216,7 +216,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
     async fn acquire(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let longest = self.table.poll();
         let first = Duration::from_millis(1).min(longest);
-        // The jitter adds up to the whole pause, so this asks for half of what is meant.
+        // The jitter adds up to the whole pause, so this asks for half the pause.
         let growing = ExponentialBuilder::new().with_factor(1.5).with_min_delay(first / 2);
         let growing = growing.with_max_delay(longest / 2).with_jitter().without_max_times();
         let mut pauses = growing.build();
@@ -224,9 +224,9 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         if let Asked::Granted(grant) = asked {
             return Ok(grant);
         }
-        // Listens before it joins: whoever sees its mark or its place sends a hint.
+        // Listens before it joins: a client that sees its mark or its place sends a hint.
         let mut hint = self.table.hint(claim);
-        // What was read before may have changed without a hint.
+        // A row read before may have changed without a hint.
         let mut stale = hint.is_some() && matches!(asked, Asked::Undecided(Basis::Read(_)));
         loop {
             match self.decide(claim, asked).await? {
@@ -318,7 +318,7 @@ impl<T: LeaseTable> Backend for LeaseRows<T> {
         Ok(seen.record(name)?.holders(name, seen.now()))
     }
 
-    /// A row that cannot be read lets nobody in, so its name counts as held by somebody unknown. It hides no other.
+    /// No claim is granted on an unreadable row, so its name counts as held by an unknown holder. It hides no other.
     async fn list(&self, prefix: &str) -> Result<Vec<Holder>, StoreError> {
         let mut holders = Vec::new();
         for Listed { name, seen } in self.table.list(prefix).await? {

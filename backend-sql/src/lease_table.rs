@@ -1,4 +1,4 @@
-//! What lease rows ask of one kind of database.
+//! The requests of lease rows to one kind of database.
 
 use crate::{
     hints::Hint,
@@ -119,7 +119,7 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
         None
     }
 
-    /// Clears the claim from the columns. Returns whether somebody waits for the name.
+    /// Clears the claim from the columns. Returns whether the name is awaited.
     fn release(&self, grant: &Grant) -> impl Future<Output = Result<Answer<bool>, StoreError>> + Send;
 
     /// Clears the claim from the columns, whether or not its lease has expired. `false` if they do not say everything.
@@ -159,7 +159,7 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
         swaps: &[Swap<'_>],
     ) -> impl Future<Output = Result<HashSet<String>, StoreError>> + Send;
 
-    /// Reads the rows of all names that begin with `prefix`, and maybe of others. Leaves out those whose names are no
+    /// Reads the rows of all names that begin with `prefix`, and maybe of others. Leaves out rows whose names are no
     /// text.
     fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<Listed>, StoreError>> + Send;
 

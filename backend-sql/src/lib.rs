@@ -28,15 +28,16 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `sqlite`, `postgres`, `mysql` | each database: its URLs, its statements, its connections, what its errors mean |
-//! | `server` | what PostgreSQL and MySQL have in common: options, connecting, which strategy |
+//! | `server` | code that PostgreSQL and MySQL share: options, connecting, which strategy |
 //! | `lease_rows`, `lease_renewals`, `parts` | lease rows: acquiring, waiting, releasing; renewing |
 //! | `settle`, `batches` | a row that is read and written back; several rows in one request |
 //! | `row_locks`, `keeper`, `claims` | row locks: a task for each claim, which keeps its connection |
 //! | `lease_table`, `row_table` | the two traits |
-//! | `record_rows`, `known_rows`, `rows`, `issue`, `spelling` | what the columns of a row mean |
+//! | `record_rows`, `known_rows`, `rows`, `issue`, `spelling` | the meaning of a row's columns |
 //! | `lane`, `hints`, `sweep` | one connection, with requests in order; news of releases; unused rows |
 //! | `silence` | whether a connection can be trusted that was idle for long |
-//! | `options`, `patience`, `tls`, `explained` | what the databases share: ranges, time limits, encryption, errors |
+//! | `options`, `patience`, `tls`, `explained` | code that all databases share: ranges, time limits, encryption, errors
+//! |
 //! | `fence` | rows of yours that refuse stale holders |
 //! | `table`, `statement`, `values` | the words of a statement |
 

@@ -10,7 +10,7 @@
 //! | `statements` | the statements of lease rows |
 //! | `server` | how a server is connected to and asked |
 //! | `cluster` | whether other nodes accept writes too |
-//! | `errors` | what the servers' errors mean |
+//! | `errors` | the meaning of the servers' errors |
 //! | `url` | from a URL to options |
 
 mod bell;
@@ -38,9 +38,10 @@ use tenure_core::Background;
 /// Locks in a MySQL database, version 8.0.19 or later, or a MariaDB database, version 10.6.20, 10.11.10,
 /// 11.2.6, 11.4.4 or later.
 ///
-/// These servers cannot notify anybody. So a process that waits keeps an extra connection asleep, and whoever releases the
-/// lock interrupts that sleep. Of several processes that wait for one name, one is told; the others poll, with growing
-/// pauses up to [`poll`](ServerOptions::poll). Whoever was told asks again as often, in case it was not heard.
+/// These servers have no notifications. So a process that waits keeps an extra connection asleep, and the client that
+/// releases the lock interrupts that sleep. Of several processes that wait for one name, one is told; the others poll,
+/// with growing pauses up to [`poll`](ServerOptions::poll). The process that was told asks again as often, in case it
+/// did not hear.
 ///
 /// # Examples
 ///

@@ -28,13 +28,14 @@ pub(crate) fn check_range(
     Err(Error::invalid_option(option, format!("{given:?}"), allowed))
 }
 
-/// What a lock is on a database server. Each strategy has its own table, so locks of different strategies never meet.
+/// The kind of a lock on a database server. Each strategy has its own table, so locks of different strategies never
+/// meet.
 #[cfg(feature = "_server")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// A row that says who holds the lock, and until when. A lock needs no connection of its own, and survives the loss
-    /// of one.
+    /// A row with the lock's holder, and until when it holds it. A lock needs no connection of its own, and survives
+    /// the loss of one.
     #[default]
     LeaseRow,
     /// A row that a transaction has locked, on a connection of its own. Waiters stand in the server's own queue, and

@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, future::Future, time::Duration};
 use tenure_core::{Grant, Moment, Renewal, StoreError};
 
-/// Until when a partly answered renewal may go on: half as long as the caller waits for it. Otherwise nobody would
-/// learn of the finished part (clause L9).
+/// Until when a partly answered renewal may go on: half as long as the caller waits for it. Otherwise the caller would
+/// not learn of the finished part (clause L9).
 pub(crate) fn end_of_renewal(grants: &[Grant]) -> Moment {
     let shortest = grants.iter().map(|grant| grant.lease).min();
     Moment::now() + shortest.map_or(Duration::ZERO, |lease| lease / 12)

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// The time limits that a server gets: a little less than the client waits for an answer. So the server gives up first,
-/// the connection stays usable, and nothing waits in the server that nobody waits for.
+/// the connection stays usable, and no abandoned statement waits in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {
-    /// For each lock that a statement waits for. Less than for the whole statement, so that the server says what
-    /// blocked it.
+    /// For each lock that a statement waits for. Less than for the whole statement, so that the server's error names
+    /// the cause.
     pub(crate) lock: Duration,
     /// For the whole statement.
     pub(crate) statement: Duration,

@@ -8,7 +8,7 @@
 //! | `row_locks`, `row_statements` | the requests of row locks, and their statements |
 //! | `listener` | the connection that hears of releases |
 //! | `server`, `values` | how a server is connected to and asked; the parameters of a statement |
-//! | `errors` | what PostgreSQL's errors mean |
+//! | `errors` | the meaning of PostgreSQL's errors |
 //! | `url`, `options` | from a URL to options |
 
 mod errors;
@@ -37,8 +37,8 @@ use tenure_core::Background;
 /// Locks in a PostgreSQL database, version 11 or later.
 ///
 /// Waiters are told of releases by [`NOTIFY`](https://www.postgresql.org/docs/current/sql-notify.html), over an extra
-/// connection that listens once somebody waits. They also ask again every [`poll`](crate::ServerOptions::poll), in case a
-/// notification is lost.
+/// connection that listens while there are waiters. They also ask again every [`poll`](crate::ServerOptions::poll), in
+/// case a notification is lost.
 ///
 /// # Examples
 ///

@@ -35,7 +35,7 @@ pub(crate) struct Row {
     pub(crate) awaited_until: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) awaited_by: Option<String>,
-    /// The bell of the process of one who waits, in databases that have none of their own.
+    /// The bell of a waiter's process, in databases without notifications.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) awaited_bell: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub(crate) struct Row {
     pub(crate) record: Option<String>,
 }
 
-/// What was read under a key.
+/// The content of a key when it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// The instant before the statement was sent.
@@ -61,11 +61,11 @@ pub(crate) struct Seen {
     pub(crate) until: i64,
 }
 
-/// A row that replaces what was read.
+/// A row that replaces the one that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) row: Row,
-    /// Who should ask again after that.
+    /// The waiters that should ask again after that.
     #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file tells nobody"))]
     pub(crate) wake: Wake,
     /// Whether a crash of the database must not undo it.
@@ -117,7 +117,7 @@ pub(crate) fn by_latch(
     }
 }
 
-/// What the keys of latches begin with. Names have no control characters, so no lock has such a key.
+/// The beginning of the keys of latches. Names have no control characters, so no lock has such a key.
 const LATCH: char = '\u{1}';
 
 /// The key of a latch.
@@ -131,7 +131,7 @@ pub(crate) fn is_latch(key: &str) -> bool {
     key.starts_with(LATCH)
 }
 
-/// The claim's attempt, based on what was read.
+/// The claim's attempt, based on a read row.
 pub(crate) fn acquire(record: &mut Record, claim: &Claim, seen: &Seen) -> Result<Attempt, StoreError> {
     let lasting = Claim { lease: claim.lease + TICK, ..claim.clone() };
     Ok(match record.acquire(&lasting, seen.now(), seen.sent)? {
@@ -142,13 +142,13 @@ pub(crate) fn acquire(record: &mut Record, claim: &Claim, seen: &Seen) -> Result
     })
 }
 
-/// The renewal of a grant, based on what was read.
+/// The renewal of a grant, based on a read row.
 pub(crate) fn renew(record: &mut Record, grant: &Grant, seen: &Seen) -> tenure_core::Renewal {
     record.renew(&Grant { lease: grant.lease + TICK, ..grant.clone() }, seen.now())
 }
 
 impl Seen {
-    /// What was just read. It may be written at any time if it is still current then.
+    /// A row that was just read. It may be written at any time if it is still current then.
     pub(crate) fn new(sent: Moment, now: i64, floor: i64, row: Option<Row>) -> Self {
         Self { sent, now, floor, row, until: i64::MAX }
     }
@@ -203,7 +203,7 @@ impl Seen {
         text.map(serde_json::from_str).transpose().map_err(|why| not_ours(name, why))
     }
 
-    /// What has to be written once the record is no longer as it was `before`.
+    /// The write after which the row has this record, if it differs from `before`.
     pub(crate) fn change(&self, before: &Record, record: &Record) -> Result<Change, StoreError> {
         Ok(Change { row: self.written(record)?, wake: record.wakes(before, self.now()), lasting: true })
     }
@@ -252,7 +252,8 @@ impl Row {
         self.mode.as_deref().is_none_or(same)
     }
 
-    /// Whether the columns say that a claim with this mode may have the row: one who holds it has none to share it with.
+    /// Whether the columns say that a claim with this mode may have the row: in the columns, a holder shares it with no
+    /// other.
     #[cfg(feature = "mysql")]
     pub(crate) fn is_vacant_for(&self, mode: Mode, now: i64) -> bool {
         let held = self.claim.is_some() && self.expires_at >= now;

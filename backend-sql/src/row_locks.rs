@@ -1,4 +1,4 @@
-//! Row locks on a database server: what is the same for all of them.
+//! Row locks on a database server: the code that all servers share.
 
 use crate::{
     claims::{Claims, Idle, Kept, Order, Stage},
@@ -248,7 +248,7 @@ impl<T: RowTable> Backend for RowLocks<T> {
         self.background.clone()
     }
 
-    /// What is held stays held, on its own connection.
+    /// Held locks stay held, on their own connections.
     async fn close(&self) {
         self.idle.clear();
         self.table.close().await;

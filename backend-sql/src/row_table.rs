@@ -1,4 +1,4 @@
-//! What row locks ask of one kind of server.
+//! The requests of row locks to one kind of server.
 
 use crate::issue::Issue;
 use std::{future::Future, time::Duration};
@@ -94,7 +94,7 @@ pub(crate) trait RowTable: Send + Sync + 'static {
         beyond: Option<&str>,
     ) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
-    /// Ends the holder's connection, and returns who it was.
+    /// Ends the holder's connection, and returns the holder.
     fn force(&self, name: &Name) -> impl Future<Output = Result<Vec<Holder>, StoreError>> + Send;
 
     /// Connects, and checks or creates the table.

@@ -1,10 +1,10 @@
-//! What row locks' rows and parameters mean.
+//! The meaning of row locks' rows and parameters.
 
 use crate::values::span;
 use std::time::{Duration, SystemTime};
 use tenure_core::{ClaimId, Holder, HolderInfo, Name, StoreError, Token};
 
-/// A time this long after 1970. Anybody may have written it, and not every system can represent it.
+/// A time this long after 1970. Any program may have written it, and not every system can represent it.
 fn date(after: Duration) -> Result<SystemTime, StoreError> {
     let date = SystemTime::UNIX_EPOCH.checked_add(after);
     date.ok_or_else(|| {

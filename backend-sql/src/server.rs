@@ -1,11 +1,11 @@
-//! Locks on a database server: what is the same for all kinds of them.
+//! Locks on a database server: the code that all kinds of servers share.
 //!
 //! Each file uses only those below it.
 //!
 //! | file | what is in it |
 //! |---|---|
 //! | `url`, `options` | from a URL to options |
-//! | `dialect` | what is specific to one kind of server |
+//! | `dialect` | the code specific to one kind of server |
 //! | `checked` | options that have been checked |
 //! | `lanes`, `connecting` | the connections of lease rows; how a server is connected to |
 
@@ -43,8 +43,7 @@ use tenure_core::{
 /// There is one row per name, which can be acquired when it is free or its lease has expired by the server's clock. A
 /// single holder of a name, in any mode, is in the row's columns: acquiring and releasing take one prepared statement
 /// each. Several holders, each with its own lease, and a queue are in the row's record. It is read, and written back if
-/// nobody has changed the row since. Each message to the server commits what it does, so nothing is left open when a
-/// client dies.
+/// the row is unchanged since. Each message to the server commits its work, so nothing is left open when a client dies.
 ///
 /// Connections are opened when needed: [two](ServerOptions::connections) that acquire and release, and one for
 /// renewals, which nothing else can delay.
@@ -185,9 +184,9 @@ impl<D: Dialect> ServerBackend<D> {
     /// Locks `name` inside your own transaction, waiting as long as the server lets that transaction wait. The lock is
     /// held until the transaction ends, by commit or rollback.
     ///
-    /// There is no guard, lease, renewal or token: what the transaction writes takes effect only if it held the lock
-    /// until the end. Such a lock, and one acquired from a backend with the same table, prefix and
-    /// [`Strategy::RowLock`], exclude each other. `tenure ls` does not show it.
+    /// There is no guard, lease, renewal or token: the transaction's writes take effect only if it held the lock until
+    /// the end. Such a lock, and one acquired from a backend with the same table, prefix and [`Strategy::RowLock`],
+    /// exclude each other. `tenure ls` does not show it.
     ///
     /// `transaction` must be on the database that this backend uses. Acquire several locks in the same order
     /// everywhere, or the server ends one of the transactions as a deadlock.
@@ -252,7 +251,7 @@ impl<D: Dialect> ServerBackend<D> {
         locked.map_err(|error| Error::from_store(&self.store().into(), Operation::Acquiring(name), error))
     }
 
-    /// Deletes rows that nobody has used for a day, and returns how many. Their tokens stay below every later one.
+    /// Deletes rows that have not been used for a day, and returns how many. Their tokens stay below every later one.
     ///
     /// You need not call this: once an hour per table, the first client that releases something does it in the
     /// background. Row locks keep their rows: 0.

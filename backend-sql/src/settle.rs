@@ -7,13 +7,13 @@ use crate::{
 };
 use tenure_core::{Moment, StoreError};
 
-/// What is known about a row before a decision.
+/// The client's knowledge of a row before a decision.
 pub(crate) enum Basis {
     Nothing,
     /// It was read for this request.
     Read(Seen),
-    /// What the row contains unless somebody has changed it: good enough for writing the row, because the write checks
-    /// it, and for nothing else.
+    /// The row's content unless another client has changed it: good enough for writing the row, because the write
+    /// checks it, and for nothing else.
     Guessed(Seen),
 }
 
@@ -63,7 +63,7 @@ impl<T: LeaseTable> Via<'_, T> {
         }
     }
 
-    /// Reads the row under `key`, unless it is known already, and writes what is decided. Repeats this until no other
+    /// Reads the row under `key`, unless it is known already, and writes the decision. Repeats this until no other
     /// client is faster.
     pub(crate) async fn settle<R: Send>(
         &self,

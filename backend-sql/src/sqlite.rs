@@ -8,7 +8,7 @@
 //! | `file`, `access` | how the file is opened and asked; who may write to it |
 //! | `files` | whether the files that SQLite has open are still those that others see |
 //! | `statements` | the statements of lease rows |
-//! | `errors` | what SQLite's errors mean |
+//! | `errors` | the meaning of SQLite's errors |
 //! | `url`, `options` | from a URL to options |
 
 mod access;
@@ -40,8 +40,8 @@ use tenure_core::{
 /// There is one row per name, acquired by one upsert when it is free or its lease has expired by SQLite's own clock:
 /// the machine's wall clock, in milliseconds. Readers and holders of permits share that row, each with its own lease:
 /// see [`Record`](tenure_core::record::Record). If that clock is set forward, leases end early; if it is set back,
-/// late. Keep it in sync, and let the resource check the [fencing token](tenure_core::Token), which rises whatever the
-/// clock does.
+/// late. Keep it in sync, and let the resource check the [fencing token](tenure_core::Token), which rises even if the
+/// clock is set back.
 ///
 /// The file is kept in [write-ahead mode](https://www.sqlite.org/wal.html), so readers do not delay writers, and a
 /// commit does not wait for the disk. Waiters poll, with growing pauses up to [`poll`](SqliteOptions::poll), and take
@@ -76,7 +76,7 @@ pub struct SqliteBackend {
 impl SqliteBackend {
     /// Opens the file, creating it and the table if the options allow.
     ///
-    /// Created files and directories are for this user only (on Unix, modes 0600 and 0700), whatever the umask.
+    /// Created files and directories are for this user only (on Unix, modes 0600 and 0700), with any umask.
     ///
     /// # Cancel safety
     ///
@@ -85,7 +85,7 @@ impl SqliteBackend {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] before the file is touched; [`Error::Store`] if the file cannot be opened or written,
-    /// is writable for everybody, is not a database, is damaged, or has no such table or one of another shape;
+    /// is writable for all users, is not a database, is damaged, or has no such table or one of another shape;
     /// [`Error::Unavailable`] if other connections kept it locked for longer than [`SqliteOptions::busy_timeout`].
     ///
     /// # Panics
@@ -145,7 +145,7 @@ impl SqliteBackend {
             .map_err(|error| Error::from_store(&store, Operation::Connecting, error))
     }
 
-    /// Deletes rows that nobody has used for a day, and returns how many. Their tokens stay below every later one.
+    /// Deletes rows that have not been used for a day, and returns how many. Their tokens stay below every later one.
     ///
     /// You need not call this: once an hour per file, the first client that releases something does it in the
     /// background.

@@ -1,4 +1,4 @@
-//! Deletes rows that nobody uses.
+//! Deletes unused rows.
 
 use std::{
     future::Future,
@@ -9,7 +9,7 @@ use tenure_core::{Moment, StoreError};
 
 /// How long a row must have been free or expired.
 pub(crate) const IDLE: Duration = Duration::from_hours(24);
-/// How often a table is swept, whoever does it.
+/// How often a table is swept, by all clients together.
 pub(crate) const EVERY: Duration = Duration::from_hours(1);
 /// How many rows one statement deletes.
 pub(crate) const BATCH: u16 = 500;
@@ -18,7 +18,7 @@ pub(crate) const BATCH: u16 = 500;
 pub(crate) struct Sweeping(Mutex<Moment>);
 
 impl Sweeping {
-    /// `ago` is how long ago the table was swept, by anybody.
+    /// `ago` is how long ago the table was swept, by any client.
     pub(crate) fn new(ago: Option<Duration>) -> Self {
         let left = ago.map_or(Duration::ZERO, |ago| EVERY.saturating_sub(ago));
         Self(Mutex::new(Moment::now() + left))
@@ -35,7 +35,7 @@ impl Sweeping {
     }
 }
 
-/// What deletes idle rows.
+/// The connection that deletes idle rows.
 pub(crate) trait Broom: Send + Sync {
     /// The pause between noting the greatest token of idle rows and deleting them. By then, a statement has ended that
     /// read the earlier note and might start a row below the new one.

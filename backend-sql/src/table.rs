@@ -17,7 +17,7 @@ impl TableName {
     /// The greatest length that every database accepts, which is PostgreSQL's limit.
     const MAX_BYTES: usize = 63;
 
-    /// What it is, in words.
+    /// Its form, in words.
     pub(crate) const FORM: &str =
         "1 to 63 letters, digits and underscores of ASCII, not beginning with a digit or with sqlite_";
 

@@ -14,7 +14,7 @@ pub(crate) fn choose_cryptography() {
     }
 }
 
-/// Why TLS with the server failed, and what to do about it; `None` for another error, or one that may pass. `mode` and
+/// Why TLS with the server failed, and the next step; `None` for another error, or one that may pass. `mode` and
 /// `authorities` are the names of parameters.
 pub(crate) fn disagreement(error: &sqlx::Error, mode: &str, authorities: &str) -> Option<String> {
     let sqlx::Error::Io(error) = error else { return None };

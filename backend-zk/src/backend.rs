@@ -80,7 +80,7 @@ impl ZkBackend {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] before anything is connected; [`Error::Unavailable`] if no server opened a session in
-    /// time, with what is wrong with each; [`Error::Store`] if the chroot does not exist, the servers refuse the
+    /// time, with each server's error; [`Error::Store`] if the chroot does not exist, the servers refuse the
     /// credentials, or one side refuses the other's certificate.
     ///
     /// # Panics
@@ -127,7 +127,7 @@ impl Inner {
             if let Some(live) = inner.current() {
                 return Ok(live);
             }
-            // It answers all who waited for it: if each tried in turn, the last would wait for all the others.
+            // It answers all its waiters: if each tried in turn, the last would wait for all the others.
             if let Some((began, error)) = &*failed
                 && asked < *began
             {
@@ -272,7 +272,7 @@ impl Backend for ZkBackend {
         let Some(live) = self.0.current() else { return Ok(Release::Lost(LossCause::SessionEnded)) };
         let lock = self.0.lock_node(&grant.name);
         let (removed, cause) = match live.remove(&lock, grant.claim) {
-            // Only somebody else can have deleted a known node of a live session.
+            // Only another client can have deleted a known node of a live session.
             Some(removal) => (finish(&live, removal).await, LossCause::Forced),
             // This may be a repeated request, and the first one may have removed the node.
             None => (live.sweep(lock.clone(), grant.claim).await, LossCause::Forgotten),

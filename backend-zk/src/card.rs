@@ -13,7 +13,7 @@ pub(crate) struct Card {
     label: Option<String>,
     host: String,
     pid: u32,
-    /// Milliseconds since 1970 by the holder's clock, for those who read the node with other tools.
+    /// Milliseconds since 1970 by the holder's clock, for people who read the node with other tools.
     since: u128,
     /// Whether the claim holds as a reader, although its node's name says that it is exclusive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -42,13 +42,13 @@ impl Card {
         Self::find(node, data).is_some_and(|card| card.downgraded)
     }
 
-    /// Who made this node; `None` for a foreign client.
+    /// The client that made this node; `None` for a foreign client.
     pub(crate) fn read(node: &str, data: &[u8]) -> Option<HolderInfo> {
         let Self { label, host, pid, .. } = Self::find(node, data)?;
         Some(HolderInfo { label, host, pid })
     }
 
-    /// Reads the card in this node. A card of another claim was copied by somebody, so it is ignored.
+    /// Reads the card in this node. A card of another claim is a copy, so it is ignored.
     fn find(node: &str, data: &[u8]) -> Option<Self> {
         let card: Self = serde_json::from_slice(data).ok()?;
         (card.claim == claim_of(node)?.to_string()).then_some(card)
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// A field as JSON, and whether it is what a card has there.
+    /// A field as JSON, and whether a card may have it there.
     fn field(good: &'static str) -> impl Strategy<Value = (String, bool)> {
         let odd = prop_oneof![
             Just("null".to_owned()),

@@ -1,4 +1,4 @@
-//! What a node's name says: its claim and mode.
+//! The claim and mode in a node's name.
 
 use crate::order::parts;
 use std::{num::NonZeroU32, str::FromStr};
@@ -63,7 +63,7 @@ pub(crate) fn contends(node: &str) -> Option<(Mode, i32)> {
     Some((mode, number))
 }
 
-/// The UUID of a node in Curator's protected form, and what follows it.
+/// The UUID of a node in Curator's protected form, and the text after it.
 fn protected(node: &str) -> Option<(&str, &str)> {
     let (uuid, rest) =
         node.strip_prefix("_c_")?.split_at_checked(Uuid::nil().hyphenated().to_string().len())?;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever is taken for a reader, for permits or for one with a token has written so, as we would.
+        /// A node that counts as a reader, as permits or as one with a token has the form that we would write.
         #[test]
         fn only_our_forms_are_read(node in prop_oneof![4 => nearly(), 1 => any::<String>()]) {
             let claim = claim_of(&node);

@@ -137,8 +137,8 @@ impl Live {
         }
     }
 
-    /// Stays a writer if nobody else holds the name, and becomes a reader again otherwise. `None` if the claim is not a
-    /// writer.
+    /// Stays a writer if no other claim holds the name, and becomes a reader again otherwise. `None` if the claim is
+    /// not a writer.
     async fn finish_strengthening(&self, lock: &str, claim: ClaimId) -> Result<Option<Conversion>, Stop> {
         let held = self.held(lock, claim).await?;
         if held.mode != Mode::Exclusive {

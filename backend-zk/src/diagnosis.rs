@@ -15,10 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// because a server that expects TLS waits for five.
 const QUESTION: &[u8; 5] = b"srvr\n";
 
-/// What is wrong with one server.
+/// The fault of one server.
 struct Finding {
     what: String,
-    /// Whether it stays so until somebody fixes it.
+    /// Whether it stays so until it is repaired.
     lasting: bool,
 }
 
@@ -28,7 +28,7 @@ impl Finding {
     }
 }
 
-/// What is wrong with the servers; `None` if all answer.
+/// The faults of the servers; `None` if all answer.
 pub(crate) async fn diagnose(options: &Checked) -> Option<StoreError> {
     let looks = options.hosts.iter().map(|host| {
         let (host, options) = (host.clone(), options.clone());

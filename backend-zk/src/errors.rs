@@ -1,14 +1,14 @@
-//! What the client's errors mean for locks, and what to do about them.
+//! The meaning of the client's errors for locks, and what to do about them.
 
 use tenure_core::StoreError;
 use zookeeper_client::Error as Client;
 
-/// What an error says about a failed request.
+/// The outcome of a failed request, by its error.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The server refused it: nothing was changed.
     Refused,
-    /// Nobody knows whether it was carried out; the session may still live.
+    /// It is unknown whether it was carried out; the session may still live.
     Unknown,
     /// The session has ended, and with it everything held in it.
     SessionOver,
@@ -45,7 +45,7 @@ struct Explained {
     source: Client,
 }
 
-/// What a failed request about `path` means.
+/// The meaning of a failed request about `path`.
 pub(crate) fn explain(path: &str, source: Client) -> StoreError {
     let what = match &source {
         Client::NoAuth => {

@@ -28,7 +28,7 @@ pub struct Fence {
     path: String,
 }
 
-/// Why a fence let nobody through.
+/// Why a fence refused a write.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {

@@ -6,7 +6,7 @@ use tenure_core::{Moment, Session};
 /// The fraction of the timeout after which a server has certainly reported a session to the leader.
 const REPORTED: u32 = 4;
 
-/// What is known about one session's life, and what follows for its grants.
+/// One session's life, as far as known, and the deadline of its grants.
 ///
 /// The leader ends a session that no server has reported for its timeout. A client talks to one server, often a
 /// follower, which reports its sessions to the leader every half tick. So an answered request does not prove that the
@@ -73,7 +73,7 @@ impl Heartbeats {
         self.touches.iter().filter(reported).map(|touch| touch.sent).max()
     }
 
-    /// What grants of this session rely on.
+    /// The session on which its grants rely.
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
@@ -95,7 +95,7 @@ mod tests {
         heartbeats.session().liveness().deadline().left()
     }
 
-    /// What is left of a timeout that began that long ago.
+    /// The rest of a timeout that began that long ago.
     fn of_timeout(gone: u64) -> std::ops::Range<Duration> {
         let gone = TIMEOUT / 100 + Duration::from_millis(2) + Duration::from_secs(gone);
         TIMEOUT.saturating_sub(gone + Duration::from_millis(20))

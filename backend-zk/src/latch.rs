@@ -78,7 +78,7 @@ impl Live {
             }
             match self.client.create(&place, b"", &persistent).await {
                 Ok(_) | Err(Error::NodeExists) => return Ok(()),
-                // Somebody removed the latch meanwhile.
+                // Another client removed the latch meanwhile.
                 Err(Error::NoNode) => {}
                 Err(error) => return Err(error),
             }

@@ -22,13 +22,14 @@
 //! | `backend` | [`ZkBackend`]: finds or opens the session, and passes each request to a file below |
 //! | `waiting` | a claim that waits in the queue |
 //! | `recipe` | one attempt: a claim enters the queue, and looks whether it holds |
-//! | `convert`, `latch`, `people` | changes of mode; latches; who holds what, and who waits for it |
-//! | `queue`, `watch`, `removal` | the order of the claims, and who holds; the watch on a grant; how nodes are deleted |
+//! | `convert`, `latch`, `people` | changes of mode; latches; holders and waiters |
+//! | `queue`, `watch`, `removal` | the order of the claims, and the holders; the watch on a grant; how nodes are
+//! deleted |
 //! | `session`, `opening`, `diagnosis` | the session and its heartbeats; how it is opened; why it was not |
 //! | `vigil`, `heartbeats` | waiters whose watch may be lost; until when the session certainly lasts |
 //! | `url`, `options`, `login`, `tls` | from a URL to options |
 //! | `node`, `card`, `contender`, `order`, `names` | a claim's node: its state, its data, its name |
-//! | `errors` | what the client's errors mean |
+//! | `errors` | the meaning of the client's errors |
 //! | `fence` | [`Fence`], which uses none of the others |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -5,7 +5,7 @@
 /// Characters that are not allowed, and `%` itself, are written as `%` and two hexadecimal digits for each UTF-8 byte.
 /// `at_root`: whether the element is directly under the root, where `zookeeper` is reserved.
 ///
-/// What `ZooKeeper` allows: [The ZooKeeper data
+/// The rules of `ZooKeeper`: [The ZooKeeper data
 /// model](https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel). It compares UTF-16 units,
 /// so characters beyond U+FFFF are refused too.
 pub(crate) fn encode(name: &str, at_root: bool) -> String {

@@ -1,4 +1,4 @@
-//! A claim's node, and what happens to it.
+//! A claim's node, and its changes.
 
 use crate::card::Card;
 use futures_util::future::{BoxFuture, Shared};
@@ -7,7 +7,7 @@ use tenure_core::{ClaimId, Liveness, Token};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::Error;
 
-/// A claim's node, known to exist unless somebody else deletes it.
+/// A claim's node, known to exist unless another client deletes it.
 pub(crate) struct Node {
     pub(crate) path: String,
     pub(crate) token: Token,
@@ -41,7 +41,7 @@ pub(crate) type Removal = Shared<BoxFuture<'static, Removed>>;
 pub(crate) enum Removed {
     /// It existed, and was deleted.
     Deleted,
-    /// Somebody else had deleted it.
+    /// Another client had deleted it.
     Missing,
     /// The session has ended, and the node goes with it.
     SessionOver,

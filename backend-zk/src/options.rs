@@ -141,7 +141,7 @@ impl ZkOptions {
     }
 
     /// Authenticates by the `digest` scheme. All nodes are then created so that only the same user can change them;
-    /// anybody can read them.
+    /// every user can read them.
     ///
     /// The servers know no users: clients with the same user and password are the same user. Of several authentication
     /// calls, the last counts.
@@ -151,7 +151,7 @@ impl ZkOptions {
     }
 
     /// Authenticates by SASL with the mechanism DIGEST-MD5, as a user whom the servers know from a JAAS file. All nodes
-    /// are then created so that only the same user can change them; anybody can read them. Of several authentication
+    /// are then created so that only the same user can change them; every user can read them. Of several authentication
     /// calls, the last counts.
     ///
     /// A session that the servers accept without checking the user is not used. Servers before 3.7 cannot be asked
@@ -308,7 +308,7 @@ fn check_path(option: &'static str, given: &str) -> Result<String, Error> {
     let elements = path.strip_prefix('/').ok_or_else(wrong)?;
     let fits = |element: &str| {
         !element.is_empty()
-            // What `encode` changes is what the server refuses, except for `%` itself.
+            // `encode` changes exactly the characters that the server refuses, and `%` itself.
             && crate::names::encode(&element.replace('%', ""), false) == element.replace('%', "")
     };
     let reserved = elements == "zookeeper" || elements.starts_with("zookeeper/");

@@ -1,4 +1,4 @@
-//! Who holds what, and who waits for it, for people.
+//! The holders and waiters of names, for people.
 
 use crate::{
     card::Card,
@@ -33,14 +33,14 @@ impl Live {
         Ok(found.into_iter().map(|found| found.holder).collect())
     }
 
-    /// Who waits for `name`, whose node is `lock`, in order.
+    /// The waiters for `name`, whose node is `lock`, in order.
     pub(crate) async fn waiting(&self, lock: &str, name: &Name) -> Result<Vec<Waiter>, StoreError> {
         self.waiters(lock, name).await.map_err(|error| explain(lock, error))
     }
 
     /// Releases `name` by force.
     pub(crate) async fn force_release(&self, lock: &str, name: &Name) -> Result<Vec<Holder>, StoreError> {
-        // What only looks needs no such note: it keeps the client's handle, and with it the session, until it has ended.
+        // A mere look needs no such note: it keeps the client's handle, and with it the session, until it has ended.
         let _removing = self.contend();
         let found = self.found(lock, name).await.map_err(|error| explain(lock, error))?;
         let releases = stream::iter(found).map(|found| async move {
@@ -78,7 +78,7 @@ impl Live {
         let holders = |(lock, name): (String, Name)| async move {
             match self.found(&lock, &name).await {
                 Ok(found) => Ok(found.into_iter().map(|found| found.holder).collect::<Vec<_>>()),
-                // This user may not read it, so it counts as held by somebody unknown. It hides no other.
+                // This user may not read it, so it counts as held by an unknown holder. It hides no other.
                 Err(error @ Error::NoAuth) => {
                     let error = explain(&lock, error);
                     tracing::warn!(lock.store = store, %error, "cannot tell who holds a name");
@@ -112,7 +112,7 @@ impl Live {
         looks.try_filter_map(|found| async { Ok(found) }).try_collect().await
     }
 
-    /// Those who wait for the name, in order of arrival.
+    /// The waiters for the name, in order of arrival.
     async fn waiters(&self, lock: &str, name: &Name) -> Result<Vec<Waiter>, Error> {
         let Some((queue, _)) = self.contending(lock).await? else { return Ok(Vec::new()) };
         let looks = queue.waiters().iter().map(|place| async move {
@@ -124,7 +124,7 @@ impl Live {
         looks.try_filter_map(|waiter| async { Ok(waiter) }).try_collect().await
     }
 
-    /// The queue, and what its first node says; `None` if nobody is in it.
+    /// The queue, and the data of its first node; `None` if it is empty.
     async fn contending(&self, lock: &str) -> Result<Option<(Queue, Told)>, Error> {
         loop {
             let children = match self.list_synced(lock).await {
@@ -143,7 +143,7 @@ impl Live {
         }
     }
 
-    /// What a node says; `None` if it is gone.
+    /// The data of a node; `None` if it is gone.
     async fn told(&self, lock: &str, node: &str) -> Result<Option<Told>, Error> {
         let path = format!("{lock}/{node}");
         match self.client.get_data(&path).await {

@@ -1,4 +1,4 @@
-//! The queue of nodes that contend for one name: which hold it, and what the others wait for.
+//! The queue of nodes that contend for one name: the holders, and the node or room that each waiter waits for.
 
 use crate::{
     contender::{contends, token_of},
@@ -20,11 +20,11 @@ pub(crate) struct Place {
 /// The nodes that contend for a name, in the order in which they came.
 ///
 /// A node holds the name if it is admitted beside all nodes before it. So the holders are first in the queue, and a
-/// waiter keeps out everybody behind it that it would not admit.
+/// waiter keeps out all nodes behind it that it would not admit.
 #[derive(Debug)]
 pub(crate) struct Queue(Vec<Place>);
 
-/// What a claim waits for.
+/// The node or room that a claim waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor<'a> {
     /// Nothing: it holds the name.
@@ -48,7 +48,7 @@ impl Queue {
         self.0.iter().position(|place| place.node == node)
     }
 
-    /// What the claim at that position waits for.
+    /// The node or room that the claim at that position waits for.
     pub(crate) fn waits_for(&self, at: usize) -> WaitsFor<'_> {
         let Some(before) = at.checked_sub(1).filter(|_| !self.holds(at)) else { return WaitsFor::Nothing };
         let behind = |before: usize, last: bool| WaitsFor::Node {
@@ -97,7 +97,7 @@ impl Queue {
         self.split().0
     }
 
-    /// Those behind them, who wait.
+    /// The waiters, behind the holders.
     pub(crate) fn waiters(&self) -> &[Place] {
         self.split().1
     }
@@ -211,7 +211,7 @@ mod tests {
         )
     }
 
-    /// What the last of them waits for.
+    /// The node or room that the last of them waits for.
     fn waits_for(modes: &[Mode]) -> Option<(usize, bool, bool)> {
         let queue = queue(modes);
         match queue.waits_for(modes.len() - 1) {
@@ -274,7 +274,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in a lock's node: each contender has its place, and the claim holds only beside all before its own.
+        /// For any nodes under a lock's node: each contender has its place, and the claim holds only beside all before
+        /// its own.
         #[test]
         fn strangers_are_not_passed(mut nodes in nodes(), number in 0..9_i32, at in any::<prop::sample::Index>()) {
             let own = format!("_c_27d6a1ac-9c3b-4a1e-8d5c-9d1f6d7b1c11-lock-{number:010}");
@@ -311,8 +312,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever goes, in whatever order: those who hold are admitted beside each other, each who waits is told by what it
-        /// waits for when it holds, and nobody waits for ever.
+        /// For nodes that go in any order: the holders admit each other, each waiter is told when it holds by the node
+        /// that it waits for, and no node waits for ever.
         #[test]
         fn everybody_is_served_in_turn(modes in modes(), leaves in proptest::collection::vec(any::<prop::sample::Index>(), 64)) {
             let mut queue = queue(&modes);
@@ -334,7 +335,7 @@ mod tests {
                     let Some(at) = queue.position(&node) else { continue };
                     let holds = queue.waits_for(at) == WaitsFor::Nothing;
                     let told = of.contains(&gone)
-                        // Whom it waits for says so when it is admitted.
+                        // The node that it waits for tells it when that one is admitted.
                         || admitted_too.is_some_and(|other| queue.position(&other).is_some_and(|other| queue.waits_for(other) == WaitsFor::Nothing));
                     prop_assert!(told || !holds, "{node} is not told: {queue:?}");
                     prop_assert!(holds || !(last && of[0] == gone), "{node} takes it: {queue:?}");
@@ -343,7 +344,8 @@ mod tests {
         }
     }
 
-    /// Whose end the claim is told of, whether that is enough in itself, and whose admission.
+    /// The nodes whose end the claim is told of, whether that is enough in itself, and the node whose admission it is
+    /// told of.
     fn told_by(queue: &Queue, at: usize) -> (Vec<String>, bool, Option<String>) {
         match queue.waits_for(at) {
             WaitsFor::Nothing => unreachable!("it holds"),

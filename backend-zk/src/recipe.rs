@@ -110,7 +110,7 @@ impl Contender<'_> {
         Err(Stop::SessionOver)
     }
 
-    /// Puts the claim in the queue, unless it is there, and looks who is before it.
+    /// Puts the claim in the queue, unless it is there, and looks at the nodes before it.
     pub(crate) async fn stand(&self) -> Result<Position, Stop> {
         loop {
             let removal = self.live.state().nodes.get(&self.claim.id).and_then(|node| node.removal.clone());
@@ -138,7 +138,7 @@ impl Contender<'_> {
             let own = own.rsplit('/').next().unwrap_or_default().to_owned();
             let mut mine = children.iter().filter(|node| claim_of(node) == Some(self.claim.id));
             match (mine.next(), mine.next()) {
-                // Somebody deleted it.
+                // Another client deleted it.
                 (None, _) => {
                     self.live.state().nodes.remove(&self.claim.id);
                 }

@@ -1,4 +1,4 @@
-//! What a TLS connection needs: whom to trust, and which certificate to present.
+//! The certificates of a TLS connection: the trusted authorities, and the client's own.
 
 use rustls::{
     ClientConfig, RootCertStore,

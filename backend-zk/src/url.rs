@@ -60,7 +60,7 @@ const PARAMETERS: &[Parameter] = &[
     ),
 ];
 
-/// What has been read of a URL so far.
+/// The part of a URL that has been read so far.
 struct Given {
     options: ZkOptions,
     login: Option<(String, String)>,
@@ -160,7 +160,7 @@ impl ZkOptions {
     }
 }
 
-/// What only encrypted connections need.
+/// The parameters of encrypted connections.
 #[cfg(feature = "tls")]
 mod tls {
     use super::{Error, Given, Parameter, ZkOptions};

@@ -33,14 +33,14 @@ pub(crate) struct Check {
     look: Arc<Look>,
 }
 
-/// What one of them waits for.
+/// One waiter's check.
 struct Look {
     number: u64,
     awaited: Awaited,
     missing: Notify,
 }
 
-/// What is checked for a waiter.
+/// The nodes that are checked for a waiter.
 #[derive(Clone)]
 pub(crate) enum Awaited {
     /// The node before its own still exists in this version, and its own exists.

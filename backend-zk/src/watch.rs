@@ -52,7 +52,7 @@ impl State {
 }
 
 impl Live {
-    /// Ends the grant when somebody else deletes its node, and the session when the grant has passed its deadline.
+    /// Ends the grant when another client deletes its node, and the session when the grant has passed its deadline.
     pub(crate) async fn guard(self: Arc<Self>, grant: Guarded, watch: Option<OwnWatch>) {
         let Guarded { claim, path, liveness, unwanted } = grant;
         tokio::select! {
@@ -119,12 +119,12 @@ impl Live {
         }
     }
 
-    /// Why a grant's node is gone, as far as that can be found out in time: somebody deleted it, if the session goes
-    /// on.
+    /// Why a grant's node is gone, as far as that can be found out in time: another client deleted it, if the session
+    /// goes on.
     ///
     /// An ended session usually gets no answer: the server deletes its nodes, notifies their watchers, and then closes
     /// the connection, or keeps silent on it. But if the session was closed on another connection to the same server,
-    /// and that server does not lead, it goes on answering what it knows itself, while the leader refuses the rest. The
+    /// and that server does not lead, it goes on answering from its own data, while the leader refuses the rest. The
     /// leader waits for disks, so its silence alone says nothing.
     async fn why_gone(&self, path: &str) -> LossCause {
         match join(timeout(WHY, self.is_answered(path)), timeout(WHY, self.ask_leader())).await {

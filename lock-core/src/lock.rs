@@ -217,7 +217,7 @@ impl Lock {
     /// # async fn main() -> Result<(), tenure_core::Error> {
     /// # let locks = tenure_core::Locks::new(tenure_core::Memory::new());
     /// if let Some(guard) = locks.lock("report").try_acquire().await? {
-    ///     println!("nobody else writes the report");
+    ///     println!("no other client writes the report");
     ///     guard.release().await?;
     /// }
     /// # Ok(())

@@ -1,4 +1,4 @@
-//! The thread that does what blocking calls wait for.
+//! The thread that does the work of blocking calls.
 
 use std::{
     fmt,
@@ -23,7 +23,7 @@ impl Caller {
     ///
     /// If the system refuses another thread, as [`std::thread::spawn`] does.
     pub(super) fn start() -> Self {
-        // Not a current-thread runtime, which would stand still between calls, with connections that nobody serves.
+        // Not a current-thread runtime, which would stand still between calls and serve no connection.
         let runtime =
             Builder::new_multi_thread().worker_threads(1).thread_name("tenure-blocking").enable_all().build();
         Self(Arc::new(Own(Some(runtime.expect("the system refused another thread")))))

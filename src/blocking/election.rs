@@ -50,7 +50,7 @@ impl Election {
         Ok(Guard::new(guard, &self.caller))
     }
 
-    /// Returns who leads now, as the store knows it; `None` if nobody does.
+    /// Returns the current leader, as the store knows it; `None` if there is none.
     ///
     /// # Errors
     ///

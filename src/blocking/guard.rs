@@ -4,7 +4,7 @@ use super::caller::Caller;
 use crate::{Error, Hold, LossCause};
 use std::{fmt, ops::Deref, time::Duration};
 
-/// The holder's handle: [`tenure::Guard`](crate::Guard) without async. What it can tell is in [`Hold`].
+/// The holder's handle: [`tenure::Guard`](crate::Guard) without async. Its state is in [`Hold`].
 ///
 /// Dropping it releases the lock, and blocks until the store has answered or that takes too long. An error is logged
 /// then; [`release`](Self::release) returns it.

@@ -1,4 +1,4 @@
-//! From a URL to locks, and what is made from them.
+//! From a URL to locks, semaphores, elections and latches.
 
 use super::{Election, Latch, Lock, LockSet, RwLock, Semaphore, caller::Caller};
 use crate::{Capabilities, Error, Holder, Waiter, backend::Backend};
@@ -87,7 +87,7 @@ impl Locks {
         Latch::new(self.locks.latch(name, parties), &self.caller)
     }
 
-    /// Returns what the store can do.
+    /// Returns the store's capabilities.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.locks.capabilities()
@@ -119,7 +119,7 @@ impl Locks {
         self.caller.wait(async move { locks.list(prefix).await })
     }
 
-    /// Returns who waits for `name` in the store's queue, in order. For people only: the answer may be outdated when it
+    /// Lists the waiters for `name` in the store's queue, in order. For people only: the answer may be outdated when it
     /// arrives.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Locks {
         self.caller.wait(async move { locks.waiting(name).await })
     }
 
-    /// Ends every grant of `name` by force, and returns who held it.
+    /// Ends every grant of `name` by force, and returns its holders.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl Locks {
     }
 
     /// Stops further acquisitions, and blocks until releases and withdrawals in the background are done:
-    /// [`tenure::Locks::close`](crate::Locks::close). What is held stays held.
+    /// [`tenure::Locks::close`](crate::Locks::close). Held locks stay held.
     pub fn close(&self) {
         let locks = self.locks.clone();
         self.caller.wait(async move { locks.close().await });

@@ -10,7 +10,7 @@ pub(crate) struct Slots {
     by_slot: Vec<Option<usize>>,
 }
 
-/// What one node says about one master.
+/// One node's answer about one master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeSlots {
     address: Address,
@@ -20,7 +20,7 @@ pub(crate) struct NodeSlots {
 }
 
 impl Slots {
-    /// Merges what the nodes said: for each slot the newest epoch counts.
+    /// Merges the nodes' answers: for each slot the newest epoch counts.
     pub(crate) fn of(said: impl IntoIterator<Item = NodeSlots>) -> Self {
         let mut newest = vec![None; usize::from(SLOTS)];
         let mut nodes = Vec::new();

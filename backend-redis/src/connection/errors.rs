@@ -1,4 +1,4 @@
-//! What Redis's errors mean for locks, and what to do about them.
+//! The meaning of Redis's errors for locks, and what to do about them.
 
 use super::tls;
 use redis::{ErrorKind, RedisError};
@@ -13,7 +13,7 @@ pub(crate) struct Failure {
     pub(crate) in_doubt: bool,
 }
 
-/// An answer that cannot be read says nothing about what was done.
+/// After an unreadable answer, the request may have been carried out.
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self { error, in_doubt: true }
@@ -26,7 +26,7 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// What a failed request means.
+/// The meaning of a failed request.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub(crate) struct Explanation {
@@ -37,7 +37,7 @@ pub(crate) struct Explanation {
     pub(crate) source: RedisError,
 }
 
-/// What the server said, or what happened to the connection.
+/// The kind of a failure: the server's error, or the end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// No answer in time.
@@ -50,7 +50,7 @@ pub(crate) enum Trouble {
     NoScript,
     /// A replica, which takes no writes.
     ReadOnly,
-    /// It is starting, or has lost its master, or runs somebody's long script.
+    /// It is starting, or has lost its master, or runs another program's long script.
     NotReady,
     /// It admits no more clients.
     Full,
@@ -247,7 +247,7 @@ pub(crate) struct ServerName {
 }
 
 impl ServerName {
-    /// What a failed request means.
+    /// The meaning of a failed request.
     pub(crate) fn explain(&self, source: RedisError) -> StoreError {
         let trouble = Trouble::of(&source);
         let what = self.what(trouble, &source);
@@ -319,7 +319,7 @@ impl ServerName {
                 "{address} is a read-only replica; give the master's address, or use redis+sentinel: if there are sentinels"
             ),
             Trouble::NotReady => format!("{address} is not ready: {source}"),
-            // The `redis` crate keeps nothing of what the server said.
+            // The `redis` crate does not keep the server's words.
             Trouble::Refused => format!(
                 "{address} refused the user or the password; check them, or omit them if the server has none"
             ),

@@ -32,8 +32,8 @@ const SIGN_OF_LIFE: u32 = 5;
 ///
 /// The `redis` crate's `ConnectionManager` keeps a connection on which a request timed out, and one to a server that
 /// has become a replica. Here either one ends the connection, and the next request makes another. So does a request
-/// that was given up early, if a `PING` after it is not answered in time either, and a long silence, if the same is true
-/// of the `PING` after that. One attempt to connect serves everybody who waits for it, and goes on if they give up.
+/// that was given up early, if a `PING` after it is not answered in time either, and a long silence, if the same is
+/// true of the `PING` after that. One attempt to connect serves all its waiters, and goes on if they give up.
 pub(crate) struct Lane {
     dial: Dial,
     connections: PerRuntime<Mutex<LaneConnection>>,
@@ -181,7 +181,7 @@ impl Lane {
     }
 
     /// Finds out whether a connection on which a request was given up is still good. Otherwise one that has silently
-    /// died would stay in use if nobody waited for the whole response timeout: renewals of short leases do not.
+    /// died would stay in use if no request waited for the whole response timeout: renewals of short leases do not.
     fn test(&self, number: u64, sent: Moment, runtime: &Handle) {
         let here = self.here();
         let mut requests = {
@@ -313,7 +313,7 @@ impl Lane {
         asked.ended();
         let mut answer = answer.and_then(Value::extract_error);
         if answer.is_ok() && connection.opened.master != self.dial.master() {
-            // The new master may not know what the old one answered.
+            // The new master may not have the change that the old one confirmed.
             answer = Err((ErrorKind::Io, "another server became the master during the request").into());
         }
         if answer.is_ok() {
@@ -382,7 +382,7 @@ impl Asked<'_> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        // Outside a runtime nobody can ask; the next request can.
+        // Outside a runtime no request can be sent; the next request tests it.
         if self.is_awaited
             && let Ok(runtime) = Handle::try_current()
         {

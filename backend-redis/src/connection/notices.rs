@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// Anybody may publish on a client's channel.
+        /// Any client may publish on a client's channel.
         #[test]
         fn what_others_say_is_a_turn_only_with_a_token_and_a_time(
             said in ".*|(turn|look) CLAIM [0-9]{0,22}( [0-9]{0,22})?",

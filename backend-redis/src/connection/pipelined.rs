@@ -129,7 +129,7 @@ impl Requests {
     }
 }
 
-/// What a task is going to send. If its runtime ends first, dropping this ends the wait for the answers.
+/// The requests that a task is going to send. If its runtime ends first, dropping this ends the wait for the answers.
 struct Unsent(Option<Arc<Requests>>);
 
 impl Unsent {
@@ -238,7 +238,7 @@ mod tests {
             (Pipelined::new(connection, LONG), Self { requests: BufReader::new(requests), answers, writes })
         }
 
-        /// What the next request asks to be echoed.
+        /// The text that the next request asks to be echoed.
         async fn next(&mut self) -> String {
             let mut line = String::new();
             // The number of words, and each word after its length.
@@ -264,7 +264,7 @@ mod tests {
     async fn what_is_asked_together_is_sent_together_and_answered_each() {
         let (connection, mut peer) = Peer::connect().await;
         let (mut first, lone) = (connection.clone(), echo(&"lone"));
-        // Not polled again before the others are answered: it is in nobody's way.
+        // Not polled again before the others are answered: it delays none of them.
         let mut lone = pin!(first.send(&lone, None));
         assert!(poll!(&mut lone).is_pending());
         assert_eq!(peer.next().await, "lone");
@@ -320,7 +320,7 @@ mod tests {
         for number in 0..5 {
             assert_eq!(peer.next().await, number.to_string());
         }
-        // The others were carried out as far as anybody can tell.
+        // The others may have been carried out.
         peer.answer("+0\r\n+1").await;
         drop(peer);
         let answers = asking.await.unwrap();
@@ -330,7 +330,7 @@ mod tests {
             assert!(trouble.is_broken() && trouble.leaves_doubt(), "{trouble:?}");
         }
     }
-    /// A task of its runtime sends what was gathered; whoever waits elsewhere is told that it has ended.
+    /// A task of its runtime sends the gathered requests; callers on other runtimes get an error when it has ended.
     #[test]
     fn nobody_waits_for_a_runtime_that_has_ended() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -14,7 +14,7 @@ use redis::{
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// What a server pushes.
+/// A server's push.
 pub(crate) enum Heard {
     Message(Msg),
     /// A subscription has ended: this client has left the channel, or another node now keeps its slot.
@@ -63,7 +63,7 @@ pub(crate) fn knows_no_shards(error: &RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported || error.detail().is_some_and(unknown)
 }
 
-/// What the server pushes, until the connection ends.
+/// The server's pushes, until the connection ends.
 fn heard(pushed: mpsc::UnboundedReceiver<PushInfo>) -> impl stream::Stream<Item = Heard> {
     stream::unfold(pushed, |mut pushed| async {
         loop {

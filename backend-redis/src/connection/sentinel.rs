@@ -255,7 +255,7 @@ impl Failed {
     }
 }
 
-/// What one sentinel knows.
+/// One sentinel's answer.
 #[derive(Debug, PartialEq, Eq)]
 struct KnownMaster {
     host: String,

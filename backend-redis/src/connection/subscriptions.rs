@@ -30,8 +30,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 
 /// The channels that this client listens to, all on one connection.
 ///
-/// A message is only a hint: it may be lost, and waiters poll anyway. So a broken connection is replaced, and everybody
-/// is woken once because a message may have been missed. A channel is left when nobody listens to it any more.
+/// A message is only a hint: it may be lost, and waiters poll anyway. So a broken connection is replaced, and all
+/// waiters are woken once because a message may have been missed. A channel is left with its last listener.
 pub(crate) struct Subscriptions {
     hub: Arc<Hub>,
     /// Where the connection lives: listeners may be on any runtime.
@@ -112,7 +112,7 @@ impl Subscriptions {
         topics.subscribed.contains(channel) && !topics.by_channel.contains_key(channel)
     }
 
-    /// Drops the connection. Those who still listen get a new one, and so does the next listener.
+    /// Drops the connection. Its listeners get a new one, and so does the next listener.
     pub(crate) fn disconnect(&self) {
         let mut topics = self.hub.topics();
         if let Some(task) = topics.task.take() {
@@ -238,7 +238,7 @@ impl Hub {
     async fn connect(&self) -> Result<(), RedisError> {
         let (sink, heard) = self.dial.subscriptions(self.in_shard.load(Ordering::Relaxed)).await?;
         tokio::select! {
-            // Keeps the server's order: what it pushed before an answer is handled first.
+            // Keeps the server's order: a push before an answer is handled first.
             biased;
             error = self.pass_on(heard) => Err(error),
             ended = self.follow(sink) => ended,
@@ -274,8 +274,8 @@ impl Hub {
                     return Ok(());
                 }
                 self.dial.answered(sink.ping()).await?;
-                // Those who still listen there were not redirected to another node: the slot may be back. Or the user
-                // may listen by now.
+                // The listeners that are still there were not redirected to another node: the slot may be back. Or the
+                // user may listen by now.
                 self.join_later(|topic| topic.state == SubscriptionState::Ended);
                 continue;
             };
@@ -301,7 +301,7 @@ impl Hub {
         }
     }
 
-    /// Waits until the subscriptions differ from what the listeners want, and returns what to change.
+    /// Waits until the subscriptions differ from the channels of the listeners, and returns the changes.
     async fn change(&self) -> Change {
         loop {
             let change = self.topics().change();
@@ -352,7 +352,8 @@ impl Topics {
         }
     }
 
-    /// Works out what to join and leave. A channel that was left and joined again meanwhile is still subscribed.
+    /// Works out the channels to join and leave. A channel that was left and joined again meanwhile is still
+    /// subscribed.
     fn change(&mut self) -> Change {
         let (mut join, mut leave) = (HashSet::new(), HashSet::new());
         for channel in std::mem::take(&mut self.changes) {

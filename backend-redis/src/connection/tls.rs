@@ -1,4 +1,4 @@
-//! The certificates of TLS connections: whom to trust, and which to present.
+//! The certificates of TLS connections: the trusted authorities, and the client's own.
 
 #[cfg(feature = "tls")]
 use redis::{Client, ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
@@ -23,7 +23,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Checks that they are what they should be, for servers that speak TLS or not.
+    /// Checks that they are valid, and that none is given without TLS.
     pub(crate) fn check(&self, tls: bool) -> Result<(), Error> {
         let Self { roots, certificate, key } = self;
         let given = [("tls_ca", roots), ("tls_cert", certificate), ("tls_key", key)];

@@ -10,7 +10,7 @@ use tokio::{sync::oneshot, time::Instant};
 /// A request that waits to be sent.
 pub(super) struct Gathered {
     pub(super) request: Cmd,
-    /// What carries out many calls of the request's script, if they may be sent as one.
+    /// The script that carries out many calls of the request's script, if they may be sent as one.
     pub(super) each: Option<Arc<Script>>,
     pub(super) answer: oneshot::Sender<Result<Value, RedisError>>,
 }
@@ -36,8 +36,8 @@ impl Gathered {
 
 /// Sends requests, and tells each caller the answer to its own.
 ///
-/// All this takes at most one response timeout, `longest`, because that is what each caller was promised (F3). So calls
-/// that are sent again have only what is left of it after the refusal.
+/// All this takes at most one response timeout, `longest`, as each caller was promised (F3). So calls that are sent
+/// again have only the rest of it after the refusal.
 pub(super) async fn send(mut connection: MultiplexedConnection, gathered: Vec<Gathered>, longest: Duration) {
     let deadline = Instant::now() + longest;
     let refused = deliver(&mut connection, pack(gathered), deadline).await;
@@ -45,7 +45,7 @@ pub(super) async fn send(mut connection: MultiplexedConnection, gathered: Vec<Ga
     deliver(&mut connection, alone, deadline).await;
 }
 
-/// What is sent as one command.
+/// Requests that are sent as one command.
 enum Parcel {
     Request(Gathered),
     /// Many calls, by the script that carries out each.
@@ -71,7 +71,7 @@ impl Parcel {
         }
     }
 
-    /// Tells each caller what the server said, unless it refused a call for many, perhaps because of only one of them.
+    /// Gives each caller its answer, unless the server refused a call for many, perhaps because of only one of them.
     fn tell(self, said: Value) -> Option<Refused> {
         let (each, calls) = match self {
             Self::Request(one) => {
@@ -93,7 +93,7 @@ impl Parcel {
             Value::Array(answers) if answers.len() == calls.len() => {
                 calls.into_iter().zip(answers).for_each(|(one, answer)| one.tell(Ok(answer)));
             }
-            // Nobody can tell which part of it is whose.
+            // Its parts cannot be assigned to the calls.
             _ => {
                 let what = "the server's answer does not match the batch of calls";
                 tell_all(calls, &(ErrorKind::UnexpectedReturnType, what).into());
@@ -133,7 +133,8 @@ impl Refused {
     }
 }
 
-/// Puts calls that go together into one parcel, where the first of them stood. Leaves out what nobody waits for any more.
+/// Puts calls that go together into one parcel, where the first of them stood. Leaves out requests whose callers have
+/// given up.
 fn pack(gathered: Vec<Gathered>) -> Vec<Parcel> {
     let mut groups: Vec<Vec<Gathered>> = Vec::with_capacity(gathered.len());
     for one in gathered.into_iter().filter(Gathered::is_awaited) {
@@ -145,7 +146,7 @@ fn pack(gathered: Vec<Gathered>) -> Vec<Parcel> {
     groups.into_iter().map(Parcel::of).collect()
 }
 
-/// Sends parcels in one write. Returns what is to be sent again.
+/// Sends parcels in one write. Returns the calls to be sent again.
 async fn deliver(
     connection: &mut MultiplexedConnection,
     mut parcels: Vec<Parcel>,

@@ -83,8 +83,8 @@ const STRAGGLERS: Duration = Duration::from_millis(200);
 /// No server takes that long: each has its own timeouts.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// Checks that a majority of the servers can keep locks. A server that answers that it cannot is an error, whatever the
-/// others say: somebody must fix it.
+/// Checks that a majority of the servers can keep locks. A server that answers that it cannot is an error even if the
+/// others can: its settings must be mended.
 async fn check(voters: &Voters) -> Result<(), StoreError> {
     let mut answers = voters.each(LONGEST, |voter| async move { voter.check().await });
     let (mut fit, mut silent) = (0, Vec::new());

@@ -5,8 +5,8 @@ use tenure_core::StoreError;
 
 /// The servers behind the addresses of one list, as far as known.
 ///
-/// A server has a new `run_id` after each start, and an address may later lead to another server. So what is known
-/// about an address is valid for one connection.
+/// A server has a new `run_id` after each start, and an address may later lead to another server. So a known identity
+/// is valid for one connection.
 #[derive(Default)]
 pub(crate) struct Identities(Mutex<Vec<KnownServer>>);
 

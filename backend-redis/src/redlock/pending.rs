@@ -28,7 +28,7 @@ impl PendingEndings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what to end: the claim's attempts up to this one. Returns what a task is to repeat; `None` if another task
+    /// Adds an ending: of the claim's attempts up to this one. Returns it for a task to repeat; `None` if another task
     /// does so already, or too many are pending.
     pub(crate) fn add(&self, claim: ClaimId, attempt: u64, lease: Duration) -> Option<PendingEnding> {
         let (mut claims, until) = (self.claims(), Moment::now() + lease);
@@ -48,7 +48,7 @@ impl PendingEndings {
     }
 }
 
-/// What a task repeats. Dropped with the task, it is forgotten.
+/// An ending that a task repeats. Dropped with the task, it is forgotten.
 pub(crate) struct PendingEnding {
     endings: PendingEndings,
     claim: ClaimId,
@@ -56,7 +56,7 @@ pub(crate) struct PendingEnding {
 }
 
 impl PendingEnding {
-    /// What to end now.
+    /// The ending to send now.
     pub(crate) fn last(&self) -> Option<LastEnding> {
         self.endings.claims().get(&self.claim).copied()
     }
@@ -100,7 +100,7 @@ mod tests {
         assert!(!pending.settle(1), "a later one is to be ended");
         assert!(pending.settle(3));
         let next = endings.add(claim, 4, LEASE).expect("settled");
-        // What is settled leaves the next alone, and what is not goes with its task.
+        // A settled ending leaves the next alone, and an unsettled one goes with its task.
         drop(pending);
         assert!(endings.add(claim, 5, LEASE).is_none());
         drop(next);

@@ -1,4 +1,4 @@
-//! Who holds what, as a majority sees it.
+//! The holders of names, as a majority sees them.
 
 use super::{quorum::Quorum, voter::Voter, voters::Voters};
 use crate::connection::errors::Failure;
@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The claim that holds a key; foreign clients cannot be told apart.
 type Whose = Option<ClaimId>;
 
-/// What those servers say that answered.
+/// The answers of the servers.
 struct View {
     /// For each claim on a name, each server's holder.
     seen: BTreeMap<(Name, Whose), Vec<Holder>>,
@@ -36,7 +36,7 @@ impl View {
 }
 
 impl Voters {
-    /// The holders of a name on a majority. Fails if it depends on silent servers whether somebody holds it.
+    /// The holders of a name on a majority. Fails if it depends on silent servers whether a claim holds it.
     pub(crate) async fn holders(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let view = self.view(|voter| {
             let name = name.clone();
@@ -55,17 +55,17 @@ impl Voters {
         Ok(self.held(view.await?.decided(self.quorum)?))
     }
 
-    /// Ends every grant of a name on every server, and returns who held it on a majority.
+    /// Ends every grant of a name on every server, and returns its holders on a majority.
     pub(crate) async fn force(&self, name: &Name) -> Result<Vec<Holder>, StoreError> {
         let view = self.view(|voter| {
             let name = name.clone();
             async move { voter.server.force(&name).await }
         });
-        // What the silent servers have is not enough to hold it any more.
+        // The keys on silent servers are not enough to hold it any more.
         Ok(self.held(view.await?))
     }
 
-    /// What at least a majority says.
+    /// The answers of at least a majority.
     async fn view<F>(&self, look: impl Fn(Arc<Voter>) -> F) -> Result<View, StoreError>
     where
         F: Future<Output = Result<Vec<Holder>, StoreError>> + Send + 'static,
@@ -89,13 +89,13 @@ impl Voters {
         Ok(View { seen, answered, silent })
     }
 
-    /// Who holds a name on a majority of the servers in a view.
+    /// The holders on a majority of the servers in a view.
     fn held(&self, view: View) -> Vec<Holder> {
         let held = view.seen.into_values().filter(|same| self.quorum.is_met(same.len()));
         held.filter_map(|same| self.merge(same)).collect()
     }
 
-    /// Merges what several servers say about one holder.
+    /// Merges several servers' answers about one holder.
     fn merge(&self, same: Vec<Holder>) -> Option<Holder> {
         // A majority raised the token; a server that answered late may have issued one that was never granted.
         let token = most_frequent(same.iter().map(|holder| holder.token));

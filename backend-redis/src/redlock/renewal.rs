@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure_core::{Grant, LossCause, Renewal, StoreError};
 use tokio::time::{Instant, timeout_at};
 
-/// What the servers say about one grant.
+/// The servers' answers about one grant.
 #[derive(Clone, Default)]
 struct RenewalCount {
     renewed: usize,
@@ -33,8 +33,8 @@ impl RenewalCount {
 }
 
 impl Voters {
-    /// Renews each lease on every server that still has its key. A majority decides. A silent server does not delay
-    /// what the others have decided.
+    /// Renews each lease on every server that still has its key. A majority decides. A silent server does not delay the
+    /// others' decision.
     pub(crate) async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewal>, StoreError> {
         let Some(lease) = grants.iter().map(|grant| grant.lease).min() else { return Ok(Vec::new()) };
         let shared: Arc<[Grant]> = grants.into();

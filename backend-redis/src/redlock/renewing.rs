@@ -46,7 +46,7 @@ impl OpenRenewals {
         Renewing { sent, crosses: grants.iter().map(asked).collect() }
     }
 
-    /// Notes the answers to a renewal, and returns what they prove.
+    /// Notes the answers to a renewal, and returns the renewals that they prove.
     pub(crate) fn answered(
         &self,
         grants: &[Grant],

@@ -1,11 +1,11 @@
-//! The state of an attempt: what each server has said so far, and what to do next.
+//! The state of an attempt: the servers' answers so far, and the next step.
 
 use super::{quorum::Quorum, voter::Vote};
 use crate::connection::errors::Failure;
 use std::time::Duration;
 use tenure_core::Token;
 
-/// What the servers have said about one attempt.
+/// The servers' answers to one attempt.
 pub(crate) struct Tally {
     quorum: Quorum,
     voters: Vec<Stand>,
@@ -35,7 +35,7 @@ enum Stand {
     Apart,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     Wait,

@@ -55,7 +55,7 @@ pub(crate) enum Vote {
 /// A server's answer to ending a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It held the lock here. `awaited` if somebody else is waiting.
+    /// It held the lock here. `awaited` if another claim is waiting.
     Ended { awaited: bool },
     /// It did not.
     Nothing,
@@ -159,7 +159,7 @@ impl Voter {
         Ok(self.renewals.answered(grants, renewing, answers))
     }
 
-    /// Ends whatever a claim's attempts up to this one have here, or may still get.
+    /// Ends all that a claim's attempts up to this one have here, or may still get.
     pub(crate) async fn end(&self, name: &Name, claim: ClaimId, attempt: u64) -> Result<End, Failure> {
         let (mut call, lock) = self.server.call(&self.end, name);
         arg_claim(&mut call, claim).arg(attempt).arg(self.server.remember(LONGEST_STRAGGLER));

@@ -86,7 +86,7 @@ impl Voters {
         Answers { receiver, until: Instant::now() + patience }
     }
 
-    /// Tells these servers to end whatever a claim's attempts up to this one have there, or may still get. A server
+    /// Tells these servers to end all that a claim's attempts up to this one have there, or may still get. A server
     /// that does not confirm is told again in the background, until the lease has expired there.
     pub(crate) fn end(&self, ending: &Ending, places: impl IntoIterator<Item = usize>) -> Answers<Ended> {
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -110,7 +110,7 @@ impl Voters {
     /// Disconnects, once the servers have confirmed all endings or time is up.
     pub(crate) async fn close(&self) {
         self.endings.close();
-        // Servers that have not heard by then keep what they have until its lease expires.
+        // Servers that have not heard by then keep their keys until the lease expires.
         let _ = tokio::time::timeout(self.node_timeout, self.endings.wait()).await;
         for voter in &self.all {
             voter.server.disconnect();
@@ -121,7 +121,7 @@ impl Voters {
 /// A server's answer to an ending.
 pub(crate) type Ended = Result<End, Failure>;
 
-/// What to end.
+/// A claim's attempts to end.
 #[derive(Clone)]
 pub(crate) struct Ending {
     pub(crate) name: Name,

@@ -12,8 +12,8 @@ const SPLIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_m
 impl Voters {
     /// Asks, and asks again whenever a majority may be free.
     ///
-    /// When clients ask at the same time, each may get some of the servers and none a majority. They release what they
-    /// have and pause for a random time, longer each time, so that sooner or later one is alone.
+    /// When clients ask at the same time, each may get some of the servers and none a majority. They release their keys
+    /// and pause for a random time, longer each time, so that sooner or later one is alone.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Grant, StoreError> {
         let mut window = SPLIT.0;
         let free_in = match self.attempt(claim).await? {
@@ -35,8 +35,7 @@ impl Voters {
                     window = (window * 2).min(SPLIT.1);
                     continue;
                 }
-                // The votes are split because somebody holds the lock: a server that was away does not know of the
-                // holder.
+                // The votes are split because the lock is held: a server that was away does not know of the holder.
             }
             // Only a release resets the pauses. A vote that was not split may just have come too late.
             if told.gathered(pause(free_in)).await {

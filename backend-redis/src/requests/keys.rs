@@ -17,12 +17,12 @@ pub(crate) fn name_of(prefix: &str, key: &str) -> Option<Name> {
     key.strip_prefix(prefix).and_then(|name| Name::new(name).ok())
 }
 
-/// The key of what tenure remembers about a lock: its last token, and its holder.
+/// The key of a lock's record: its last token, and its holder.
 pub(crate) fn record(lock: &str) -> String {
     sibling(lock, "r")
 }
 
-/// The key that stops newcomers: while it exists, somebody waits to hold the lock exclusively.
+/// The key that stops newcomers: while it exists, an exclusive claim waits.
 pub(crate) fn stop(lock: &str) -> String {
     sibling(lock, "x")
 }
@@ -32,7 +32,7 @@ pub(crate) fn queue(lock: &str) -> String {
     sibling(lock, "q")
 }
 
-/// The key of what is known about the waiters in the queue.
+/// The key of the waiters' descriptions in the queue.
 pub(crate) fn waiters(lock: &str) -> String {
     sibling(lock, "w")
 }
@@ -54,8 +54,8 @@ pub(crate) fn is_inbox(channel: &str) -> bool {
 
 /// A key of tenure's own, in the Cluster slot of `lock`.
 ///
-/// Redis [hashes](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags) what is between
-/// the first `{` and the next `}`, or the whole key if nothing is between them. So a key with a tag keeps its slot when
+/// Redis [hashes](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags) the text
+/// between the first `{` and the next `}`, or the whole key if there is none. So a key with a tag keeps its slot when
 /// something is appended, and a key without braces becomes the tag of its sibling. For a key with braces but no tag
 /// neither works, so this searches for a number that leads to the same slot.
 fn sibling(lock: &str, kind: &str) -> String {

@@ -1,4 +1,4 @@
-//! What tenure remembers about a lock in a second key.
+//! A lock's record, in a second key.
 
 use super::mode;
 use std::{
@@ -104,7 +104,7 @@ impl SeenLock<'_> {
     }
 }
 
-/// A waiter as the store shows it: the server's clock, its claim, when it came, and what the queue knows about it.
+/// A waiter as the store shows it: the server's clock, its claim, when it came, and its description in the queue.
 pub(crate) struct SeenWaiter<'a> {
     pub(crate) now: Duration,
     pub(crate) claim: &'a str,
@@ -149,7 +149,7 @@ impl<'a> ListedHolder<'a> {
     fn parse(how: &str, line: &'a str) -> Option<Self> {
         let mut words = line.splitn(5, ' ');
         let claim = words.next().filter(|claim| !claim.is_empty() && !claim.contains(is_blank))?;
-        // As strict as the scripts, which admit nobody beside what they cannot read.
+        // As strict as the scripts, which admit no claim beside an unreadable holder.
         let till = Duration::from_millis(words.next().filter(|till| till.len() == 13).and_then(digits)?);
         let token = Token::new(words.next().and_then(digits)?)?;
         let take = words.next().and_then(digits).and_then(|take| u32::try_from(take).ok())?;
@@ -164,7 +164,7 @@ fn digits(word: &str) -> Option<u64> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// What Lua counts as white space.
+/// White space, as Lua defines it.
 fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace() || c == '\u{b}'
 }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever another program wrote, somebody is shown, unless every line is of one whose lease has ended.
+        /// For any text by another program, a holder is shown, unless every line is of one whose lease has ended.
         #[test]
         fn what_others_wrote_is_never_shown_as_nobody(
             value in prop_oneof![

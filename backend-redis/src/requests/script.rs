@@ -128,7 +128,7 @@ impl Scripts {
             STOPS.as_millis()
         );
         let no_queue = [SEVERAL, include_str!("scripts/leave.lua")].concat();
-        // A queue needs to know who came first, which the clock does not tell within one call.
+        // A queue needs the order of arrival, which the clock does not tell within one call.
         let often = |shared: &[&str], one: &[&str]| {
             if in_shard || fair { Script::new(&[shared, one].concat()) } else { Script::of_many(shared, one) }
         };

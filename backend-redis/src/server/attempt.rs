@@ -1,4 +1,4 @@
-//! One attempt to grant a claim, and what makes it count.
+//! One attempt to grant a claim, and the checks after which it counts.
 
 use super::Server;
 use crate::{
@@ -18,7 +18,7 @@ use redis::RedisWrite;
 use std::time::Duration;
 use tenure_core::{Attempt, Claim, Grant, Mode, Moment, StoreError};
 
-/// What a claim that is not granted leaves in the store.
+/// The trace that an unsuccessful claim leaves in the store.
 #[derive(Clone, Copy)]
 pub(crate) enum Leaves<'a> {
     Nothing,
@@ -71,7 +71,7 @@ impl Server {
             call.write_arg_fmt(ModeText(claim.mode));
             call.arg(mode::take(claim.mode));
         }
-        // Whoever is next in the queue is granted its claim by another's request, which knows nothing of this.
+        // Another client's release grants the next claim, and cannot reserve tokens for it.
         let reserved = if fair || !alone { 0 } else { claim.reserve };
         if reserved > 0 {
             call.arg(reserved);

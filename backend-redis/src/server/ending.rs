@@ -23,7 +23,7 @@ impl Server {
         let (script, call, lock) = self.ending(name, claim);
         match self.end(script, &call, &lock).await {
             // A node serves no request about several keys of a moving slot while one of them does not exist, as nearly
-            // all queues do not. One key it serves: whoever waits finds out when it next asks.
+            // all queues do not. One key it serves: a waiter finds out when it next asks.
             Err(error) if self.options.fair && is_moving(&error) => {
                 let (script, call, lock) = self.ending_alone(name, claim);
                 self.end(script, &call, &lock).await
@@ -48,7 +48,7 @@ impl Server {
         (script, call, lock)
     }
 
-    /// Ends whatever a claim has: its hold, its place in a queue, and any request that may still be on its way. `None`
+    /// Ends all that a claim has: its hold, its place in a queue, and any request that may still be on its way. `None`
     /// if it did not hold the lock. Set `stops` if it may have stopped newcomers.
     pub(crate) async fn withdraw(
         &self,

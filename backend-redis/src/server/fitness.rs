@@ -22,7 +22,8 @@ pub(crate) struct ServerIdentity {
     pub(crate) run_id: Option<String>,
 }
 
-/// Asks the server what it is, and whether this user may do what locks need. Returns its identity, if it tells.
+/// Asks the server for its version and role, and whether this user has the permissions that locks need. Returns its
+/// identity, if it tells.
 pub(crate) async fn check(
     lane: &Lane,
     scripts: &Scripts,
@@ -41,7 +42,7 @@ pub(crate) async fn check(
         // Some users may not ask this.
         Err(_) => None,
     };
-    // Looking at a key that is nobody's lock needs the same permissions as a lock, except for writing.
+    // Looking at a key that no lock uses needs the same permissions as a lock, except for writing.
     let key = key(prefix);
     let mut call = scripts.look.call(2, 2 * key.len());
     call.arg(&key).arg(&key);
@@ -59,7 +60,7 @@ pub(crate) async fn identity(lane: &Lane, connection: &Connection) -> Result<Opt
     }
 }
 
-/// What a server says of itself, in either protocol.
+/// A server's description of itself, in either protocol.
 fn text(answer: &Value) -> Option<Cow<'_, str>> {
     match answer {
         Value::BulkString(text) => Some(String::from_utf8_lossy(text)),
@@ -76,7 +77,7 @@ fn run_id(info: &str) -> Option<String> {
     value(info, "run_id").filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
-/// A key that is nobody's lock.
+/// A key that no lock uses.
 pub(crate) fn key(prefix: &str) -> String {
     format!("{prefix}\u{1f}")
 }

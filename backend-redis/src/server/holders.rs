@@ -1,4 +1,4 @@
-//! The holders of a name, or of all names with a prefix; and who waits for a name.
+//! The holders of a name, or of all names with a prefix; and the waiters for a name.
 
 use super::Server;
 use crate::{
@@ -36,7 +36,7 @@ impl Server {
         }
     }
 
-    /// Who waits for this name, in order.
+    /// The waiters for this name, in order.
     pub(crate) async fn waiting(&self, name: &Name) -> Result<Vec<Waiter>, StoreError> {
         let Some(script) = &self.scripts.waiting else {
             return Err(StoreError::unsupported(Capability::Waiting));
@@ -45,12 +45,12 @@ impl Server {
         replies::waiting(&self.run(script, &call, &lock).await?.value, name)
     }
 
-    /// The holders of these names. Leaves out names that nobody holds, and keys of another type.
+    /// The holders of these names. Leaves out free names, and keys of another type.
     pub(crate) async fn look(&self, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
         self.holders_in(&self.look_at(names).await?, names)
     }
 
-    /// The holders of these names in an answer. Whoever holds what another program damaged is somebody unknown.
+    /// The holders of these names in an answer. A name whose key another program damaged has an unknown holder.
     fn holders_in(&self, answer: &Value, names: &[Name]) -> Result<Vec<Holder>, StoreError> {
         replies::holders(answer, names, |name| {
             let (server, key) = (self.lane.dial().server_name().address, self.lock_key(name));

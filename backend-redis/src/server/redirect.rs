@@ -41,8 +41,8 @@ pub(crate) fn is_of_many_shards(error: &StoreError) -> bool {
     trouble(error) == Some(Trouble::CrossSlot)
 }
 
-/// Whether a request failed because its server did not answer, or serves nobody at present. Another may have taken its
-/// place.
+/// Whether a request failed because its server did not answer, or serves no clients at present. Another may have taken
+/// its place.
 pub(crate) fn took_no_requests(error: &StoreError) -> bool {
     trouble(error).is_some_and(Trouble::spoils_connection)
 }

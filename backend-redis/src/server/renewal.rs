@@ -62,7 +62,7 @@ impl Server {
         };
         let Answer { value, resent, connection, .. } = answered?;
         let answer = replies::conversion(&value, grant.mode)?;
-        // The first copy may still come. Whoever downgrades asks again, and knows that this one was never answered. An
+        // The first copy may still come. A downgrade asks again, and knows that this request was never answered. An
         // upgrade that was refused may be carried out after all, and then keeps other readers out.
         if resent && (to == Mode::Shared || answer == Conversion::Refused) {
             return Err(StoreError::unavailable("the connection broke while the mode of a lock was changed"));

@@ -47,8 +47,8 @@ impl Replication {
         self.lane.run(script, call, about).await
     }
 
-    /// Returns how many replicas have what was written by requests already answered on that connection. Waits a while
-    /// for as many as are wanted.
+    /// Returns how many replicas have the writes of requests already answered on that connection. Waits a while for as
+    /// many as are wanted.
     pub(crate) async fn count(&self, connection: Connection) -> Result<u32, StoreError> {
         let answered = Moment::now();
         let (lane, last) = (Arc::clone(&self.lane), self.last.get(Mutex::default));

@@ -64,7 +64,8 @@ impl Server {
             let interrupted = inbox.next();
             tokio::pin!(interrupted);
             interrupted.as_mut().enable();
-            // What came before is in the answer. After a failover it is from another server, with another clock.
+            // The answer includes earlier messages. After a failover, these are from another server, with another
+            // clock.
             waiting.forget();
             let asked = self.ask(claim, Leaves::Place(&inbox)).await?;
             let expires_in = match asked.attempt {
@@ -96,7 +97,7 @@ impl Attempted {
     /// An instant before the server's clock showed `at`, if that was after this answer; otherwise `None`. Also `None`
     /// if it cannot show that yet: then another server has said so, as before a failover, or its clock was set.
     ///
-    /// The answer was given after `sent`. So what came some time after it by the server's clock came at least that long
+    /// The answer was given after `sent`. So an event some time after it by the server's clock came at least that long
     /// after `sent`, less the possible difference between the clocks' rates.
     fn before(&self, at: Duration) -> Option<Moment> {
         let (since, passed) = (at.checked_sub(self.at?)?, Moment::now().since(self.sent));
@@ -119,7 +120,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let handed_over = |after: Duration| asked.before(asked.at.unwrap() + after);
         assert_eq!(handed_over(Duration::from_secs(1)).unwrap(), sent + Duration::from_millis(990));
-        // Never later than now, whatever the clocks' rates.
+        // Never later than now, at any rates of the clocks.
         assert!(handed_over(Duration::from_millis(2021)).unwrap() <= sent + Duration::from_micros(2_000_500));
         // The server's clock cannot show that yet.
         assert_eq!(handed_over(Duration::from_secs(3)), None);

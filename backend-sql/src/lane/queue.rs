@@ -1,4 +1,4 @@
-//! What waits for a connection.
+//! The jobs that wait for a connection.
 
 use super::{
     request::{Job, reply},
@@ -37,8 +37,8 @@ impl<S: Server> Queue<S> {
 
     /// If there is no connection because the server could not be reached, all that wait for one by now get this error:
     /// otherwise each would make its own attempt to connect, and the last would wait for the attempts of all the
-    /// others. Nobody has been told of the error before this, so whatever is sent because of it comes later, and makes
-    /// its own attempt. Returns the error for whoever made this attempt.
+    /// others. No caller has been told of the error before this, so a request that is sent because of it comes later,
+    /// and makes its own attempt. Returns the error for the job that made this attempt.
     pub(super) fn refuse(&mut self, error: StoreError) -> StoreError {
         if !error.is_unavailable() {
             return error;
@@ -48,7 +48,7 @@ impl<S: Server> Queue<S> {
         let same = || StoreError::unavailable(Arc::clone(&error));
         for job in mem::take(&mut self.waiting) {
             match job {
-                // Maybe nobody waits for it.
+                // The caller may have given up.
                 Job::Open(opened) => drop(opened.send(Err(same()))),
                 Job::Ask(request) => reply(request.doing, request.answer, Err(same())),
                 close @ Job::Close(_) => self.waiting.push_back(close),

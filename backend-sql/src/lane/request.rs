@@ -12,7 +12,7 @@ use std::{
 use tenure_core::StoreError;
 use tokio::sync::oneshot;
 
-/// What the task of a connection does.
+/// A job for the task of a connection.
 pub(super) enum Job<S: Server> {
     /// Opens the connection in advance, so that the first request need not wait for it, and reports whether it is open.
     Open(oneshot::Sender<Result<(), StoreError>>),
@@ -46,11 +46,11 @@ pub(crate) struct Answered<A> {
 
 /// A request's place in a batch: requests of one kind, each about another row.
 pub(crate) struct Member {
-    /// What carries out all of them.
+    /// The statement that carries out all of them.
     pub(crate) many: Statement,
     /// The row that the request is about.
     pub(crate) row: String,
-    /// What it asks for, as a JSON object.
+    /// Its arguments, as a JSON object.
     pub(crate) object: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a lane asks of a database.
+//! The requests of a lane to a database.
 
 use crate::statement::Statement;
 use std::{future::Future, time::Duration};
@@ -55,10 +55,10 @@ pub(crate) trait Server: Send + Sync + 'static {
         arguments: Self::Arguments,
     ) -> impl Future<Output = Result<Self::Answer, sqlx::Error>> + Send;
 
-    /// Carries out many requests in one transaction, each about another row: `objects` is a JSON array of what they ask
-    /// for. Returns the answers to those that were carried out, each with its row, as they would be without others.
-    /// After an error, none was carried out, unless it is the connection that broke. It waits for no row, and leaves
-    /// out those that are locked. A database that cannot do that has no [`Member`](super::Member)s.
+    /// Carries out many requests in one transaction, each about another row: `objects` is a JSON array of their
+    /// arguments. Returns the answers to those that were carried out, each with its row, as they would be without
+    /// others. After an error, none was carried out, unless it is the connection that broke. It waits for no row, and
+    /// leaves out those that are locked. A database that cannot do that has no [`Member`](super::Member)s.
     fn run_together(
         &self,
         connection: &mut Self::Connection,
@@ -69,14 +69,14 @@ pub(crate) trait Server: Send + Sync + 'static {
         async { Ok(Vec::new()) }
     }
 
-    /// What to do about an error.
+    /// The next step after an error.
     fn verdict(&self, error: &sqlx::Error) -> Verdict;
 
     /// Explains an error.
     fn explain(&self, error: sqlx::Error) -> StoreError;
 }
 
-/// What to do about an error.
+/// The next step after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The server undid the statement because of a collision with another one: ask again.

@@ -226,7 +226,7 @@ async fn what_follows_a_close_still_comes_after_what_was_before_it() {
     let begun = Instant::now();
     let closing = async {
         sleep(ANSWER / 10).await;
-        // It does not wait for the end of what is under way.
+        // It does not wait for the request that is under way.
         client.lane.close().await;
         client.read("withdrawal").await
     };
@@ -304,7 +304,7 @@ mod together {
         let client = Client::open(Fake::default()).await;
         let begun = Instant::now();
         answered!(client.acquire("a"), client.acquire("b"), client.acquire("c"), client.acquire("d"));
-        // A lone request waits for nobody, and here all were there before the connection's task was.
+        // A lone request waits for no others, and here all were there before the connection's task was.
         assert_eq!(client.noted(), ["acquire many a b c d"]);
         assert_eq!(begun.elapsed(), ANSWER);
         client.release("a").await.unwrap();
@@ -335,7 +335,7 @@ mod together {
         assert_eq!(client.noted(), expected);
     }
 
-    /// What was taken from behind others, and then left out, comes after them again.
+    /// A request that was taken from behind others, and then left out, comes after them again.
     #[tokio::test(start_paused = true)]
     async fn what_a_batch_leaves_out_is_asked_for_by_itself_in_its_place() {
         let client = Client::open(Fake { locked: Some("c"), ..Fake::default() }).await;
@@ -365,8 +365,8 @@ mod together {
         assert_eq!(client.noted(), ["acquire many a b", "acquire a"]);
     }
 
-    /// The answer of all is lost with the connection. Each acquisition is sent again; what became of a release only its
-    /// caller can find out.
+    /// The answer of all is lost with the connection. Each acquisition is sent again. The outcome of a release is for
+    /// its caller to find out.
     #[tokio::test(start_paused = true)]
     async fn a_lost_answer_is_lost_for_all() {
         let client = Client::open(Fake::default()).await;

@@ -13,8 +13,8 @@ use tenure_core::StoreError;
 /// How many requests are carried out together, so that none waits long for the others.
 const MOST: usize = 100;
 
-/// Takes from the queue what can be carried out together with `first`. No request overtakes another about its row, nor
-/// one that is in no batch: that one may be about any row.
+/// Takes from the queue the requests that can be carried out together with `first`. No request overtakes another about
+/// its row, nor one that is in no batch: that one may be about any row.
 pub(super) fn others<S: Server>(first: &Member, queue: &mut VecDeque<Job<S>>) -> Vec<Request<S>> {
     let (mut rows, mut others, mut at) = (HashSet::from([first.row.clone()]), Vec::new(), 0);
     while let Some(Job::Ask(Request { member: Some(member), alone, .. })) = queue.get(at)
@@ -32,7 +32,7 @@ pub(super) fn others<S: Server>(first: &Member, queue: &mut VecDeque<Job<S>>) ->
     others
 }
 
-/// Puts what a batch left out back to where it stood, so that each waits for no more than it did before.
+/// Puts the requests that a batch left out back to their places, so that each waits for no more than before.
 pub(super) fn put_back<S: Server>(left: Vec<Request<S>>, queue: &mut VecDeque<Job<S>>) {
     for (before, request) in left.into_iter().enumerate() {
         let place = (request.place + before).min(queue.len());
@@ -40,7 +40,7 @@ pub(super) fn put_back<S: Server>(left: Vec<Request<S>>, queue: &mut VecDeque<Jo
     }
 }
 
-/// What these requests ask for, as a JSON array.
+/// The arguments of these requests, as a JSON array.
 pub(super) fn objects<S: Server>(requests: &[Request<S>]) -> String {
     let members = requests.iter().filter_map(|request| request.member.as_ref());
     let objects: Vec<&str> = members.map(|member| member.object.as_str()).collect();

@@ -35,7 +35,7 @@ impl<S: Server> Worker<S> {
         Self { server, hurry, open: None, used: Moment::now() }
     }
 
-    /// Carries out one job after the other, until nobody can send any more.
+    /// Carries out one job after the other, until no sender is left.
     pub(super) async fn work(mut self, jobs: mpsc::UnboundedReceiver<Job<S>>) {
         let mut queue = Queue::new(jobs);
         while let Some(job) = self.next(&mut queue).await {
@@ -45,7 +45,7 @@ impl<S: Server> Worker<S> {
                     if let Err(error) = &outcome {
                         tracing::debug!(%error, "could not open a connection in advance");
                     }
-                    // Maybe nobody waits for it.
+                    // The caller may have given up.
                     let _ = opened.send(outcome);
                 }
                 Job::Ask(request) => {
@@ -54,7 +54,7 @@ impl<S: Server> Worker<S> {
                 }
                 Job::Close(done) => {
                     self.close().await;
-                    // Maybe nobody waits for it.
+                    // The caller may have given up.
                     let _ = done.send(());
                 }
             }
@@ -106,7 +106,7 @@ impl<S: Server> Worker<S> {
 
     /// Carries out a request, and with it those in the queue that can be carried out together with it.
     async fn answer_with_others(&mut self, first: Request<S>, queue: &mut Queue<S>) {
-        // Nobody waits for its answer any more. Nor may what is behind it go in its place.
+        // Its caller has given up. Don't let a later request take its slot.
         if first.answer.is_closed() {
             return;
         }
@@ -142,7 +142,7 @@ impl<S: Server> Worker<S> {
         match self.server.verdict(&error) {
             // Undone as a whole: each is asked for by itself, and told its own error.
             Verdict::Collided | Verdict::Refused if begun.elapsed() < longest / 2 => requests,
-            // It waits for no row, so what held it up would hold up each of them: the table is locked.
+            // It waits for no row, so the same delay would meet each of them: the table is locked.
             Verdict::Collided | Verdict::Refused => {
                 let why = self.server.explain(error).to_string();
                 refuse(requests, || StoreError::unavailable(why.clone()));
@@ -233,8 +233,8 @@ impl<S: Server> Worker<S> {
     }
 }
 
-/// Whether the request has ended: what a server answers is over, unless it is a pooler's word for a server that is gone
-/// (class 08).
+/// Whether the request has ended: a request that a server answers has, unless the answer is a pooler's error for a
+/// server that is gone (class 08).
 fn is_over(error: &sqlx::Error) -> bool {
     let said = error.as_database_error();
     said.is_some_and(|said| said.code().is_none_or(|code| !code.starts_with("08")))

@@ -24,14 +24,14 @@ const SLEEP: Duration = Duration::from_secs(10);
 /// How long before it reconnects, at first and at last.
 const RECONNECT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// The user-level lock that the connection of a bell has. Whoever looks it up finds the connection.
+/// The user-level lock that the connection of a bell has. A look-up of the lock finds the connection.
 pub(super) fn lock_of(Bell(number): Bell) -> String {
     format!("tenure.bell.{number}")
 }
 
-/// Tells this process's waiters of releases, over one connection, which is opened when somebody waits.
+/// Tells this process's waiters of releases, over one connection, which is opened for the first waiter.
 ///
-/// The servers cannot notify anybody, but any session may interrupt another of the same user. So the connection sleeps,
+/// The servers have no notifications, but any session may interrupt another of the same user. So the connection sleeps,
 /// and a [`Ringer`](super::ringer::Ringer) interrupts its sleep. It does not say for which name.
 ///
 /// A ring is a hint. One that comes between two sleeps is lost, and so is one for another server of a cluster.
@@ -77,7 +77,7 @@ impl OwnBell {
         self.shared.hints.tell(name);
     }
 
-    /// Closes the connection until somebody waits again, unless another client of this backend waits.
+    /// Closes the connection until the next wait, unless another client of this backend waits.
     pub(super) fn close(&self) {
         let mut task = self.shared.task();
         if self.shared.hints.is_empty()
@@ -101,7 +101,7 @@ impl Shared {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody waits. Then whoever waits next starts another task.
+    /// Whether there are no waiters. Then the next waiter starts another task.
     fn rests(&self) -> bool {
         let mut task = self.task();
         let rests = self.hints.is_empty();
@@ -132,7 +132,7 @@ impl Drop for Hung<'_> {
     }
 }
 
-/// Keeps the bell connected as long as somebody waits.
+/// Keeps the bell connected as long as there are waiters.
 async fn keep(shared: Arc<Shared>) {
     let mut pause = RECONNECT.0;
     loop {
@@ -179,7 +179,7 @@ async fn connect(server: &MySql) -> Result<(MySqlConnection, Bell), StoreError> 
     }
 }
 
-/// Passes on the rings, until nobody has waited for a while.
+/// Passes on the rings, until there have been no waiters for a while.
 async fn listen(shared: &Shared, connection: &mut MySqlConnection) -> Result<(), StoreError> {
     let server = &*shared.server;
     let sleep = format!("DO SLEEP({})", SLEEP.as_secs());
@@ -205,8 +205,8 @@ async fn listen(shared: &Shared, connection: &mut MySqlConnection) -> Result<(),
     }
 }
 
-/// Tells those who wait for a name that may have become free: a ring does not say which, and asking for all names each
-/// time would cost more than polling. `told` has the versions of rows of which somebody was told.
+/// Tells the waiters for names that may have become free: a ring does not say which, and asking for all names each time
+/// would cost more than polling. `told` has the versions of rows of which waiters were told.
 async fn tell(
     shared: &Shared,
     connection: &mut MySqlConnection,

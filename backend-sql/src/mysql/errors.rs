@@ -1,4 +1,4 @@
-//! What MySQL's and MariaDB's errors mean for locks, and what to do about them.
+//! The meaning of MySQL's and MariaDB's errors for locks, and what to do about them.
 
 use crate::{explained::Explained, lane::Verdict, tls};
 use sqlx::mysql::MySqlDatabaseError;
@@ -110,7 +110,7 @@ fn verdict_on(number: u16, state: &str) -> Verdict {
     }
 }
 
-/// What a failed request means.
+/// The meaning of a failed request.
 pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     let Some(error) = database_error(&source) else { return without_number(origin, source) };
     let Origin { user, table, schema, .. } = origin;

@@ -1,4 +1,4 @@
-//! Guesses about what kinds of rows names have.
+//! Guesses about the kinds of rows that names have.
 
 use crate::record_rows::Row;
 use std::{
@@ -23,7 +23,7 @@ pub(super) enum Guess {
     Record,
 }
 
-/// A guess for each name, from what this client saw last. A wrong guess costs one statement, and nothing else.
+/// A guess for each name, from the row that this client saw last. A wrong guess costs one statement, and nothing else.
 ///
 /// Each place remembers the last name noted there, so names that are used once do not crowd out the others.
 pub(super) struct Guesses(Box<[AtomicU64]>);

@@ -18,7 +18,7 @@ use tokio::{
 /// How many rings may be waiting to be sent: more than the releases that two lanes carry out at a time, each of which may
 /// ring, even if it is always the same bell. More are left out: those waiters poll.
 const PENDING: usize = 1024;
-/// How long the connection is kept when nobody is to be told.
+/// How long the connection is kept without rings.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long before it connects again.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ async fn work(server: Arc<MySql>, mut rings: mpsc::Receiver<Bell>) {
     let mut connection = None;
     loop {
         let Ok(next) = timeout(IDLE, rings.recv()).await else {
-            // What was sent meanwhile is still rung.
+            // Bells that were sent meanwhile are still rung.
             rings.close();
             continue;
         };
@@ -75,7 +75,8 @@ async fn work(server: Arc<MySql>, mut rings: mpsc::Receiver<Bell>) {
         let used = connection.is_some();
         let mut rung = ring(&server, &mut connection, &bells).await;
         if used && rung.is_err() {
-            // The server may have ended the connection long ago, while it was idle. Who was rung already looks once more.
+            // The server may have ended the connection long ago, while it was idle. A waiter that was rung already
+            // looks once more.
             connection = None;
             rung = ring(&server, &mut connection, &bells).await;
         }

@@ -67,8 +67,8 @@ pub fn mysql_row_schema(table: &str) -> Result<String, Error> {
     TablePath::new(table).map(|table| schema(&table))
 }
 
-/// A name has two rows: nobody can change the one that its holder has locked, and the holder's own changes would be
-/// undone with its transaction.
+/// A name has two rows: no other client can change the one that its holder has locked, and the holder's own changes
+/// would be undone with its transaction.
 fn schema(table: &TablePath) -> String {
     let table = table.quoted('`');
     format!(
@@ -97,7 +97,7 @@ pub(super) fn mark(claim: ClaimId) -> String {
 
 /// The name of a second user-level lock, which the holder's connection holds from when the row is locked until shortly
 /// before it is unlocked. It shows others that a name is held even if its holder is not noted yet. Two names may have
-/// the same digest; then somebody may wait in vain for a moment.
+/// the same digest; then a claim may wait in vain for a moment.
 fn held(table: &TablePath, secret: &str) -> String {
     let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), |schema| format!("'{schema}'"));
     format!(
@@ -106,7 +106,7 @@ fn held(table: &TablePath, secret: &str) -> String {
     )
 }
 
-/// User-level locks belong to the whole server, and anybody who knows a name can take its lock. So names that do not
+/// User-level locks belong to the whole server, and any user who knows a name can take its lock. So names that do not
 /// contain a claim contain a secret that only readers of the table know: a random text, in a row of its own.
 const SECRET: &str = "COALESCE((SELECT CONVERT(claim USING utf8mb4) FROM {t} \
     WHERE prefix = X'' AND name = X'' AND part = 2), '')";
@@ -169,10 +169,10 @@ impl RowStatements {
         }
     }
 
-    /// Begins a transaction that shows its claim, locks the row, and then returns what its
-    /// [`Issue`](crate::issue::Issue) is made of: a row if it was locked. All of it is one message, but each statement
-    /// sees what was committed before it, so the last one sees the note of the previous holder. The server counts the
-    /// lease in whole seconds.
+    /// Begins a transaction that shows its claim, locks the row, and then returns the parts of its
+    /// [`Issue`](crate::issue::Issue): a row if it was locked. All of it is one message, but each statement sees what
+    /// was committed before it, so the last one sees the note of the previous holder. The server counts the lease in
+    /// whole seconds.
     pub(super) fn take(&self, prefix: &str, claim: &Claim, lease: Duration, waits: bool) -> String {
         let text = |text| format!("X'{}'", hexadecimal(text));
         self.take

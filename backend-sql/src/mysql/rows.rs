@@ -69,7 +69,7 @@ impl MySqlRows {
         }
     }
 
-    /// Rings the bell that a statement returned. Returns whether somebody waits.
+    /// Rings the bell that a statement returned. Returns whether the name is awaited.
     fn ring_returned(&self, name: &str, done: &Done) -> bool {
         // 1 is no bell.
         if done.last_insert_id > 1 {
@@ -88,7 +88,7 @@ impl MySqlRows {
         done.rows.iter().map(named).collect::<Result<_, _>>().map_err(|error| self.server.explain(error))
     }
 
-    /// The names whose rows nobody has locked, and the time.
+    /// The names whose rows are not locked, and the time.
     async fn unlocked(&self, names: &[&Name]) -> Result<(HashSet<String>, i64), StoreError> {
         let arguments = arguments![batches::names(names), self.prefix()];
         let told = self.lanes.renewals.run(&self.statements.unlocked, arguments, Again::Safe).await?;

@@ -101,8 +101,8 @@ impl MySql {
         let Patience { lock, statement } = Patience::of(self.options.response_timeout);
         let (lock, seconds, millis) =
             (in_seconds(lock), statement.as_secs_f64(), statement.as_millis().max(1));
-        // Makes the server give up what takes too long, unless its own limit is shorter. MySQL has no limit for a whole
-        // statement that writes. 0 is no limit.
+        // Makes the server give up statements that take too long, unless its own limit is shorter. MySQL has no limit
+        // for a whole statement that writes. 0 is no limit.
         let settings = format!(
             "{PLAIN}, SESSION completion_type = 0, SESSION group_concat_max_len = 1024, \
              SESSION {}, {}, \
@@ -135,7 +135,7 @@ impl MySql {
         Ok(())
     }
 
-    /// Whether another client may be making the table: nobody can look at it until it is on disk.
+    /// Whether another client may be making the table: it cannot be read until it is on disk.
     fn may_be_new(&self, error: &sqlx::Error) -> bool {
         self.options.create_table && !self.seen.load(Ordering::Relaxed) && errors::ended_the_wait(error)
     }
@@ -160,8 +160,8 @@ impl MySql {
         self.look(connection).await
     }
 
-    /// A connection for bells: its statements may take as long as they like, except to wait for a table. Each sees what
-    /// others have committed, and keeps no table from being altered.
+    /// A connection for bells: its statements may take as long as they like, except to wait for a table. Each sees the
+    /// others' commits, and keeps no table from being altered.
     pub(super) async fn open_bare(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut connection = self.connect.connect().await?;
         // The last two are MariaDB's setting, and MySQL's.
@@ -193,7 +193,7 @@ impl MySql {
 }
 
 /// Whether `JSON_TABLE` returns strings unquoted. [Some versions of MariaDB do
-/// not](https://jira.mariadb.org/browse/MDEV-27412), and would write records that nobody can read.
+/// not](https://jira.mariadb.org/browse/MDEV-27412), and would write unreadable records.
 async fn unquotes(connection: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
     let quote = "CHAR(34 USING utf8mb4)";
     let ask = format!(
@@ -308,7 +308,7 @@ impl Server for MySql {
     }
 }
 
-/// A row of what was carried out together, as the answer of a statement for one.
+/// A row of a batch's answer, as the answer of a statement for one.
 fn told(row: &MySqlRow) -> Result<(String, Done), sqlx::Error> {
     let (name, last_insert_id) = <(String, u64)>::from_row(row)?;
     Ok((name, Done { affected: 1, last_insert_id, ..Done::default() }))

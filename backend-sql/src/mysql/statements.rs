@@ -15,7 +15,7 @@ pub(super) struct Statements {
     /// columns do not say everything.
     pub(super) acquire: Statement,
     /// How many more tokens to reserve, claim, mode, lease, label, host, pid, prefix, name, mode. Like `acquire`, on a
-    /// row that nobody holds.
+    /// free row.
     pub(super) take_free: Statement,
     /// `@tenure_prefix`, and in `@tenure_asked` objects with name, claim, lease, label, host, pid and how many `more`
     /// tokens to reserve, each for an exclusive lock. Name and last token of each that `take_free` grants, except those
@@ -24,8 +24,8 @@ pub(super) struct Statements {
     /// `@tenure_prefix`, and in `@tenure_asked` objects with name and claim. The name of each that `release` releases,
     /// and its last insert id, except those whose rows another has locked.
     pub(super) release_many: Statement,
-    /// Prefix, name, claim. One row if released. The last insert id is 0 if nobody waits for the name, 1 if one without a
-    /// bell does, and otherwise the bell to ring.
+    /// Prefix, name, claim. One row if released. The last insert id is 0 without a waiter for the name, 1 for one
+    /// without a bell, and otherwise the bell to ring.
     pub(super) release: Statement,
     /// Five times the claim, prefix, name. One row if the columns say everything; the last insert id is as for `release`.
     pub(super) withdraw: Statement,
@@ -198,9 +198,9 @@ ON DUPLICATE KEY UPDATE
   expires_at = IF(claim = VALUES(claim),
     IF(since < VALUES(since), GREATEST(expires_at, VALUES(expires_at)), VALUES(expires_at)), expires_at)";
 
-/// The same for a row that nobody holds: less work for the server. A claim that already holds the row, and asks again
-/// because the answer was lost, is left to the record, which has its token. A claim that can share the name does not
-/// touch the mark of an exclusive waiter.
+/// For a free row: less work for the server. A claim that already holds the row, and asks again because the answer was
+/// lost, is left to the record, which has its token. A claim that can share the name does not touch the mark of an
+/// exclusive waiter.
 const TAKE_FREE: &str = "
 UPDATE {t} AS held SET
   version = version + 1,
@@ -216,10 +216,10 @@ UPDATE {t} AS held SET
   pid = ?
 WHERE prefix = ? AND name = ? AND {vacant} AND (? IS NULL OR awaited_by IS NULL OR awaited_until < {now})";
 
-/// Whether nobody holds the row. A claim that wants it exclusively may have it then.
+/// Whether the row is free. A claim that wants it exclusively may have it then.
 const VACANT: &str = "held.record IS NULL AND (held.claim IS NULL OR held.expires_at < {now})";
 
-/// What `TAKE_FREE` does for an exclusive claim, to each row.
+/// The change of `TAKE_FREE` for an exclusive claim, for each row.
 const TAKE_EACH: &str = "
   held.version = held.version + 1,
   held.token = GREATEST(held.token + 1, {us}) + asked.more,
@@ -234,9 +234,9 @@ const TAKE_EACH: &str = "
   held.pid = asked.pid";
 
 /// Many rows in one transaction, which never waits for a row. An update cannot skip locked rows, and returns nothing.
-/// So a look that locks comes before it, and another look after it: what is locked, nobody else changes. All of that is
-/// one message, which the server carries out to its end: a client that freezes meanwhile leaves no row locked. An error
-/// ends the message, and the client must end the transaction.
+/// So a look that locks comes before it, and another look after it: no other client changes a locked row. All of that
+/// is one message, which the server carries out to its end: a client that freezes meanwhile leaves no row locked. An
+/// error ends the message, and the client must end the transaction.
 const MANY: &str = "
 START TRANSACTION;
 SELECT GROUP_CONCAT(asked.number) INTO @tenure_found FROM {rows} WHERE {which}
@@ -245,7 +245,7 @@ UPDATE {rows} SET {change} WHERE FIND_IN_SET(asked.number, @tenure_found);
 SELECT asked.name, CAST({told} AS UNSIGNED) FROM {rows} WHERE FIND_IN_SET(asked.number, @tenure_found);
 COMMIT";
 
-/// What is asked for, numbered, each with its row.
+/// The requests, numbered, each with its row.
 const ROWS: &str = "JSON_TABLE(@tenure_asked, '$[*]' COLUMNS (
   number FOR ORDINALITY,
   {asked},
@@ -258,10 +258,10 @@ const ROWS: &str = "JSON_TABLE(@tenure_asked, '$[*]' COLUMNS (
 )) AS asked
 STRAIGHT_JOIN {t} AS held ON held.prefix = @tenure_prefix AND held.name = CAST(asked.name AS BINARY)";
 
-/// 0 if nobody waits, and otherwise the bell.
+/// 0 without a waiter, and otherwise the bell.
 const AWAITED: &str = "IF(awaited_until >= {now}, {bell}, 0)";
 
-/// The bell of one who waits. 1 is no bell.
+/// A waiter's bell. 1 is no bell.
 const BELL: &str = "COALESCE(IF(awaited_bell > 1, awaited_bell, NULL), 1)";
 
 const RELEASE: &str = "
@@ -272,16 +272,16 @@ UPDATE {t} SET
   claim = NULL
 WHERE prefix = ? AND name = ? AND claim = ? AND expires_at >= {now} AND record IS NULL";
 
-/// What `RELEASE` does, to each row. The mark stays as it is.
+/// The change of `RELEASE`, for each row. The mark stays as it is.
 const RELEASE_EACH: &str = "held.version = held.version + 1, held.expires_at = {now}, held.claim = NULL";
 
 /// Whether the claim that asks holds the row.
 const OWN: &str =
     "held.claim = CAST(asked.claim AS BINARY) AND held.expires_at >= {now} AND held.record IS NULL";
 
-/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps anybody out. The name
-/// still counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so
-/// that a late write of the claim changes nothing.
+/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps others out. The name still
+/// counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so that a
+/// late write of the claim changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,
@@ -387,8 +387,8 @@ SET
   held.version = held.version + 1
 WHERE held.version = asked.was AND {now} <= asked.latest";
 
-/// A mark goes with the next grant. Whoever had it, or waited beside it, must leave another: the next release is told
-/// to nobody else.
+/// A mark goes with the next grant. A claim that had it, or waited beside it, must leave another: without a mark, no
+/// waiter is told of the next release.
 const CHANGED: &str = "
 SELECT CONVERT(held.name USING utf8mb4), held.version
 FROM JSON_TABLE(?, '$[*]' COLUMNS ({asked})) AS asked

@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean for locks, and what to do about them.
+//! The meaning of PostgreSQL's errors for locks, and what to do about them.
 
 use crate::{explained::Explained, lane::Verdict, tls};
 use sqlx::error::DatabaseError;
@@ -54,7 +54,7 @@ fn code_of(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// Whether somebody else created the table at the same moment.
+/// Whether another client created the table at the same moment.
 pub(super) fn is_creation_race(error: &sqlx::Error) -> bool {
     let races = [code::UNIQUE_VIOLATION, code::DUPLICATE_TABLE, code::DUPLICATE_OBJECT, code::INTERNAL];
     code_of(error).is_some_and(|code| races.contains(&code.as_str()))
@@ -101,7 +101,7 @@ fn verdict_on(code: &str) -> Verdict {
     }
 }
 
-/// What a failed request means.
+/// The meaning of a failed request.
 pub(super) fn explain(origin: &Origin<'_>, source: sqlx::Error) -> StoreError {
     let source = match beyond_encoding("this name or prefix", source) {
         Ok(explained) => return explained,

@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// How long before it reconnects.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// Hears of releases for all of this process's waiters, over one connection, which is opened when somebody waits.
+/// Hears of releases for all of this process's waiters, over one connection, which is opened for the first waiter.
 ///
 /// Notifications are hints. While it cannot connect, waiters poll; once it has connected, they are told to ask again.
 pub(super) struct Listener {
@@ -51,7 +51,7 @@ impl Listener {
         hint
     }
 
-    /// Closes the connection until somebody waits again, unless another client of this backend waits.
+    /// Closes the connection until the next wait, unless another client of this backend waits.
     pub(super) fn close(&self) {
         let mut task = self.task();
         if self.hints.is_empty()
@@ -105,7 +105,7 @@ async fn connect(server: &Postgres) -> Result<PgListener, StoreError> {
     tokio::time::timeout(longest, connecting).await.map_err(late)?
 }
 
-/// Passes on what is announced, until the connection is lost.
+/// Passes on the announcements, until the connection is lost.
 async fn hear(server: &Postgres, listener: &mut PgListener, hints: &Hints) -> StoreError {
     let longest = server.options.response_timeout;
     let explain = |error| server.explain(error);

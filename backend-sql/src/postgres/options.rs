@@ -14,11 +14,11 @@ use crate::server::ServerOptions;
 /// ```
 pub type PostgresOptions = ServerOptions<sqlx::Postgres>;
 
-/// What a commit waits for.
+/// The disks and replicas that a commit waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// What the server's `synchronous_commit` says: normally the disk, and the replicas that are configured to confirm.
+    /// As the server's `synchronous_commit` says: normally the disk, and the replicas that are configured to confirm.
     /// Only the release of a lease row waits for nothing: if the *server* crashes at that moment, the name becomes free
     /// one lease later.
     #[default]
@@ -47,7 +47,7 @@ impl Own {
 }
 
 impl PostgresOptions {
-    /// Sets what a commit waits for. Default: [`Durability::Full`].
+    /// Sets the disks and replicas that a commit waits for. Default: [`Durability::Full`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.own().durability = durability;
         self

@@ -63,8 +63,8 @@ pub fn postgres_row_schema(table: &str) -> Result<String, Error> {
     TablePath::new(table).map(|table| schema(&table))
 }
 
-/// A name has two rows: nobody can change the one that its holder has locked, and the holder's own changes would be
-/// undone with its transaction.
+/// A name has two rows: no other client can change the one that its holder has locked, and the holder's own changes
+/// would be undone with its transaction.
 fn schema(table: &TablePath) -> String {
     let table = table.quoted('"');
     format!(
@@ -139,9 +139,9 @@ impl RowStatements {
     }
 }
 
-/// Begins a transaction, locks the row, and then returns what its [`Issue`](crate::issue::Issue) is made of: one more
-/// row if it was locked. All of it is one message, so no transaction is ever idle without a limit. But each statement
-/// sees what was committed before it, so the last one sees the note of the previous holder.
+/// Begins a transaction, locks the row, and then returns the parts of its [`Issue`](crate::issue::Issue): one more row
+/// if it was locked. All of it is one message, so no transaction is ever idle without a limit. But each statement sees
+/// what was committed before it, so the last one sees the note of the previous holder.
 ///
 /// Statements that were planned before the wait need no planning between it and the answer.
 fn take(waits: bool, limit: Option<Duration>) -> String {
@@ -209,20 +209,19 @@ ON CONFLICT (prefix, name, part) DO UPDATE SET
 WHERE coalesce(last.token, 0) < excluded.token OR last.claim = excluded.claim
 RETURNING 1";
 
-/// Connections with the numbers of their transactions. The row itself records who has locked it, as such a number,
-/// `xmax`.
+/// Connections with the numbers of their transactions. The row itself records its locker, as such a number, `xmax`.
 ///
-/// Anybody can name a connection after a claim, but nobody can fake who has locked the row.
+/// Any user can name a connection after a claim, but no user can fake the row's locker.
 const OWNERS: &str = "
 pg_stat_activity AS holder
 JOIN pg_locks AS own ON own.pid = holder.pid AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock'
   AND own.granted";
 
-/// A waiter has locked nothing yet, so its connection is recognized by our user and our database, where nobody else
-/// logs in.
+/// A waiter has locked nothing yet, so its connection is recognized by our user and our database, where no others log
+/// in.
 const OURS: &str = "usename = session_user AND datname = current_database()";
 
-/// Both conditions use the same snapshot of the connections: whatever is named twice is computed once.
+/// Both conditions use the same snapshot of the connections: a query that is named twice is computed once.
 ///
 /// `(… IN …) IS TRUE` keeps the planner from joining: it does not know how many connections there are, and would look
 /// at every connection for every name. This way they are hashed once.

@@ -62,7 +62,7 @@ impl PostgresRows {
         self.server.options.table.table.as_str()
     }
 
-    /// What to announce when the name may be free: to everybody, or to the first in the queue.
+    /// The announcement that the name may be free: to all waiters, or to the first in the queue.
     fn announced(&self, name: &str, wake: Wake) -> Option<String> {
         let everybody = format!("{}\n{name}", self.prefix());
         match wake {

@@ -168,8 +168,8 @@ impl Postgres {
         Ok(())
     }
 
-    /// Makes the server give up what takes too long, or whose client is gone, unless its own limits are shorter. And
-    /// lets the session write, unless the whole server is read-only.
+    /// Makes the server give up statements that take too long, or whose client is gone, unless its own limits are
+    /// shorter. And lets the session write, unless the whole server is read-only.
     pub(super) async fn bound(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let Patience { lock, statement } = Patience::of(self.options.response_timeout);
         let bounds = [("lock_timeout", lock), ("statement_timeout", statement)];
@@ -237,8 +237,8 @@ impl Postgres {
         let create = format!("{}{}", within(self.options.making_timeout()), self.create.text());
         let mut races = 0;
         while let Err(error) = sqlx::raw_sql(AssertSqlSafe(create.clone())).execute(&mut *connection).await {
-            // `IF NOT EXISTS` does not keep two clients that create the same table from colliding. But whoever has lost
-            // that race soon finds the table: what goes on is something else, such as a type of that name.
+            // `IF NOT EXISTS` does not keep two clients that create the same table from colliding. But the client that
+            // lost that race soon finds the table: a lasting collision has another cause, such as a type of that name.
             races += 1;
             if !errors::is_creation_race(&error) || races > RACES {
                 return Err(error);

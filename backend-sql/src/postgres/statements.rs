@@ -27,14 +27,14 @@ pub(super) struct Statements {
     /// an exclusive lock. Returns a row with token and name for each that was granted. Leaves out rows that are missing, or
     /// that another has locked.
     pub(super) acquire_many: Statement,
-    /// `$1` prefix, `$2` objects with name and claim. Returns a row for each that was released: whether somebody waits
-    /// for the name, and the name. Leaves out rows that another has locked.
+    /// `$1` prefix, `$2` objects with name and claim. Returns a row for each that was released: whether the name is
+    /// awaited, and the name. Leaves out rows that another has locked.
     pub(super) release_many: Statement,
-    /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if released, which tells whether somebody waits
-    /// for the name.
+    /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if released, which tells whether the name is
+    /// awaited.
     pub(super) release: Statement,
-    /// The same, but always returns a row like that of `read`, which is empty unless there is a record, followed by
-    /// whether somebody waits for the name, or null.
+    /// Like `release`, but always returns a row like that of `read`, which is empty unless there is a record, followed
+    /// by whether the name is awaited, or null.
     pub(super) release_or_read: Statement,
     /// `$1` prefix, `$2` name, `$3` claim, `$4` channel. Returns a row if the columns say everything.
     pub(super) withdraw: Statement,
@@ -45,11 +45,11 @@ pub(super) struct Statements {
     pub(super) read: Statement,
     /// `$1` prefix, `$2` names. Returns rows like those of `read`, with their names.
     pub(super) read_all: Statement,
-    /// `$1` prefix, `$2` name, `$3` to `$13` the columns `token` to `record`, `$14` what is announced, or null, `$15`
-    /// channel, `$16` version, `$17` and `$18` the time, from and to, `$19` 1 if a crash must not undo it. Returns a row
-    /// when written.
+    /// `$1` prefix, `$2` name, `$3` to `$13` the columns `token` to `record`, `$14` the announcement, or null, `$15`
+    /// channel, `$16` version, `$17` and `$18` the time, from and to, `$19` 1 if a crash must not undo it. Returns a
+    /// row when written.
     pub(super) swap: Statement,
-    /// The same for a row that is not there, without what follows the channel.
+    /// Like `swap`, for a missing row, without the arguments after the channel.
     pub(super) insert: Statement,
     /// `$1` prefix, `$2` objects with name, the version that it `was`, the `latest` time to write it, and the columns
     /// from `token` on. Returns the names that were written. Leaves out rows that another has locked.
@@ -208,8 +208,8 @@ WITH asked AS (
 SELECT token, name FROM taken, (SELECT count(*) FROM taken) AS all_taken (number)
 WHERE CASE WHEN number IN (0, (SELECT count(*) FROM asked)) THEN true ELSE 1 / (number - number) = 0 END";
 
-/// What `TAKE` does to a row that nobody holds, for many rows. A claim that asks again, because the answer was lost, is
-/// left to the statement for one. So is a row that is locked: nobody waits for another's row.
+/// The change of `TAKE` for a free row, for many rows. A claim that asks again, because the answer was lost, is left to
+/// the statement for one. So is a row that is locked: no request waits for another's row.
 const ACQUIRE_MANY: &str = "
 WITH free AS (
   SELECT asked.*
@@ -263,7 +263,8 @@ const TAKE: &str = "ON CONFLICT (prefix, name) DO UPDATE SET
 WHERE CASE WHEN {free} THEN true ELSE {at_once} IS NULL END
 RETURNING token, name";
 
-/// A notification is sent when the statement commits. It costs the server a lock, so it is sent only if somebody waits.
+/// A notification is sent when the statement commits. It costs the server a lock, so it is sent only if the name is
+/// awaited.
 ///
 /// A release does not wait for the disk: `docs/contributing/decisions.md` says why.
 const RELEASE: &str = "
@@ -303,9 +304,9 @@ FROM (SELECT) AS one
 LEFT JOIN done ON true
 LEFT JOIN {t} AS held ON done.{answer} IS NULL AND held.prefix = $1 AND held.name = $2 AND held.record IS NOT NULL";
 
-/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps anybody out. The name
-/// still counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so
-/// that a late write of the claim changes nothing.
+/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps others out. The name still
+/// counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so that a
+/// late write of the claim changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,

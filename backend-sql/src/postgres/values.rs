@@ -34,7 +34,7 @@ pub(in crate::postgres) fn range(prefix: &str, from: &str, beyond: Option<&str>)
 
 /// A statement's text with its parameters in place of `$1`, `$2` and so on.
 ///
-/// Strings are in hexadecimal digits, which are safe on every server, whatever its settings.
+/// Strings are in hexadecimal digits, which are safe on every server, with any settings.
 pub(in crate::postgres) fn written(statement: &str, values: &[Value]) -> String {
     let mut parts = statement.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();

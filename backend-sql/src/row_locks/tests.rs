@@ -27,7 +27,7 @@ impl Behind {
     }
 }
 
-/// What a try at a free row does not ask.
+/// The requests that a try at a free row does not make.
 macro_rules! unasked {
     ($($name:ident($($argument:ty),*) -> $answer:ty),+ $(,)?) => {
         $(async fn $name(&self, $(_: $argument),*) -> Result<$answer, StoreError> {

@@ -1,4 +1,4 @@
-//! What is specific to one kind of database server.
+//! The code specific to one kind of database server.
 
 use super::checked::Checked;
 use crate::{lease_table::LeaseTable, row_table::RowTable};
@@ -23,7 +23,7 @@ pub(crate) trait Parts: sqlx::Database {
     /// [`Strategy::RowLock`](crate::Strategy::RowLock).
     type RowLocks: RowTable<Connection = Self::Connection>;
 
-    /// What a URL begins with.
+    /// The schemes of the URLs.
     const SCHEMES: &[&str];
     /// The form of a URL, for people.
     const FORM: &str;
@@ -33,7 +33,7 @@ pub(crate) trait Parts: sqlx::Database {
     /// The default of the longest pause of a waiter before it looks again.
     fn poll(own: &Self::Own) -> Duration;
 
-    /// Completes what the driver read from a URL with this query, or returns what the URL lacks.
+    /// Completes the driver's reading of a URL with this query, or returns the missing part of the URL.
     fn complete(connect: ConnectOptions<Self>, query: &str) -> Result<ConnectOptions<Self>, &'static str>;
 
     /// The store's name for messages.

@@ -33,7 +33,7 @@ impl<S: Server> Lanes<S> {
         &self.names[usize::try_from(hasher.finish() % lanes).unwrap_or(0)]
     }
 
-    /// For what concerns several names.
+    /// For requests about several names.
     pub(crate) fn first(&self) -> &Lane<S> {
         &self.names[0]
     }

@@ -46,7 +46,7 @@ impl<D: Dialect> ServerOptions<D> {
     /// PostgreSQL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with the parameters `sslmode`, `sslrootcert`,
     /// `sslcert`, `sslkey`, `host` (a directory with a socket), `port` and `application_name`. They mean what they mean
     /// to [libpq](https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS), except that
-    /// `sslmode=allow` never encrypts. What the URL leaves out comes from libpq's environment variables and from
+    /// `sslmode=allow` never encrypts. Parts that the URL leaves out come from libpq's environment variables and from
     /// `~/.pgpass`.
     ///
     /// MySQL and MariaDB: `mysql://USER:PASSWORD@HOST:PORT/DATABASE`, or `mariadb://…`, with the parameters `ssl-mode`,
@@ -68,7 +68,7 @@ impl<D: Dialect> ServerOptions<D> {
         })
     }
 
-    /// Sets what a lock is. Default: [`Strategy::LeaseRow`].
+    /// Sets the kind of a lock. Default: [`Strategy::LeaseRow`].
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.0.strategy = strategy;
         self
@@ -92,8 +92,8 @@ impl<D: Dialect> ServerOptions<D> {
     /// Sets the longest time between two attempts of a waiter: 1 ms to 1 minute.
     ///
     /// Default: 2 s in PostgreSQL, which notifies waiters of releases, or 100 ms behind a `pooler`, where it cannot;
-    /// 200 ms in MySQL and MariaDB, where a client tells only one of several waiting processes of its release. For those
-    /// who are not told, the time starts at a millisecond and grows up to this.
+    /// 200 ms in MySQL and MariaDB, where a client tells only one of several waiting processes of its release. For the
+    /// others, the time starts at a millisecond and grows up to this.
     pub fn poll(mut self, longest: Duration) -> Self {
         self.0.poll = Some(longest);
         self
@@ -101,8 +101,8 @@ impl<D: Dialect> ServerOptions<D> {
 
     /// Sets over how many connections names are spread: 1 to 64. Default: 2. More connections let more names be
     /// acquired and released at the same time. Another one is used for renewals. PostgreSQL also uses one that listens
-    /// while somebody waits, and one for latches once one is used. MySQL and MariaDB also use one that sleeps while
-    /// somebody waits, and one that tells others of releases while they wait.
+    /// while a name is awaited, and one for latches once one is used. MySQL and MariaDB also use one that sleeps while
+    /// a name is awaited, and one that tells others of releases while they wait.
     ///
     /// For row locks, sets how many locks this client may hold or wait for at once, because each takes a connection: 1
     /// to 1000. Default: 20. One more is refused as [`Error::Unavailable`]. Another connection takes the tokens.

@@ -1,4 +1,4 @@
-//! What the URLs of all database servers share.
+//! The parts that the URLs of all database servers share.
 
 use super::{dialect::Dialect, options::ServerOptions};
 use crate::options::Strategy;

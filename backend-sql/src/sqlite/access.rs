@@ -1,4 +1,4 @@
-//! Who may use the file: whoever can write to it can acquire and break any lock in it.
+//! The users of the file: each user who can write to it can acquire and break any lock in it.
 
 use std::{io, path::Path};
 
@@ -23,10 +23,10 @@ pub(super) fn create_file(path: &Path) {
     }
 }
 
-/// The message for a file that everybody may write.
+/// The message for a file that all users may write.
 ///
 /// A writable group is fine: that is how users share it. Directories are not checked: container volumes are often open
-/// to all in a place that nobody else sees.
+/// to all in a place that no other user sees.
 #[cfg(unix)]
 pub(super) fn open_to_everybody(path: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean for locks, and what to do about them.
+//! The meaning of SQLite's errors for locks, and what to do about them.
 
 use crate::{
     explained::Explained,
@@ -48,7 +48,7 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
         .is_some_and(|primary| matches!(primary, code::BUSY | code::LOCKED | code::PROTOCOL))
 }
 
-/// What a failed request means.
+/// The meaning of a failed request.
 pub(super) fn explain(origin: Origin<'_>, source: sqlx::Error) -> StoreError {
     let Some(error) = source.as_database_error() else { return without_code(origin, source) };
     let (path, table) = (origin.path.display(), origin.table);

@@ -89,7 +89,7 @@ impl File {
     }
 
     /// Refuses a database that others have open although its `-wal` or `-shm` file is missing: these were removed, and
-    /// what others commit is not seen here. A connection that wants to be the only one makes no files unless it is.
+    /// others' commits are not seen here. A connection that wants to be the only one makes no files unless it is.
     async fn look_for_others(&self) -> Result<(), Refusal> {
         let alone =
             self.connect.clone().locking_mode(SqliteLockingMode::Exclusive).busy_timeout(Duration::ZERO);
@@ -101,7 +101,7 @@ impl File {
         };
         match looked.await {
             Err(error) if errors::is_busy(&error) => Err(Refusal::InUse),
-            // The connection that is opened next explains what is wrong.
+            // The connection that is opened next reports the error.
             Ok(_) | Err(_) => Ok(()),
         }
     }

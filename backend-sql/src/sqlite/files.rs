@@ -18,7 +18,7 @@ use tenure_core::{Background, Epoch};
 /// that have the old ones open have looked and closed them.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 
-/// The files of one database. What is granted while they stay the same is granted in one [`Epoch`].
+/// The files of one database. All grants while they stay the same are of one [`Epoch`].
 pub(super) struct Files {
     path: PathBuf,
     current: Mutex<Current>,
@@ -143,7 +143,7 @@ impl Current {
 
 impl Entry {
     /// Before the connection is closed. SQLite may remove files meanwhile, which ends no epoch. But a connection of the
-    /// last epoch counts until it is closed: then keep what this returns.
+    /// last epoch counts until it is closed: then keep the returned entry.
     pub(super) fn leave(self) -> Option<Self> {
         self.epoch.has_ended().then_some(self)
     }

@@ -58,7 +58,7 @@ impl SqliteOptions {
     ///
     /// A relative path starts at the program's working directory when it opens the file. The file must be on a local
     /// disk: write-ahead logging needs memory that all its users share. On Unix the file is created for this user
-    /// alone, and one that everybody may write is refused.
+    /// alone, and one that all users may write is refused.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),

@@ -27,7 +27,7 @@ pub(super) struct Statements {
     /// `?1` prefix, `?2` a JSON array of objects with name, claim, lease and label, `?3` host, `?4` pid. Returns a row
     /// with token and name for each; none at all if `acquire` would not grant one of them.
     pub(super) acquire_all: Statement,
-    /// `?1` prefix, `?2` name, `?3` claim. Returns a row if released, which tells whether somebody waits for the name.
+    /// `?1` prefix, `?2` name, `?3` claim. Returns a row if released, which tells whether the name is awaited.
     pub(super) release: Statement,
     /// The same, but if the columns do not say everything, returns a row like that of `read`.
     pub(super) release_or_read: Statement,
@@ -147,7 +147,7 @@ INSERT INTO {t} AS held
 VALUES (?1, ?2, {us}, {first} + {more}, ?3, ?8, {now}, {now} + ?4, 0, ?5, ?6, ?7)
 {take}";
 
-/// The same for several names: for all of them, or for none if one is held. Nobody else writes in the meantime.
+/// For several names: for all of them, or for none if one is held. No other client writes in the meantime.
 const ACQUIRE_ALL: &str = "
 INSERT INTO {t} AS held (prefix, name, version, token, claim, since, expires_at, awaited_until, label, host, pid)
 SELECT
@@ -201,9 +201,9 @@ UPDATE {t} SET version = version + 1, claim = NULL, expires_at = {now}
 WHERE prefix = ?1 AND name = ?2 AND claim = ?3 AND expires_at >= {now} AND record IS NULL
 RETURNING awaited_until >= {now}";
 
-/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps anybody out. The name
-/// still counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so
-/// that a late write of the claim changes nothing.
+/// Whether or not the claim has expired. If it waited for exclusive mode, it no longer keeps others out. The name still
+/// counts as awaited, because others may have left no mark beside its own. The version is raised in any case, so that a
+/// late write of the claim changes nothing.
 const WITHDRAW: &str = "
 UPDATE {t} SET
   version = version + 1,

@@ -1,4 +1,4 @@
-//! What becomes of a connection that fails, and what is said of it.
+//! Failed connections: their replacement and their errors.
 
 use super::*;
 use crate::connection::dial::Endpoint;
@@ -13,7 +13,7 @@ use tokio::{
 const LONG: Duration = Duration::from_secs(10);
 const PONG: &str = "+PONG\r\n";
 
-/// What a server says to each `PING` on a connection, before it closes it.
+/// A server's answer to each `PING` on a connection, before it closes the connection.
 type Pongs = &'static [&'static str];
 
 /// The lane to a server that serves these connections, one after another, and closes every further one at once. Each
@@ -91,7 +91,7 @@ async fn a_server_that_has_answered_may_be_shutting_down() {
     assert!(said.contains("possible reasons: it is shutting down or restarting"), "{said}");
 }
 
-/// It speaks the client's protocol, whatever it does next.
+/// It speaks the client's protocol, even if it closes the connection next.
 #[tokio::test]
 async fn a_server_that_took_the_connection_has_answered() {
     let (lane, _) = lane(&[&[""]], LONG).await;

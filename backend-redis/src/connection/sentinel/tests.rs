@@ -1,4 +1,4 @@
-//! Which master a client follows, with servers and sentinels that say what the test tells them to.
+//! Which master a client follows, with servers and sentinels whose answers the test chooses.
 
 use super::*;
 use crate::{
