@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_within_the_url_s_own_or_the_default() {
+    fn namespace_is_within_the_urls_own_or_the_default() {
         let cases = [
             ("redis://host", "redis://host?prefix=tenure%3Ax%2F"),
             ("redlock://a,b,c?lease=5s", "redlock://a,b,c?lease=5s&prefix=tenure%3Ax%2F"),

@@ -195,7 +195,7 @@ mod tests {
 
     /// The tests are built with every feature, so a missing one has to be simulated.
     #[test]
-    fn a_scheme_that_is_not_built_in_is_refused_by_its_feature() {
+    fn scheme_not_built_in_is_refused_with_its_feature() {
         for (feature, schemes) in FEATURES {
             for scheme in *schemes {
                 let url = format!("{scheme}://user:secret@host");
@@ -234,7 +234,7 @@ mod tests {
 
         /// A password wherever one may stand, whole or split by characters that should have been encoded.
         #[test]
-        fn a_password_is_never_repeated(
+        fn password_is_never_repeated(
             parts in prop::collection::vec("zq[a-z0-9]{6}", 1..4),
             between in prop::sample::select(vec![":", "/", "?", "#", "@", "&", "=", "%", "%zz", ";", " ", "é", "//", "?password_file="]),
             form in prop::sample::select(vec![

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_need_a_node_that_did_not_answer_wait() {
+    fn requests_wait_only_for_doubted_or_unknown_nodes() {
         let now = Moment::now();
         let known =
             KnownSlots { slots: two_nodes(), stale: Some(now), doubted: HashMap::from([(at(7002), now)]) };
@@ -363,7 +363,7 @@ mod tests {
 
     /// The nodes may have told their slots before.
     #[tokio::test(start_paused = true)]
-    async fn what_is_doubted_during_a_look_up_is_looked_up_again() {
+    async fn doubt_during_a_look_up_is_kept() {
         let options = RedisOptions::from_url("redis+cluster://10.0.0.1:7001").unwrap();
         let (checked, background) = (options.check().unwrap(), Background::new());
         let cluster = Cluster::new(vec![at(7001)], false, options, checked, &background);

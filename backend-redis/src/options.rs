@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_urls() {
+    fn addresses_are_read_from_urls() {
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(info("redis://host"), ("host:6379".into(), 0, None, None));
         assert_eq!(info("REDIS://host/"), ("host:6379".into(), 0, None, None));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn sentinels_of_urls() {
+    fn sentinels_are_read_from_urls() {
         let url = |url: &str| {
             let options = options(url);
             options.check().map(|checked| checked.dial(options.endpoint().unwrap()).url())
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_is_not_shown() {
+    fn password_is_not_shown() {
         let options = RedisOptions::from_url("redis://app:zq7k2@host/3").unwrap();
         assert!(format!("{options:?}").contains("app"));
         assert!(!format!("{options:?}").contains("zq7k2"));

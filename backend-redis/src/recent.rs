@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn value_is_forgotten_once_it_was_not_touched_for_long() {
+    async fn untouched_value_is_forgotten() {
         let (mut recent, old, touched) = (Recent::<u8>::default(), ClaimId::new(), ClaimId::new());
         for claim in [old, touched] {
             *recent.touch(claim, Moment::now()) += 1;

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_asks_at_the_latest_when_the_lease_is_over() {
+    fn waiter_asks_at_the_latest_when_the_lease_ends() {
         for left in [None, Some(Duration::from_secs(30))] {
             let pause = pause(left);
             assert!(pause >= ASK_AGAIN.0 && pause <= ASK_AGAIN.1, "{pause:?}");

@@ -264,7 +264,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn refusals_say_what_is_wrong() {
+    fn refusals_name_the_mistake() {
         for (url, problem) in [
             ("", "missing scheme"),
             ("host:6379", "unknown scheme"),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_password() {
+    fn password_is_read_from_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
         std::fs::write(&file, "zq7k2x w\n").unwrap();
@@ -377,7 +377,7 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn certificate_files_go_with_tls_and_are_checked_before_any_server_is_asked() {
+    fn certificate_files_need_tls_and_are_checked_before_connecting() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("no.pem");
         std::fs::write(&file, "no certificate").unwrap();
@@ -428,7 +428,7 @@ mod tests {
         }
 
         #[test]
-        fn a_password_is_never_repeated(
+        fn password_is_never_repeated(
             before in "[:/@%\\[ ]{0,3}",
             after in "[:/@%\\] ]{0,3}",
             scheme in prop::sample::select(vec!["redis", "rediss", "redis+unix", "redis+sentinel", "http"]),

@@ -102,7 +102,7 @@ mod tests {
     use tenure_core::{ClaimId, Mode};
 
     #[test]
-    fn an_acquisition_is_an_object() {
+    fn acquisition_is_encoded_as_an_object() {
         let mut claim = Claim {
             id: ClaimId::new(),
             name: Name::new("b\"").unwrap(),

@@ -83,7 +83,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn each_hears_of_its_own_name() {
+    async fn hint_reaches_only_waiters_for_its_name() {
         let hints = Arc::new(Hints::default());
         let (mut one, mut other) = (hints.listen("a".into()), hints.listen("b".into()));
         hints.tell("a");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_those_who_left() {
+    fn hints_keep_nothing_of_past_waiters() {
         let hints = Arc::new(Hints::default());
         let (one, other) = (hints.listen("a".into()), hints.listen("a".into()));
         drop(one);

@@ -52,14 +52,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_follow_the_clock_and_the_last() {
+    fn token_follows_the_clock_and_the_last_token() {
         for (last, now, token) in [(None, 7, 7), (Some(3), 7, 7), (Some(7), 7, 8), (Some(9), 7, 10)] {
             assert_eq!(issue(last, now).token().unwrap().as_i64(), token, "{last:?} {now}");
         }
     }
 
     #[test]
-    fn only_what_the_clock_says_goes_ahead_of_its_note() {
+    fn grant_goes_ahead_of_its_note_only_with_a_clock_token() {
         assert!(issue(6, 7).goes_ahead());
         for held_back in [issue(None, 7), issue(7, 7), issue(8, 7), Issue { writable: false, ..issue(6, 7) }]
         {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_no_younger_than_the_server_says() {
+    fn lock_time_follows_the_servers_clock() {
         let sent = Moment::now();
         let locked = |after| Issue { after, ..issue(1, 1_000_000) }.locked_at(sent);
         assert_eq!(locked(0).since(sent), Duration::ZERO);

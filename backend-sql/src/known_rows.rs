@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_known_as_it_was_last_read_or_written() {
+    fn row_is_known_as_last_read_or_written() {
         let known = KnownRows::default();
         assert_eq!(version(&known, "a"), None);
         known.read("a", &seen(7));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_guessed_once_between_two_readings() {
+    fn row_is_guessed_once_between_two_readings() {
         let known = KnownRows::default();
         known.read("a", &seen(7));
         assert!(known.guess("a", |_| false).is_none());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_others_change_is_guessed_when_it_was_read_unchanged() {
+    fn contended_row_is_guessed_after_it_was_read_unchanged() {
         let known = KnownRows::default();
         known.read("a", &seen(7));
         known.missed("a");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_rows_are_remembered() {
+    fn known_rows_are_limited() {
         let known = KnownRows::default();
         let keys = || (0..10 * u32::from(PLACES)).map(|number| number.to_string());
         keys().for_each(|key| known.read(&key, &seen(1)));
@@ -197,7 +197,7 @@ mod tests {
 
     /// A holder that counts from then gives up before the database lets others in, if its clock is faster by a hundredth.
     #[tokio::test(start_paused = true)]
-    async fn what_is_known_ages() {
+    async fn known_row_ages() {
         let known = KnownRows::default();
         let first = seen(7);
         known.read("a", &first);

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_server_gives_up_first() {
+    fn server_gives_up_first() {
         for response in [Duration::from_millis(10), Duration::from_secs(5), Duration::from_mins(10)] {
             let Patience { lock, statement } = Patience::of(response);
             assert!(lock < statement && statement < response, "{response:?}");
@@ -46,7 +46,7 @@ mod tests {
 
     #[cfg(all(feature = "postgres", feature = "mysql"))]
     #[test]
-    fn nothing_is_waited_for_for_ever() {
+    fn timeout_is_never_rounded_to_zero() {
         let Patience { lock, .. } = Patience::of(Duration::from_millis(1));
         assert_eq!((in_millis(lock), in_seconds(lock)), (1, 1));
         assert_eq!((in_millis(Duration::ZERO), in_seconds(Duration::from_millis(4800))), (1, 4));

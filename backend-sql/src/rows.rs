@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_between_a_name_and_what_is_just_beyond() {
+    fn no_name_lies_between_a_name_and_its_bound() {
         let beyond = just_beyond(&Name::new("a").unwrap());
         assert!("a" < beyond.as_str() && beyond.as_str() < "a ");
     }

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_names() {
+    fn table_names_must_be_plain() {
         for good in ["tenure_locks", "T", "_x1", &"x".repeat(63)] {
             assert!(TableName::new(good).is_ok(), "{good}");
         }
@@ -131,7 +131,7 @@ mod tests {
 
     #[cfg(feature = "_server")]
     #[test]
-    fn a_path_has_at_most_a_schema() {
+    fn table_path_has_at_most_a_schema() {
         assert_eq!(TablePath::new("app.locks").unwrap().quoted('"'), "\"app\".\"locks\"");
         assert_eq!(TablePath::new("locks").unwrap().quoted('`'), "`locks`");
         assert_eq!(TablePath::new("app.locks").unwrap().to_string(), "app.locks");

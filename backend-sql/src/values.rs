@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_ends_before_the_next_text() {
+    fn prefix_ends_before_the_next_text() {
         assert_eq!(end_of_prefix("a").as_deref(), Some("b"));
         assert_eq!(end_of_prefix("jobs/").as_deref(), Some("jobs0"));
         assert_eq!(end_of_prefix("").as_deref(), None);

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_tells_who_holds() {
+    fn card_shows_the_holder() {
         let holder =
             HolderInfo { label: Some("nightly \"é\"".to_owned()), host: "db1".to_owned(), pid: 4_000_000 };
         let claim = Claim {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn another_claims_card_says_nothing() {
+    fn card_of_another_claim_is_ignored() {
         let mine = ClaimId::new();
         let data = format!(r#"{{"claim":"{mine}","host":"h","pid":1,"since":1,"downgraded":true}}"#);
         assert!(Card::is_downgraded(&node(mine), data.as_bytes()));
@@ -126,14 +126,14 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_card_says_nothing(data: Vec<u8>) {
+        fn data_without_a_card_is_ignored(data: Vec<u8>) {
             let node = node(ClaimId::new());
             prop_assert_eq!(Card::read(&node, &data), None);
             prop_assert!(!Card::is_downgraded(&node, &data));
         }
 
         #[test]
-        fn a_spoilt_card_says_nothing(
+        fn damaged_card_is_ignored(
             host in field("\"db1\""),
             pid in field("4294967295"),
             since in field("340282366920938463463374607431768211455"),

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_and_its_mode_are_found_in_its_nodes_name() {
+    fn claim_and_mode_are_read_from_the_node_name() {
         let claim = ClaimId::new();
         for read_write in [false, true] {
             for mode in [Mode::Exclusive, Mode::Shared, permit(2, 4), permit(1, u32::MAX)] {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_known_by_their_names() {
+    fn foreign_nodes_are_recognized_by_name() {
         let claim = ClaimId::new();
         for node in ["_c_not-a-uuid-lock-0000000007", &format!("{claim}__lock__0000000007")] {
             assert_eq!((claim_of(node), contends(node)), (None, Some((Mode::Exclusive, 7))), "{node}");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_permits_want_to_be_alone() {
+    fn malformed_permits_are_exclusive() {
         let claim = ClaimId::new();
         for form in [
             "permit-0-of-4-lock-",
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_tokens_are_none() {
+    fn malformed_tokens_are_ignored() {
         let claim = ClaimId::new();
         for form in
             ["from-+5-__WRIT__", "from-05-__WRIT__", "from-0-__WRIT__", "from-5-lock-", "from--5-__WRIT__"]
@@ -203,7 +203,7 @@ mod tests {
         }
 
         #[test]
-        fn who_becomes_a_writer_keeps_its_place_and_token(number: i32, token in 1..u64::MAX >> 1) {
+        fn upgraded_node_keeps_its_place_and_token(number: i32, token in 1..u64::MAX >> 1) {
             let (claim, token) = (ClaimId::new(), Token::new(token).unwrap());
             let reader = format!("{}{number:010}", prefix(claim, Mode::Shared, false));
             let writer = upgraded(claim, token, &reader).unwrap();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn server_that_closes_without_a_word_may_have_several_reasons() {
+    async fn silent_close_lists_its_possible_reasons() {
         let error = of("").await;
         let said = error.to_string();
         assert!(error.is_unavailable(), "{said}");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_is_shown_if_it_is_not_zookeepers() {
+    async fn answer_of_another_server_is_shown() {
         let error = of("HTTP/1.1 400 Bad Request\r\nServer: x\r\n").await;
         assert!(!error.is_unavailable(), "{error}");
         assert!(
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_own_words_are_understood() {
+    async fn answers_of_zookeeper_are_understood() {
         assert!(
             of("This ZooKeeper instance is not currently serving requests\n")
                 .await

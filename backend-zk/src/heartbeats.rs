@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_vouches_for_what_was_reported_before_it() {
+    async fn write_confirms_the_requests_reported_before_it() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         heartbeats.written(pass(4).await, true);
         assert!(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_vouches_for_no_request_that_was_answered_just_before_it() {
+    async fn write_does_not_confirm_a_request_answered_just_before_it() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         let slow = pass(4).await;
         pass(2).await;
@@ -135,7 +135,7 @@ mod tests {
 
     /// Slower, and they are sent more often.
     #[tokio::test(start_paused = true)]
-    async fn answers_within_a_twelfth_keep_it_alive_at_the_usual_rate() {
+    async fn answers_within_a_twelfth_keep_the_session_alive_at_the_usual_rate() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         let grant = heartbeats.session().liveness();
         for _ in 0..100 {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn renewals_at_a_third_keep_it_alive_for_ever() {
+    async fn heartbeats_at_a_third_keep_the_session_alive() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         let grant = heartbeats.session().liveness();
         for _ in 0..100 {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_session_is_believed_again_and_a_lost_grant_is_not() {
+    async fn idle_session_revives_but_its_lost_grants_do_not() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         let lost = heartbeats.session().liveness();
         for _ in 0..10 {
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_freeze_nothing_is_known() {
+    async fn session_is_not_alive_after_a_freeze() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         heartbeats.written(pass(60).await, false);
         assert!(!heartbeats.session().is_alive(), "the server may be about to end it");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_runs_out_when_no_write_could_vouch_in_time() {
+    async fn session_runs_out_if_no_write_can_confirm_it_in_time() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         for _ in 0..10 {
             pass(3).await;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn memory_stays_small() {
+    async fn heartbeats_keep_few_touches() {
         let mut heartbeats = Heartbeats::new(TIMEOUT, Moment::now());
         for _ in 0..10_000 {
             heartbeats.written(pass(0).await, true);

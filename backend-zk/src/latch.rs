@@ -130,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn what_we_write_is_read(of in 1..=u32::MAX, garbage: Vec<u8>) {
+        fn number_of_parties_is_read_as_written(of in 1..=u32::MAX, garbage: Vec<u8>) {
             prop_assert_eq!(parties(of.to_string().as_bytes()).map(NonZeroU32::get), Some(of));
             let text = String::from_utf8(garbage.clone());
             let ours = text.is_ok_and(|text| text.parse::<u32>().is_ok_and(|of| of > 0));

@@ -56,7 +56,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ordinary_names_stand_for_themselves() {
+    fn ordinary_names_are_not_encoded() {
         for name in [
             "orders",
             "Orders 42",
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_cannot_hold_is_written_in_bytes() {
+    fn reserved_characters_are_encoded_as_bytes() {
         for (name, element) in [
             ("orders/42", "orders%2F42"),
             ("%2F", "%252F"),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_elements_stand_for_nothing() {
+    fn foreign_elements_are_no_names() {
         for element in ["%", "%4", "%zz", "%2f", "%41", "%FF", "%+5", "."] {
             assert_eq!(decode(element, false), None, "{element}");
         }
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_comes_back(name in "\\PC{1,40}|[./%zoke]{1,5}", at_root: bool) {
+        fn name_is_decoded_as_encoded(name in "\\PC{1,40}|[./%zoke]{1,5}", at_root: bool) {
             let element = encode(&name, at_root);
             prop_assert!(!element.contains('/') && !matches!(&*element, "." | ".."));
             prop_assert!(element.chars().all(is_plain_or_percent));
@@ -109,7 +109,7 @@ mod tests {
 
         /// Otherwise two nodes would be one lock.
         #[test]
-        fn no_other_element_stands_for_a_name(element in "([%./zoke0-9A-Fa-f+-]|%[2-7][0-9A-F]|.){0,12}", at_root: bool) {
+        fn each_name_has_one_element(element in "([%./zoke0-9A-Fa-f+-]|%[2-7][0-9A-F]|.){0,12}", at_root: bool) {
             if let Some(name) = decode(&element, at_root) {
                 prop_assert_eq!(encode(&name, at_root), element);
             }

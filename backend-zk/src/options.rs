@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_an_empty_path() {
+    fn root_is_an_empty_path() {
         let checked = ZkOptions::new(["zk"]).chroot("/").prefix("/").check().unwrap();
         assert_eq!((checked.ensemble.as_str(), checked.prefix.as_str()), ("zk", ""));
         let checked = ZkOptions::new(["zk"]).chroot("/app/").prefix("/50%/x").check().unwrap();

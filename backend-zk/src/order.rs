@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_server_writes_is_read(number: i32) {
+        fn sequence_number_is_read_as_written(number: i32) {
             for own in ["_c_7a8d-lock-", "_c_7a8d-__READ__", "0f3a__rlock__"] {
                 let node = format!("{own}{number:010}");
                 prop_assert_eq!(parts(&node), Some((own, number)));
@@ -83,7 +83,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_survives_the_wrap(number: i32, later in 1..i32::MAX) {
+        fn order_survives_the_wrap(number: i32, later in 1..i32::MAX) {
             let after = number.wrapping_add(later);
             prop_assert_eq!(offset(after, number), later);
             prop_assert_eq!(offset(number, after), -later);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_whom() {
+    fn waiter_waits_for_the_barring_node_or_for_room() {
         let one = permit(1, 2);
         for (modes, expected) in [
             (&[ALONE][..], None),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_hold_have_to_be_agreed_with() {
+    fn claim_must_agree_only_with_holders() {
         assert!(queue(&[permit(1, 4), permit(1, 7)]).agrees(1).is_err());
         assert!(queue(&[permit(1, 4), permit(1, 4), permit(1, 7)]).agrees(2).is_err());
         assert!(queue(&[permit(4, 4), permit(1, 4)]).agrees(1).is_ok());
@@ -277,7 +277,7 @@ mod tests {
         /// For any nodes under a lock's node: each contender has its place, and the claim holds only beside all before
         /// its own.
         #[test]
-        fn strangers_are_not_passed(mut nodes in nodes(), number in 0..9_i32, at in any::<prop::sample::Index>()) {
+        fn foreign_nodes_are_not_overtaken(mut nodes in nodes(), number in 0..9_i32, at in any::<prop::sample::Index>()) {
             let own = format!("_c_27d6a1ac-9c3b-4a1e-8d5c-9d1f6d7b1c11-lock-{number:010}");
             nodes.insert(at.index(nodes.len() + 1), own.clone());
             let before = numbered(&nodes).filter(|(place, theirs)| {
@@ -315,7 +315,7 @@ mod tests {
         /// For nodes that go in any order: the holders admit each other, each waiter is told when it holds by the node
         /// that it waits for, and no node waits for ever.
         #[test]
-        fn everybody_is_served_in_turn(modes in modes(), leaves in proptest::collection::vec(any::<prop::sample::Index>(), 64)) {
+        fn nodes_are_served_in_order(modes in modes(), leaves in proptest::collection::vec(any::<prop::sample::Index>(), 64)) {
             let mut queue = queue(&modes);
             for leaves in leaves {
                 if queue.0.is_empty() {

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_password() {
+    fn password_is_read_from_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
         std::fs::write(&file, "se@cret\n").unwrap();

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_anything_looks_each_time() {
+    fn waiter_for_anything_looks_each_time() {
         let vigil = Vigil::default();
         let waiting = vigil.wait(Awaited::Anything);
         for _ in 0..2 {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_a_turn() {
+    fn every_waiter_has_a_turn() {
         let vigil = Vigil::default();
         assert!(looked_after(&vigil).is_empty());
         let mut waiting: Vec<_> = (0..250).map(|number| wait(&vigil, number)).collect();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_transaction_is_made_although_nobody_waits() {
+    async fn transaction_is_sent_without_waiters_too() {
         let transactions = Cell::new(0);
         let check = async |checks: Vec<Check>| {
             transactions.set(transactions.get() + 1);

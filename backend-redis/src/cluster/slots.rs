@@ -110,7 +110,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_a_node_says_names_no_slot_that_is_not(
+        fn node_answer_names_only_existing_slots(
             said in ".*|([0-9a-f]{0,3} [^ ]{0,9}:[0-9]{0,6}(@[0-9]{1,5})? (myself,)?master - 0 1 [0-9]{0,21} connected( [0-9]{0,6}(-[0-9]{0,6})?){0,3}\n){0,3}",
         ) {
             let slots = Slots::of(read(&said, &at("10.0.0.4", 7000)));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_word_counts() {
+    fn newest_epoch_of_a_slot_counts() {
         let before = "\
             a 10.0.0.1:7001@17001 master - 0 1 1 connected 0-5460\n\
             b 10.0.0.2:7002@17002,name myself,master - 0 1 2 connected 5461-10922 [5461->-c]\n\

@@ -358,7 +358,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_a_server_refuses_with_is_explained(
+        fn every_server_error_is_explained(
             code in "[A-Z]{1,10}|BADRECORD|MOVED|ASK|ERR|OOM",
             detail in ".{0,40}|\u{1e}.{0,9}\u{1e}.{0,9}\u{1e}.{0,9}|[0-9]{1,6} [^ ]{0,12}:[0-9]{0,7}",
         ) {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_about_tls_end_once_the_server_has_answered() {
+    fn errors_suggest_tls_only_until_the_server_has_answered() {
         let said = |tls, has_answered| {
             let server =
                 ServerName { address: "host:6379".into(), database: 0, tls, watched: false, has_answered };
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_database_that_is_not_there_is_called_so() {
+    fn missing_database_is_told_from_other_errors() {
         let trouble = |detail: &str| {
             let kind = ErrorKind::Server(redis::ServerErrorKind::ResponseError);
             Trouble::of(&(kind, "Redis server refused to switch database", detail.to_owned()).into())
@@ -408,7 +408,7 @@ mod tests {
 
     /// Redis 6, 7.0 and 7.2, each to a script.
     #[test]
-    fn right_that_a_script_lacks_is_a_missing_right() {
+    fn missing_permission_in_a_script_is_recognized() {
         let denied = "The user executing the script can't run this command or subcommand";
         let older =
             format!("Error running script (call to f_0f3c): @user_script:1: @user_script: 1: {denied}");
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_record_is_named_with_what_is_in_it() {
+    fn bad_record_error_shows_key_and_content() {
         let told = bad_record(
             "\u{1e}t:a: -OOM \"x\"\u{1f}r\u{1e}9007199254740992 me\u{1e} script: f, on @user_script:1.",
         );

@@ -57,7 +57,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_an_error_of_redis_is_a_reason(line in "-?[A-Z]{0,9}[ -]{0,2}.{0,20}[\r\n]{0,2}") {
+        fn only_redis_errors_count_as_last_words(line in "-?[A-Z]{0,9}[ -]{0,2}.{0,20}[\r\n]{0,2}") {
             let read = read(&line);
             prop_assert_eq!(read.is_some(), line.starts_with('-'));
             let Some(error) = read else { return Ok(()) };

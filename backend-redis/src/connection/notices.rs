@@ -96,7 +96,7 @@ mod tests {
     proptest::proptest! {
         /// Any client may publish on a client's channel.
         #[test]
-        fn what_others_say_is_a_turn_only_with_a_token_and_a_time(
+        fn notice_is_a_turn_only_with_token_and_time(
             said in ".*|(turn|look) CLAIM [0-9]{0,22}( [0-9]{0,22})?",
         ) {
             let claim = ClaimId::new();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_is_told_what_is_for_it() {
+    async fn notices_reach_only_their_claim() {
         let (turns, one, other) = (QueuedClaims::default(), ClaimId::new(), ClaimId::new());
         let (mut first, mut second) = (turns.wait(one), turns.wait(other));
         turns.pass_on(format!("turn {other} 17 1700000000000001").as_bytes());

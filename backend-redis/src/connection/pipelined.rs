@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_asked_together_is_sent_together_and_answered_each() {
+    async fn concurrent_requests_share_a_write_and_get_their_own_answers() {
         let (connection, mut peer) = Peer::connect().await;
         let (mut first, lone) = (connection.clone(), echo(&"lone"));
         // Not polled again before the others are answered: it delays none of them.
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_up_before_it_is_sent_is_not_sent() {
+    async fn abandoned_request_is_not_sent() {
         let (connection, mut peer) = Peer::connect().await;
         let [mut one, mut two, mut three] = [(); 3].map(|()| connection.clone());
         let (first, second, third) = (echo(&1), echo(&2), echo(&3));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_are_told_that_the_connection_broke() {
+    async fn broken_connection_fails_all_waiting_requests() {
         let (connection, mut peer) = Peer::connect().await;
         let asking = tokio::spawn(join_all((0..5).map(move |number| {
             let mut connection = connection.clone();
@@ -332,7 +332,7 @@ mod tests {
     }
     /// A task of its runtime sends the gathered requests; callers on other runtimes get an error when it has ended.
     #[test]
-    fn nobody_waits_for_a_runtime_that_has_ended() {
+    fn request_fails_if_its_runtime_has_ended() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let one = runtime();
         let (connection, _peer) = one.block_on(Peer::connect());

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subscription_that_ends_unasked_is_nobodys_answer() {
+    async fn ended_subscription_is_not_taken_for_an_answer() {
         let client = server(&[(
             "SSUBSCRIBE b",
             ">3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n:0\r\n>3\r\n$10\r\nssubscribe\r\n$1\r\nb\r\n:1\r\n",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_channels_are_told_apart() {
+    async fn refused_channels_are_reported_one_by_one() {
         let client = server(&[
             ("SSUBSCRIBE a", ">3\r\n$10\r\nssubscribe\r\n$1\r\na\r\n:1\r\n"),
             ("SSUBSCRIBE b", "-MOVED 7 10.0.0.1:7001\r\n"),

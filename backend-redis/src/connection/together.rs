@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_server_refuses_to_all_is_sent_once() {
+    async fn batch_refused_for_all_is_not_sent_again() {
         let scripts = Scripts::new(false, false);
         for refusal in ["BUSY", "LOADING", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOAUTH"] {
             let (connection, mut peer) = Peer::connect().await;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_be_wrong_with_one_is_said_of_that_one() {
+    async fn batch_error_is_reported_per_call() {
         let scripts = Scripts::new(false, false);
         for refusal in ["NOSCRIPT", "NOPERM", "CROSSSLOT", "ERR"] {
             let (connection, mut peer) = Peer::connect().await;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_up_meanwhile_is_not_sent_again() {
+    async fn abandoned_call_is_not_sent_again() {
         let (scripts, (connection, mut peer)) = (Scripts::new(false, false), Peer::connect().await);
         let (gathered, mut answered) = calls(scripts.acquire(Mode::Exclusive));
         tokio::spawn(send(connection, gathered, TIMEOUT));
@@ -305,7 +305,7 @@ mod tests {
 
     /// However many were refused, and however late.
     #[tokio::test(start_paused = true)]
-    async fn what_is_sent_again_has_what_is_left_of_the_time() {
+    async fn resent_calls_keep_the_first_deadline() {
         let (scripts, (connection, mut peer)) = (Scripts::new(false, false), Peer::connect().await);
         let (acquire, acquired) = calls(scripts.acquire(Mode::Exclusive));
         let (release, released) = calls(&scripts.release);

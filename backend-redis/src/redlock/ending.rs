@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_is_what_most_nodes_say() {
+    fn loss_cause_is_the_most_frequent() {
         use LossCause::{Expired, Forced, Forgotten, TakenOver};
         assert_eq!(most(&[]), Expired);
         assert_eq!(most(&[Expired, TakenOver, Expired]), Expired);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minority_that_never_had_the_grant_has_not_forgotten_it() {
+    fn grant_is_not_forgotten_by_a_minority_that_never_had_it() {
         use LossCause::{Expired, Forgotten, TakenOver};
         let five = |causes: &[LossCause]| decided(Quorum { servers: 5 }, causes);
         assert_eq!(five(&[Forgotten, Forgotten, Expired]), None);

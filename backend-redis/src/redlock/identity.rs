@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_has_one_address_and_may_get_another() {
+    fn server_under_two_addresses_is_refused_until_it_moves() {
         let (identities, [a, b]) = (Identities::default(), ["a:1", "b:1"].map(Arc::<str>::from));
         let is = |name: &str| Some(name.to_owned());
         identities.learn(&a, 1, is("one")).unwrap();

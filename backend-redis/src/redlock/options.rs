@@ -126,13 +126,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_of_a_url() {
+    async fn servers_are_read_from_the_url() {
         assert_eq!(places("redlock://a,b:7000,[::1]:1").unwrap(), ["a:6379", "b:7000", "[::1]:1"]);
         assert_eq!(places("REDLOCK://u:p,q@r@a,b,c/3").unwrap().len(), 3);
     }
 
     #[tokio::test]
-    async fn refusals_say_what_is_wrong() {
+    async fn refusals_name_the_mistake() {
         for (url, problem) in [
             ("redlock:a,b,c", "missing host"),
             ("redis://a,b,c", "unknown scheme"),

@@ -87,7 +87,7 @@ mod tests {
     const LEASE: Duration = Duration::from_mins(10);
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_is_repeated_once_and_with_its_last_attempt() {
+    async fn claim_ending_is_repeated_once_with_its_last_attempt() {
         let (endings, claim, other) = (PendingEndings::default(), ClaimId::new(), ClaimId::new());
         let mut pending = endings.add(claim, 1, LEASE).expect("the first");
         assert!(endings.add(other, 1, LEASE).is_some(), "another claim");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_left_to_their_leases() {
+    fn endings_above_the_limit_are_left_to_their_leases() {
         let endings = PendingEndings::default();
         let all: Vec<_> = (0..MOST).map(|_| endings.add(ClaimId::new(), 1, LEASE)).collect();
         assert!(all.iter().all(Option::is_some) && endings.add(ClaimId::new(), 1, LEASE).is_none());

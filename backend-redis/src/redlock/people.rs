@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_is_what_most_nodes_say_and_else_the_smallest() {
+    fn token_is_the_most_frequent_or_else_the_smallest() {
         let token = |number| Some(Token::new(number).unwrap());
         assert_eq!(most_frequent([token(9), token(7), token(7)].into_iter()), token(7));
         assert_eq!(most_frequent([token(9), token(7)].into_iter()), token(7));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_majority_renews_and_a_majority_loses() {
+    fn renewal_is_decided_by_a_majority() {
         let (renewed, taken) = (Renewal::Renewed, Renewal::Lost(LossCause::TakenOver));
         let verdict = |answers: &[Renewal]| {
             let mut count = RenewalCount::default();

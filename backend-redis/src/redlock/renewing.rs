@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_yes_to_a_longer_lease_counts_once_no_shorter_one_can_come() {
+    async fn longer_renewal_counts_once_no_shorter_one_can_come() {
         let (open, claim) = (OpenRenewals::default(), ClaimId::new());
         let (short, long, other) = (grant(claim, 1), grant(claim, 2), grant(ClaimId::new(), 2));
         let says = |grants: &[Grant], answer| open.answered(grants, &open.asked(grants), vec![answer]);

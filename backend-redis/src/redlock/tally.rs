@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_token_is_raised_on_a_majority() {
+    fn greatest_token_is_raised_on_a_majority() {
         let mut tally = tally(5);
         tally.voted(3, Ok(yes(7)));
         tally.voted(0, Ok(yes(9)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_node_with_a_greater_token_is_left_apart() {
+    fn late_vote_with_a_greater_token_is_left_out() {
         let mut tally = tally(3);
         tally.voted(0, Ok(yes(7)));
         tally.voted(1, Ok(yes(6)));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_asked_for_again_keeps_its_token() {
+    fn repeated_claim_keeps_its_token() {
         let mut tally = tally(3);
         tally.voted(0, Ok(yes(9)));
         tally.voted(2, Ok(Vote::Yes { token: token(7), raised: true }));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held_is_not_called_unavailable() {
+    fn held_lock_is_not_reported_as_unavailable() {
         let mut tally = tally(5);
         for down in [1, 4] {
             tally.voted(down, Err(silent(false)));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_vote_is_lost_and_ended_where_anything_may_be() {
+    fn split_vote_is_ended_on_each_server_that_may_have_it() {
         let mut tally = tally(5);
         tally.voted(0, Ok(yes(7)));
         tally.voted(1, Ok(no(300)));

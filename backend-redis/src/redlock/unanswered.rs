@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_open_until_every_request_was_answered() {
+    fn claim_is_open_until_every_request_was_answered() {
         let (unanswered, claim, other) = (Unanswered::default(), ClaimId::new(), ClaimId::new());
         unanswered.asked(claim);
         unanswered.asked(claim);

@@ -197,7 +197,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_other_answer_is_a_vote(value in any::value()) {
+        fn only_tokens_are_votes(value in any::value()) {
             if let Ok(Vote::Yes { token, raised }) = vote(&value, false) {
                 let digits = text(&value).unwrap();
                 proptest::prop_assert_eq!(digits.parse::<u64>().ok(), Some(token.get()));

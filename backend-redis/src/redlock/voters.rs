@@ -160,7 +160,7 @@ mod tests {
 
     /// As of a claim that waits while a server hangs.
     #[tokio::test]
-    async fn servers_that_do_not_confirm_are_told_again_by_one_task_each() {
+    async fn unconfirmed_ending_is_repeated_by_one_task_per_server() {
         let options = RedlockOptions::from_url("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").unwrap();
         let voters = Voters::new(options.check().unwrap());
         let (name, claim, lease) = (Name::new("a").unwrap(), ClaimId::new(), Duration::from_mins(10));

@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn siblings_share_the_slot_and_are_nobodys_lock(
+        fn sibling_keys_share_the_slot_and_are_no_lock(
             prefix in "[a{}:]{0,3}",
             name in "[ab{}é]{1,8}",
             kind in "[a-z]",

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn modes_are_read_as_written() {
         let number = |n| NonZeroU32::new(n).unwrap();
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { take: number(2), of: number(u32::MAX) }] {
             assert_eq!(read(&ModeText(mode).to_string(), number(take(mode))), Some(mode));

@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_told_is_shown(label in prop::option::of("[^\\p{Cc}]{0,40}"), pid in any::<u32>()) {
+        fn holder_is_shown_as_written(label in prop::option::of("[^\\p{Cc}]{0,40}"), pid in any::<u32>()) {
             let info = HolderInfo { label, host: "host".into(), pid };
             let claim = ClaimId::new().to_string();
             let record = format!("1700000000000000 {claim} {}\n-other 1700000060", HolderText(&info));
@@ -224,7 +224,7 @@ mod tests {
     proptest! {
         /// For any text by another program, a holder is shown, unless every line is of one whose lease has ended.
         #[test]
-        fn what_others_wrote_is_never_shown_as_nobody(
+        fn foreign_value_is_never_shown_as_free(
             value in prop_oneof![
                 any::<String>(),
                 "(readers|alone|permits of [0-9]{0,11})(\n[0-9a-f-]{0,9} [0-9]{0,22} [0-9]{0,22} [0-9]{0,12} .{0,9}){0,3}",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_damaged_and_a_foreign_lock_is_not() {
+    fn unreadable_lock_is_damaged_but_a_foreign_lock_is_not() {
         let claim = ClaimId::new().to_string();
         let damaged = |value: &str, record: Option<&str>| {
             let now = Duration::from_secs(1_700_000_010);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_the_future_is_no_beginning() {
+    fn future_token_is_no_start_time() {
         let claim = ClaimId::new().to_string();
         for token in ["9007199254740991", "9223372036854775807"] {
             let seen = holder(&claim, Some(&format!("{token} {claim} 7 host ")));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_is_shown_until_its_time_is_over() {
+    fn waiter_is_shown_until_its_place_ends() {
         let info = HolderInfo { label: Some("nightly  backup".into()), host: "host".into(), pid: 7 };
         let number = |n| NonZeroU32::new(n).unwrap();
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { take: number(2), of: number(4) }] {
@@ -341,7 +341,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_others_queued_is_no_panic(
+        fn foreign_waiters_never_panic(
             known in prop_oneof![
                 any::<String>(),
                 "[0-9]{0,22} [0-9]{0,3} [0-9]{0,12} (alone|readers|permits of [0-9]{0,11})(\n.{0,9}){0,2}",
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_holder_is_shown_with_what_is_known() {
+    fn foreign_holder_is_shown_without_claim_and_token() {
         let ours = "1700000000000000 6f1c2b3a-0000-4000-8000-000000000000 7 host ";
         for record in [None, Some(ours), Some("0 -"), Some("nonsense")] {
             let seen = holder("whatever", record);

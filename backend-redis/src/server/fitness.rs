@@ -121,7 +121,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_a_server_says_of_itself_is_no_panic(
+        fn server_info_never_panics(
             info in ".*|((run_id|role|redis_version|cluster_enabled|maxmemory_policy):[^\r\n]{0,9}\r\n){0,5}",
         ) {
             let _ = look_at("host:6379", &info, false);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_read_in_either_protocol() {
+    fn server_info_is_read_in_either_protocol() {
         let verbatim =
             Value::VerbatimString { format: redis::VerbatimFormat::Text, text: "role:slave".into() };
         for answer in [verbatim, Value::BulkString(b"role:slave".to_vec())] {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_names_itself() {
+    fn run_id_is_read_from_server_info() {
         assert_eq!(run_id("# Server\r\nrun_id:0f3c\r\n").as_deref(), Some("0f3c"));
         assert_eq!((run_id("run_id:\r\n"), run_id("# Server\r\n")), (None, None));
     }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_is_no_pattern() {
+    fn prefix_is_matched_literally() {
         assert_eq!(glob("tenure:a*[b]?\\"), "tenure:a\\*\\[b\\]\\?\\\\*");
         assert_eq!(glob(""), "*");
     }

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_names_the_other() {
+    fn redirection_names_the_other_node() {
         let at = |tls| Address::Network { host: "::1".into(), port: 7001, tls };
         assert_eq!(said(false, "-MOVED 7 ::1:7001\r\n"), Some(Redirect::Moved(at(false))));
         assert_eq!(said(true, "-ASK 7 ::1:7001\r\n"), Some(Redirect::Ask(at(true))));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_answers_is_not_doubted() {
+    fn answering_node_is_not_doubted() {
         let doubted = |reply| took_no_requests(&refusal(false, reply).unwrap());
         assert!(doubted("-CLUSTERDOWN The cluster is down\r\n") && doubted("-READONLY no writes\r\n"));
         assert!(!doubted("-TRYAGAIN the slot is moving\r\n") && !doubted("-MOVED 7 ::1:7001\r\n"));
@@ -88,7 +88,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_a_node_refuses_with_is_no_panic(
+        fn node_refusals_never_panic(
             reply in "-(MOVED|ASK)[ -~]{0,20}|-(MOVED|ASK) [0-9]{1,6} [^ \r\n]{0,12}:[0-9]{0,7}",
         ) {
             let _ = said(false, &format!("{reply}\r\n"));

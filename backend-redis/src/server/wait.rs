@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_hand_over_is_dated_by_the_answer_before_it() {
+    async fn hand_over_is_dated_by_the_answer_before_it() {
         let sent = Moment::now();
         let at = Some(Duration::from_secs(1_700_000_000));
         let asked = Attempted { attempt: Attempt::Busy { expires_in: None }, sent, at };

@@ -220,7 +220,7 @@ macro_rules! answered {
 
 /// As when one of two clients of a backend closes: a withdrawal must not overtake its attempt.
 #[tokio::test(start_paused = true)]
-async fn what_follows_a_close_still_comes_after_what_was_before_it() {
+async fn request_after_a_close_follows_earlier_ones() {
     let client = Client::open(Fake::default()).await;
     client.meets(Trouble::Takes(ANSWER * 3));
     let begun = Instant::now();
@@ -238,7 +238,7 @@ async fn what_follows_a_close_still_comes_after_what_was_before_it() {
 /// The first request is given up before its answer. Otherwise a lease too short for the distance would cost others the
 /// connection over which they are renewed; a connection that is dead is not waited for.
 #[tokio::test(start_paused = true)]
-async fn connection_of_a_request_that_was_given_up_is_replaced_if_it_is_dead() {
+async fn dead_connection_of_an_abandoned_request_is_replaced() {
     for (trouble, opened) in [(Trouble::Takes(ANSWER), 0), (Trouble::Hangs, 1)] {
         let client = Client::open(Fake::default()).await;
         client.meets(trouble);
@@ -260,7 +260,7 @@ async fn idle_connection_is_replaced_if_firewall_dropped_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_attempt_answers_all_who_wait_and_nobody_who_comes_later() {
+async fn failed_attempt_to_connect_fails_only_the_requests_that_waited() {
     let client = Client::of(Fake { silent: true, ..Fake::default() });
     let ask = async || {
         let error = client.read("a").await.unwrap_err();
@@ -319,7 +319,7 @@ mod together {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn none_overtakes_another_about_its_row() {
+    async fn request_does_not_overtake_another_about_its_row() {
         let client = Client::open(Fake::default()).await;
         answered!(
             client.acquire("a"),
@@ -337,7 +337,7 @@ mod together {
 
     /// A request that was taken from behind others, and then left out, comes after them again.
     #[tokio::test(start_paused = true)]
-    async fn what_a_batch_leaves_out_is_asked_for_by_itself_in_its_place() {
+    async fn request_left_out_of_a_batch_is_sent_alone_in_its_place() {
         let client = Client::open(Fake { locked: Some("c"), ..Fake::default() }).await;
         answered!(client.acquire("a"), client.acquire("c"), client.acquire("d"), client.release("c"));
         assert_eq!(client.noted(), ["acquire many a c d", "acquire c", "release c"]);
@@ -353,7 +353,7 @@ mod together {
 
     /// As when the table is locked: the server gives up waiting for it, and would do so for each request again.
     #[tokio::test(start_paused = true)]
-    async fn what_holds_up_a_batch_is_not_waited_for_by_each() {
+    async fn late_refusal_of_a_batch_is_not_awaited_again() {
         let client = Client::open(Fake::default()).await;
         client.meets(Trouble::RefusedLate);
         let begun = Instant::now();
@@ -368,7 +368,7 @@ mod together {
     /// The answer of all is lost with the connection. Each acquisition is sent again. The outcome of a release is for
     /// its caller to find out.
     #[tokio::test(start_paused = true)]
-    async fn a_lost_answer_is_lost_for_all() {
+    async fn lost_answer_is_lost_for_the_whole_batch() {
         let client = Client::open(Fake::default()).await;
         client.meets(Trouble::Breaks);
         answered!(client.acquire("a"), client.acquire("b"));
@@ -381,7 +381,7 @@ mod together {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_hangs_keeps_none_waiting_longer_than_one() {
+    async fn hanging_server_delays_a_batch_no_longer_than_one_request() {
         let client = Client::open(Fake::default()).await;
         client.meets(Trouble::Hangs);
         let begun = Instant::now();

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_writers_are_recognized_by_the_settings() {
+    fn several_writers_are_recognized_by_settings() {
         let kind = |settings: &[(&str, &str)]| {
             let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             kind(&settings.collect::<Vec<_>>())

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_lately_is_remembered_and_nothing_else() {
+    fn guess_remembers_only_rows_seen_lately() {
         let (guesses, name) = (Guesses::default(), |number| Name::new(format!("name {number}")).unwrap());
         let of = |number| guesses.of(&name(number));
         assert_eq!(of(0), Guess::Nothing);

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lock_comes_with() {
+    fn issue_is_read_from_the_servers_answer() {
         let read =
             |told: &str| issue(told).map(|Issue { last, now, after, writable }| (now, after, writable, last));
         assert_eq!(read("1795355176885080 3 0 17"), Some((1_795_355_176_885_080, 3, true, Some(17))));

@@ -268,7 +268,7 @@ mod tests {
 
     /// A hand-off takes two more: the note, and the end of the transaction.
     #[test]
-    fn a_lock_takes_three_statements() {
+    fn lock_takes_three_statements() {
         let claim = Claim {
             id: ClaimId::new(),
             name: Name::new("a; b {name}").unwrap(),

@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_has_its_meaning() {
+    fn statements_have_no_unfilled_placeholders() {
         let all = Statements::new(&TablePath::new("app.locks").unwrap());
         let Statements { take_free, take_many, release, release_many, renew, .. } = &all;
         for statement in [take_free, take_many, release, release_many, renew] {

@@ -79,7 +79,7 @@ mod tests {
     use crate::server::url::tests;
 
     #[test]
-    fn what_is_the_driver_s_reaches_the_driver() {
+    fn driver_parameters_reach_the_driver() {
         let url = "mariadb://me:hunter2@db/app?ssl-mode=verify_ca&ssl-ca=%2Fa%20b%26c.pem&poll=1s";
         let options = MySqlOptions::from_url(url).unwrap();
         let connection = format!("{:?}", options.connection().unwrap());
@@ -88,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_password() {
-        tests::a_file_has_the_password("mysql", "ssl-mode=disabled", |url| {
+    fn password_is_read_from_a_file() {
+        tests::password_is_read_from_a_file("mysql", "ssl-mode=disabled", |url| {
             MySqlOptions::from_url(url).unwrap()
         });
     }

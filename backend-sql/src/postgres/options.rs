@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_ask_more_often_where_nobody_tells_them() {
+    fn poll_is_shorter_behind_a_pooler() {
         let server = || PostgresOptions::new("postgres://localhost/app");
         assert_eq!(server().check().unwrap().poll, Duration::from_secs(2));
         assert_eq!(server().pooler(true).check().unwrap().poll, Duration::from_millis(100));

@@ -258,7 +258,7 @@ mod tests {
 
     /// A hand-off takes two more: the note, and the end of the transaction.
     #[test]
-    fn a_lock_takes_three_statements_and_behind_a_pooler_five() {
+    fn lock_takes_three_statements_or_five_behind_a_pooler() {
         let table = TablePath::new("t").unwrap();
         for (limit, number) in [(None, 3), (Some(Duration::from_secs(4)), 5)] {
             let RowStatements { wait, at_once, .. } = RowStatements::new(&table, limit);

@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_password() {
-        tests::a_file_has_the_password("postgres", "sslmode=disable", |url| {
+    fn password_is_read_from_a_file() {
+        tests::password_is_read_from_a_file("postgres", "sslmode=disable", |url| {
             PostgresOptions::from_url(url).unwrap()
         });
     }

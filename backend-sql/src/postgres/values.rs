@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_parameter_can_be_beside() {
+    fn parameters_can_be_bound_beside_the_statement() {
         let values: Values = vec!["a".into(), 1.into(), None::<&str>.into()];
         assert_eq!(beside(values).unwrap().len(), 3);
     }

@@ -26,12 +26,12 @@ async fn gives_up_in_time<D: Dialect>(scheme: &str) {
 
 #[cfg(feature = "postgres")]
 #[tokio::test(start_paused = true)]
-async fn a_silent_peer_of_postgres_is_waited_for_once() {
+async fn silent_postgres_is_waited_for_once() {
     gives_up_in_time::<sqlx::Postgres>("postgres").await;
 }
 
 #[cfg(feature = "mysql")]
 #[tokio::test(start_paused = true)]
-async fn a_silent_peer_of_mysql_is_waited_for_once() {
+async fn silent_mysql_is_waited_for_once() {
     gives_up_in_time::<sqlx::MySql>("mysql").await;
 }

@@ -62,7 +62,7 @@ pub(crate) mod tests {
     use super::{Dialect, ServerOptions};
 
     /// Of every kind of server. `disabled`: the parameter that switches encryption off.
-    pub(crate) fn a_file_has_the_password<D: Dialect>(
+    pub(crate) fn password_is_read_from_a_file<D: Dialect>(
         scheme: &str,
         disabled: &str,
         read: impl Fn(&str) -> ServerOptions<D>,

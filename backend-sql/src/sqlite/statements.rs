@@ -304,7 +304,7 @@ mod tests {
 
     /// Such as the renewal of a lease that has expired since the row was read.
     #[tokio::test]
-    async fn nothing_is_changed_after_its_latest_time() {
+    async fn row_is_not_changed_after_its_latest_time() {
         let statements = Statements::new(&TableName::new("t").unwrap());
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         sqlx::query(statements.create.sql()).execute(&mut connection).await.unwrap();

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths() {
+    fn paths_are_read_from_urls() {
         for (url, path) in [
             ("sqlite:locks.db", "locks.db"),
             ("SQLite:locks.db", "locks.db"),

@@ -63,7 +63,7 @@ async fn refused(lane: &Lane) -> String {
 }
 
 #[tokio::test]
-async fn an_attempt_that_was_given_up_fails_no_later_request() {
+async fn abandoned_attempt_to_connect_fails_no_later_request() {
     // The client connects once more to learn why the server hung up.
     let (lane, _) = lane(&[&[], &[], &[PONG]], LONG).await;
     assert!(timeout(Duration::ZERO, lane.ask(&ping())).await.is_err());
@@ -77,14 +77,14 @@ async fn an_attempt_that_was_given_up_fails_no_later_request() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answered_may_be_another_kind_of_server() {
+async fn hang_up_before_any_answer_suggests_tls() {
     let (lane, _) = lane(&[], LONG).await;
     let said = refused(&lane).await;
     assert!(said.contains("possible reasons: it requires TLS"), "{said}");
 }
 
 #[tokio::test]
-async fn a_server_that_has_answered_may_be_shutting_down() {
+async fn hang_up_after_an_answer_suggests_a_restart() {
     let (lane, _) = lane(&[&[PONG]], LONG).await;
     assert!(lane.ask(&ping()).await.is_ok());
     let said = refused(&lane).await;
@@ -93,7 +93,7 @@ async fn a_server_that_has_answered_may_be_shutting_down() {
 
 /// It speaks the client's protocol, even if it closes the connection next.
 #[tokio::test]
-async fn a_server_that_took_the_connection_has_answered() {
+async fn hang_up_after_the_handshake_suggests_a_restart() {
     let (lane, _) = lane(&[&[""]], LONG).await;
     let said = refused(&lane).await;
     assert!(said.contains("possible reasons: it is shutting down or restarting"), "{said}");
@@ -121,7 +121,7 @@ async fn is_kept(lane: &Lane) -> bool {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_is_answered_is_replaced_whoever_gives_up() {
+async fn silent_connection_is_replaced_after_an_abandoned_request() {
     let (lane, asked) = lane(&[&["", "", ""], &[PONG, PONG]], Duration::from_secs(2)).await;
     given_up(&lane, &asked).await;
     assert!(!is_kept(&lane).await);
@@ -129,7 +129,7 @@ async fn a_connection_on_which_nothing_is_answered_is_replaced_whoever_gives_up(
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_up_costs_no_good_connection() {
+async fn good_connection_is_kept_after_an_abandoned_request() {
     let (lane, asked) = lane(&[&["", "+PONG\r\n+PONG\r\n", PONG, PONG]], LONG).await;
     given_up(&lane, &asked).await;
     assert!(is_kept(&lane).await);
@@ -175,7 +175,7 @@ async fn lane_to_a_server_that_says(words: &'static str) -> Lane {
 }
 
 #[tokio::test]
-async fn words_of_a_server_that_hangs_up_are_shown() {
+async fn error_shows_the_last_words_of_a_server() {
     for (words, meaning, may_pass) in [
         ("-DENIED Redis is running in protected mode", "refuses clients from other machines", false),
         ("-ERR max number of clients reached", "limit of clients", true),

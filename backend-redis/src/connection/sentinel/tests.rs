@@ -17,7 +17,7 @@ use tokio::{
 
 proptest::proptest! {
     #[test]
-    fn whatever_a_sentinel_answers_is_no_panic(value in any::value()) {
+    fn sentinel_answers_never_panic(value in any::value()) {
         let _ = (known(&value), is_master(&value));
     }
 }
@@ -113,7 +113,7 @@ async fn answers(lane: &Lane) -> String {
 }
 
 #[tokio::test]
-async fn all_connections_follow_the_first_that_finds_the_new_master() {
+async fn connections_follow_the_first_that_finds_the_new_master() {
     let (old, new) = (master("old").await, master("new").await);
     let (address, named) = sentinel(old, 1).await;
     let dial = dial(vec![address]);
@@ -125,7 +125,7 @@ async fn all_connections_follow_the_first_that_finds_the_new_master() {
 }
 
 #[tokio::test]
-async fn sentinels_that_know_less_than_the_client_lead_no_connection_back() {
+async fn outdated_sentinel_leads_no_connection_back() {
     let (old, new) = (master("old").await, master("new").await);
     let (one, ahead) = sentinel(new, 2).await;
     let (two, _behind) = sentinel(old, 1).await;
@@ -155,7 +155,7 @@ async fn sentinel_that_leads_a_failover_leads_no_connection_back() {
 }
 
 #[tokio::test]
-async fn request_is_sent_again_if_its_server_is_no_longer_the_master_when_it_answers() {
+async fn request_is_sent_again_if_its_server_was_deposed() {
     let (asked, deposed) = (Arc::new(Notify::new()), Arc::new(Mutex::new(false)));
     let (hears, is_deposed) = (Arc::clone(&asked), Arc::clone(&deposed));
     let old = serve(move |word| match word {
