@@ -1,4 +1,4 @@
-//! The same locks for programs without async: each call blocks its thread until it is done.
+//! Locks for programs without async: each call blocks its thread until it is done.
 //!
 //! ```
 //! # fn main() -> Result<(), tenure::Error> {

@@ -290,7 +290,7 @@ impl KnownSlots {
     }
 }
 
-/// The same failure for another request.
+/// A copy of the failure for another request.
 fn again(failure: &Arc<StoreError>) -> StoreError {
     let same = Arc::clone(failure);
     if failure.is_unavailable() { StoreError::unavailable(same) } else { StoreError::failed(same) }

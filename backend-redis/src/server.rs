@@ -126,7 +126,7 @@ impl Server {
         inbox.get_or_insert_with(listen).clone()
     }
 
-    /// The same, if the server has confirmed the subscription.
+    /// The inbox, if the server has confirmed the subscription.
     pub(crate) fn confirmed_inbox(&self) -> Option<Listening> {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.clone().filter(Listening::is_confirmed)
@@ -155,7 +155,7 @@ impl Server {
         (call, lock)
     }
 
-    /// The same without a queue, with the key that stops newcomers.
+    /// A call without a queue, with the key that stops newcomers.
     fn call_with_stop(&self, script: &Script, name: &Name) -> (Cmd, String) {
         let lock = self.lock_key(name);
         let mut call = script.call(3, lock.len() * 6);

@@ -109,7 +109,7 @@ impl Fence {
         self.outcome(raise.execute(connection).await?.rows_affected(), token)
     }
 
-    /// The same in MySQL or MariaDB.
+    /// Raises the fence in MySQL or MariaDB: see [`raise_in_postgres`](Self::raise_in_postgres).
     ///
     /// # Cancel safety
     ///

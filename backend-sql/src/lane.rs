@@ -79,7 +79,7 @@ impl<S: Server> Lane<S> {
         self.run_and_tell(statement, arguments, again).await.map(|told| told.answer)
     }
 
-    /// The same, and tells whether it was sent twice.
+    /// Like `run`, and tells whether the request was sent twice.
     pub(crate) async fn run_and_tell(
         &self,
         statement: &Statement,

@@ -77,7 +77,7 @@ pub(crate) struct Change {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Write {
     IfChanged,
-    /// The same for a release, which a crash of the database may undo.
+    /// For a release, if it changed: a crash of the database may undo it.
     IfReleased,
     /// Even if nothing in it changed, so that requests still on their way change nothing.
     Always,
@@ -162,7 +162,7 @@ impl Seen {
         self.row.as_ref().is_some_and(|row| row.record.is_some())
     }
 
-    /// The same, this much later, if it is still current. It may be written for as long as it `lasts`.
+    /// This row as it is this much later, if it is still current. It may be written for as long as it `lasts`.
     ///
     /// A write on this basis checks that this time has come by the store's clock, so that no valid lease counts as
     /// expired. It also checks that the time is not long past, as it would be if this client's clock had stopped. And
@@ -174,7 +174,7 @@ impl Seen {
         Self { sent: self.sent + age * 99 / 100, now, until, ..self.clone() }
     }
 
-    /// The same, as the basis for renewing these grants: it may be written until the first of them expires (clause L2).
+    /// This row as the basis for renewing these grants: it may be written until the first of them expires (clause L2).
     pub(crate) fn for_renewal(self, name: &Name, before: &Record, grants: &[&Grant]) -> Self {
         let holders = before.holders(name, self.now());
         let renewed =

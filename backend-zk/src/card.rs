@@ -32,7 +32,7 @@ impl Card {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The same for a writer that has become a reader.
+    /// This card for a writer that has become a reader.
     pub(crate) fn downgraded(&self) -> Self {
         Self { downgraded: true, ..self.clone() }
     }

@@ -41,7 +41,7 @@ pub struct ZkOptions {
     tls: Option<Tls>,
 }
 
-/// The same options, each within its range.
+/// Checked options, each within its range.
 #[derive(Clone)]
 pub(crate) struct Checked {
     /// The ensemble's name, for messages.

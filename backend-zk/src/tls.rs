@@ -21,7 +21,7 @@ pub(crate) struct Tls {
     pub(crate) identity: Option<(String, String)>,
 }
 
-/// The same, parsed.
+/// Parsed [`Tls`].
 #[derive(Clone)]
 pub(crate) struct CheckedTls {
     pub(crate) client: TlsOptions,

@@ -63,8 +63,8 @@ impl Grant {
         Self::new(claim, token, Standing::Session(liveness))
     }
 
-    /// The same grant, for which the store has reserved this many tokens below its [token](Self::token): see
-    /// [`Claim::reserve`]. Its first holder has the smallest of them.
+    /// Returns this grant with this many tokens reserved below its [token](Self::token): see [`Claim::reserve`]. Its
+    /// first holder has the smallest of them.
     #[must_use]
     pub fn reserving(self, tokens: u32) -> Self {
         Self { reserved: tokens, ..self }
@@ -87,7 +87,7 @@ impl Grant {
         Token::new(token).unwrap_or(Token::MIN)
     }
 
-    /// The same grant for its next hold in this process, if a token is left.
+    /// This grant for its next hold in this process, if a token is left.
     pub(crate) fn for_successor(&self) -> Option<Self> {
         let reserved = self.reserved.checked_sub(1)?;
         Some(Self { reserved, ..self.clone() })

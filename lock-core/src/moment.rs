@@ -94,7 +94,7 @@ impl Add<Duration> for Moment {
 /// A clock that counts the time asleep, and the clock of `Instant`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_BOOTTIME, ClockId::CLOCK_MONOTONIC);
-/// The same. `CLOCK_MONOTONIC` counts sleep too, but its rate is adjusted, so the difference would drift.
+/// Not `CLOCK_MONOTONIC`: it counts sleep too, but its rate is adjusted, so the difference would drift.
 #[cfg(target_vendor = "apple")]
 const CLOCKS: (ClockId, ClockId) =
     (ClockId::from_raw(libc::CLOCK_MONOTONIC_RAW), ClockId::from_raw(libc::CLOCK_UPTIME_RAW));

@@ -26,7 +26,7 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unavailable,
-    /// The same, and the claim must not be used again.
+    /// Unavailable, and the claim must not be used again.
     ClaimSpent,
     Failed,
     Mismatch,

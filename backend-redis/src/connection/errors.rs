@@ -255,7 +255,7 @@ impl ServerName {
         if trouble.may_pass() { StoreError::unavailable(fault) } else { StoreError::failed(fault) }
     }
 
-    /// The same, for a request about one key.
+    /// The meaning of a failed request about one key.
     pub(crate) fn explain_for(&self, key: &str, source: RedisError) -> StoreError {
         match Trouble::of(&source) {
             Trouble::WrongType => {

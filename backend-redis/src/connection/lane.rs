@@ -86,7 +86,7 @@ pub(crate) struct Connection {
 enum Sending<'a> {
     /// In one write with others that are made at the same time.
     Plain,
-    /// The same, and perhaps in one call with others of the same script.
+    /// Like `Plain`, and perhaps in one call with others of the same script.
     Call(&'a Script),
     /// By itself.
     Apart,
@@ -224,7 +224,7 @@ impl Lane {
             .map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain(source)))
     }
 
-    /// The same by itself, and only on that connection.
+    /// Sends a command by itself, and only on that connection.
     pub(crate) async fn ask_on(&self, connection: &Connection, command: &Cmd) -> Result<Answer, Failure> {
         let answer = self.send_on(connection.clone(), Sending::Apart, command).await;
         answer.map_err(|refusal| refusal.explained(|source| self.dial.server_name().explain(source)))
@@ -238,7 +238,7 @@ impl Lane {
         self.run_as(Sending::Call(script), script, call, about).await
     }
 
-    /// The same, at a node of a Cluster to which the slot is being moved.
+    /// Runs the call at a node of a Cluster to which the slot is being moved.
     pub(crate) async fn run_asking(
         &self,
         script: &Script,

@@ -21,8 +21,8 @@ impl Script {
         Self { code, hash, each: None }
     }
 
-    /// The same, if calls that are made at the same time may be sent as one. `shared` is the code that they have in
-    /// common, `one` that of each call. All their keys must be on one server, so this is not for a Cluster.
+    /// A script of which concurrent calls may be sent as one. `shared` is the code that they have in common, `one` that
+    /// of each call. All their keys must be on one server, so this is not for a Cluster.
     fn of_many(shared: &[&str], one: &[&str]) -> Self {
         const EACH: &str = include_str!("scripts/each.lua");
         let (shared, one) = (shared.concat(), one.concat());

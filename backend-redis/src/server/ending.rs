@@ -40,7 +40,7 @@ impl Server {
         (script, call, lock)
     }
 
-    /// The same without a queue, about the lock's key alone.
+    /// The ending without a queue, about the lock's key alone.
     fn ending_alone(&self, name: &Name, claim: ClaimId) -> (&Script, Cmd, String) {
         let (script, lock) = (&self.scripts.release, self.lock_key(name));
         let mut call = script.call(1, lock.len());

@@ -18,7 +18,7 @@ pub(super) struct RowStatements {
     take: String,
     /// Prefix, name. A row once it is locked; none if there is none.
     pub(super) lock: Statement,
-    /// The same, but an error if it is already locked. (`SKIP LOCKED` would look further, and lock the gap after the
+    /// Like `lock`, but an error if it is already locked. (`SKIP LOCKED` would look further, and lock the gap after the
     /// row.)
     pub(super) try_lock: Statement,
     /// Prefix, name. A row if it exists, locked or not.

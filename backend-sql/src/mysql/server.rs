@@ -174,7 +174,7 @@ impl MySql {
         Ok(connection)
     }
 
-    /// The same as the server's [`explain`](Server::explain).
+    /// Calls the server's [`explain`](Server::explain).
     pub(super) fn said(&self, error: sqlx::Error) -> StoreError {
         self.explain(error)
     }

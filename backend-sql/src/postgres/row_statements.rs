@@ -15,13 +15,13 @@ pub(super) struct RowStatements {
     pub(super) prepare: Statement,
     /// `$1` prefix, `$2` name, `$3` an application's name, `$4` a lease in milliseconds. See [`take`].
     pub(super) wait: Statement,
-    /// The same, and it is not waited for.
+    /// Like `wait`, but does not wait for the row.
     pub(super) at_once: Statement,
     /// `$1` prefix, `$2` name. A row once it is locked; none if there is none.
     pub(super) lock: Statement,
-    /// The same, and none if it is already locked.
+    /// Like `lock`, but none if it is already locked.
     pub(super) try_lock: Statement,
-    /// The same, and a row whether or not it is locked.
+    /// `$1` prefix, `$2` name. A row if it exists, locked or not.
     pub(super) exists: Statement,
     /// `$1` prefix, `$2` name. A row if it was missing and was made.
     pub(super) make: Statement,

@@ -17,8 +17,8 @@ pub(super) struct Statements {
     /// `$9` how many more tokens to reserve. Returns a row with the last token if granted; none if another holds the
     /// name or the columns do not say everything.
     pub(super) acquire: Statement,
-    /// The same, but always returns a row like that of `read`, which is empty unless there is a record, followed by the
-    /// token.
+    /// Like `acquire`, but always returns a row like that of `read`, which is empty unless there is a record, followed
+    /// by the token.
     pub(super) acquire_or_read: Statement,
     /// `$1` prefix, `$2` objects with name, claim, lease and label, `$3` host, `$4` pid. Returns a row with token and name
     /// for each; none at all if `acquire` would not grant one of them.
@@ -188,8 +188,8 @@ WHERE NOT EXISTS (
 )
 {take}";
 
-/// The same for several names: for all of them, or for none if one is held. If another client acquires one of them
-/// between the look and the upsert, a division by zero undoes the rest.
+/// For several names: for all of them, or for none if one is held. If another client acquires one of them between the
+/// look and the upsert, a division by zero undoes the rest.
 const ACQUIRE_ALL: &str = "
 WITH asked AS (
   SELECT * FROM json_to_recordset($2::json) AS asked (name text, claim text, lease bigint, label text)
@@ -272,7 +272,7 @@ UPDATE {t} SET version = {anew}, claim = NULL, expires_at = {now}
 WHERE prefix = $1 AND name = $2 AND claim = $3::text AND expires_at >= {now} AND record IS NULL
 RETURNING awaited_until >= {now} AS awaited, CASE WHEN awaited_until >= {now} THEN {tell} END, {at_once}";
 
-/// The same for many rows.
+/// Releases many rows.
 const RELEASE_MANY: &str = "
 WITH own AS (
   SELECT asked.*

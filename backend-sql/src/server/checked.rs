@@ -27,7 +27,7 @@ pub(crate) struct Checked<O> {
 }
 
 impl<O: Clone> Checked<O> {
-    /// The same for the latches of row locks, in a table of lease rows.
+    /// These options for the latches of row locks, in a table of lease rows.
     pub(crate) fn of_latches(&self) -> Result<Self, Error> {
         let connections = Strategy::LeaseRow.check_connections(None)?;
         let table = self.table.of_latches()?;

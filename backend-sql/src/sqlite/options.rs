@@ -35,7 +35,7 @@ pub struct SqliteOptions {
     create_directory: bool,
 }
 
-/// The same options, each within its range.
+/// Checked options, each within its range.
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) path: PathBuf,

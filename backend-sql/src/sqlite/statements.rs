@@ -29,7 +29,7 @@ pub(super) struct Statements {
     pub(super) acquire_all: Statement,
     /// `?1` prefix, `?2` name, `?3` claim. Returns a row if released, which tells whether the name is awaited.
     pub(super) release: Statement,
-    /// The same, but if the columns do not say everything, returns a row like that of `read`.
+    /// Like `release`, but if the columns do not say everything, returns a row like that of `read`.
     pub(super) release_or_read: Statement,
     /// `?1` prefix, `?2` name, `?3` claim. Returns a row if the columns say everything.
     pub(super) withdraw: Statement,
@@ -236,8 +236,8 @@ const READ: &str = "
 SELECT {now}, coalesce((SELECT floor.token FROM {t} floor WHERE floor.prefix = '' AND floor.name = ''), 0), {columns}
 FROM (SELECT 1) LEFT JOIN {t} AS held ON held.prefix = ?1 AND held.name = ?2";
 
-/// The same for a row whose columns do not say everything; nothing for any other. Sent along with another statement, it
-/// saves a round trip for shared names.
+/// Reads a row whose columns do not say everything; nothing for any other. Sent along with another statement, it saves
+/// a round trip for shared names.
 const READ_RECORD: &str = "
 SELECT {now}, 0, {columns} FROM {t} AS held
 WHERE held.prefix = ?1 AND held.name = ?2 AND held.record IS NOT NULL";
