@@ -236,7 +236,7 @@ impl fmt::Debug for Error {
 /// Why a lock was not acquired in time.
 fn reason(holders: &[Holder]) -> String {
     match holders {
-        [] => "another client holds it, or the store is slow".to_owned(),
+        [] => "it is held, or the store is slow".to_owned(),
         [holder] => format!("held by {holder}"),
         [one, other] => format!("held by {one} and {other}"),
         [holder, others @ ..] => format!("held by {holder} and {} others", others.len()),

@@ -40,7 +40,7 @@ impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "its lease expired before it was renewed or released",
-            Self::TakenOver => "another client acquired it",
+            Self::TakenOver => "another holder acquired it",
             Self::SessionEnded => "its session ended",
             Self::Forgotten => "the store no longer has it",
             Self::Forced => "it was released by force",
