@@ -358,7 +358,7 @@ mod tests {
         let known =
             KnownSlots { slots: two_nodes(), stale: Some(now), doubted: HashMap::from([(at(7002), now)]) };
         assert!(known.serves(99) && !known.serves(100), "one of them did not answer");
-        assert!(!known.serves(101), "nobody keeps it");
+        assert!(!known.serves(101), "no node keeps it");
     }
 
     /// The nodes may have told their slots before.

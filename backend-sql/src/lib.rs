@@ -52,7 +52,7 @@ mod explained;
 #[cfg(feature = "_server")]
 mod fence;
 #[cfg(any(feature = "_server", feature = "sqlite"))]
-#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file tells nobody"))]
+#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file has no hints"))]
 mod hints;
 #[cfg(feature = "_server")]
 mod issue;

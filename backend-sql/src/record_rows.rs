@@ -66,7 +66,7 @@ pub(crate) struct Seen {
 pub(crate) struct Change {
     pub(crate) row: Row,
     /// The waiters that should ask again after that.
-    #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file tells nobody"))]
+    #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "a file has no hints"))]
     pub(crate) wake: Wake,
     /// Whether a crash of the database must not undo it.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL is told so"))]

@@ -254,7 +254,7 @@ mod tests {
         assert!(queue(&[permit(1, 4), permit(1, 7)]).agrees(1).is_err());
         assert!(queue(&[permit(1, 4), permit(1, 4), permit(1, 7)]).agrees(2).is_err());
         assert!(queue(&[permit(4, 4), permit(1, 4)]).agrees(1).is_ok());
-        assert!(queue(&[ALONE, permit(1, 4), permit(1, 7)]).agrees(2).is_ok(), "nobody holds any");
+        assert!(queue(&[ALONE, permit(1, 4), permit(1, 7)]).agrees(2).is_ok(), "no permits are held");
     }
 
     /// Nodes of any name, of which some are nearly a contender's.
@@ -322,7 +322,7 @@ mod tests {
                     break;
                 }
                 let held = queue.holders().len();
-                prop_assert!(held > 0, "nobody holds: {queue:?}");
+                prop_assert!(held > 0, "no node holds: {queue:?}");
                 for at in 0..held {
                     let others = queue.0[..held].iter().enumerate().filter(|(other, _)| *other != at);
                     prop_assert!(queue.0[at].mode.admits(others.map(|(_, place)| place.mode)), "{queue:?}");

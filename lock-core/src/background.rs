@@ -207,7 +207,7 @@ mod tests {
                 drop(background);
                 timeout(Duration::from_secs(10), ended.cancelled()).await.expect("the thread goes on");
             }
-            assert!(dropped.await.is_err(), "what ran there was not dropped");
+            assert!(dropped.await.is_err(), "its work was not dropped");
         }
     }
 

@@ -119,7 +119,7 @@ mod tests {
         drop(one);
         assert_eq!(numbers.all().iter().map(|number| **number).collect::<Vec<_>>(), [2]);
         assert_eq!(*runtime().block_on(async { numbers.get(|| 3) }), 3);
-        assert_eq!(numbers.all().len(), 1, "what a runtime had outlived it");
+        assert_eq!(numbers.all().len(), 1, "the value outlived its runtime");
     }
 
     #[test]

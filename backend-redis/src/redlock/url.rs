@@ -42,7 +42,7 @@ impl RedlockOptions {
                 Parameter::number("replicas", RedisOptions::REPLICAS_RANGE, "0", |options, count| {
                     options.each_server(|server| server.replicas(count))
                 })
-                .about("must be 0: the quorum is what keeps a grant"),
+                .about("must be 0: a majority of the servers keeps a grant"),
             ],
         ],
     };

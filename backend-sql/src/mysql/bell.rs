@@ -195,11 +195,11 @@ async fn listen(shared: &Shared, connection: &mut MySqlConnection) -> Result<(),
                 tell(shared, connection, &mut told).await?;
             }
             Ok(_) => {
-                let nobody = shared.hints.is_empty();
-                if nobody && idle {
+                let unawaited = shared.hints.is_empty();
+                if unawaited && idle {
                     return Ok(());
                 }
-                idle = nobody;
+                idle = unawaited;
             }
         }
     }

@@ -64,10 +64,10 @@ impl PostgresRows {
 
     /// The announcement that the name may be free: to all waiters, or to the first in the queue.
     fn announced(&self, name: &str, wake: Wake) -> Option<String> {
-        let everybody = format!("{}\n{name}", self.prefix());
+        let to_all = format!("{}\n{name}", self.prefix());
         match wake {
-            Wake::First { claim, .. } => Some(format!("{everybody}\n{claim}")),
-            Wake::All { .. } => Some(everybody),
+            Wake::First { claim, .. } => Some(format!("{to_all}\n{claim}")),
+            Wake::All { .. } => Some(to_all),
             _ => None,
         }
     }
@@ -205,8 +205,8 @@ impl LeaseTable for PostgresRows {
 
     fn hint(&self, claim: &Claim) -> Option<Hint> {
         let Claim { id, name, .. } = claim;
-        let everybody = format!("{}\n{name}", self.prefix());
-        Some(self.listener.hint(if self.fair() { format!("{everybody}\n{id}") } else { everybody }))
+        let to_all = format!("{}\n{name}", self.prefix());
+        Some(self.listener.hint(if self.fair() { format!("{to_all}\n{id}") } else { to_all }))
     }
 
     fn known(&self) -> Option<&KnownRows> {

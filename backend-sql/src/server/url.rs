@@ -24,7 +24,7 @@ impl<D: Dialect> ServerOptions<D> {
             options.strategy(if word == "row-lock" { Strategy::RowLock } else { Strategy::LeaseRow })
         })
         .about(
-            "what a lock is: a row that says who holds it, or a row that a connection has locked",
+            "the kind of lock: a row that names the holder, or a row that a connection has locked",
         ),
         Parameter::<Self>::text(
             "table",

@@ -28,7 +28,7 @@ pub(super) fn create_file(path: &Path) {
 /// A writable group is fine: that is how users share it. Directories are not checked: container volumes are often open
 /// to all in a place that no other user sees.
 #[cfg(unix)]
-pub(super) fn open_to_everybody(path: &Path) -> Option<String> {
+pub(super) fn open_to_all(path: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     const OTHERS_WRITE: u32 = 0o002;
     let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode() & 0o7777);
@@ -42,6 +42,6 @@ pub(super) fn open_to_everybody(path: &Path) -> Option<String> {
 }
 
 #[cfg(not(unix))]
-pub(super) fn open_to_everybody(_: &Path) -> Option<String> {
+pub(super) fn open_to_all(_: &Path) -> Option<String> {
     None
 }

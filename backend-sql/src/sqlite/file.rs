@@ -150,8 +150,7 @@ impl Server for File {
                 ))
             })?;
         }
-        let unfit =
-            errors::no_file(&self.options.path).or_else(|| access::open_to_everybody(&self.options.path));
+        let unfit = errors::no_file(&self.options.path).or_else(|| access::open_to_all(&self.options.path));
         if let Some(why) = unfit {
             return Err(StoreError::failed(why));
         }

@@ -169,7 +169,7 @@ mod tests {
         let began = Instant::now();
         locks.close().await;
         let took = began.elapsed();
-        assert!(has_failed.load(Ordering::SeqCst), "nobody waited for the answer");
+        assert!(has_failed.load(Ordering::SeqCst), "the answer was not awaited");
         assert!(LEASE <= took && took < LEASE + Duration::from_secs(5), "{took:?}");
     }
 }

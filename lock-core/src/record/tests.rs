@@ -236,7 +236,7 @@ proptest! {
                 let let_in = claims.iter().any(|claim| is_let_in(&claim));
                 prop_assert!(!let_in || wake == Wake::All { bell: before.mark.as_ref().and_then(Mark::bell) }, "{:?}: {:?} after {:?}", step, after, before);
             } else {
-                prop_assert_eq!(wake, Wake::Nobody, "nobody waits");
+                prop_assert_eq!(wake, Wake::Nobody, "there are no waiters");
             }
         }
     }
@@ -305,7 +305,7 @@ proptest! {
             }
         }
         let order: Vec<ClaimId> = line.iter().map(|claim| claim.id).filter(|id| served.contains(id)).collect();
-        prop_assert_eq!(served.len(), line.len(), "somebody starves");
+        prop_assert_eq!(served.len(), line.len(), "a waiter starves");
         prop_assert_eq!(served, order);
     }
 }

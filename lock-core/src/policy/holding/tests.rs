@@ -204,7 +204,7 @@ async fn late_grant_is_released_after_the_wait_ended() {
         let begin = Moment::now();
         let _next = Locks::new(store.clone()).lock("a").acquire().await.unwrap();
         let waited = Moment::now().since(begin);
-        assert!(waited < LEASE / 10, "held for nobody, for {waited:?}; must stay: {must_stay}");
+        assert!(waited < LEASE / 10, "held without a holder for {waited:?}; must stay: {must_stay}");
     }
 }
 

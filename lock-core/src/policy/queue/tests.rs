@@ -68,7 +68,7 @@ async fn dropped_waiter_leaves_the_queue() {
         assert!(gone.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
         assert_eq!(one.queue.order().len(), 2);
     }
-    assert_eq!(one.queue.order().len(), 0, "those who went are kept");
+    assert_eq!(one.queue.order().len(), 0, "dropped waiters are kept");
     let mut late = Box::pin(two.wait(None));
     assert!(late.as_mut().now_or_never().is_none());
     drop(one);
@@ -186,7 +186,7 @@ fn panicking_release_does_not_stop_the_next_turn() {
         let estate = Estate::new(grant, terms, release);
         let left = catch_unwind(AssertUnwindSafe(|| one.leave_to_next(estate)));
         assert!(left.is_err(), "the release comes after the turn");
-        assert!(waiting.as_mut().now_or_never().is_some(), "nobody has the turn");
+        assert!(waiting.as_mut().now_or_never().is_some(), "the turn was lost");
     }
     assert!(!queues.join(&name()).try_turn());
     drop(other);

@@ -311,7 +311,7 @@ async fn owner_hands_on_with_its_last_guard() {
     assert!(second.claim() == claim && second.token() > token);
     let again = you.acquire().await.unwrap();
     assert_eq!((again.claim(), again.token()), (claim, second.token()));
-    assert!(me.try_acquire().await.unwrap().is_none(), "who has handed on does not re-enter");
+    assert!(me.try_acquire().await.unwrap().is_none(), "an owner that has handed on does not re-enter");
     assert_eq!(store.requests(), (1, 0));
 }
 
@@ -383,7 +383,7 @@ async fn chain_dropped_at_any_await_leaves_nothing_held() {
     let first = locks.lock("a").acquire().await.unwrap();
     drop(waiter(locks.lock("a")).await);
     drop(first);
-    store.is_left_free(&locks, "a waiter that nobody joins").await;
+    store.is_left_free(&locks, "a waiter that is not joined").await;
 }
 
 #[tokio::test(start_paused = true)]

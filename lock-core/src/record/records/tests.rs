@@ -201,7 +201,7 @@ async fn reused_name_is_kept() {
     records.changes.forget(vec![(first.name.clone(), edition)]).await;
     assert!(matches!(other.release(&held).await.unwrap(), Release::Released { .. }));
     records.changes.forget(vec![(first.name.clone(), edition)]).await;
-    assert_eq!(texts.keys(), ["lock/a"], "somebody else has used it since, and removes it");
+    assert_eq!(texts.keys(), ["lock/a"], "another client has used it since, and removes it");
 }
 
 #[tokio::test(start_paused = true)]
