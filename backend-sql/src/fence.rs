@@ -109,7 +109,8 @@ impl Fence {
         self.outcome(raise.execute(connection).await?.rows_affected(), token)
     }
 
-    /// Raises the fence in MySQL or MariaDB: see [`raise_in_postgres`](Self::raise_in_postgres).
+    /// Raises the fence of the row `id` to `token` in MySQL or MariaDB, in the transaction of `connection`. Until it
+    /// ends, no other transaction can raise the fence.
     ///
     /// # Cancel safety
     ///
