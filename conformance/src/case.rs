@@ -8,7 +8,7 @@ use std::{future::Future, pin::Pin, time::Duration};
 pub struct Case {
     /// The part of the contract: `exclusion`, `waiting`, …
     pub group: &'static str,
-    /// What is proved: `basic_cycle`.
+    /// The name of the case: `basic_cycle`.
     pub name: &'static str,
     /// Whether no other case of the same store may run at the same time, because this one disturbs the store itself.
     pub alone: bool,
@@ -17,9 +17,9 @@ pub struct Case {
     pub punctual: bool,
     /// The clock on which it runs.
     pub clock: Clock,
-    /// What [`Client::lock`](crate::Client::lock) makes of a name in this case.
+    /// The form in which [`Client::lock`](crate::Client::lock) locks a name in this case.
     pub form: Form,
-    /// Whether it is also run for holders that share a name: readers and permits.
+    /// Whether it also runs with holders that share a name: readers and permits.
     pub(crate) shared: bool,
     /// The longest time that it may take.
     pub(crate) limit: Duration,
@@ -88,7 +88,7 @@ impl Case {
         Self { shared: true, ..self }
     }
 
-    /// Makes the same case in another form of locks, in a group of its own.
+    /// Makes this case in another form of locks, in a group of its own.
     pub(crate) const fn in_form(self, group: &'static str, form: Form) -> Self {
         Self { group, form, ..self }
     }

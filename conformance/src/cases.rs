@@ -67,7 +67,7 @@ pub fn all() -> Vec<Case> {
     let alike = alike
         .into_iter()
         .flat_map(|(group, form)| exclusion::CASES.iter().map(move |case| case.in_form(group, form)));
-    // Those who share a name may lose their grants like the holder of a lock, and keep out exclusive claims.
+    // Readers and permits may lose their grants like the holder of a lock, and exclude exclusive claims.
     let beside = [("faults_of_readers", Form::Reader), ("faults_of_permits", Form::Permit(2))];
     let beside = beside.into_iter().flat_map(|(group, form)| {
         faults::CASES.iter().filter(|case| case.shared).map(move |case| case.in_form(group, form))

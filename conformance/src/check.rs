@@ -1,4 +1,4 @@
-//! How a case says that the contract is not kept.
+//! How a case reports a broken contract.
 
 use crate::saboteur::Hurt;
 use std::{error::Error, fmt, future::Future, panic::Location, time::Duration};
@@ -10,13 +10,13 @@ pub type Check<T = ()> = Result<T, Stop>;
 /// Why a case stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The contract is not kept, or the store does not work: what was observed, and where in the suite.
+    /// The contract is broken, or the store does not work: the observation, and its place in the suite.
     Failed(String),
     /// The store lacks this; the case is ignored.
     Lacks(Need),
 }
 
-/// What a case needs of a store beyond the required methods of its trait.
+/// A need of a case beyond the required methods of the store's trait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
     /// Grants end with a lease, not with a session: [`Capabilities::standing`](tenure_core::Capabilities::standing).
@@ -31,7 +31,7 @@ pub enum Need {
     Latches,
     /// Several names are granted in one request: [`Capabilities::together`](tenure_core::Capabilities::together).
     Together,
-    /// The store tells who holds what: [`Capabilities::listing`](tenure_core::Capabilities::listing).
+    /// The store lists its holders: [`Capabilities::listing`](tenure_core::Capabilities::listing).
     Listing,
     /// A grant can reserve tokens: [`Capabilities::succession`](tenure_core::Capabilities::succession).
     Succession,
@@ -56,19 +56,21 @@ pub enum Need {
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Hurt(hurt) => return write!(f, "needs a server that can be hurt: {hurt}"),
+            Self::Hurt(hurt) => return write!(f, "needs a saboteur that can inject this fault: {hurt}"),
             Self::Lease => "needs leases: this store's grants end with a session",
             Self::Session => "needs a session: this store's grants end with a lease",
             Self::Readers => "needs readers: this store has exclusive locks only",
             Self::Permits => "needs permits: this store has no semaphores",
             Self::Latches => "needs latches: this store has none",
-            Self::Together => "needs several names in one request: this store asks for one by one",
-            Self::Listing => "needs listing: this store does not tell who holds what",
+            Self::Together => {
+                "needs several names in one request: this store is asked for one name at a time"
+            }
+            Self::Listing => "needs listing: this store does not list holders",
             Self::Succession => "needs succession: this store's grants reserve no tokens",
             Self::Wakeups => "needs wake-ups: this store's waiters poll",
-            Self::Fair => "needs fair: this store has no order between clients",
-            Self::Processes => "needs processes: no other process reaches this store",
-            Self::Namespaces => "needs namespaces: this subject has only one",
+            Self::Fair => "needs fair: this store does not serve clients in order",
+            Self::Processes => "needs processes: no other process can reach this store",
+            Self::Namespaces => "needs namespaces: this subject has one only",
             Self::Restart => "needs restart: this subject cannot be restarted",
             Self::Wipe => "needs wipe: this subject cannot be emptied",
             Self::Records => "needs records: this subject offers no record store",
@@ -77,13 +79,13 @@ impl fmt::Display for Need {
 }
 
 impl Stop {
-    /// Reports that the contract is not kept; `what` was observed.
+    /// Reports a broken contract: `what` the case observed.
     #[track_caller]
     pub fn failed(what: impl fmt::Display) -> Self {
         Self::failed_at(Location::caller(), what)
     }
 
-    /// The same for a future, which knows its caller only while it is made.
+    /// Like `failed`, for a future, which knows its caller only while it is made.
     fn failed_at(at: &Location<'_>, what: impl fmt::Display) -> Self {
         Self::Failed(format!("{what} (at {}:{})", at.file(), at.line()))
     }
@@ -107,7 +109,7 @@ pub(crate) fn chain(error: &(impl Error + ?Sized)) -> String {
     text
 }
 
-/// Stops the case unless the condition holds. What the condition says for itself needs no words.
+/// Stops the case unless the condition holds. A condition that is clear by itself needs no message.
 macro_rules! ensure {
     ($condition:expr $(,)?) => {
         $crate::check::ensure!($condition, "expected {}", stringify!($condition))
@@ -119,14 +121,14 @@ macro_rules! ensure {
     };
 }
 
-/// Stops the case unless both are equal, and shows both.
+/// Stops the case unless both are equal. The right one is expected.
 macro_rules! ensure_eq {
     ($left:expr, $right:expr $(,)?) => {
         $crate::check::ensure_eq!($left, $right, "{}", stringify!($left))
     };
     ($left:expr, $right:expr, $($what:tt)+) => {
         match (&$left, &$right) {
-            (left, right) => $crate::check::ensure!(left == right, "{}: {left:?}, not {right:?}", format_args!($($what)+)),
+            (left, right) => $crate::check::ensure!(left == right, "{}: got {left:?}, expected {right:?}", format_args!($($what)+)),
         }
     };
 }
@@ -140,7 +142,7 @@ macro_rules! ensure_matches {
         match &$value {
             $pattern $(if $guard)? => {}
             other => return Err($crate::check::Stop::failed(format_args!(
-                "{}: {other:?}, not {}", format_args!($($what)+), stringify!($pattern)
+                "{}: got {other:?}, expected {}", format_args!($($what)+), stringify!($pattern)
             ))),
         }
     };
@@ -150,9 +152,9 @@ macro_rules! ensure_matches {
 #[track_caller]
 pub(crate) fn rises(before: impl Into<Option<Token>>, token: Token) -> Check {
     match before.into() {
-        Some(before) if before >= token => {
-            Err(Stop::failed(format_args!("token {token} follows {before}, and tokens only rise")))
-        }
+        Some(before) if before >= token => Err(Stop::failed(format_args!(
+            "token {token} was granted after token {before}: each grant needs a greater token"
+        ))),
         _ => Ok(()),
     }
 }
@@ -160,7 +162,7 @@ pub(crate) fn rises(before: impl Into<Option<Token>>, token: Token) -> Check {
 /// Stops the case if the lock was lost.
 #[track_caller]
 pub(crate) fn still_held(guard: &Guard) -> Check {
-    ensure!(guard.is_held(), "{guard:?} was lost: {:?}", guard.loss());
+    ensure!(guard.is_held(), "this lock must still be held, but was lost ({:?}): {guard:?}", guard.loss());
     Ok(())
 }
 
@@ -169,7 +171,7 @@ pub(crate) fn still_held(guard: &Guard) -> Check {
 pub(crate) fn deadline(guard: &Guard) -> Check<Moment> {
     match guard.deadline() {
         Some(deadline) => Ok(deadline),
-        None => Err(Stop::failed(format_args!("a new guard has no deadline: {guard:?}"))),
+        None => Err(Stop::failed(format_args!("a new guard must have a deadline: {guard:?}"))),
     }
 }
 
@@ -177,7 +179,10 @@ pub(crate) fn deadline(guard: &Guard) -> Check<Moment> {
 /// each moment has the noise of two clocks.
 #[track_caller]
 pub(crate) fn took_exactly(took: Duration, expected: Duration, what: impl fmt::Display) -> Check {
-    ensure!(took.abs_diff(expected) < Duration::from_millis(1), "{what} took {took:?}, not {expected:?}");
+    ensure!(
+        took.abs_diff(expected) < Duration::from_millis(1),
+        "{what}: took {took:?}, expected {expected:?}"
+    );
     Ok(())
 }
 
@@ -191,7 +196,9 @@ pub(crate) fn free_at_once(lock: &Lock) -> impl Future<Output = Check<Guard>> {
     async move {
         match lock.try_acquire().await {
             Ok(Some(guard)) => Ok(guard),
-            Ok(None) => Err(Stop::failed_at(at, format_args!("refused while it is free: {lock:?}"))),
+            Ok(None) => {
+                Err(Stop::failed_at(at, format_args!("refused while it is free, expected a grant: {lock:?}")))
+            }
             Err(error) => Err(Stop::failed_at(at, chain(&error))),
         }
     }
@@ -204,16 +211,17 @@ pub(crate) fn kept_out(lock: &Lock) -> impl Future<Output = Check> {
     async move {
         match lock.try_acquire().await {
             Ok(None) => Ok(()),
-            Ok(Some(second)) => {
-                Err(Stop::failed_at(at, format_args!("granted while it is held: {second:?}")))
-            }
+            Ok(Some(second)) => Err(Stop::failed_at(
+                at,
+                format_args!("granted while it is held, expected a refusal: {second:?}"),
+            )),
             Err(error) => Err(Stop::failed_at(at, chain(&error))),
         }
     }
 }
 
-/// Acquires the lock, and waits until it is lost because nobody renews it. Also returns how much longer the store may
-/// keep it.
+/// Acquires the lock, and waits until it is lost for lack of renewals. Also returns how much longer the store may keep
+/// it.
 ///
 /// Its lease is cut short only when it is held. One as short from the start would often be over before a busy store's
 /// answer, and its lock never granted. If the store does not answer in time either, the longer lease runs out.
@@ -250,7 +258,7 @@ macro_rules! eventually {
         let until = tokio::time::Instant::now() + $limit;
         while !$condition {
             let late = tokio::time::Instant::now() >= until;
-            $crate::check::ensure!(!late, "not so after {:?}: {}", $limit, format_args!($($what)+));
+            $crate::check::ensure!(!late, "expected within {:?}: {}", $limit, format_args!($($what)+));
             $crate::pause::look_again().await;
         }
     }};
@@ -261,7 +269,9 @@ macro_rules! eventually {
 pub(crate) fn lost_with<T: fmt::Debug>(outcome: Result<T, LockError>) -> Check<LossCause> {
     match outcome {
         Err(LockError::Lost { cause, .. }) => Ok(cause),
-        other => Err(Stop::failed(format_args!("expected Err(Lost), got {other:?}"))),
+        other => {
+            Err(Stop::failed(format_args!("the lock was lost, so this must return Err(Lost): got {other:?}")))
+        }
     }
 }
 
@@ -279,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_speak_for_themselves() {
+    fn condition_is_its_own_message() {
         let (held, tokens) = (false, [1, 2]);
         let untrue = || {
             ensure!(held);
@@ -290,24 +300,27 @@ mod tests {
             ensure_eq!(tokens.len(), 3);
             Check::Ok(())
         };
-        assert_eq!(said(line!() - 3, unequal()), "tokens.len(): 2, not 3");
+        assert_eq!(said(line!() - 3, unequal()), "tokens.len(): got 2, expected 3");
         let unmatched = || {
             ensure_matches!(tokens.first(), None);
             Check::Ok(())
         };
-        assert_eq!(said(line!() - 3, unmatched()), "tokens.first(): Some(1), not None");
+        assert_eq!(said(line!() - 3, unmatched()), "tokens.first(): got Some(1), expected None");
     }
 
     #[tokio::test]
-    async fn a_failure_is_placed_where_it_was_noticed() {
+    async fn failure_names_line_of_check() {
         let locks = Locks::new(Memory::new());
         let granted = said(line!(), kept_out(&locks.lock("a")).await);
-        assert!(granted.starts_with("granted while it is held: Guard("), "{granted}");
+        assert!(granted.starts_with("granted while it is held, expected a refusal: Guard("), "{granted}");
         let lock = locks.lock("b");
         let guard = free_at_once(&lock).await.unwrap();
-        assert!(said(line!(), free_at_once(&lock).await).starts_with("refused while it is free: Lock"));
+        assert!(
+            said(line!(), free_at_once(&lock).await)
+                .starts_with("refused while it is free, expected a grant: Lock")
+        );
         let token = guard.token();
-        let fell = format!("token {token} follows {token}, and tokens only rise");
+        let fell = format!("token {token} was granted after token {token}: each grant needs a greater token");
         assert_eq!(said(line!(), rises(token, token)), fell);
     }
 }

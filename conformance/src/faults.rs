@@ -24,8 +24,8 @@
 //! | the run | `run` |
 //! | what disturbs the clients, and what they leave | `injector`, `leaks` |
 //! | the clients | `process`, one in a process of its own; `program`, one that is any program; `client`; `worker`, one of its tasks; `step`, what that takes |
-//! | what is planned, and what is counted | `schedule`, `options`; `figures` |
-//! | what the locks protect, and what a guard says of itself | `resource`; `word` |
+//! | the plan, and the figures | `schedule`, `options`; `figures` |
+//! | the resources that the locks protect, and the word of a guard | `resource`; `word` |
 
 mod client;
 #[cfg(feature = "command")]

@@ -102,7 +102,7 @@ impl FencedRegister {
         self.state().writes
     }
 
-    /// Returns how often somebody was refused.
+    /// Returns how many requests were refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.state().refused

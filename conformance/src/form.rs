@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_process_is_told_a_form_by_its_name() {
+    fn form_is_read_as_written() {
         for form in [Form::Lock, Form::Reader, Form::Writer, Form::Permit(3), Form::AllPermits(3)] {
             assert_eq!(form.to_string().parse(), Ok(form));
         }

@@ -62,7 +62,7 @@ where
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TOGETHER);
     let tested = Tested::all(runtime.block_on(subjects()));
-    // Who asks for some cases may not want the next store at all.
+    // With a filter, the next store may not be needed at all.
     let all = arguments.filter.is_none() && arguments.skip.is_empty();
     let next = |at: usize| tested.get(at + 1).filter(|_| all).cloned();
     let sharing = Arc::new(Semaphore::new(SHARING));
@@ -94,7 +94,7 @@ struct Turn {
     tested: Arc<Tested>,
     /// The store whose turn is next. Servers take seconds to start; meanwhile this one's cases run.
     next: Option<Arc<Tested>>,
-    /// What a case that shares its store takes one permit of.
+    /// A case that shares its store takes one permit of it.
     sharing: Arc<Semaphore>,
 }
 
@@ -145,7 +145,7 @@ mod tests {
 
     /// The order keeps the run short, and the punctual cases reliable.
     #[test]
-    fn stores_are_hurt_side_by_side_and_the_punctual_come_last() {
+    fn lone_cases_interleave_and_punctual_cases_come_last() {
         let lane =
             |store: &'static str| cases::all().into_iter().map(|case| (case, store)).collect::<Vec<_>>();
         let order = in_order(vec![lane("a"), lane("b"), lane("c")]);

@@ -1,4 +1,4 @@
-//! The judge: what clients saw, and whether the contract allows it.
+//! The judge: does the contract allow the observations of these clients?
 //!
 //! A [`Recorder`] notes what each client asks and hears, in any number of processes of one machine. The notes make a
 //! [`History`], which is data: it can be written as JSON lines, sent through a pipe, merged, and judged later. A
@@ -40,8 +40,8 @@
 //!
 //! | layer | files of `judge` |
 //! |---|---|
-//! | the verdict, and how a violation is drawn | `verdict`; `timeline`, what is shown, and `text`, with which characters |
-//! | the rules | `rules`; `company`, who may hold a name beside whom |
+//! | the verdict, and how a violation is drawn | `verdict`; `timeline`, its content, and `text`, its characters |
+//! | the rules | `rules`; `company`, holders that may be beside each other |
 //! | the notes in words | `about` |
 //! | the notes put together | `account` |
 //! | the notes | `history`, all of them; `event`, one |

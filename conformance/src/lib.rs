@@ -9,7 +9,7 @@
 //! use tenure_conformance::{BoxError, Subject, Subjects, async_trait};
 //! use tenure_core::{Backend, Memory};
 //!
-//! /// The store under test: here the one in memory, in yours whatever makes a new client of it.
+//! /// The store under test: here the one in memory.
 //! struct Mine(Memory);
 //!
 //! #[async_trait]
@@ -33,7 +33,7 @@
 //!
 //! | you look for | it is in |
 //! |---|---|
-//! | what a store under test must offer | [`Subject`], [`Subjects`], [`AnyRecordStore`], [`Absent`] |
+//! | requirements for a store under test | [`Subject`], [`Subjects`], [`AnyRecordStore`], [`Absent`] |
 //! | the suite as a test program | [`main`] |
 //! | the suite as a function, and its table | [`run`], [`Report`] |
 //! | the list of cases | [`cases()`] |
@@ -41,11 +41,11 @@
 //! | a store in virtual time, whose server and network can be hurt | [`Simulation`] |
 //! | ways to inject faults into the server, and into the connection to it | [`saboteur`], `proxy` (a feature) |
 //! | a resource that checks fencing tokens | [`FencedRegister`] |
-//! | which stores must be available, and which tests are skipped | [`is_required`], [`skip`] |
+//! | required stores, and skipped tests | [`is_required`], [`skip`] |
 //! | other processes that hold locks | [`Victim`], [`play_victim_if_asked`], [`is_victim`] |
-//! | what clients saw, and whether the contract allows it | [`judge`] |
+//! | a check of client histories against the contract | [`judge`] |
 //! | clients, processes and faults at random, for as long as you like | [`faults`] |
-//! | what a case is made of | [`Case`], [`Clock`], [`Form`], [`Stage`], [`Check`], [`pause`] |
+//! | the parts of a case | [`Case`], [`Clock`], [`Form`], [`Stage`], [`Check`], [`pause`] |
 //!
 //! # Reading the code
 //!
@@ -55,13 +55,13 @@
 //! |---|---|
 //! | the suite | `harness`, as a program; `report`, as a function |
 //! | the cases | `cases`, with `oracle`, random histories; `suite`, how one is run |
-//! | what a case is, and what it works with | `case`; `stage`, with `victim`, another process |
+//! | a case, and its tools | `case`; `stage`, with `victim`, another process |
 //! | the fault run | `faults` |
 //! | in which form a case locks | `form`; `parent`, with which another process ends; `own_runtime` |
-//! | how it says that the contract is not kept, and how it waits | `check`; `pause`; `stopped_clock`, for what must be pushed |
-//! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `watched`, a value to wait for; `probe`, between a client and the store, and `log`, what was asked; `required` |
-//! | what hurts a server | `saboteur`; `proxy`, on the way to it |
-//! | what a lock protects, and what clients saw | `fence`; `judge` |
+//! | how it reports a broken contract, and how it waits | `check`; `pause`; `stopped_clock`, for what must be pushed |
+//! | the store under test | `subject`; `any_records`, its record store; `simulation`, a server in virtual time; `watched`, a value to wait for; `probe`, between a client and the store, and `log`, the requests; `required` |
+//! | faults of a server | `saboteur`; `proxy`, on the way to it |
+//! | a protected resource, and the observations of clients | `fence`; `judge` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

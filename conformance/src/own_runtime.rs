@@ -16,8 +16,8 @@ where
         let outcome = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(async {
                 tokio::select! {
-                    // Nobody waits for the outcome any more.
-                    () = sender.closed() => Err(Stop::failed("given up")),
+                    // The caller stopped waiting for the outcome.
+                    () = sender.closed() => Err(Stop::failed("the case stopped waiting for its runtime")),
                     outcome = work() => outcome,
                 }
             }),
@@ -25,5 +25,5 @@ where
         };
         drop(sender.send(outcome));
     });
-    outcome.await.map_err(|_| Stop::failed("the thread of a runtime panicked"))?
+    outcome.await.map_err(|_| Stop::failed("the work in a runtime of its own panicked"))?
 }

@@ -5,7 +5,7 @@ use crate::check::Check;
 /// Holds the number of the process that starts another.
 const PARENT: &str = "TENURE_CONFORMANCE_PARENT";
 
-/// What a process has to be told that is to [end with](end_with_it) this one.
+/// The environment of a process that is to [end with](end_with_it) this one.
 ///
 /// Linux takes the thread that starts a process for its parent: it has to live as long as the process is needed, as the
 /// workers of a runtime do.

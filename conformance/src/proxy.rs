@@ -15,7 +15,7 @@
 //! | the port, and the connections that arrive there | `listener` |
 //! | one connection: two pumps, one for each direction | `connection` |
 //! | the proxy as a saboteur | `sabotage` |
-//! | what happens to the bytes; what was seen; what is rewritten | `flow`, `counters`, `rewrite` |
+//! | the fate of the bytes; the counters; the rewriting | `flow`, `counters`, `rewrite` |
 
 mod connection;
 mod counters;

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_counts_and_names_what_did_not_pass() {
+    fn report_counts_cases_and_names_failures() {
         let entry =
             |subject: &str, group, case, outcome| Entry { subject: subject.to_owned(), group, case, outcome };
         let report = Report {

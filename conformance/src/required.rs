@@ -56,7 +56,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn all_but_those_that_are_excused() {
+    fn excused_stores_are_not_required() {
         assert!(!decide("redis", None, None));
         assert!(!decide("redis", Some("0"), None));
         assert!(decide("redis", Some("1"), None));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_tests_are_listed_one_a_line() {
+    fn skipped_tests_are_listed_by_line() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("skipped");
         list(Some(file.as_os_str()), "redis", "no server").unwrap();

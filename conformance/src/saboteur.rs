@@ -162,11 +162,11 @@ pub enum SabotageError {
     /// The attempt failed. The server may be in any state; [`Saboteur::heal`] tries to bring it back.
     #[error("{server} could not {what}: {source}")]
     Failed {
-        /// What was attempted.
+        /// The attempt.
         what: &'static str,
         /// The server's name for people.
         server: String,
-        /// What went wrong.
+        /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
 }
@@ -202,8 +202,8 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
     /// Undoes every fault, in an order that works, and returns when the server serves again.
     async fn heal(&self) -> Sabotage;
 
-    /// Returns a number that changes with each failover. Whatever the reason for a failover, the replica may lack what
-    /// its master granted last.
+    /// Returns a number that changes with each failover. After a failover for any reason, the replica may lack the last
+    /// grants of its master.
     async fn last_failover(&self) -> Result<u64, SabotageError> {
         Ok(0)
     }
@@ -352,8 +352,8 @@ pub trait Saboteur: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Locks tenure's tables against everybody, including those who read, in another session. It waits for those who
-    /// use a table, and others wait behind it. Leaves out a table that it cannot lock in time.
+    /// Locks tenure's tables against all other sessions, including readers. It waits for current users of a table, and
+    /// later ones wait behind it. Leaves out a table that it cannot lock in time.
     async fn lock_tables(&self) -> Sabotage {
         self.cannot(Hurt::LockTables)
     }

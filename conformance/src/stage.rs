@@ -1,4 +1,4 @@
-//! What a case works with: clients, names of its own, other processes.
+//! The tools of a case: clients, its own names, other processes.
 
 use crate::{
     Form, Need, Probe, Subject,
@@ -15,17 +15,17 @@ use std::{
 };
 use tenure_core::{Backend, Capabilities, ClaimId, Lock, Locks, Moment, StandingKind, Wakeup};
 
-/// On the wall clock, the limit for what the contract bounds: only what hangs takes so long.
+/// On the wall clock, the limit for the bounds of the contract: only a hanging request takes so long.
 const HANG: Duration = Duration::from_mins(5);
 /// How long a client may take to close.
 const CLOSING: Duration = Duration::from_secs(20);
-/// How long a closed client may still have a queue: by then, also on a busy machine, whatever tasks a case aborted have
-/// been dropped.
+/// How long a closed client may still have a queue: by then, also on a busy machine, the runtime has dropped the tasks
+/// that a case aborted.
 const ABORTING: Duration = Duration::from_secs(5);
 /// How long after the end of a case its traces may stay in the store: no lease of a dead client is longer.
 const LEFTOVERS: Duration = Duration::from_secs(8);
 
-/// What a case works with: clients of the store under test, and names that no other case and no other run uses.
+/// The tools of a case: clients of the store under test, and names that no other case and no other run uses.
 pub struct Stage {
     subject: Arc<dyn Subject>,
     capabilities: Capabilities,
@@ -85,8 +85,7 @@ impl Client {
         self.form.of(&self.locks, name)
     }
 
-    /// Returns a lock of this name that nobody can hold while another client holds [`lock`](Self::lock): see
-    /// [`Form::rival`].
+    /// Returns a lock of this name that excludes [`lock`](Self::lock) of every other client: see [`Form::rival`].
     pub fn rival(&self, name: impl AsRef<str>) -> Lock {
         self.form.rival().of(&self.locks, name)
     }
@@ -147,8 +146,8 @@ impl Stage {
         if has { Ok(()) } else { Err(Stop::Lacks(need)) }
     }
 
-    /// Returns the limit for what the contract bounds. In virtual time it is that bound. On the wall clock, where the
-    /// machine may stall, it only ends what hangs.
+    /// Returns the limit for a bound of the contract. In virtual time it is the bound itself. On the wall clock, where the
+    /// machine may stall, it only ends a request that hangs.
     #[must_use]
     pub fn at_most(&self, bound: Duration) -> Duration {
         if Moment::are_virtual() { bound } else { HANG }
@@ -160,7 +159,7 @@ impl Stage {
         format!("{}{last}", self.prefix)
     }
 
-    /// Returns what all names of this case begin with.
+    /// Returns the beginning of all names of this case.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -196,7 +195,7 @@ impl Stage {
         clients.try_into().map_err(|_| Stop::failed("as many clients as were asked for"))
     }
 
-    /// Returns what makes clients in other runtimes than this one.
+    /// Returns a maker of clients for other runtimes.
     pub(crate) fn opener(&self) -> Opener {
         self.opener.clone()
     }
@@ -261,7 +260,9 @@ impl Stage {
     /// [`Stop::Lacks`] if it cannot inject one of them.
     pub fn saboteur(&self, hurts: &[Hurt]) -> Check<Arc<dyn Saboteur>> {
         hurts.iter().try_for_each(|hurt| self.needs(Need::Hurt(*hurt)))?;
-        self.subject.saboteur().ok_or_else(|| Stop::failed("a saboteur that was there is gone"))
+        self.subject
+            .saboteur()
+            .ok_or_else(|| Stop::failed("`Subject::saboteur` returned None after it had returned one"))
     }
 
     /// Starts another process that holds locks of the same store and can be killed.
@@ -290,14 +291,18 @@ impl Stage {
         let clients = std::mem::take(&mut *clients.lock().unwrap_or_else(PoisonError::into_inner));
         for client in &clients {
             client.probe.heal();
-            within(CLOSING, "closing a client", client.close()).await?;
+            within(CLOSING, "closing a client after the case", client.close()).await?;
         }
         let records = std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner));
         for client in records {
-            within(CLOSING, "closing a record store", client.close()).await?;
+            within(CLOSING, "closing a client of the record store after the case", client.close()).await?;
         }
         for client in &clients {
-            eventually!(ABORTING, client.names_in_use() == 0, "no queue is left in {client:?}");
+            eventually!(
+                ABORTING,
+                client.names_in_use() == 0,
+                "no queue is left in {client:?} after the case"
+            );
         }
         drop(clients);
         if !self.capabilities.listing {
@@ -318,7 +323,7 @@ async fn nothing_left(backend: &dyn Backend, prefix: &str) -> Check {
             left = backend.list(prefix).await?;
             left.is_empty()
         },
-        "no grant is left of a case that is over, but {left:?}"
+        "no grant is left in the store after the case, but {left:?}"
     );
     Ok(())
 }
@@ -339,5 +344,5 @@ impl fmt::Debug for Client {
 }
 
 async fn open(subject: &dyn Subject) -> Check<Arc<dyn Backend>> {
-    subject.backend().await.map_err(|error| Stop::failed(format_args!("no client: {}", chain(&*error))))
+    subject.backend().await.map_err(|error| Stop::failed(format_args!("no new client: {}", chain(&*error))))
 }

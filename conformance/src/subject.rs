@@ -69,14 +69,14 @@ pub trait Subject: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever the store's client reports. The case that asked fails with it.
+    /// The error of the store's client. The case fails with it.
     async fn backend(&self) -> Result<Arc<dyn Backend>, BoxError>;
 
     /// Makes a new client in another namespace (prefix, table, chroot, …) of the store; `None` if it has no namespaces.
     ///
     /// # Errors
     ///
-    /// Whatever the store's client reports.
+    /// The error of the store's client.
     async fn backend_in(&self, namespace: &str) -> Result<Option<Arc<dyn Backend>>, BoxError> {
         let _ = namespace;
         Ok(None)
@@ -167,7 +167,7 @@ pub trait Subject: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever the store's client reports.
+    /// The error of the store's client.
     async fn records(&self) -> Result<Option<AnyRecordStore>, BoxError> {
         Ok(None)
     }

@@ -1,4 +1,4 @@
-//! How one case is run on one store.
+//! Runs one case on one store.
 
 use crate::{
     Case, Clock, Stage, Subject, Subjects,
@@ -16,9 +16,9 @@ use tokio::{
 pub enum Outcome {
     /// The store keeps the contract.
     Passed,
-    /// It does not, or the store does not work: what was observed.
+    /// The contract is broken, or the store does not work: the observation.
     Failed(String),
-    /// The store lacks what the case needs, or is not available here: why.
+    /// The store lacks a need of the case, or is not available here: the reason.
     Ignored(String),
 }
 
@@ -42,7 +42,7 @@ impl Tested {
         subjects.into_iter().map(tested).collect()
     }
 
-    /// Whether this case is run on this store.
+    /// Whether this case runs on this store.
     pub(crate) fn shows(&self, case: &Case) -> bool {
         self.subject.shows(case.group) && (case.clock != Clock::Virtual || self.subject.simulated().is_some())
     }
@@ -66,7 +66,7 @@ impl Tested {
         if case.alone { self.healed(outcome).await } else { outcome }
     }
 
-    /// Heals the server for the next case, whatever the outcome of one that may have injected faults.
+    /// Heals the server for the next case, even if this one failed.
     async fn healed(&self, outcome: Outcome) -> Outcome {
         let Some(saboteur) = self.subject.saboteur() else { return outcome };
         match (saboteur.heal().await, outcome) {
@@ -75,7 +75,7 @@ impl Tested {
         }
     }
 
-    /// Starts the store ahead of its first case, which says what came of it.
+    /// Starts the store ahead of its first case, which reports the outcome.
     pub(crate) async fn start(self: Arc<Self>) {
         let _ = self.started().await;
     }
@@ -112,14 +112,14 @@ async fn simulate(subject: Arc<dyn Subject>, case: Case) -> Outcome {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
         let outcome = match runtime {
             Ok(runtime) => runtime.block_on(outcome_of(subject, case)),
-            Err(error) => Outcome::Failed(format!("no runtime for a simulation: {error}")),
+            Err(error) => Outcome::Failed(format!("no runtime for the simulation: {error}")),
         };
         drop(tell.send(outcome));
     });
     match tokio::time::timeout(case.limit, told).await {
         Ok(Ok(outcome)) => outcome,
-        Ok(Err(_)) => Outcome::Failed("the simulation panicked".to_owned()),
-        Err(_) => Outcome::Failed(format!("the simulation hung for {:?}", case.limit)),
+        Ok(Err(_)) => Outcome::Failed("the case panicked, in virtual time".to_owned()),
+        Err(_) => Outcome::Failed(format!("the case did not end within {:?}, in virtual time", case.limit)),
     }
 }
 
@@ -133,7 +133,7 @@ async fn outcome_of(subject: Arc<dyn Subject>, case: Case) -> Outcome {
         Ok(Err(panic)) => Outcome::Failed(said(panic)),
         Err(_) => {
             task.abort();
-            Outcome::Failed(format!("it did not end within {:?}", case.limit))
+            Outcome::Failed(format!("the case did not end within {:?}", case.limit))
         }
     }
 }
@@ -146,10 +146,10 @@ async fn play(subject: Arc<dyn Subject>, case: Case) -> Check {
 
 /// The message of a panic.
 fn said(panic: tokio::task::JoinError) -> String {
-    let Ok(panic) = panic.try_into_panic() else { return "its task was cancelled".to_owned() };
+    let Ok(panic) = panic.try_into_panic() else { return "the task of the case was cancelled".to_owned() };
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.map_or_else(|| "it panicked".to_owned(), |text| format!("it panicked: {text}"))
+    text.map_or_else(|| "the case panicked".to_owned(), |text| format!("the case panicked: {text}"))
 }
 
 #[cfg(test)]
@@ -189,13 +189,13 @@ mod tests {
         tested(absent, Case::new("group", "name", run)).await
     }
 
-    /// Asserts that the case failed, and that this is what was said.
+    /// Asserts that the case failed with this message.
     fn failed(outcome: &Outcome, saying: &str) {
         assert!(matches!(outcome, Outcome::Failed(what) if what.contains(saying)), "{outcome:?}");
     }
 
     #[tokio::test]
-    async fn a_case_passes_fails_or_is_ignored() {
+    async fn case_passes_fails_or_is_ignored() {
         assert_eq!(outcome(None, |_| Box::pin(async { Ok(()) })).await, Outcome::Passed);
         let lacks = outcome(None, |stage| Box::pin(async { stage.needs(Need::Processes) })).await;
         assert_eq!(lacks, Outcome::Ignored(Need::Processes.to_string()));
@@ -204,17 +204,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_case_that_hangs_or_panics_has_failed() {
+    async fn case_that_hangs_or_panics_fails() {
         let hangs = Case::new("group", "name", |_| Box::pin(std::future::pending()));
         let hangs = Case { limit: Duration::from_millis(300), ..hangs };
         failed(&tested(None, hangs).await, "did not end within 300ms");
         let panics =
             |_: &Stage| -> Running<'_> { Box::pin(async { std::panic::resume_unwind(Box::new("oh")) }) };
-        failed(&outcome(None, panics).await, "it panicked: oh");
+        failed(&outcome(None, panics).await, "the case panicked: oh");
     }
 
     #[tokio::test]
-    async fn a_case_that_leaves_something_behind_has_failed() {
+    async fn case_that_leaves_a_grant_behind_fails() {
         fn leaks(stage: &Stage) -> Running<'_> {
             Box::pin(async move {
                 let guard = stage.client().await?.lock(stage.name("a")).acquire().await?;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_absent_store_is_ignored_with_the_reason() {
+    async fn absent_store_is_ignored_with_reason() {
         let absent = outcome(Some("no server"), |_| Box::pin(std::future::pending())).await;
         if is_required("memory") {
             failed(&absent, "no server, and TENURE_TEST_REQUIRE=1");

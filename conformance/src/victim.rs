@@ -50,13 +50,14 @@ impl Victim {
             .kill_on_drop(true)
             .spawn()?;
         let (Some(commands), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(Stop::failed("a child without pipes"));
+            return Err(Stop::failed("another process started without pipes"));
         };
         let mut victim = Self { process, commands, answers: BufReader::new(answers).lines() };
         let greeting = victim.answer().await?;
         ensure!(
             greeting == "ready",
-            "a victim began with {greeting:?}: does this program's main notice that it is one?"
+            "another process that holds locks began with {greeting:?}, not \"ready\": `main` must call \
+             `tenure_conformance::main` or `play_victim_if_asked` before anything else"
         );
         Ok(victim)
     }
@@ -66,10 +67,10 @@ impl Victim {
     }
 
     async fn answer_within(&mut self, patience: Duration) -> Check<String> {
-        let line = within(patience, "a victim's answer", self.answers.next_line()).await??;
-        let line = line.ok_or_else(|| Stop::failed("the victim ended"))?;
+        let line = within(patience, "an answer of the other process", self.answers.next_line()).await??;
+        let line = line.ok_or_else(|| Stop::failed("the other process ended by itself"))?;
         match line.strip_prefix("error ") {
-            Some(error) => Err(Stop::failed(format_args!("in the victim: {error}"))),
+            Some(error) => Err(Stop::failed(format_args!("in another process: {error}"))),
             None => Ok(line),
         }
     }
@@ -106,7 +107,10 @@ impl Victim {
     /// machine the victim may have lost it.
     pub(crate) async fn keeps_out(&mut self, lock: &Lock) -> Check {
         let Some(second) = lock.try_acquire().await? else { return Ok(()) };
-        ensure!(!self.is_held().await?, "granted while another process holds it: {second:?}");
+        ensure!(
+            !self.is_held().await?,
+            "granted while another process holds it, expected a refusal: {second:?}"
+        );
         Ok(second.release().await?)
     }
 
@@ -124,7 +128,7 @@ impl Victim {
     ///
     /// # Errors
     ///
-    /// What the release said.
+    /// The error of the release.
     pub async fn release(&mut self) -> Check {
         self.tell("release").await.map(drop)
     }
@@ -161,7 +165,7 @@ impl Victim {
 
     fn signal(&self, signal: Signal) -> Check {
         let pid = self.process.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-        let pid = pid.ok_or_else(|| Stop::failed("the victim ended"))?;
+        let pid = pid.ok_or_else(|| Stop::failed("the other process has ended"))?;
         Ok(kill_process(pid, signal)?)
     }
 
@@ -195,7 +199,7 @@ where
     if faults::is_client() {
         let named = |name: String| async move {
             let subject = subjects().await.named(&name).cloned();
-            subject.ok_or_else(|| format!("there is no {name:?}").into())
+            subject.ok_or_else(|| format!("no subject is named {name:?}").into())
         };
         return faults::play_client_if_asked(named).await;
     }
@@ -217,7 +221,8 @@ pub fn is_victim() -> bool {
 
 async fn play(subjects: Subjects) -> Check {
     let name = env::var(SUBJECT)?;
-    let subject = subjects.named(&name).ok_or_else(|| Stop::failed(format_args!("there is no {name:?}")))?;
+    let subject =
+        subjects.named(&name).ok_or_else(|| Stop::failed(format_args!("no subject is named {name:?}")))?;
     let (locks, form) = (locks_of(&**subject).await?, env::var(FORM)?.parse()?);
     let lock = |name: &str| Form::of(form, &locks, name);
     let mut commands = read_commands();
@@ -256,7 +261,7 @@ async fn obey(lock: &impl Fn(&str) -> Lock, guard: &mut Option<Guard>, command: 
         }
         "release" => match guard.take() {
             Some(guard) => guard.release().await.map(|()| "released".to_owned()).map_err(Stop::from),
-            None => Err(Stop::failed("nothing is held")),
+            None => Err(Stop::failed("this process holds no lock")),
         },
         "append" => {
             let (rounds, rest) = rest.split_once(' ').unwrap_or_default();
@@ -280,7 +285,7 @@ async fn append(lock: &Lock, rounds: usize, path: &str) -> Check {
     Ok(())
 }
 
-/// Reads the commands, one per line. When the input ends, so does this process: whoever started it is gone.
+/// Reads the commands, one per line. The process ends with its input: its parent is gone.
 fn read_commands() -> mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -297,6 +302,6 @@ fn read_commands() -> mpsc::UnboundedReceiver<String> {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A broken pipe means that nobody reads any more; the reading thread ends the process.
+    // A broken pipe means that the parent is gone; the reading thread ends the process.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

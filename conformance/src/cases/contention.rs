@@ -20,13 +20,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 /// How many clients take turns.
 const WORKERS: usize = 3;
 const LEASE: Duration = Duration::from_secs(2);
-/// How long a worker waits for its turn, whatever happens: also while a server starts, which was seen to take a minute.
+/// How long a worker waits for its turn: a server that starts was seen to take a minute.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// How soon each has another turn when all is well again.
+/// How soon each worker has another turn after the faults.
 const RECOVERY: Duration = Duration::from_secs(40);
 
-/// Clients that take turns to increment a [`FencedRegister`], as fast as the lock lets them, whatever happens to the
-/// store meanwhile.
+/// Clients that take turns to increment a [`FencedRegister`] as fast as the lock lets them, also during faults.
 pub(super) struct Contention {
     shared: Arc<Shared>,
     workers: TaskTracker,
@@ -36,7 +35,7 @@ pub(super) struct Contention {
 #[derive(Default)]
 struct Shared {
     register: FencedRegister,
-    /// Every token that was seen.
+    /// All tokens so far.
     tokens: Mutex<BTreeSet<Token>>,
     /// Whether the store forgets grants under this fault. Then two clients may believe at once that they hold the lock,
     /// until the older grant's deadline (clause F4).
@@ -66,22 +65,25 @@ impl Contention {
         Ok(this)
     }
 
-    /// Checks that every worker still gets another turn, that tokens rose, that nobody was refused without an excuse,
-    /// and that no update was lost.
+    /// Checks that every worker still gets another turn, tokens rose, no client was refused without an excuse, and no
+    /// update was lost.
     pub(super) async fn goes_on(self) -> Check {
         let turns = || self.shared.turns.iter().map(|turns| turns.load(Ordering::Relaxed));
         let before: Vec<u64> = turns().collect();
         eventually!(
             RECOVERY,
             self.shared.broken().is_some() || turns().zip(&before).all(|(now, before)| now > *before),
-            "everybody has another turn; the turns were {before:?} and are {:?}",
+            "every client has another turn (turns of each client before: {before:?}, now: {:?})",
             turns().collect::<Vec<_>>()
         );
         self.over.cancel();
         self.workers.wait().await;
         let (broken, lost) = (self.shared.broken().take(), self.shared.register.lost_updates());
-        ensure!(broken.is_none(), "a client that takes turns: {}", broken.unwrap_or_default());
-        ensure!(lost == 0, "{lost} updates were lost, though the resource checks tokens");
+        ensure!(broken.is_none(), "one of {WORKERS} clients that take turns: {}", broken.unwrap_or_default());
+        ensure!(
+            lost == 0,
+            "{lost} updates were lost although the resource checks tokens: a token must identify one grant"
+        );
         Ok(())
     }
 }
@@ -110,7 +112,7 @@ impl Shared {
             // The others were granted before this one was asked for, which no fault undoes.
             rises(before, token)?;
             let is_new = self.tokens().insert(token);
-            ensure!(is_new, "token {token} was given twice");
+            ensure!(is_new, "token {token} was granted twice: each grant needs a token of its own");
             if let Err(refused) = self.increment(token).await {
                 self.excuse(refused, &guard)?;
             }
@@ -128,13 +130,13 @@ impl Shared {
         self.register.write(token, value + 1)
     }
 
-    /// Somebody with a greater token came in between. That is right if this holder has lost the lock, as it then knows,
-    /// or if the store was made to forget it.
+    /// A holder with a greater token came in between. That is right if this holder knows that it lost the lock, or if
+    /// the fault made the store forget it.
     fn excuse(&self, refused: Refused, guard: &Guard) -> Check {
         let times = self.register.refused();
         ensure!(
             self.forgets || !guard.is_held(),
-            "{refused}, and the one who is refused still holds the lock: {guard:?} (refusals so far: {times})"
+            "{refused}. The older holder still holds the lock, so it was granted twice: {guard:?} (refusals so far: {times})"
         );
         Ok(())
     }
@@ -212,7 +214,7 @@ mod tests {
                 let mut state = self.state();
                 state.holder = state.holder.filter(|holder| *holder != grant.claim);
             }
-            // Everybody else asks meanwhile, so nobody starves.
+            // The other clients ask meanwhile, so none starves.
             pause::settle(Capabilities::POLLED.ask_again).await;
             Ok(Release::Released { awaited: false })
         }
@@ -227,36 +229,36 @@ mod tests {
         Contention::begin(&stage, &[Hurt::Kill]).await
     }
 
-    /// What is said of a store that is broken.
+    /// The failure that a broken store causes.
     async fn said_of(store: OneName) -> Check<String> {
         let contention = turns(store).await?;
         eventually!(PATIENCE, contention.shared.broken().is_some());
         match contention.goes_on().await {
             Err(Stop::Failed(what)) => Ok(what),
-            other => Err(Stop::failed(format_args!("it went on: {other:?}"))),
+            other => Err(Stop::failed(format_args!("the broken store passed: {other:?}"))),
         }
     }
 
-    /// The fence keeps updates from being lost, and each has a token of its own: nothing else would show it.
+    /// The fence prevents lost updates, and each grant has its own token: only the refusal shows two holders.
     #[tokio::test(flavor = "multi_thread")]
-    async fn two_holders_are_noticed_though_the_fence_protects_the_resource() {
-        let what = said_of(OneName { rises: true, ..OneName::default() }).await.expect("it is noticed");
+    async fn two_holders_are_caught_behind_a_fence() {
+        let what = said_of(OneName { rises: true, ..OneName::default() }).await.expect("a failure");
         assert!(what.contains("still holds the lock"), "{what}");
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn tokens_that_fall_are_noticed_even_where_the_store_forgets() {
+    async fn falling_tokens_are_caught_although_store_forgets() {
         let store = OneName { excludes: true, forgets: true, ..OneName::default() };
-        let what = said_of(store).await.expect("it is noticed");
-        assert!(what.contains("tokens only rise"), "{what}");
+        let what = said_of(store).await.expect("a failure");
+        assert!(what.contains("each grant needs a greater token"), "{what}");
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_excludes_or_was_made_to_forget_is_excused() {
+    async fn excluding_or_forgetful_store_passes() {
         for excludes in [true, false] {
             let store = OneName { excludes, rises: true, forgets: !excludes, ..OneName::default() };
             let contention = turns(store).await.expect("clients");
-            contention.goes_on().await.expect("all is well");
+            contention.goes_on().await.expect("a pass");
         }
     }
 }

@@ -17,7 +17,7 @@ use tenure_core::{Backend, Locks, Moment, Owner};
 use tokio::{sync::oneshot, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// What all clients have in common.
+/// The common part of all clients.
 #[derive(Clone)]
 pub(super) struct Setting {
     pub(super) subject: Arc<dyn Subject>,
@@ -68,7 +68,7 @@ impl Client {
 
     /// Closes the locks while the workers are still at it, and waits for both.
     ///
-    /// What takes too long is left behind: the judge sees that it did not end.
+    /// Leaves a client behind that takes too long: the judge sees that its closing did not end.
     pub(super) async fn close(mut self) {
         self.recorder.note(&self.name, What::Closes);
         let closing = async {
@@ -109,7 +109,7 @@ async fn begin_elsewhere(
     let beginning = in_own_runtime(move || async move {
         let Some((probe, locks)) = setting.open(&client, &stop).await else { return Ok(None) };
         let mut worker = setting.worker(&client, 1, &locks, &over);
-        // Nobody waits for it any more when the client is given up.
+        // If the client was given up, the receiver is gone.
         let _ = opened.send((probe, locks));
         let held = worker.take().await;
         Ok(Some((worker, held)))
@@ -123,7 +123,7 @@ async fn begin_elsewhere(
     }
 }
 
-/// What is drawn for this client, or worker.
+/// The random numbers of this client, or worker.
 pub(super) fn seeded(seed: u64, name: &str) -> fastrand::Rng {
     let seed = name.bytes().fold(seed, |seed, byte| mixed([seed, byte.into()]).u64(..));
     fastrand::Rng::with_seed(seed)

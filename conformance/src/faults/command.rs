@@ -42,7 +42,7 @@ enum Command {
 struct Faults {
     /// The store: its name, or a URL
     store: String,
-    /// What the schedule of faults follows from [default: a new one, which is printed]
+    /// Determines the schedule of faults [default: a new one, which is printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How long it goes on
@@ -69,7 +69,7 @@ struct Faults {
     /// Where the last round's history goes, as JSON lines [default: nowhere]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// What the report calls this build
+    /// The name of this build in the report
     #[arg(long, value_name = "COMMIT", default_value = concat!("v", env!("CARGO_PKG_VERSION")))]
     build: String,
     /// Only print which faults would come when in the first round

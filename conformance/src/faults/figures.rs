@@ -1,4 +1,4 @@
-//! What a fault run did, in numbers.
+//! The figures of a fault run.
 
 use crate::judge::{Broken, Event, History, Violation, What};
 use std::{
@@ -7,17 +7,17 @@ use std::{
 };
 use tenure_core::Mode;
 
-/// What a fault run did, in numbers.
+/// The figures of a fault run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {
     /// Rounds that were judged.
     pub rounds: u64,
-    /// What clients asked of the store: acquisitions, conversions, releases, and looks at latches.
+    /// Requests of clients to the store: acquisitions, conversions, releases, and looks at latches.
     /// Renewals are not counted.
     pub operations: u64,
-    /// What the operations were about: locks by the mode in which they were granted, conversions, and latches; how many
-    /// acquisitions were made in a runtime that ended with them, and how many inherited a grant inside their client.
+    /// The operations by kind: locks by the mode in which they were granted, conversions, and latches; acquisitions in a
+    /// runtime that ended with them, and acquisitions that inherited a grant inside their client.
     pub kinds: BTreeMap<&'static str, u64>,
     /// Locks granted.
     pub grants: u64,
@@ -62,7 +62,7 @@ impl Figures {
             What::Ended { .. } => self.without += 1,
             What::Writes { .. } => self.writes += 1,
             What::Refused { .. } => self.refused += 1,
-            // Nobody injects it: it is how a client, which may be another process, began.
+            // Not injected: a client, which may be another process, began so.
             What::RuntimeEnded => self.count_fault("runtime that ends".to_owned()),
             _ => {}
         }

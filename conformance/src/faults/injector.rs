@@ -27,7 +27,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What all tracks have in common.
+/// The common part of all tracks.
 #[derive(Clone)]
 pub(super) struct Injector {
     pub(super) recorder: Recorder,
@@ -174,7 +174,7 @@ impl Injector {
     }
 }
 
-/// What the contract allows for when the server is hurt so.
+/// The effect that the contract allows for when the server has this fault.
 fn effect(hurt: Hurt, subject: &dyn Subject) -> Effect {
     if subject.forgets(hurt) { Effect::Forgets { name: None } } else { Effect::None }
 }
@@ -209,7 +209,9 @@ async fn do_hurt(saboteur: &dyn Saboteur, what: AnyFault, hurt: Hurt, lasts: Dur
 }
 
 fn done<T>(sabotage: Result<T, SabotageError>) -> Check<T> {
-    sabotage.map_err(|error| Stop::failed(format_args!("the run itself failed: {}", chain(&error))))
+    sabotage.map_err(|error| {
+        Stop::failed(format_args!("the suite could not inject or end a fault: {}", chain(&error)))
+    })
 }
 
 /// Keeps a client in its place until the round is over: each lives for a while, closes its locks, and another comes.

@@ -1,4 +1,4 @@
-//! What is left when every client has ended.
+//! Looks for locks that are left when every client has ended.
 
 use super::{
     client::Setting,
@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Takes each lock once more, alone, and notes those that cannot be had.
 ///
-/// What a killed process held or waited for ends with its lease; nothing else may be left. A queue lets the dead delay
-/// the living a little longer.
+/// Locks and waits of a killed process end with its lease, and nothing else may be left. In a queue, the dead delay the
+/// living a little longer.
 pub(super) async fn look(setting: &Setting, options: &Options) -> Check {
     let patience = options.lease * 2 + options.allowance;
     if let Some(command) = &setting.program {
@@ -56,7 +56,7 @@ pub(super) async fn look(setting: &Setting, options: &Options) -> Check {
     Ok(())
 }
 
-/// The same with a program, since no other client knows its locks.
+/// Looks with a program, since no other client knows its locks.
 async fn look_with(command: &str, setting: &Setting, patience: Duration) -> Check {
     let over = CancellationToken::new();
     over.cancel();
@@ -75,7 +75,9 @@ async fn look_with(command: &str, setting: &Setting, patience: Duration) -> Chec
                 left_held("not known, since the client that asked does not answer");
                 return Ok(());
             }
-            Err(End::Output) => return Err(Stop::failed("the client that looks for leaks ended by itself")),
+            Err(End::Output) => {
+                return Err(Stop::failed("the process that looks for locks left held ended by itself"));
+            }
             Err(End::Failed(stop)) => return Err(stop),
         }
     }

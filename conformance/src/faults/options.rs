@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// The same seed gives the same schedule of faults.
+    /// Determines the schedule of faults.
     pub seed: u64,
     /// How long it goes on. A round that has begun is finished.
     pub length: Duration,

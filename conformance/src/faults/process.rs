@@ -43,7 +43,7 @@ const PART: &str = "TENURE_CONFORMANCE_CLIENT";
 /// How long a process may take to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a client process is told when it begins.
+/// The first message to a client process.
 #[derive(Serialize, Deserialize)]
 struct Part {
     subject: String,
@@ -53,7 +53,7 @@ struct Part {
     seed: u64,
 }
 
-/// What it says.
+/// A message from it.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Said {
@@ -71,11 +71,11 @@ struct Ask {
     over: Option<u64>,
 }
 
-/// What it is told.
+/// A message to it.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Told {
-    /// What the resource answered; `None` when it refused.
+    /// The answer of the resource; `None` when it refused.
     Answer {
         id: u64,
         value: Option<u64>,
@@ -123,7 +123,7 @@ impl Process {
             .kill_on_drop(true)
             .spawn()?;
         let (Some(commands), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Stop::failed("a child without pipes"));
+            return Err(Stop::failed("a client process started without pipes"));
         };
         let commands = Arc::new(AsyncMutex::new(commands));
         let listening = listen(said, Arc::clone(&commands), setting.recorder.clone(), shelf.clone());
@@ -151,7 +151,7 @@ impl Process {
         self.goes_on().await?;
         self.signal(Signal::KILL)?;
         self.child.wait().await?;
-        within(PATIENCE, "what a killed process had said", self.listening).await???;
+        within(PATIENCE, "reading the last answers of a killed process", self.listening).await???;
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Process {
             return Ok(());
         }
         (&mut self.listening).await??;
-        let status = within(PATIENCE, "the end of a process", self.child.wait()).await??;
+        let status = within(PATIENCE, "the end of a client process", self.child.wait()).await??;
         Err(Stop::failed(format_args!("{} ended by itself: {status}", self.name)))
     }
 
@@ -174,13 +174,13 @@ impl Process {
             Control::Program(stop) => stop.cancel(),
         }
         let limit = PATIENCE + patience(lease) * 3;
-        if within(limit, "what a process had said", &mut self.listening).await??? {
+        if within(limit, "reading the last answers of a client process", &mut self.listening).await??? {
             // The judge sees what it did not do.
             self.signal(Signal::KILL)?;
             self.child.wait().await?;
             return Ok(());
         }
-        let status = within(PATIENCE, "the end of a process", self.child.wait()).await??;
+        let status = within(PATIENCE, "the end of a client process", self.child.wait()).await??;
         if status.success() {
             Ok(())
         } else {
@@ -277,7 +277,7 @@ async fn obey(mut told: mpsc::UnboundedReceiver<Told>, resource: Arc<Remote>, st
     }
 }
 
-/// The end of the input is the end of this process: whoever started it is gone.
+/// The process ends with its input: its parent is gone.
 fn read_commands() -> mpsc::UnboundedReceiver<Told> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -295,7 +295,7 @@ fn read_commands() -> mpsc::UnboundedReceiver<Told> {
 fn say(said: &Said) {
     let Ok(line) = serde_json::to_string(said) else { unreachable!("every note can be written") };
     let mut out = std::io::stdout().lock();
-    // A broken pipe means that nobody listens any more; the reading thread ends the process.
+    // A broken pipe means that the parent is gone; the reading thread ends the process.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
@@ -318,7 +318,7 @@ impl Remote {
 
     fn answer(&self, id: u64, value: Option<u64>) {
         if let Some(sender) = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
-            // Who asked may have gone away since.
+            // The asking task may have ended.
             let _ = sender.send(value);
         }
     }

@@ -44,7 +44,7 @@ pub(super) enum End {
     Output,
     /// Long after it was to stop it has not answered.
     Hangs,
-    /// What it said is no answer.
+    /// Its line is no answer.
     Failed(Stop),
 }
 
@@ -86,7 +86,7 @@ impl Program {
             .spawn()
             .map_err(|error| Stop::failed(format_args!("the client {program:?} does not start: {error}")))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Stop::failed("a child without pipes"));
+            return Err(Stop::failed("the client program started without pipes"));
         };
         let (lane, output, line) = (lane.to_owned(), BufReader::new(output), Vec::new());
         let (setting, rng) = (setting.clone(), seeded(setting.seed, &lane));
@@ -153,7 +153,7 @@ impl Program {
         };
         let after = between(&mut self.rng, Duration::from_millis(1), longest);
         let think = between(&mut self.rng, Duration::ZERO, lease / 20);
-        // What has no token cannot pass a fence.
+        // Without a token it cannot pass a fence.
         let token = Token::new(held.token).filter(|_| self.rng.u8(..4) == 0);
         let (lane, resource, stop) = (self.lane.clone(), self.setting.resource.clone(), self.stop.clone());
         let mut using = pin!(async {

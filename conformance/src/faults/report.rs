@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_a_cell_for_each_column() {
+    fn report_row_has_cell_for_each_column() {
         let mut figures = Figures { operations: 5, grants: 2, losses: 1, ..Figures::default() };
         figures.count_fault("process killed".into());
         figures.count_fault("server: freeze".into());

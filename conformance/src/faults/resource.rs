@@ -1,4 +1,4 @@
-//! What the locks protect: a number for each, behind a fence.
+//! The resources that the locks protect: a number for each, behind a fence.
 
 use crate::{
     FencedRegister, Refused,
@@ -10,7 +10,7 @@ use std::{
 };
 use tenure_core::{Token, async_trait};
 
-/// What the locks protect, as a worker reaches it.
+/// The resources that the locks protect, as a worker reaches them.
 #[async_trait]
 pub(super) trait Resource: Send + Sync {
     /// Reads the number of this name; `None` when the token is refused.

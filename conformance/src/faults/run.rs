@@ -28,12 +28,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Its numbers.
     pub figures: Figures,
-    /// What was broken in the last round: the run ends with the first round that breaks something.
+    /// The violations of the last round: the run ends with the first round that has one.
     pub violations: Vec<Violation>,
     /// The last round's history.
     pub history: History,
@@ -139,7 +139,7 @@ impl Run {
         };
         let (begun, since) = (Instant::now(), Stamp::now());
         let (faults_over, clients_over) = (CancellationToken::new(), CancellationToken::new());
-        // Whatever happens below, nothing of this round outlives it.
+        // No task outlives this round, even if it fails.
         let _ends = (faults_over.clone().drop_guard(), clients_over.clone().drop_guard());
         let injector = Injector {
             recorder: self.recorder.clone(),
@@ -344,7 +344,7 @@ mod tests {
 
     /// Found by a run on the ensemble (seed 219): the hold was renewed, which the next round had not been told.
     #[test]
-    fn of_the_rounds_before_only_tokens_are_judged() {
+    fn earlier_rounds_count_for_tokens_only() {
         let until = Stamp::ZERO + Duration::from_secs(30);
         let round = History::from(vec![
             granted(10, "x", 7),

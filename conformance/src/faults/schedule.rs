@@ -6,7 +6,7 @@ use fastrand::Rng;
 use std::{collections::BTreeSet, fmt, time::Duration};
 use tenure_core::Capabilities;
 
-/// What can be hurt.
+/// The faults that can be injected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Means {
     /// How many clients there are in this process.
@@ -24,7 +24,7 @@ pub struct Means {
 }
 
 impl Means {
-    /// What can be hurt of this store.
+    /// The faults that this store allows.
     #[must_use]
     pub fn of(subject: &dyn Subject, options: &Options, capabilities: Capabilities) -> Self {
         let saboteur = subject.saboteur();
@@ -72,7 +72,7 @@ pub struct Schedule {
 /// Whom the faults of a track hurt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Track {
-    /// The store, and thereby everybody.
+    /// The store, and thereby all clients.
     Store,
     /// This client.
     Client(usize),
@@ -87,7 +87,7 @@ pub struct Planned {
     pub at: Duration,
     /// How long it lasts, where it has a length.
     pub lasts: Duration,
-    /// What it is.
+    /// The fault itself.
     pub what: AnyFault,
     /// How the network is hurt too, from halfway on.
     pub network: Option<Hurt>,
@@ -178,7 +178,7 @@ fn plan(track: Track, mut rng: Rng, options: &Options, means: &Means) -> Vec<Pla
     planned
 }
 
-/// How long a fault lasts, of what is left of the round.
+/// How long a fault lasts, of the rest of the round.
 ///
 /// One in four lasts longer than a lease and the allowance together, if there is time for it. Only such a fault reveals
 /// a guard that does not notice its loss, or a wait that does not end, before the store is back: the judge allows for
@@ -262,7 +262,7 @@ impl AnyFault {
         }
     }
 
-    /// What it is called in the figures.
+    /// Its name in the figures.
     #[must_use]
     pub fn kind(&self) -> String {
         match self {

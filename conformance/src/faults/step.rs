@@ -1,4 +1,4 @@
-//! What a worker acquires in one step: one lock in some form, or several.
+//! The locks of one step of a worker: one in some form, or several.
 
 use super::schedule::between;
 use crate::Form;
@@ -14,7 +14,7 @@ const PERMITS: u32 = 3;
 /// How many parties a latch has.
 pub(super) const PARTIES: u32 = 3;
 
-/// What a step is about.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// One name.
@@ -75,7 +75,7 @@ impl Bound {
     }
 }
 
-/// What is asked for: always with one answer.
+/// The locks to acquire, with one answer.
 pub(super) enum Wanted {
     One(Lock),
     Leading(Election, Lock),
@@ -90,7 +90,7 @@ impl Wanted {
             (Step::Election, [name, ..]) => {
                 Self::Leading(locks.election(name).with(&options), options(locks.lock(name)))
             }
-            // Lost because nobody renewed it while the next was waited for: that would be taken anew, again and again.
+            // Renewed: otherwise one would be lost during the wait for the next, again and again.
             _ => Self::All(locks.all(names).with(|lock| options(lock).renew(true))),
         }
     }
@@ -110,7 +110,7 @@ impl Wanted {
         }
     }
 
-    /// The same, for so long.
+    /// Sets how long to wait.
     pub(super) fn wait(self, wait: Duration) -> Self {
         match self {
             Self::One(lock) => Self::One(lock.wait(wait)),
@@ -120,7 +120,7 @@ impl Wanted {
     }
 }
 
-/// What was had.
+/// The locks acquired.
 pub(super) enum Held {
     One(Guard),
     All(LockSetGuard),

@@ -1,4 +1,4 @@
-//! What a guard says of itself.
+//! The word of a guard: whether it is held.
 
 use crate::judge::{Event, Recorder, Stamp, What};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a client does over and over: acquire a lock, use what it protects, release it.
+//! The work of a client, again and again: acquire a lock, use the resource that it protects, release it.
 
 use super::{
     resource::Resource,
@@ -31,7 +31,7 @@ pub(super) struct Worker {
     pub(super) hands_on: bool,
     /// As whom it re-enters what it holds.
     pub(super) owner: Owner,
-    /// What it was granted last as that owner.
+    /// Its last claim as that owner.
     pub(super) owned: Option<ClaimId>,
     /// How often it has asked so far.
     pub(super) calls: u64,
@@ -48,7 +48,7 @@ enum Asking {
 }
 
 impl Asking {
-    /// What was had, or why nothing was.
+    /// The hold, or why there is none.
     async fn carry_out(self, wanted: Wanted) -> Result<Held, String> {
         let outcome = match self {
             Self::Once => wanted.try_acquire().await.map(|held| held.ok_or("busy")),
@@ -158,8 +158,8 @@ impl Worker {
         None
     }
 
-    /// What people see of it. Only those with the same label hand a grant on to each other. Nobody inherits from several
-    /// names: what they have before they have all is not noted, and the judge would not know when that chain began.
+    /// The label that people see. Only holds with equal labels hand a grant on to each other. Sets of several names
+    /// inherit none: their first grants are not noted, and the judge would not know when that chain began.
     fn label(&mut self, step: Step) -> String {
         match self.lane.split_once('/') {
             Some((client, _)) if step != Step::Several && self.hands_on && self.rng.u8(..4) > 0 => {
@@ -186,7 +186,7 @@ impl Worker {
         let mut lost = pin!(Held::lost(&holds));
         let longest = match self.rng.u8(..10) {
             0..=3 => self.lease / 10,
-            // What is held for longer than a third of the lease is not handed on.
+            // A lock held for longer than a third of the lease is not handed on.
             4 | 5 if self.hands_on => self.lease / 10,
             4..=7 => self.lease,
             _ => self.lease * 3,
@@ -207,7 +207,7 @@ impl Worker {
                         }
                     }
                     if self.rng.u8(..3) == 0 {
-                        // As one who does not look: the fence is there for this.
+                        // Like a careless client: the fence is there for this.
                         self.update(&holds).await;
                     }
                     break;
@@ -289,7 +289,7 @@ impl Worker {
             return;
         }
         let name = hold.name().as_str();
-        // What it has lost, or holds as a reader by now, it cannot enter.
+        // It cannot enter a lock that it has lost, or holds as a reader by now.
         let Ok(Some(again)) = self.locks.lock(name).owner(&self.owner).try_acquire().await else { return };
         if again.claim() != hold.claim() {
             // A new grant, which the judge will find beside the first.
@@ -306,7 +306,7 @@ impl Worker {
         let (claim, token) = (guard.claim().to_string(), guard.token().get());
         match guard.mode() {
             Mode::Exclusive => {
-                // It counts as a reader from here on, whatever becomes of the request.
+                // It counts as a reader from here on, even if the request fails.
                 self.note(What::Converted { claim, token, mode: Mode::Shared });
                 let _ = guard.downgrade().await;
             }
@@ -317,8 +317,8 @@ impl Worker {
         }
     }
 
-    /// Reads the number, thinks, writes one more. Only who holds it alone has any business there: the fence tells the
-    /// tokens of those apart, and readers have theirs beside each other.
+    /// Reads the number, pauses, writes one more. Only an exclusive holder does so: readers hold at once, and the fence
+    /// would refuse the older tokens.
     async fn update(&mut self, holds: &[Hold]) {
         let hold = &holds[self.rng.usize(..holds.len())];
         if hold.mode() != Mode::Exclusive {

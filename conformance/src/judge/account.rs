@@ -1,4 +1,4 @@
-//! A history, put together: who asked, who held, what was wrong with the world.
+//! A history, put together: requests, holders, and faults.
 
 use super::{Effect, Event, History, Outcome, Stamp, What};
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 use tenure_core::Mode;
 
-/// What a history tells.
+/// The notes of a history, put together.
 ///
 /// A note about an acquisition or a claim that the history does not know is left aside: of a client that was killed,
 /// the last notes may be missing.
@@ -16,7 +16,7 @@ pub(super) struct Account<'a> {
     pub(super) asks: Vec<Ask<'a>>,
     /// By name, in the order in which they were granted.
     pub(super) holds: BTreeMap<&'a str, Vec<Hold<'a>>>,
-    /// What happened at each resource.
+    /// The events at each resource.
     pub(super) resources: BTreeMap<&'a str, Vec<&'a Event>>,
     pub(super) spells: Vec<Spell<'a>>,
     pub(super) closings: Vec<Closing<'a>>,
@@ -145,7 +145,7 @@ impl Spell<'_> {
     }
 }
 
-/// What a client saw of a latch of its own.
+/// A client's look at a latch of its own.
 #[derive(Debug)]
 pub(super) struct Look<'a> {
     pub(super) client: &'a str,
@@ -301,7 +301,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// What the dead held and waited for ends with them.
+    /// Ends the holds and waits of dead clients.
     fn bury(&mut self) {
         for spell in self.spells.iter().filter(|spell| *spell.effect == Effect::Kills) {
             // Until the process is gone for certain it may still have taken notes.

@@ -1,4 +1,4 @@
-//! Who may believe at the same time that they hold a name (clause X1).
+//! Holders that may believe at the same time that they hold a name (clause X1).
 
 use super::{
     Broken, Stamp, Violation,
@@ -27,7 +27,7 @@ struct Beside<'s, 'h, 'a> {
 /// Clause X1 by the arithmetic of L3: a holder believes from the grant to the release, the loss or the deadline. Only
 /// those may believe at once whose modes admit each other.
 pub(super) fn company(account: &Account<'_>, name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation>) {
-    // What has no end outlasts the last note.
+    // A hold without an end outlasts the last note.
     let end = account.end + Duration::from_millis(1);
     let seen = move |to| if to == Stamp::NEVER { end } else { to };
     let of_hold =
@@ -55,7 +55,7 @@ pub(super) fn company(account: &Account<'_>, name: &str, holds: &[Hold<'_>], fou
 
 /// Until when these two may believe at once because the store was made to forget the older grant (clause F4): a lease
 /// after the end of the fault, the latest deadline that it could have then. The older may be a successor that had not
-/// asked yet: nobody tells it of its grant before the chain's next contact with the store.
+/// asked yet: it hears nothing of its grant before the chain's next contact with the store.
 fn forgotten_until(
     account: &Account<'_>,
     name: &str,
@@ -66,7 +66,7 @@ fn forgotten_until(
     if earlier.hold.claim == later.hold.claim {
         return Stamp::ZERO;
     }
-    // The stretches tell nothing of it: whoever was forgotten may still become a reader, or note its grant late.
+    // The stretches tell nothing of it: a forgotten holder may still become a reader, or note its grant late.
     let age = |hold: &Hold<'_>| (hold.token, hold.origin.begun());
     let older = if age(earlier.hold) < age(later.hold) { earlier.hold } else { later.hold };
     let between = account.spells.iter().filter(|spell| {
@@ -98,12 +98,12 @@ fn two_holders(name: &str, beside: &Beside<'_, '_, '_>, later: &Stretch<'_, '_>)
     }
 }
 
-/// Whether those who are admitted one by one are too many together, as permits may be.
+/// Whether holders that are admitted one by one are too many together, as permits may be.
 fn crowd(name: &str, beside: &[Beside<'_, '_, '_>], later: &Stretch<'_, '_>) -> Option<Violation> {
     let at_once = |at: Stamp| beside.iter().filter(move |beside| beside.from <= at && at < beside.to);
     let too_many = |at: Stamp| !later.mode.admits(at_once(at).map(|beside| beside.earlier.mode));
     let from = beside.iter().map(|beside| beside.from).filter(|from| too_many(*from)).min()?;
-    // What began meanwhile only makes it longer.
+    // Holds that began meanwhile only make it longer.
     let to = beside.iter().map(|beside| beside.to).filter(|to| *to > from && !too_many(*to)).min();
     let to = to.unwrap_or(later.to);
     let crowd: Vec<_> = at_once(from).map(|beside| beside.earlier).collect();

@@ -5,24 +5,24 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
 use tenure_core::Mode;
 
-/// One note: who, when, what.
+/// One note, with its client and time.
 ///
-/// Calls are noted before they are made, and returns after they came, so that what is noted as true was true for
-/// certain; only a [`Holds`](What::Holds) has the time from before the guard was asked. A client with several tasks of
-/// its own gives each a lane: `c1/1`, `c1/2`; what is noted of `c1` is then meant for all of them.
+/// Calls are noted before they are made, and returns after they came, so that notes are certainly true; only a
+/// [`Holds`](What::Holds) has the time from before the guard was asked. A client with several tasks of its own gives each
+/// a lane: `c1/1`, `c1/2`; a note of `c1` is then meant for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When.
     pub at: Stamp,
-    /// Whose note it is. A fault's is whom it hurts: a client, or [`STORE`](Self::STORE).
+    /// The client that notes it. For a fault, its victim: a client, or [`STORE`](Self::STORE).
     pub client: String,
-    /// What was asked, heard or done.
+    /// The request, answer or deed.
     #[serde(flatten)]
     pub what: What,
 }
 
 impl Event {
-    /// The `client` of a fault that hurts everybody.
+    /// The `client` of a fault that hurts all clients.
     pub const STORE: &'static str = "store";
 
     /// Whether something noted of `whom` is meant for `client` as well.
@@ -32,7 +32,7 @@ impl Event {
     }
 }
 
-/// What was asked, heard or done.
+/// A request, an answer or a deed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum What {
@@ -104,7 +104,7 @@ pub enum What {
         #[serde(with = "Noted")]
         mode: Mode,
     },
-    /// The guard said that the lock is lost. Whoever records a hold watches it until it releases it.
+    /// The guard said that the lock is lost. The recorder of a hold watches it until its release.
     Lost {
         /// The claim's id.
         claim: String,
@@ -129,7 +129,7 @@ pub enum What {
         /// The hold's token.
         #[serde(default)]
         token: u64,
-        /// What it said.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// The resource let this client read.
@@ -138,7 +138,7 @@ pub enum What {
         name: String,
         /// The token that was shown.
         token: u64,
-        /// What was read.
+        /// The value read.
         value: u64,
     },
     /// The resource took this client's write.
@@ -186,9 +186,9 @@ pub enum What {
     Fault {
         /// Tells faults apart.
         fault: u64,
-        /// What happens, for people and for figures.
+        /// The kind of fault, for people and for figures.
         kind: String,
-        /// What it may do to the contract.
+        /// Its effect on the contract.
         effect: Effect,
     },
     /// By now a replica has taken its master's place: since the fault began, the store may have forgotten what it granted.
@@ -205,7 +205,7 @@ pub enum What {
     Leaked {
         /// The lock's name.
         name: String,
-        /// What the store says of who holds it.
+        /// Its holders, as the store lists them.
         holders: String,
     },
     /// Every fault is over, every client was told to end and had its time to. What is still open now hangs.
@@ -216,7 +216,7 @@ const fn never() -> Stamp {
     Stamp::NEVER
 }
 
-/// What a release said.
+/// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -224,7 +224,7 @@ pub enum Outcome {
     Released,
     /// It was not: [`Error::Lost`](tenure_core::Error::Lost) with this cause.
     Lost(String),
-    /// Nobody knows.
+    /// It failed, so its effect is unknown.
     Failed(String),
 }
 
@@ -238,7 +238,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What a fault may do that the contract allows for.
+/// An effect of a fault that the contract allows for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {

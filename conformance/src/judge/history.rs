@@ -22,7 +22,7 @@ impl History {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         for event in &self.0 {
             serde_json::to_writer(&mut out, event)?;
@@ -35,7 +35,7 @@ impl History {
     ///
     /// # Errors
     ///
-    /// Those of `input`, and a line that is no note, with its number.
+    /// The errors of `input`, and a line that is no note, with its number.
     pub fn read(input: impl BufRead) -> Result<Self, ReadError> {
         let event = |(index, line): (usize, io::Result<String>)| {
             serde_json::from_str(&line?).map_err(|error| ReadError::Line { line: index + 1, error })
@@ -64,7 +64,7 @@ pub enum ReadError {
     Line {
         /// Which line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault in it.
         #[source]
         error: serde_json::Error,
     },
@@ -107,7 +107,7 @@ impl Recorder {
         self.add(Event { at: Stamp::now(), client: client.to_owned(), what });
     }
 
-    /// Takes a note of somebody else's.
+    /// Takes a note of another recorder.
     pub fn add(&self, event: Event) {
         (self.0)(event);
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use tenure_core::Mode;
 
-/// What a [`Mode`] looks like in a note.
+/// A [`Mode`] as written in a note.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Mode", rename_all = "snake_case")]
 #[non_exhaustive]

@@ -70,7 +70,7 @@ pub(super) fn tokens(account: &Account<'_>, name: &str, holds: &[Hold<'_>], foun
     }
 }
 
-/// Clause L5: a loss is noticed at the deadline, and nobody holds past it.
+/// Clause L5: a loss is noticed at the deadline, and no client holds past it.
 pub(super) fn losses(
     account: &Account<'_>,
     name: &str,
@@ -143,7 +143,7 @@ pub(super) fn releases(name: &str, holds: &[Hold<'_>], found: &mut Vec<Violation
     }
 }
 
-/// Clause L1: no grant ends before its lease, unless somebody ended it.
+/// Clause L1: no grant ends before its lease, unless a client ended it.
 ///
 /// A holder that hears before its deadline that its grant has ended had it taken from it. Sessions may end at any time, and
 /// people may use force: those causes speak for themselves.
@@ -181,7 +181,7 @@ pub(super) fn early_ends(account: &Account<'_>, name: &str, holds: &[Hold<'_>], 
 }
 
 /// Clause W5: a grant is handed on only so often in a row, only within a third of the lease after the request for it,
-/// and only to who asked for the same lease under the same label.
+/// and only to a waiter that asked for the same lease under the same label.
 pub(super) fn chains(name: &str, holds: &[Hold<'_>], successors: u32, found: &mut Vec<Violation>) {
     for hold in holds {
         let Some(before) = hold.follows.map(|before| &holds[before]) else { continue };
@@ -251,7 +251,7 @@ pub(super) fn after_close(
     }
 }
 
-/// What the fence is for: no client gets in that was overtaken, and no write is lost.
+/// The purpose of the fence: no overtaken client gets in, and no write is lost.
 pub(super) fn resource(name: &str, events: &[&Event], found: &mut Vec<Violation>) {
     let mut greatest: Option<(u64, &Event)> = None;
     let mut last: Option<(u64, &Event)> = None;

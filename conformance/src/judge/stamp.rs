@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_when_it_is() {
+    fn stamp_of_moment_is_its_time() {
         let soon = Moment::now() + Duration::from_secs(2);
         let left = Stamp::of(soon).since(Stamp::now());
         assert!(left <= Duration::from_secs(2) && left > Duration::from_secs(1), "{left:?}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_for_people() {
+    fn span_has_readable_unit() {
         let span = |micros| Span(Duration::from_micros(micros)).to_string();
         assert_eq!(
             (span(0), span(12_345), span(1_204_999)),

@@ -8,7 +8,7 @@ use super::{
 };
 use std::time::Duration;
 
-/// What happened around a [`Violation`]: one track a client, holds and waits as bars, faults and notes as marks.
+/// The events around a [`Violation`]: one track a client, holds and waits as bars, faults and notes as marks.
 ///
 /// Its `Display` draws it with characters. Times are relative to where the contract begins to be broken.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub(super) struct Note {
     pub(super) text: String,
 }
 
-/// What a mark stands for. The later one is drawn over the earlier.
+/// The meaning of a mark. The later one is drawn over the earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sign {
     Reads,
@@ -139,7 +139,7 @@ const TRACKS: usize = 10;
 const NOTES: usize = 30;
 
 impl Violation {
-    /// What happened around it, for people.
+    /// The events around it, for people.
     #[must_use]
     pub fn timeline(&self, history: &History) -> Timeline {
         Timeline::of(history, self)

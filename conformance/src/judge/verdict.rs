@@ -21,7 +21,7 @@ impl Default for Judge {
 }
 
 impl Judge {
-    /// A judge who allows for 2 s where something has to be noticed or ended in time.
+    /// A judge that allows for 2 s where a client has to notice or end something in time.
     #[must_use]
     pub const fn new() -> Self {
         Self { allowance: Duration::from_secs(2), successors: *Claim::RESERVE_RANGE.end() }
@@ -66,7 +66,7 @@ impl Judge {
         found
     }
 
-    /// What clients of this history do not offer, and so are not judged by.
+    /// Abilities that clients of this history lack, so that the judge skips them.
     #[must_use]
     pub fn not_offered(history: &History) -> Vec<&'static str> {
         let lacks = |event: &Event| match event.what {

@@ -1,4 +1,4 @@
-//! What a judge finds.
+//! The findings of a judge.
 
 use super::{Stamp, stamp::Span};
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 /// A clause that a history breaks, where, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What is broken.
+    /// The broken clause.
     pub broken: Broken,
     /// The lock's name; empty where it is about all of a client's.
     pub name: String,
-    /// Whose notes show it, the earlier one first.
+    /// The clients whose notes show it, the earlier one first.
     pub clients: Vec<String>,
     /// The contract is broken from here …
     pub from: Stamp,
@@ -18,7 +18,7 @@ pub struct Violation {
     pub to: Stamp,
     /// The earliest note that one has to know to see it.
     pub since: Stamp,
-    /// What happened, in a sentence.
+    /// The violation in a sentence.
     pub what: String,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What can be broken.
+/// The clauses that can be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Broken {

@@ -31,7 +31,9 @@ pub(super) fn explain(history: &History, rules: Rules) -> Result<(), String> {
         possible = explained(history, rules, possible, at, call);
         if possible.is_empty() {
             let until = history.until(at);
-            return Err(format!("no order of these requests explains the answer to #{call}:\n{until}"));
+            return Err(format!(
+                "the answer to #{call} is wrong: no order of these requests gives this answer in `Record`\n{until}"
+            ));
         }
     }
     Ok(())

@@ -282,7 +282,7 @@ impl Player {
             Some(Ok(answers)) if answers.len() == grants.len() => answers,
             Some(Ok(answers)) => {
                 return Err(Stop::failed(format_args!(
-                    "{} grants, and the answers {answers:?}",
+                    "`renew` of {} grants must return an answer for each: got {answers:?}",
                     grants.len()
                 )));
             }
@@ -428,7 +428,9 @@ impl Player {
                 }
             }
             if tokio::time::Instant::now() >= end {
-                return Err(Stop::failed(format_args!("a lease of {BRIEF:?} has not ended after {HANG:?}")));
+                return Err(Stop::failed(format_args!(
+                    "a lease of {BRIEF:?} must expire, but its holder is still listed after {HANG:?}"
+                )));
             }
         }
         self.end(lapse, Answer::Done);

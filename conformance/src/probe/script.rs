@@ -1,4 +1,4 @@
-//! What happens to the requests that pass a probe.
+//! The fate of the requests that pass a probe.
 
 use crate::log::Method;
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 use tenure_core::{Grant, Name};
 
-/// What is to happen to those to come, and what passed by.
+/// The faults of the next requests, and a record of the past ones.
 #[derive(Default)]
 pub(super) struct Script {
     pub(super) next: HashMap<Method, VecDeque<Fault>>,
@@ -17,7 +17,7 @@ pub(super) struct Script {
     pub(super) grants: HashMap<Name, Grant>,
 }
 
-/// What happens to one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is not carried out: the store cannot be reached.
@@ -42,7 +42,7 @@ pub enum Fault {
     Fail,
 }
 
-/// What happens to the store's hints that a lock was released.
+/// A fault of the store's hints that a lock was released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hints {
     /// They arrive as the store sends them.

@@ -127,8 +127,8 @@ impl Connections {
         self.cut_these(self.all()).await;
     }
 
-    /// Lets everything pass. Whoever is reset connects again at once, so new connections pass first; and what is torn
-    /// until the last one passes is reset too.
+    /// Lets everything pass. A client connects again at once after a reset, so new connections pass first. Connections
+    /// torn until the last one passes are reset too.
     pub(super) async fn mend(&self) {
         {
             let mut table = self.table();
@@ -275,7 +275,7 @@ impl Connections {
                     state.torn.store(true, Ordering::Relaxed);
                     self.counters.send_modify(|c| c.traffic(direction).dropped += bytes.len() as u64);
                 }
-                // Who has stopped closes nothing either.
+                // A stopped side closes nothing either.
                 Event::End | Event::Reset if stopped => {}
                 Event::Bytes(bytes) => {
                     writer.write_all(&bytes).await?;
@@ -289,7 +289,7 @@ impl Connections {
     }
 }
 
-/// What a reader saw.
+/// An event that a reader saw.
 enum Event {
     Bytes(Vec<u8>),
     End,
@@ -309,7 +309,7 @@ async fn connect(upstream: SocketAddr, state: &State, patience: Duration) -> io:
         }
     };
     if connected.is_err() {
-        // That nobody is there is a reply too.
+        // A refused connection is a reply too.
         due(Instant::now(), &mut state.replies.subscribe()).await;
     }
     connected

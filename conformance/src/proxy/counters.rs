@@ -1,8 +1,8 @@
-//! What a proxy has seen.
+//! The counters of a proxy.
 
 use crate::saboteur::Direction;
 
-/// What a proxy has seen since it started.
+/// The counters of a proxy since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

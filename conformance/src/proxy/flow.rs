@@ -1,10 +1,10 @@
-//! What happens to the bytes of one direction of a connection.
+//! The fate of the bytes of one direction of a connection.
 
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What a proxy does with the bytes of one direction.
+/// How a proxy treats the bytes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
     /// Hands them on at once.

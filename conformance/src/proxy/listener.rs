@@ -33,7 +33,7 @@ impl Listener {
 
 fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
-    // Between these two alone. With `SO_REUSEADDR` anybody could share a port on which nobody listens.
+    // Between these two alone. With `SO_REUSEADDR`, any process could share a port without a listener.
     socket.set_reuseport(true)?;
     socket.bind(address)?;
     Ok(socket)

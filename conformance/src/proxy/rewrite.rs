@@ -35,7 +35,7 @@ impl Beginning {
         Self { rewrite, seen: Vec::new() }
     }
 
-    /// What to send for these bytes: nothing yet, or more than they are.
+    /// The bytes to send for these: none yet, or more than they are.
     pub(super) fn pass(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let Some(rewrite) = &self.rewrite else { return Some(bytes.to_vec()) };
         self.seen.extend(bytes);

@@ -238,7 +238,10 @@ mod tests {
         let saboteur = StartStop::new("etcd", noting(&done, "start"), noting(&done, "stop"));
         let saboteur = saboteur.behind(Arc::new(Network(Arc::clone(&done))));
         assert!(saboteur.can(Hurt::Kill) && saboteur.can(Hurt::Cut));
-        assert!(!saboteur.can(Hurt::Refuse) && !saboteur.can(Hurt::Freeze), "nobody offers these");
+        assert!(
+            !saboteur.can(Hurt::Refuse) && !saboteur.can(Hurt::Freeze),
+            "no faults of the network without a network"
+        );
         saboteur.cut().await.unwrap();
         saboteur.kill().await.unwrap();
         saboteur.heal().await.unwrap();

@@ -68,7 +68,7 @@ impl InSession {
         Grant::in_session(claim, node.token, liveness.clone()).reserving(node.reserved)
     }
 
-    /// Asks until there is an answer, or the session is over and the claim with it: no lease would end what is left.
+    /// Asks until there is an answer, or the session is over and the claim with it: no lease would end a remaining claim.
     async fn remove<T: Send + 'static, Answer>(
         &self,
         claim: ClaimId,

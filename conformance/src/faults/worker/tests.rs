@@ -1,4 +1,4 @@
-//! What the judge hears of a worker, and when a worker gives back what it holds.
+//! The notes of a worker for the judge, and when a worker releases its locks.
 
 use super::*;
 use crate::{faults::resource::Shelf, judge::History};
@@ -39,7 +39,7 @@ fn converted_for_long(history: &History) -> Option<(Stamp, Stamp)> {
 
 /// Found by several runs: the judge heard of no deadline but the first, and took the holder for one that holds past it.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_judge_hears_of_renewals_while_a_lock_is_being_converted() {
+async fn renewals_are_noted_during_conversion() {
     let (recorder, notes) = Recorder::new();
     let locks = Locks::new(NeverConverts(Memory::new()));
     let mut worker = Worker {
@@ -70,7 +70,7 @@ async fn the_judge_hears_of_renewals_while_a_lock_is_being_converted() {
 
 /// Else it would give back what the judge is to see lost.
 #[tokio::test]
-async fn who_stays_gives_nothing_back_before_it_is_renewed_or_lost() {
+async fn remaining_worker_holds_until_renewed_or_lost() {
     let locks = Locks::new(Memory::new());
     // So long that it is renewed in time, however busy the machine is.
     for (lease, renewed) in [(LEASE * 6, true), (LEASE, false)] {
